@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from runs import run_python
 
-ROOT = Path(__file__).parents[1]
 TEST = "tests/tools/kafka/test_cluster.py::test_what_is_produced_is_consumed"
 
 
 def run_without_java(nowhere: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a test that needs Apache Kafka on a machine that has no Java, as far as it can see."""
     others = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", TEST],
-        cwd=ROOT,
-        env=others | {"PATH": str(nowhere), "JAVA_HOME": str(nowhere)} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = others | {"PATH": str(nowhere), "JAVA_HOME": str(nowhere)} | environment
+    return run_python("-m", "pytest", "-p", "no:cacheprovider", "-rs", TEST, env=environment)
 
 
 def test_skipped_with_the_reason(tmp_path: Path) -> None:

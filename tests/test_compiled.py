@@ -5,21 +5,19 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from runs import ROOT, in_threads, run_python
 
 import shmaccum
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.turn import Turn
 
-SOURCE = Path(__file__).resolve().parents[1]
 MEANT = os.environ.get("SHMACCUM_COMPILED") == "1"
 
 
@@ -28,14 +26,14 @@ def test_the_form_that_runs_is_the_one_that_is_meant() -> None:
 
 
 def test_all_modules_are_compiled_or_none() -> None:
-    typed = [pxd.relative_to(SOURCE).with_suffix("") for pxd in (SOURCE / "shmaccum").rglob("*.pxd")]
+    typed = [pxd.relative_to(ROOT).with_suffix("") for pxd in (ROOT / "shmaccum").rglob("*.pxd")]
     specs = {".".join(module.parts): find_spec(".".join(module.parts)) for module in typed}
     compiled = {name for name, spec in specs.items() if spec is not None and str(spec.origin).endswith(".so")}
     assert compiled == (set(specs) if MEANT else set())
 
 
 def test_no_index_of_compiled_modules_counts_from_the_end() -> None:
-    typed = [module for pxd in (SOURCE / "shmaccum").rglob("*.pxd") if (module := pxd.with_suffix(".py")).exists()]
+    typed = [module for pxd in (ROOT / "shmaccum").rglob("*.pxd") if (module := pxd.with_suffix(".py")).exists()]
     assert typed
     assert [
         f"{module}:{node.lineno}"
@@ -48,7 +46,7 @@ def test_no_index_of_compiled_modules_counts_from_the_end() -> None:
 def test_variables_read_from_words_are_unsigned() -> None:
     """It would be less than nothing where a bit has flipped."""
     signed = []
-    for pxd in (SOURCE / "shmaccum").rglob("*.pxd"):
+    for pxd in (ROOT / "shmaccum").rglob("*.pxd"):
         module = pxd.with_suffix(".py")
         if not module.exists():
             continue
@@ -108,13 +106,12 @@ def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: s
         f"sys.modules[{kernel!r}] = None; import {user}"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(shmaccum.__file__).parents[1])}
-    command = [sys.executable, "-P", "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_python("-P", "-c", code, env=environment)
     assert f"ModuleNotFoundError: import of {kernel} halted" in done.stderr
 
 
 def test_the_source_tree_holds_nothing_compiled() -> None:
-    assert not list((SOURCE / "shmaccum").rglob("*.so"))
+    assert not list((ROOT / "shmaccum").rglob("*.so"))
 
 
 def test_words_that_are_not_there_any_more_are_an_index_error() -> None:
@@ -145,11 +142,7 @@ def test_one_thread_has_its_turn_at_a_time() -> None:
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=take_turns, args=(0.001 if n % 2 else -1,)) for n in range(times)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(times, lambda number: take_turns(0.001 if number % 2 else -1))
     finally:
         sys.setswitchinterval(usual)
     assert count[0] == times * rounds

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from runs import ROOT, run_python
 
-SOURCE = Path(__file__).resolve().parents[1]
 PACKAGES = ("shmaccum", "pyspark_shmaccum")
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 
@@ -23,19 +21,18 @@ def source(tmp_path: Path) -> Path:
     copy = tmp_path / "source"
     copy.mkdir()
     for name in FILES:
-        shutil.copy(SOURCE / name, copy)
+        shutil.copy(ROOT / name, copy)
     for name in PACKAGES:
-        shutil.copytree(SOURCE / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     return copy
 
 
 def build(source: Path, form: str) -> Path:
     """Return what setuptools builds, without compiling: ``form`` is sdist, wheel or editable."""
     program = f"import setuptools.build_meta as backend; print(backend.build_{form}('out'))"
-    environment = os.environ | {"SHMACCUM_PURE": "1"}
-    command = [sys.executable, "-P", "-c", program]
     (source / "out").mkdir(exist_ok=True)
-    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = run_python("-P", "-c", program, cwd=source, env=os.environ | {"SHMACCUM_PURE": "1"})
+    assert done.returncode == 0, done.stderr
     return source / "out" / done.stdout.splitlines()[-1]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from brokers import consume_values, produce
 from confluent_kafka import KafkaError, KafkaException
+from fixture_types import MakeCluster
 from proxy import PRODUCE, Proxy
 
 from tools.kafka import KafkaCluster
@@ -18,6 +19,8 @@ VALUES = [f"value {number}".encode() for number in range(100)]
 ONE_BATCH = {"linger.ms": 10_000}
 """A flush does not wait for it."""
 PLAIN = ONE_BATCH | {"enable.idempotence": False}
+
+Stored = Callable[[], list[bytes | None]]
 
 
 class Behind(NamedTuple):
@@ -33,7 +36,7 @@ class Behind(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def behind(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Behind]:
+def behind(kafka_cluster: MakeCluster) -> Iterator[Behind]:
     cluster = kafka_cluster()
     with Proxy(cluster.nodes[1].port) as proxy:
         cluster.nodes[1].advertised_port = proxy.port
@@ -42,7 +45,7 @@ def behind(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Behind]:
 
 
 @pytest.fixture
-def stored(behind: Behind, topic: str) -> Callable[[], list[bytes | None]]:
+def stored(behind: Behind, topic: str) -> Stored:
     """Create the topic, and return a function that says what is stored in it, read past the proxy."""
     behind.cluster.admin.create_topic(topic)
     settings = {"bootstrap.servers": behind.cluster.internal_servers}
@@ -57,7 +60,7 @@ def has_ended(connection: socket.socket) -> bool:
         return True
 
 
-def test_forwards(behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]) -> None:
+def test_forwards(behind: Behind, topic: str, stored: Stored) -> None:
     before = behind.proxy.requests[PRODUCE]
     seen = behind.proxy.watch(PRODUCE)
     assert len(produce(behind.settings(), topic, VALUES)) == 100
@@ -68,9 +71,7 @@ def test_forwards(behind: Behind, topic: str, stored: Callable[[], list[bytes | 
 
 
 @pytest.mark.parametrize("after", [0, 3, 14, 500])
-def test_a_cut_request_is_none_to_the_broker(
-    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]], after: int
-) -> None:
+def test_a_cut_request_is_none_to_the_broker(behind: Behind, topic: str, stored: Stored, after: int) -> None:
     cut = behind.proxy.cut_request(PRODUCE, after)
     with pytest.raises(KafkaException):
         produce(behind.settings() | PLAIN | {"retries": 0}, topic, VALUES)
@@ -80,18 +81,14 @@ def test_a_cut_request_is_none_to_the_broker(
     assert stored() == VALUES
 
 
-def test_a_request_that_is_shorter_than_the_cut_passes(
-    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]
-) -> None:
+def test_a_request_that_is_shorter_than_the_cut_passes(behind: Behind, topic: str, stored: Stored) -> None:
     cut = behind.proxy.cut_request(PRODUCE, after=1 << 20)
     produce(behind.settings() | PLAIN, topic, VALUES)
     assert not cut.happened
     assert stored() == VALUES
 
 
-def test_listens_to_requests_and_their_answers(
-    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]
-) -> None:
+def test_listens_to_requests_and_their_answers(behind: Behind, topic: str, stored: Stored) -> None:
     with behind.proxy.listen(PRODUCE) as listening:
         for value in VALUES[:2]:
             produce(behind.settings() | PLAIN, topic, [value])
@@ -102,9 +99,7 @@ def test_listens_to_requests_and_their_answers(
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_lost_response_is_of_records_that_are_stored(
-    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]], cut: bool
-) -> None:
+def test_a_lost_response_is_of_records_that_are_stored(behind: Behind, topic: str, stored: Stored, cut: bool) -> None:
     lost = behind.proxy.lose_response(PRODUCE, times=2, cut=cut)
     produce(behind.settings(socket_timeout_ms=1000) | PLAIN, topic, VALUES)
     assert lost.has_happened()
@@ -113,16 +108,14 @@ def test_a_lost_response_is_of_records_that_are_stored(
     assert found == VALUES * (len(found) // 100)
 
 
-def test_a_lost_response_is_no_matter_to_an_idempotent_producer(
-    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]
-) -> None:
+def test_a_lost_response_is_no_matter_to_an_idempotent_producer(behind: Behind, topic: str, stored: Stored) -> None:
     lost = behind.proxy.lose_response(PRODUCE)
     produce(behind.settings() | ONE_BATCH | {"enable.idempotence": True}, topic, VALUES)
     assert lost.has_happened()
     assert stored() == VALUES
 
 
-def test_nothing_passes_while_it_stalls(behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]) -> None:
+def test_nothing_passes_while_it_stalls(behind: Behind, topic: str, stored: Stored) -> None:
     behind.proxy.stall()
     try:
         with pytest.raises(KafkaException) as error:
@@ -134,9 +127,7 @@ def test_nothing_passes_while_it_stalls(behind: Behind, topic: str, stored: Call
     assert stored() == VALUES
 
 
-def test_refuses_and_accepts_on_the_same_port(
-    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]
-) -> None:
+def test_refuses_and_accepts_on_the_same_port(behind: Behind, topic: str, stored: Stored) -> None:
     with socket.create_connection(("127.0.0.1", behind.proxy.port)) as open_before:
         behind.proxy.refuse()
         assert has_ended(open_before)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from brokers import consume
 from examples import example
 from producers import wait_until_gone
+from runs import run_python
 
 from tools.kafka import KafkaCluster
 
@@ -22,7 +20,7 @@ def test_without_spark(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
             '"linger.ms": 5': f'"linger.ms": 5, "shmaccum.name": "{slab_name}", "sender.idle.ms": 100',
         },
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = run_python("-c", code)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"RecordMetadata(topic='{topic}', partition=0, offset=0, ")
     assert done.stdout.count("\n") == 1, "no callback was given an error"

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from runs import ROOT, run_python
 
-ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = """\
 [build-system]
 requires = ["setuptools", "Cython"]
@@ -43,21 +43,9 @@ def wheel(project: Path) -> Wheel:
     """Return a function that builds the wheel with variables in the environment."""
 
     def build(**variables: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("SHMACCUM_")
-        } | variables
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "wheel",
-            "--no-deps",
-            "--no-build-isolation",
-        ]
-        return subprocess.run(
-            [*command, "."], cwd=project, env=environment, capture_output=True, text=True, check=False
-        )
+        others = {name: value for name, value in os.environ.items() if not name.startswith("SHMACCUM_")}
+        options = "--disable-pip-version-check", "--no-deps", "--no-build-isolation"
+        return run_python("-m", "pip", "wheel", *options, ".", cwd=project, env=others | variables)
 
     return build
 

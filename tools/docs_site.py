@@ -2,8 +2,8 @@
 
 mkdocs knows pages by their path in one directory, and refuses links that leave it. So that directory mirrors the
 repository by symbolic links: docs/, the pages outside it, and each other file that a page links to. One relative link
-then works in the repository and in the site. The reference pages are generated from the ``__all__`` of the public
-modules, so that no public name can be missing.
+then works in the repository and in the site. The reference pages are generated from the sources of the public modules,
+so that no public name can be missing.
 """
 
 from __future__ import annotations
@@ -76,24 +76,36 @@ def linked_files(root: Path, documents: Iterable[str]) -> Iterator[str]:
 def reference_page(root: Path, module: str) -> str:
     """Return the Markdown of a module's page: a mkdocstrings directive for each public name."""
     options, entries = _OPTIONS.get(module, ""), []
-    for name in public_names(root, module):
-        entries.append(f"::: {module}.{name}\n{options}")
+    for name, code in public_names(root, module).items():
+        heading = f"    options:\n      heading: {name} ({code})\n" if code else ""
+        entries.append(f"::: {module}.{name}\n{options}{heading}")
         if method := _METHODS.get(f"{module}.{name}"):
             entries.append(f"::: {method}\n    options:\n      heading_level: 3\n")
     return "\n".join([REFERENCE[module], *entries])
 
 
-def public_names(root: Path, module: str) -> list[str]:
-    """Return a package's ``__all__``, read from its source: an import of it can need Spark.
+def public_names(root: Path, module: str) -> dict[str, str]:
+    """Return a module's public names, each with its code if it is an error's, read from the source.
+
+    They are a package's ``__all__``, and the classes and functions of a module that is no package. An import of them
+    can need Spark.
 
     Raises:
         ValueError: the package has no ``__all__``.
     """
-    source = root.joinpath(*module.split("."), "__init__.py").read_text(encoding="utf-8")
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return list(ast.literal_eval(node.value))
-    raise ValueError(f"{module} has no __all__: add one, or remove the module from REFERENCE")
+    path = root.joinpath(*module.split("."))
+    if path.is_dir():
+        for node in ast.parse((path / "__init__.py").read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                return dict.fromkeys(ast.literal_eval(node.value), "")
+        raise ValueError(f"{module} has no __all__: add one, or remove the module from REFERENCE")
+    names = {}
+    for node in ast.parse(path.with_suffix(".py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            names[node.name] = "".join(ast.unparse(word.value) for word in node.keywords if word.arg == "code")
+        elif isinstance(node, ast.FunctionDef):
+            names[node.name] = ""
+    return dict(sorted(names.items()))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from shmaccum.metrics import slab_metrics
 from shmaccum.pool.waiters import tickets
 from shmaccum.shm import names
 from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
-from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicInfo
+from shmaccum.shm.inspection import PartitionInfo, SenderInfo, TopicInfo
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.processes import ProcessInfo
@@ -161,7 +161,11 @@ def report(name: str) -> SlabReport:
             processes=view.processes(),
             topics=view.topics(),
             partitions=view.partitions(),
-            recovery=_recovery(view),
+            recovery=Recovery(
+                lock_takeovers=view.lock_takeovers(),
+                rebuilds=words[Super.REBUILDS],
+                reclaimed_slots=words[Super.RECLAIMED_SLOTS],
+            ),
             metrics=slab_metrics(words, geometry),
         )
 
@@ -172,14 +176,6 @@ def _user(uid: int) -> str | None:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return None
-
-
-def _recovery(view: SlabView) -> Recovery:
-    return Recovery(
-        lock_takeovers=view.lock_takeovers(),
-        rebuilds=view.words[Super.REBUILDS],
-        reclaimed_slots=view.words[Super.RECLAIMED_SLOTS],
-    )
 
 
 def all_reports() -> Iterator[SlabReport | UnreadableSlab]:

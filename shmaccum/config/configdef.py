@@ -11,7 +11,7 @@ import json
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
 from shmaccum.config.valuetypes import PASSWORD, ValueType
 from shmaccum.errors import ConfigError
@@ -55,19 +55,6 @@ class Scope(StrEnum):
     """It affects one sender process: the value of the process that started it holds, until the next sender."""
 
 
-class SettingDescription(NamedTuple):
-    """A setting as documentation shows it."""
-
-    name: str
-    description: str
-    type: str
-    default: str
-    valid_values: str
-    importance: Importance
-    scope: Scope
-    group: str
-
-
 class Setting(Generic[T]):
     """One setting: the definition on the class, the value on an instance.
 
@@ -76,12 +63,14 @@ class Setting(Generic[T]):
         type: the value's type.
         default: the value if the user gives none.
         valid: which values are allowed, or None if the whole type is.
-        importance, scope, group: its place in the documentation.
+        importance, scope, group: its place in the documentation; the class gives the group.
         shown_default: the default in the documentation, if it differs from ``default``.
         doc: what it does, in Markdown, on one line.
     """
 
     name: str
+    scope: Scope
+    group: str
 
     def __init__(
         self,
@@ -90,8 +79,7 @@ class Setting(Generic[T]):
         valid: Validator[T] | None = None,
         *,
         importance: Importance,
-        scope: Scope,
-        group: str,
+        scope: Scope | None = None,
         doc: str,
         shown_default: str = "",
     ) -> None:
@@ -100,8 +88,8 @@ class Setting(Generic[T]):
         self.default = default
         self.valid = valid
         self.importance = importance
-        self.scope = scope
-        self.group = group
+        if scope is not None:
+            self.scope = scope
         self.doc = " ".join(doc.split())
 
     def __set_name__(self, owner: type[object], attribute: str) -> None:
@@ -133,21 +121,10 @@ class Setting(Generic[T]):
             raise ConfigError(f"{self.name} = {shown}: must be {self.valid.allowed}{reason}")
         return parsed
 
-    def describe(self) -> SettingDescription:
-        """Return what documentation shows of the setting."""
-        # A string as it would be given, everything else as JSON: true, null, [].
+    def default_text(self) -> str:
+        """Return the default as documentation shows it: a string as it would be given, all else as JSON."""
         plain = isinstance(self.default, str) and self.default != ""
-        default = str(self.default) if plain else json.dumps(self.default, default=repr)
-        return SettingDescription(
-            name=self.name,
-            description=self.doc,
-            type=self.type.name,
-            default=self.shown_default or default,
-            valid_values=self.valid.allowed if self.valid is not None else "",
-            importance=self.importance,
-            scope=self.scope,
-            group=self.group,
-        )
+        return self.shown_default or (str(self.default) if plain else json.dumps(self.default, default=repr))
 
 
 class Config:
@@ -163,8 +140,18 @@ class Config:
     """Run in order after all values are parsed (``AbstractConfig.postProcessParsedConfig``): each returns the settings
     that it changes, or raises a ConfigError if they contradict each other."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, group: str = "", scope: Scope | None = None) -> None:
+        """Complete the settings that the class defines.
+
+        Args:
+            group: of all of them, in the documentation.
+            scope: of those without one of their own.
+        """
         own = {setting.name: setting for setting in vars(cls).values() if isinstance(setting, Setting)}
+        for setting in own.values():
+            setting.group = group
+            if scope is not None:
+                setting.scope = getattr(setting, "scope", scope)
         inherited = ChainMap(*(dict(base.settings) for base in reversed(cls.__bases__) if issubclass(base, Config)))
         cls.settings = {**inherited, **own}
 

@@ -9,67 +9,43 @@ from __future__ import annotations
 
 from typing import Final
 
-_TWO_PHASES: Final = "two-phase commit (KIP-939) is not supported; transactions are (transactional.id)"
-_METRICS: Final = "leave it out: read metrics with Producer.metrics() and shmaccum status"
-_JAVA_ONLY: Final = "leave it out: it configures Java's TLS and SASL libraries, which are not used here"
-_TLS_VERSIONS: Final = "leave it out: TLS 1.2 and 1.3 are used, with the ciphers that OpenSSL is configured for"
-_TICKET: Final = (
-    "leave it out: with sasl.kerberos.keytab the sender renews tickets in time; kinit, k5start or sssd keeps a "
-    "credential cache fresh"
-)
-_TOKEN: Final = "leave it out: tokens come from the callable that sasl.oauthbearer.token.provider names"
-_CONSUMER: Final = "leave it out: it is a setting of consumers"
+_GROUPS: Final = {
+    "leave it out: read metrics with Producer.metrics() and shmaccum status": """
+        enable.metrics.push metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    """,
+    "leave it out: it configures Java's TLS and SASL libraries, which are not used here": """
+        security.providers ssl.provider ssl.engine.factory.class ssl.keymanager.algorithm ssl.trustmanager.algorithm
+        ssl.secure.random.implementation sasl.client.callback.handler.class sasl.login.class
+    """,
+    "leave it out: TLS 1.2 and 1.3 are used, with the ciphers that OpenSSL is configured for": """
+        ssl.protocol ssl.enabled.protocols ssl.cipher.suites
+    """,
+    (
+        "leave it out: with sasl.kerberos.keytab the sender renews tickets in time; kinit, k5start or sssd keeps a "
+        "credential cache fresh"
+    ): """
+        sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
+        sasl.kerberos.ticket.renew.window.factor
+    """,
+    "leave it out: tokens come from the callable that sasl.oauthbearer.token.provider names": """
+        sasl.login.callback.handler.class sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.scope.claim.name
+        sasl.oauthbearer.sub.claim.name sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+        sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms sasl.login.refresh.buffer.seconds
+        sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    """,
+    "leave it out: it is a setting of consumers": """
+        auto.offset.reset enable.auto.commit fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id
+        group.instance.id heartbeat.interval.ms isolation.level key.deserializer max.partition.fetch.bytes
+        max.poll.interval.ms max.poll.records session.timeout.ms value.deserializer
+    """,
+}
+"""Advice -> the settings that it is for."""
 
-ELSEWHERE: Final = {
-    "transaction.two.phase.commit.enable": _TWO_PHASES,
+ELSEWHERE: Final = {name: advice for advice, names in _GROUPS.items() for name in names.split()} | {
+    "transaction.two.phase.commit.enable": (
+        "two-phase commit (KIP-939) is not supported; transactions are (transactional.id)"
+    ),
     "partitioner.class": "pass the partition to send, or add a column partition; partitioner.ignore.keys can be enough",
-    "enable.metrics.push": _METRICS,
-    "metric.reporters": _METRICS,
-    "metrics.num.samples": _METRICS,
-    "metrics.recording.level": _METRICS,
-    "metrics.sample.window.ms": _METRICS,
-    "security.providers": _JAVA_ONLY,
-    "ssl.provider": _JAVA_ONLY,
-    "ssl.engine.factory.class": _JAVA_ONLY,
-    "ssl.keymanager.algorithm": _JAVA_ONLY,
-    "ssl.trustmanager.algorithm": _JAVA_ONLY,
-    "ssl.secure.random.implementation": _JAVA_ONLY,
-    "ssl.protocol": _TLS_VERSIONS,
-    "ssl.enabled.protocols": _TLS_VERSIONS,
-    "ssl.cipher.suites": _TLS_VERSIONS,
-    "sasl.client.callback.handler.class": _JAVA_ONLY,
-    "sasl.login.class": _JAVA_ONLY,
-    "sasl.login.callback.handler.class": _TOKEN,
-    "sasl.oauthbearer.token.endpoint.url": _TOKEN,
-    "sasl.oauthbearer.scope.claim.name": _TOKEN,
-    "sasl.oauthbearer.sub.claim.name": _TOKEN,
-    "sasl.login.connect.timeout.ms": _TOKEN,
-    "sasl.login.read.timeout.ms": _TOKEN,
-    "sasl.login.retry.backoff.ms": _TOKEN,
-    "sasl.login.retry.backoff.max.ms": _TOKEN,
-    "sasl.login.refresh.buffer.seconds": _TOKEN,
-    "sasl.login.refresh.min.period.seconds": _TOKEN,
-    "sasl.login.refresh.window.factor": _TOKEN,
-    "sasl.login.refresh.window.jitter": _TOKEN,
-    "sasl.kerberos.kinit.cmd": _TICKET,
-    "sasl.kerberos.min.time.before.relogin": _TICKET,
-    "sasl.kerberos.ticket.renew.jitter": _TICKET,
-    "sasl.kerberos.ticket.renew.window.factor": _TICKET,
-    "auto.offset.reset": _CONSUMER,
-    "enable.auto.commit": _CONSUMER,
-    "fetch.max.bytes": _CONSUMER,
-    "fetch.max.wait.ms": _CONSUMER,
-    "fetch.min.bytes": _CONSUMER,
-    "group.id": _CONSUMER,
-    "group.instance.id": _CONSUMER,
-    "heartbeat.interval.ms": _CONSUMER,
-    "isolation.level": _CONSUMER,
-    "key.deserializer": _CONSUMER,
-    "max.partition.fetch.bytes": _CONSUMER,
-    "max.poll.interval.ms": _CONSUMER,
-    "max.poll.records": _CONSUMER,
-    "session.timeout.ms": _CONSUMER,
-    "value.deserializer": _CONSUMER,
     "metadata.broker.list": "librdkafka's name for bootstrap.servers",
     "request.required.acks": "librdkafka's name for acks",
     "compression.codec": "librdkafka's name for compression.type",

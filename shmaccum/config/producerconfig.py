@@ -11,11 +11,11 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from shmaccum import __version__
 from shmaccum.abi import ABI_VERSION
-from shmaccum.config.configdef import Group, Importance, Scope, SettingDescription
+from shmaccum.config.configdef import Group, Importance, Scope, Setting
 from shmaccum.config.foreign_settings import ELSEWHERE
 from shmaccum.config.rules import RULES
 from shmaccum.config.security_rules import SECURITY_RULES
@@ -152,10 +152,10 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def describe_settings() -> list[SettingDescription]:
-    """Return all settings as documentation shows them: by group, then importance, then name."""
+def describe_settings() -> list[Setting[Any]]:
+    """Return all settings in the order of the documentation: by group, then importance, then name."""
     groups, levels = list(Group), list(Importance)
     return sorted(
-        (setting.describe() for setting in ProducerConfig.settings.values()),
-        key=lambda shown: (groups.index(Group(shown.group)), levels.index(shown.importance), shown.name),
+        ProducerConfig.settings.values(),
+        key=lambda each: (groups.index(Group(each.group)), levels.index(each.importance), each.name),
     )

@@ -6,7 +6,6 @@ value parses to itself, so that one process can parse what another resolved.
 
 from __future__ import annotations
 
-import math
 import os
 import pkgutil
 import re
@@ -21,11 +20,10 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 """Java's ``Long.MAX_VALUE``: the largest value of a `LONG`; as a default it means "never"."""
 
-# Java's parsers reject the underscores and the non-ASCII digits that Python's int() and float() accept.
+# Java's parsers reject the underscores and the non-ASCII digits that Python's int() accepts.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 # Kafka's own pattern (Utils.HOST_PORT_PATTERN) also takes a protocol before it, which has no meaning to a client.
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +61,6 @@ def _whole_number(bits: int) -> Callable[[object], int]:
         return value
 
     return parse
-
-
-def _parse_double(value: object) -> float:
-    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
-        value = float(value)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError("expected a finite number")
-    return float(value)
 
 
 def _parse_boolean(value: object) -> bool:
@@ -149,9 +139,7 @@ def _resolved(value: object, what: str) -> object:
 
 
 INT: Final = ValueType("int", _whole_number(32))
-SHORT: Final = ValueType("short", _whole_number(16))
 LONG: Final = ValueType("long", _whole_number(64))
-DOUBLE: Final = ValueType("double", _parse_double)
 BOOLEAN: Final = ValueType("boolean", _parse_boolean)
 STRING: Final = ValueType("string", _parse_string)
 STRING_OR_NUMBER: Final = ValueType("string", _parse_string_or_number)

@@ -106,19 +106,18 @@ class Interceptors:
         self._on_acknowledgement(_refused(topic, partition), error)
 
     def _on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        for interceptor in self._interceptors:
-            try:
-                interceptor.on_acknowledgement(metadata, error)
-            except Exception:
-                logger.exception("%r raised in on_acknowledgement", interceptor)
+        self._call_each("on_acknowledgement", metadata, error)
 
     def close(self) -> None:
         """Close all of them."""
+        self._call_each("close")
+
+    def _call_each(self, method: str, *args: object) -> None:
         for interceptor in self._interceptors:
             try:
-                interceptor.close()
+                getattr(interceptor, method)(*args)
             except Exception:
-                logger.exception("%r raised in close", interceptor)
+                logger.exception("%r raised in %s", interceptor, method)
 
 
 def _refused(topic: str, partition: int | None) -> RecordMetadata:

@@ -15,7 +15,7 @@ from shmaccum.record.format import RecordFormat
 from shmaccum.record.reader import Record, iter_batches
 
 
-class Piece(NamedTuple):
+class BatchPart(NamedTuple):
     """A part of a split batch: some records as an unsealed batch, in private memory."""
 
     memory: memoryview
@@ -64,7 +64,7 @@ def read_records(
     return [record for entry in iter_batches(sealed, check_crc=False) for record in entry.records()]
 
 
-def write_piece(record_format: RecordFormat, records: Sequence[Record], max_size: int | None = None) -> Piece:
+def write_part(record_format: RecordFormat, records: Sequence[Record], max_size: int | None = None) -> BatchPart:
     """Write the first of some records as a part of a split batch: as many as fit, but at least one.
 
     Args:
@@ -85,4 +85,4 @@ def write_piece(record_format: RecordFormat, records: Sequence[Record], max_size
         parts.append(encoded)
         count += 1
     max_timestamp = max(record.timestamp for record in records[:count])
-    return Piece(memoryview(bytearray(b"".join(parts))), count, base_timestamp, max_timestamp)
+    return BatchPart(memoryview(bytearray(b"".join(parts))), count, base_timestamp, max_timestamp)

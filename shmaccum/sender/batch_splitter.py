@@ -4,7 +4,7 @@
 know the batch by its slot, and the sender must not wait for memory. So the batch stays in its slot. The sender sends
 its parts one at a time, front to end, completes each part at once, and puts the rest back into the deque.
 
-The sender writes ``Slot.PIECE`` of the batches that it has drained (`RecordBatch.cut`), without a lock. A death of the
+The sender writes ``Slot.PART`` of the batches that it has drained (`RecordBatch.cut`), without a lock. A death of the
 sender leaves the progress there for the next one.
 
 * A broker recognises a resent part by its first and last sequence number. So the slot header says where a part ends
@@ -26,10 +26,10 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.errors import RecordTooLargeError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Record
-from shmaccum.record.split import Piece, read_records, write_piece
+from shmaccum.record.split import BatchPart, read_records, write_part
 from shmaccum.sender.transport import ProduceResponse
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import PIECES_IN_FLIGHT
+from shmaccum.shm.layout import PARTS_IN_FLIGHT
 
 logger = logging.getLogger(__name__)
 
@@ -51,19 +51,19 @@ class BatchSplitter:
     def admit(self, batch: RecordBatch, now_ms: int) -> bool:
         """Return whether to send a part of a batch just drained; reenqueue the batch otherwise.
 
-        It waits if `PIECES_IN_FLIGHT` parts are in flight, or if a contributor's completion ring has no room.
+        It waits if `PARTS_IN_FLIGHT` parts are in flight, or if a contributor's completion ring has no room.
         """
         in_flight = len(self._in_flight)
-        if in_flight == PIECES_IN_FLIGHT or not self._accumulator.has_room_for_part(batch, in_flight):
+        if in_flight == PARTS_IN_FLIGHT or not self._accumulator.has_room_for_part(batch, in_flight):
             self._accumulator.reenqueue(batch, now_ms)
             return False
         return True
 
-    def next_part(self, batch: RecordBatch) -> Piece:
+    def next_part(self, batch: RecordBatch) -> BatchPart:
         """Return the part of a split batch to send now, not sealed yet."""
         if batch.part_end > batch.settled:
-            return write_piece(self._format, self._records(batch, batch.part_end))
-        part = write_piece(self._format, self._records(batch, batch.record_count), self._limits.get(batch.partition))
+            return write_part(self._format, self._records(batch, batch.part_end))
+        part = write_part(self._format, self._records(batch, batch.record_count), self._limits.get(batch.partition))
         batch.cut(batch.settled + part.record_count)
         return part
 
@@ -115,9 +115,9 @@ class BatchSplitter:
     def _halve(self, batch: RecordBatch, end: int) -> int:
         """Return how many of the records from the first incomplete one to ``end`` hold half of their bytes."""
         records = self._records(batch, end)
-        half = len(write_piece(self._format, records).memory) // 2
+        half = len(write_part(self._format, records).memory) // 2
         limit = self._limits[batch.partition] = min(half, self._limits.get(batch.partition, half))
-        return write_piece(self._format, records, limit).record_count
+        return write_part(self._format, records, limit).record_count
 
     def _topic_partition(self, batch: RecordBatch) -> TopicPartition:
         return self._accumulator.state.map.by_entry[batch.partition].topic_partition

@@ -55,7 +55,7 @@ _ATTEMPTS: Final = 3
 _COMPLAINT: Final = 2000
 """Characters, from the end of the interpreter's standard error, that the error quotes."""
 
-_FULL_PATIENCE_S: Final = 2.0
+_FULL_TIMEOUT_S: Final = 2.0
 _FULL_LOOK_S: Final = 0.05
 """How long a sender waits for a place in the process table, and how often it tries."""
 
@@ -163,7 +163,7 @@ def _attach(config: ProducerConfig, *, supervised: bool) -> Slab:
         SenderExistsError: the slab has a sender, and this one is not supervised.
         As `attach_for`.
     """
-    deadline = time.monotonic() + _FULL_PATIENCE_S
+    deadline = time.monotonic() + _FULL_TIMEOUT_S
     while True:
         try:
             return attach_for(config, decides=supervised, sender=True)

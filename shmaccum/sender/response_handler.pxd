@@ -9,7 +9,7 @@ from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _BYTES_SENT
 cdef Py_ssize_t _STATE
-cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _PART
 cdef unsigned long long _STATE_BITS
 cdef unsigned long long _PROGRESS_MASK
 cdef unsigned long long _COMPLETING

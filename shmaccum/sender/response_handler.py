@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _BYTES_SENT: Final = Super.BYTES_SENT
 _STATE: Final = Slot.STATE
-_PIECE: Final = Slot.PIECE
+_PART: Final = Slot.PART
 _STATE_BITS: Final = STATE_MASK
 _PROGRESS_MASK: Final = PROGRESS_MASK
 _COMPLETING: Final = int(SlotState.COMPLETING)
@@ -71,7 +71,7 @@ class ResponseHandler:
         self.in_flight += 1
         if self._mutes:
             self._accumulator.mute(batch.partition)
-        if self._memory.words[batch.at + _PIECE]:
+        if self._memory.words[batch.at + _PART]:
             self._splitter.sent(batch)
 
     def handle(self, responses: list[ProduceResponse], now_ms: int) -> None:
@@ -93,7 +93,7 @@ class ResponseHandler:
                 self._accumulator.release(batch, stored=stored)  # it expired in flight
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
-                outcomes.append(stored_at(batch, offset, append_time_ms, words[batch.at + _PIECE] & _PROGRESS_MASK))
+                outcomes.append(stored_at(batch, offset, append_time_ms, words[batch.at + _PART] & _PROGRESS_MASK))
             elif self._splitter.can_split(response):
                 outcomes += self._splitter.split(batch, response)
             elif self._can_retry(batch, response, now_ms):
@@ -118,7 +118,7 @@ class ResponseHandler:
         produced.release()
         if self._mutes:
             self._accumulator.unmute(batch.partition)
-        if self._memory.words[batch.at + _PIECE]:
+        if self._memory.words[batch.at + _PART]:
             self._splitter.answered(batch)
         return batch
 

@@ -7,7 +7,7 @@ from shmaccum.record.format cimport RecordFormat
 from shmaccum.sender.transport cimport ProduceBatch
 from shmaccum.shm.memory cimport SlabMemory
 
-cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _PART
 cdef Py_ssize_t _COMPRESSED
 cdef Py_ssize_t _LINGER
 cdef unsigned long long _COMPRESSION_BITS

@@ -19,7 +19,7 @@ from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.transport import ProduceBatch
 from shmaccum.shm.layout import COMPRESSION_MASK, Process, Slot
 
-_PIECE: Final = Slot.PIECE
+_PART: Final = Slot.PART
 _COMPRESSED: Final = Slot.COMPRESSED
 _LINGER: Final = Slot.LINGER
 _COMPRESSION_BITS: Final = COMPRESSION_MASK
@@ -65,7 +65,7 @@ class Sealer:
         """
         batch.check(self._header_size)
         slab = self._memory
-        if slab.words[batch.at + _PIECE]:
+        if slab.words[batch.at + _PART]:
             memory, record_count, base_timestamp, max_timestamp, compression = self._splitter.next_part(batch)
             views: BatchMemory = (memory,)
         else:

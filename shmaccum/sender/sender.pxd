@@ -4,11 +4,8 @@ from shmaccum.accumulator.drain.sender_accumulator cimport SenderAccumulator
 from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
-from shmaccum.sender.response_coalescing cimport ResponseCoalescing
 from shmaccum.sender.response_handler cimport ResponseHandler
 from shmaccum.sender.sealer cimport Sealer
-from shmaccum.sender.sleep cimport Sleep
-from shmaccum.sender.topic_requests cimport TopicRequests
 from shmaccum.sender.transport cimport ProduceBatch
 from shmaccum.shm.memory cimport SlabMemory
 from shmaccum.shm.wakeup cimport Doorbell
@@ -16,7 +13,7 @@ from shmaccum.shm.wakeup cimport Doorbell
 cdef int _REQUESTS_A_PASS
 cdef Py_ssize_t _SETTINGS_GENERATION
 cdef Py_ssize_t _REQUESTS_SENT
-cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _PART
 
 cdef class Sender:
     cdef SenderAccumulator _accumulator
@@ -30,12 +27,12 @@ cdef class Sender:
     cdef object _config
     cdef unsigned long long _settings_seen
     cdef Py_ssize_t _max_request_size
-    cdef TopicRequests _topic_requests
+    cdef object _topic_requests
     cdef object _splitter
     cdef Sealer _sealer
     cdef ResponseHandler _responses
-    cdef Sleep _sleep
-    cdef ResponseCoalescing _coalescing
+    cdef object _sleep
+    cdef object _coalescing
     cdef object _incidents
     cdef object _stopping_since_ms
     cdef bint _stop_now
@@ -44,7 +41,7 @@ cdef class Sender:
     cdef long long _next_housekeeping_ms
 
     @cython.locals(
-        sleep=Sleep, doorbell=Doorbell, is_waiting=bint, expired=list, has_backlog=bint, is_busy=bint, may_sleep=bint,
+        doorbell=Doorbell, is_waiting=bint, expired=list, has_backlog=bint, is_busy=bint, may_sleep=bint,
         timeout_ms=double, responses=list,
     )
     cpdef run_once(self, long long now_ms)

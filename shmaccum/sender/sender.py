@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 _SETTINGS_GENERATION: Final = Super.SETTINGS_GENERATION
 _REQUESTS_SENT: Final = Super.REQUESTS_SENT
-_PIECE: Final = Slot.PIECE
+_PART: Final = Slot.PART
 _REQUESTS_A_PASS: Final = 5
 """Most requests to a node in one pass, as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
@@ -268,7 +268,7 @@ class Sender:
         """Seal drained batches, and expect their answers. A damaged one fails alone."""
         sealed = []
         for batch in drained:
-            if self._memory.words[batch.at + _PIECE] and not self._splitter.admit(batch, now_ms):
+            if self._memory.words[batch.at + _PART] and not self._splitter.admit(batch, now_ms):
                 continue
             if self._sequences.is_closed(batch):  # since the ready check
                 self._accumulator.complete([BatchOutcome(batch, error=TransactionAbortedError)])

@@ -37,7 +37,7 @@ class Sleep:
 
     def __init__(self, slab: Slab, idle_ms: int) -> None:
         self._slab = slab
-        self._memory = slab.memory
+        self._words = slab.words
         self._idle_ms = idle_ms
         self._idle_since_ms: int | None = None
         self._used_until_ms = 0
@@ -48,7 +48,7 @@ class Sleep:
         """Publish that the sender runs; forget the bounds of the last pass."""
         self._now_ms = now_ms
         self._longest_ms = FOREVER_MS
-        self._memory.words[_RAN] = now_ms << _SLEEP_BITS
+        self._words[_RAN] = now_ms << _SLEEP_BITS
 
     def at_most(self, longest_ms: float) -> None:
         """Sleep no longer than this in this pass; 0 or less: not at all."""
@@ -63,7 +63,7 @@ class Sleep:
         longest_ms = max(self._longest_ms, 0)
         if longest_ms:
             longest_ms = min(longest_ms, self._until_check_ms(has_batches))
-        self._memory.words[_RAN] = self._now_ms << _SLEEP_BITS | int(min(longest_ms + 1, _MAX_SLEEP_MS))
+        self._words[_RAN] = self._now_ms << _SLEEP_BITS | int(min(longest_ms + 1, _MAX_SLEEP_MS))
         return longest_ms
 
     def is_over(self, now_ms: int) -> bool:

@@ -37,7 +37,7 @@ class TopicRequests:
 
     def __init__(self, accumulator: SenderAccumulator, transport: Transport) -> None:
         self._slab = accumulator.state.slab
-        self._memory = accumulator.state.slab.memory
+        self._words = accumulator.state.slab.words
         self._map = accumulator.state.map
         self._deferral = accumulator.deferral
         self._sequences = accumulator.sequences
@@ -56,7 +56,7 @@ class TopicRequests:
         Args:
             cluster: the transport's current metadata.
         """
-        requests = self._memory.words[_REQUESTS]
+        requests = self._words[_REQUESTS]
         if requests == self._requests_seen and cluster is self._cluster and not self._waiting:
             return False
         if requests != self._requests_seen:
@@ -119,7 +119,7 @@ class TopicRequests:
 
     def _warn_if_nearly_full(self) -> None:
         """Log once for each table that it is nearly full, before sends fail."""
-        words, geometry = self._memory.words, self._slab.geometry
+        words, geometry = self._words, self._slab.geometry
         for used, most, what in (
             (words[Super.TOPIC_COUNT], geometry.max_topics, "topics"),
             (words[Super.PARTITION_COUNT], geometry.max_partitions, "partitions"),

@@ -33,8 +33,8 @@ LOOK_S: Final = 1.0
 """Seconds between two checks: a new sender serves within two seconds, since it takes less than one to start."""
 _LONGEST_PAUSE_S: Final = 10.0
 """Most seconds between two attempts while no sender can be started."""
-_SYSTEM_PATIENCE_S: Final = 0.05
-_END_PATIENCE_S: Final = 5.0
+_SYSTEM_TIMEOUT_S: Final = 0.05
+_END_TIMEOUT_S: Final = 5.0
 """Most seconds to wait for a thread that is just starting a sender, which usually takes half a second."""
 
 
@@ -47,7 +47,7 @@ class WatchThread:
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
-        self._ensure: Callable[[], None] = _do_nothing
+        self._ensure: Callable[[], None] = lambda: None
         self._accumulators: weakref.WeakSet[RecordAccumulator] = weakref.WeakSet()
         self._next_look_s = 0.0
         self._has_complained = False
@@ -192,9 +192,9 @@ class _Thread:
         self._going_on.release()
         if self.is_green or native.is_patched() or self._thread is threading.current_thread():
             return  # waiting would let other greenlets run, in the middle of a fork
-        self._thread.join(_END_PATIENCE_S)
+        self._thread.join(_END_TIMEOUT_S)
         # Python 3.12 counts the threads of the kernel to warn of a fork; there this one ends a moment after `join`.
-        deadline_s = time.monotonic() + _SYSTEM_PATIENCE_S
+        deadline_s = time.monotonic() + _SYSTEM_TIMEOUT_S
         while os.path.exists(f"/proc/self/task/{self._thread.native_id}") and time.monotonic() < deadline_s:
             native.sleep(0.0001)
 
@@ -213,7 +213,3 @@ def _resume_all() -> None:
 
 
 os.register_at_fork(before=_pause_all, after_in_parent=_resume_all)
-
-
-def _do_nothing() -> None:
-    pass

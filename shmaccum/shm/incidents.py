@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.shm import native
 from shmaccum.shm.layout import INCIDENT_WORDS, INCIDENTS, WORD, Geometry, Incident, Super
+from shmaccum.shm.validation import LAST_MS
 
 if TYPE_CHECKING:
     from shmaccum.shm.slab import Slab
@@ -29,7 +30,6 @@ TEXT_BYTES: Final = (INCIDENT_WORDS - Incident.TEXT) * WORD
 RECENT_MS: Final = 300_000
 """How long an ended incident can explain a failure: longer than the default ``delivery.timeout.ms``."""
 _CODE_MASK: Final = 0xFFFF
-_LAST_MS: Final = 1 << 47
 _CUT: Final = "..."
 
 
@@ -194,7 +194,7 @@ def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
     lasts = words[at + Incident.LASTS] != 0
     with native.Lock():
         pass  # a full barrier: the number is read after the words
-    if words[at + Incident.NUMBER] != number or max(first_ms, last_ms) >= _LAST_MS or code > _CODE_MASK:
+    if words[at + Incident.NUMBER] != number or max(first_ms, last_ms) >= LAST_MS or code > _CODE_MASK:
         return None
     signed = code - 0x10000 if code & 0x8000 else code
     text = printable(data.decode(errors="replace"))

@@ -103,7 +103,7 @@ class LockFile:
         self._threads = native.RLock()
         self._starting = native.Lock()
         self._reopening = native.RLock()
-        self.on_reopen: Callable[[], None] = _do_nothing
+        self.on_reopen: Callable[[], None] = lambda: None
 
     def is_current(self) -> bool:
         """Return whether the path still names this file; the last user can have removed it."""
@@ -213,10 +213,6 @@ class LockFile:
             if mine:
                 self._end_start()
                 self._starting.release()
-
-
-def _do_nothing() -> None:
-    pass
 
 
 @cache

@@ -2,7 +2,7 @@
 
 Both libraries replace `threading`, `time.sleep` and more ("monkey-patching"). Their versions do not block, but switch
 to another greenlet of the same thread. A switch inside a critical section lets that greenlet into it. So the package
-uses the locks, threads and short sleeps of this module. A wait that can be long and holds no lock calls `pause`, which
+uses the locks and short sleeps of this module. A wait that can be long and holds no lock calls `pause`, which
 lets other greenlets run.
 
 Import order does not matter: a module that is already patched gives its original.
@@ -39,16 +39,7 @@ write: Final = posix.write
 """`os.write`, which does not wait if the descriptor is non-blocking."""
 _MIN_PAUSE_S: Final = 0.0005
 _MAX_PAUSE_S: Final = 0.01
-_start_new_thread: Final = _original("_thread", "start_new_thread")
 _get_native_id: Final = _original("_thread", "get_native_id")
-
-
-def start_thread(function: Callable[..., object], *args: object) -> None:
-    """Run a function in a daemon thread of the operating system.
-
-    The function must wait only by this module: the patched versions start an event loop in each thread that uses them.
-    """
-    _start_new_thread(function, args)
 
 
 def is_patched() -> bool:

@@ -157,7 +157,7 @@ class ProcessTable:
         base = self._geometry.process(self.me)
         if not self._words[base + Process.WANTS]:
             self._words[base + Process.STATE] = 0
-        self._lock_file.on_reopen = _do_nothing
+        self._lock_file.on_reopen = lambda: None
         self._lock_file.unlock(PROCESS + self.me)
         self.me = -1
 
@@ -260,7 +260,3 @@ class ProcessTable:
             exhausted=words[base + Process.EXHAUSTED],
             compressed=words[base + Process.COMPRESSED],
         )
-
-
-def _do_nothing() -> None:
-    pass

@@ -35,6 +35,16 @@ from shmaccum.shm.layout import (
 )
 
 _SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
+_SIZES: Final = {
+    "slot_size": Super.SLOT_SIZE,
+    "slot_count": Super.SLOT_COUNT,
+    "max_processes": Super.MAX_PROCESSES,
+    "max_topics": Super.MAX_TOPICS,
+    "max_partitions": Super.MAX_PARTITIONS,
+    "redo_size": Super.REDO_SIZE,
+    "max_lanes": Super.MAX_LANES,
+}
+"""The attributes of `Geometry` that fix a layout -> their words."""
 
 
 class _NoTracker:
@@ -156,13 +166,8 @@ class Segment:
         words[Super.TOTAL_SIZE] = size
         words[Super.OWNER_UID] = os.geteuid()
         words[Super.DIGEST] = digest
-        words[Super.SLOT_SIZE] = geometry.slot_size
-        words[Super.SLOT_COUNT] = geometry.slot_count
-        words[Super.MAX_PROCESSES] = geometry.max_processes
-        words[Super.MAX_TOPICS] = geometry.max_topics
-        words[Super.MAX_PARTITIONS] = geometry.max_partitions
-        words[Super.REDO_SIZE] = geometry.redo_size
-        words[Super.MAX_LANES] = geometry.max_lanes
+        for name, word in _SIZES.items():
+            words[word] = getattr(geometry, name)
         words[Super.CREATED_MS] = time.time_ns() // 1_000_000
         words[Super.TOKEN : Super.TOKEN + TOKEN_WORDS] = names.new_token()
         return segment
@@ -247,15 +252,7 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
     if words[Super.READY] != 1:
         return None
     try:
-        geometry = Geometry(
-            words[Super.SLOT_SIZE],
-            words[Super.SLOT_COUNT],
-            words[Super.MAX_PROCESSES],
-            words[Super.MAX_TOPICS],
-            words[Super.MAX_PARTITIONS],
-            words[Super.REDO_SIZE],
-            words[Super.MAX_LANES],
-        )
+        geometry = Geometry(**{name: words[word] for name, word in _SIZES.items()})
     except ValueError as error:
         raise SlabAbiError(f"{path} is damaged: {error}; remove it or choose another shmaccum.name") from None
     if not geometry.total_size == words[Super.TOTAL_SIZE] == size:

@@ -72,7 +72,7 @@ OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, No
 """Error numbers for no memory or descriptor left; errors of `posix_ipc` have None."""
 
 STOPPED_TIMEOUT_S: Final = 0.25
-"""How long to wait for a lock that a stopped process can hold, if the work can be deferred."""
+"""How long to wait for a lock if the work can be deferred: enough to take it over if its holder has died."""
 
 
 class Slab:

@@ -64,13 +64,14 @@ Words = npt.NDArray[np.uint64]
 MAX_COUNT: Final = (1 << 63) - 1
 """The largest count, time or offset; a sum of two still fits into a word."""
 _MAX_GENERATION: Final = (1 << 64 - BATCH_SLOT_BITS) - 1
-_LAST_MS: Final = 1 << 47
-"""Latest time of creation, in wall-clock milliseconds: the year 6429."""
+LAST_MS: Final = 1 << 47
+"""Latest time of anything, in wall-clock milliseconds: the year 6429."""
 _LAST_INCIDENT: Final = 1 << 47
 """A result word has 48 bits for an incident's number."""
-_MAX_EPOCH: Final = (1 << 15) - 1
+MAX_EPOCH: Final = (1 << 15) - 1
+"""A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
 _ANY: Final = (1 << 64) - 1
-_LAST_SEQUENCE: Final = _MAX_EPOCH << 32 | (1 << 31) - 1
+_LAST_SEQUENCE: Final = MAX_EPOCH << 32 | (1 << 31) - 1
 _NAME_BYTES: Final = (TOPIC_WORDS - Topic.NAME) * WORD
 
 _ERRORS_OF_DAMAGE: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
@@ -151,7 +152,10 @@ def check_counts(name: str, geometry: Geometry, topics: int, partitions: int) ->
     Raises:
         SlabDamagedError: more than the tables have.
     """
-    _refuse(name, _wrong_counts(geometry, topics, partitions))
+    if topics > geometry.max_topics:
+        raise damaged(name, f"its topic table has {topics} entries in use, of {geometry.max_topics}")
+    if partitions > geometry.max_partitions:
+        raise damaged(name, f"its partition table has {partitions} entries in use, of {geometry.max_partitions}")
 
 
 @contextlib.contextmanager
@@ -205,9 +209,9 @@ def _refuse(name: str, findings: Iterator[str]) -> None:
 
 def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
     limits = {
-        Super.CREATED_MS: _LAST_MS,
+        Super.CREATED_MS: LAST_MS,
         Super.SENDER_ENTRY: geometry.max_processes,
-        Super.PRODUCER_EPOCH: _MAX_EPOCH,
+        Super.PRODUCER_EPOCH: MAX_EPOCH,
         Super.ENOUGH_SLOTS: geometry.slot_count,
         Super.INCIDENTS: _LAST_INCIDENT,
     } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + TOKEN_WORDS), _ANY)
@@ -227,13 +231,6 @@ def _wrong_processes(words: memoryview, geometry: Geometry) -> Iterator[str]:
     for entry, word in np.argwhere(table > limits).tolist():
         limit = int(limits[word])
         yield f"word {names.get(word, word)} of process entry {entry} is {table[entry, word]}, more than {limit}"
-
-
-def _wrong_counts(geometry: Geometry, topics: int, partitions: int) -> Iterator[str]:
-    if topics > geometry.max_topics:
-        yield f"its topic table has {topics} entries in use, of {geometry.max_topics}"
-    if partitions > geometry.max_partitions:
-        yield f"its partition table has {partitions} entries in use, of {geometry.max_partitions}"
 
 
 def _wrong_topics(words: memoryview, geometry: Geometry, entries: Iterable[int]) -> Iterator[str]:
@@ -280,7 +277,7 @@ def _wrong_lanes(words: memoryview, geometry: Geometry) -> Iterator[str]:
         return
     limits = np.full(LANE_WORDS, _ANY, np.uint64)
     limits[: Lane.ID_LENGTH] = MAX_COUNT
-    limits[Lane.PRODUCER_EPOCH] = _MAX_EPOCH
+    limits[Lane.PRODUCER_EPOCH] = MAX_EPOCH
     limits[Lane.ID_LENGTH] = MAX_TRANSACTIONAL_ID
     names = _names_of(Lane)
     table = _rows(words, geometry.lanes, count, LANE_WORDS)

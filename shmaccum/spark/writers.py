@@ -29,15 +29,19 @@ Commits = Sequence[WriterCommitMessage | None]
 """The tasks' results; None for one that failed."""
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """Writer of a batch job."""
+class ArrowTask:
+    """The executors' part of the writers that get Arrow batches."""
 
     def __init__(self, task: WriteTask) -> None:
         self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Write the rows of one task, on an executor (`WriteTask.write`)."""
+        """Write the rows of one task (`WriteTask.write`)."""
         return self._task.write(iterator)
+
+
+class BatchWriter(ArrowTask, DataSourceArrowWriter):
+    """Writer of a batch job."""
 
     def commit(self, messages: Commits) -> None:
         """Log, on the driver, that all tasks are done; there is nothing else to do."""

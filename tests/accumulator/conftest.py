@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from accumulators import config_of, open_accumulator
+from fixture_types import OpenAccumulator
 
 from shmaccum.errors import IllegalStateError
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 
 @pytest.fixture

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from accumulators import (
-    CLUSTER,
-    NODE0,
-    TP0,
-    add,
-    assert_empty,
-    config_of,
-    created_ms,
-    drain,
-    first,
-    open_accumulator,
-)
+from accumulators import CLUSTER, NODE0, TP0, add, assert_empty, created_ms, drain, first
+from fixture_types import OpenAccumulator
 
 from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.shm.layout import Slot
-from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
 LINGER_MS = 10
@@ -29,19 +18,17 @@ AHEAD_MS = 3_600_000
 
 
 @pytest.fixture
-def accumulator(slab_name: str) -> Iterator[Accumulators]:
-    opened = open_accumulator(config_of(slab_name, linger_ms=LINGER_MS, delivery_timeout_ms=TIMEOUT_MS))
+def accumulator(accumulate: OpenAccumulator) -> Iterator[Accumulators]:
+    opened = accumulate(linger_ms=LINGER_MS, delivery_timeout_ms=TIMEOUT_MS)
     yield opened
     opened.sender.recover()
     opened.sender.abort_expired_batches(1 << 40)
     assert_empty(opened)
-    detach(opened.slab)
 
 
 def put_ahead(accumulator: Accumulators, word: int) -> int:
     """Put a time in the header of the first batch ahead; return when that was made."""
     batch = first(accumulator, TP0)
-    assert batch is not None
     made_ms = created_ms(accumulator, TP0)
     at = accumulator.slab.geometry.header(batch.slot) + word
     accumulator.slab.words[at] = (accumulator.slab.words[at] or made_ms) + AHEAD_MS

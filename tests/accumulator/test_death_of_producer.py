@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
 from accumulators import (
@@ -26,16 +22,15 @@ from accumulators import (
     first,
     open_accumulator,
 )
-from faults import InterruptAt, interrupted_by_alarm
-from processes import Child
+from faults import interrupted_by_alarm
+from fixture_types import Link, OpenAccumulator, Start
+from killpoints import die, die_in
+from runs import interrupts
 
 from shmaccum.errors import BufferExhaustedError
 from shmaccum.shm.layout import Process, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 
 SMALL, HALF, LARGE = b"victim", b"victim" + bytes(BATCH_SIZE // 2), b"victim" + bytes(2 * BATCH_SIZE)
 
@@ -44,21 +39,21 @@ def test_death_before_commit_leaves_no_record(accumulator: Accumulators) -> None
     """Bytes behind the committed ones are ignored."""
     add(accumulator, TP0, b"before")
     batch = first(accumulator, TP0)
-    assert batch is not None
-    pid = os.fork()
-    if not pid:
-        start = accumulator.slab.geometry.slot(batch.slot) + batch.size
+    start = accumulator.slab.geometry.slot(batch.slot) + batch.size
+
+    def write_and_die() -> None:
         with accumulator.map.queues[TP0].lock:
             accumulator.slab.buffer[start : start + 50] = b"\xff" * 50
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(pid, 0)
+            die()
+
+    die_in(write_and_die)
     add(accumulator, TP0, b"after")
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"before", b"after"]
 
 
-def append_and_say(link: Connection, name: str, count: int, processes: int = 16) -> None:
+def append_and_say(link: Link, name: str, count: int, processes: int = 16) -> None:
     accumulator = open_accumulator(config_of(name, shmaccum_max_processes=processes))
     for number in range(count):
         accumulator.append((TP0, TP1)[number % 2], 0, None, b"%d" % number)
@@ -80,7 +75,7 @@ def test_records_survive_producer_death(accumulator: Accumulators, slab_name: st
     assert_empty(accumulator)
 
 
-def allocate_and_say(link: Connection, name: str) -> None:
+def allocate_and_say(link: Link, name: str) -> None:
     accumulator = open_accumulator(config_of(name))
     accumulator.pool.allocate(3 * BATCH_SIZE, 0)
     link.send("allocated")
@@ -99,7 +94,7 @@ def test_slots_of_a_dead_producer_are_reclaimed(accumulator: Accumulators, slab_
     assert_empty(accumulator)
 
 
-def flush_and_say(link: Connection, name: str) -> None:
+def flush_and_say(link: Link, name: str) -> None:
     accumulator = open_accumulator(config_of(name, linger_ms=100_000, delivery_timeout_ms=200_000))
     accumulator.producer.pending.begin_flush("flush")
     link.send("flushing")
@@ -142,7 +137,7 @@ def test_reused_process_entry_ignores_completions_of_the_dead(
     assert words[base + Process.RING_TAIL] == 3
 
 
-def append_and_wait(link: Connection, name: str, processes: int) -> int:
+def append_and_wait(link: Link, name: str, processes: int) -> int:
     accumulator = open_accumulator(config_of(name, shmaccum_max_processes=processes))
     future = accumulator.append(TP0, 0, None, b"heir").future
     link.send("appended")
@@ -182,8 +177,8 @@ def test_interrupted_cleanup_frees_slots_with_the_next_batch(accumulate: OpenAcc
     """What the first interrupt left in a thread's hands, and the second kept there, goes back with its next batch."""
     accumulator = accumulate(buffer_memory=2 * BATCH_SIZE)
     accumulator.append(TP1, 0, None, b"other")
-    for moment in range(400):
-        with InterruptAt(moment, again) as interrupt:
+    for interrupt in interrupts(again):
+        with interrupt:
             accumulator.append(TP0, 0, None, b"victim")
         accumulator.append(TP0, 0, None, b"next", max_block_ms=0)
         log = Log(accumulator)
@@ -192,10 +187,6 @@ def test_interrupted_cleanup_frees_slots_with_the_next_batch(accumulate: OpenAcc
         accumulator.producer.settle()
         assert accumulator.pool.available_memory() == accumulator.pool.total_memory
         accumulator.append(TP1, 0, None, b"other")
-        if not interrupt.came:
-            break
-    else:
-        pytest.fail("there is no end to the moments")
     Log(accumulator).take_all()
     assert_empty(accumulator)
 
@@ -234,7 +225,6 @@ def test_slot_states_follow_the_layout(accumulator: Accumulators) -> None:
     assert state(buffer.slot) is SlotState.FREE
     add(accumulator, TP0)
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert state(batch.slot) is SlotState.OPEN
     drain(accumulator)
     assert state(batch.slot) is SlotState.IN_FLIGHT

@@ -5,23 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
-from accumulators import (
-    TP0,
-    TP1,
-    Log,
-    add,
-    assert_empty,
-    config_of,
-    created_ms,
-    drain,
-    first,
-    open_accumulator,
-)
-from processes import Child
+from accumulators import TP0, TP1, Log, add, assert_empty, config_of, created_ms, drain, first, open_accumulator
+from fixture_types import Link, LogCapture, Start
 
 from shmaccum.accumulator.drain.expirer import MAX_RENEWALS
 from shmaccum.errors import DeliveryTimeoutError, InvalidTopicError
@@ -29,16 +16,12 @@ from shmaccum.shm.layout import Slot, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
-LeaveBehind = Callable[[], None]
-
 TIMEOUT_MS = 3200
 """``delivery.timeout.ms`` of these accumulators."""
 AGO_MS = 10_000
 
 
-def append_and_die(link: Connection, name: str) -> None:
+def append_and_die(link: Link, name: str) -> None:
     accumulator = open_accumulator(config_of(name))
     for number in range(3):
         add(accumulator, TP0, b"%d" % number)
@@ -46,25 +29,19 @@ def append_and_die(link: Connection, name: str) -> None:
 
 
 @pytest.fixture
-def leave_behind(start: Start, slab_name: str) -> Callable[[], None]:
-    """Return a function that has a process append three records to a partition, and die."""
-
-    def append() -> None:
-        assert start(append_and_die, slab_name).join() == -signal.SIGKILL
-
-    return append
+def accumulator(accumulator: Accumulators, start: Start, slab_name: str) -> Accumulators:
+    """Return an accumulator to which a process has appended three records, and died."""
+    assert start(append_and_die, slab_name).join() == -signal.SIGKILL
+    return accumulator
 
 
 def age(accumulator: Accumulators) -> None:
     """Have the partition's first batch been made long ago."""
     batch = first(accumulator, TP0)
-    assert batch is not None
     accumulator.slab.words[accumulator.slab.geometry.header(batch.slot) + Slot.CREATED_MS] -= AGO_MS
 
 
-def test_time_without_a_sender_does_not_expire_orphans(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
-    accumulator = accumulate()
-    leave_behind()
+def test_time_without_a_sender_does_not_expire_orphans(accumulator: Accumulators) -> None:
     age(accumulator)
     long_ago = created_ms(accumulator, TP0)
 
@@ -81,11 +58,7 @@ def test_time_without_a_sender_does_not_expire_orphans(accumulate: OpenAccumulat
     assert_empty(accumulator)
 
 
-def test_time_without_a_sender_does_not_expire_orphans_in_flight(
-    accumulate: OpenAccumulator, leave_behind: LeaveBehind
-) -> None:
-    accumulator = accumulate()
-    leave_behind()
+def test_time_without_a_sender_does_not_expire_orphans_in_flight(accumulator: Accumulators) -> None:
     age(accumulator)
     assert len(drain(accumulator)) == 1
 
@@ -95,10 +68,8 @@ def test_time_without_a_sender_does_not_expire_orphans_in_flight(
     Log(accumulator).take_all()
 
 
-def test_living_contributor_keeps_its_timeout(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+def test_living_contributor_keeps_its_timeout(accumulator: Accumulators) -> None:
     """A batch with a living contributor expires at the time promised to that."""
-    accumulator = accumulate()
-    leave_behind()
     future = accumulator.append(TP0, 0, None, b"living").future
     age(accumulator)
     created = created_ms(accumulator, TP0)
@@ -112,10 +83,8 @@ def test_living_contributor_keeps_its_timeout(accumulate: OpenAccumulator, leave
     assert accumulator.slab.words[Super.RECORDS_LOST] == 0
 
 
-def test_renewals_of_orphans_are_limited(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+def test_renewals_of_orphans_are_limited(accumulator: Accumulators) -> None:
     """The batch may be what crashes the senders."""
-    accumulator = accumulate()
-    leave_behind()
     for _ in range(MAX_RENEWALS):
         age(accumulator)
         accumulator.sender.recover()
@@ -129,16 +98,10 @@ def test_renewals_of_orphans_are_limited(accumulate: OpenAccumulator, leave_behi
 
 @pytest.mark.parametrize("state", ["queued", "in flight", "refused"])
 def test_lost_records_of_orphans_are_logged_and_counted(
-    accumulate: OpenAccumulator,
-    leave_behind: LeaveBehind,
-    caplog: pytest.LogCaptureFixture,
-    state: str,
+    accumulator: Accumulators, caplog: LogCapture, state: str
 ) -> None:
-    accumulator = accumulate()
-    leave_behind()
     add(accumulator, TP1)
     batch = first(accumulator, TP0)
-    assert batch is not None
     size, expired = batch.size, created_ms(accumulator, TP1) + TIMEOUT_MS  # of both: the other one is older
     if state == "in flight":
         drain(accumulator)
@@ -157,14 +120,11 @@ def test_lost_records_of_orphans_are_logged_and_counted(
 
 
 def test_dead_process_entry_is_not_reused_while_its_batches_wait(
-    accumulate: OpenAccumulator, leave_behind: LeaveBehind, start: Start, slab_name: str
+    accumulator: Accumulators, start: Start, slab_name: str
 ) -> None:
     """Otherwise the batch would seem to have a living contributor."""
-    accumulator = accumulate()
-    leave_behind()
     accumulator.slab.reap_dead()
     batch = first(accumulator, TP0)
-    assert batch is not None
     (dead,) = batch.contributors()
     assert start(take_an_entry, slab_name).result() not in (dead, accumulator.slab.me)
     age(accumulator)
@@ -174,7 +134,7 @@ def test_dead_process_entry_is_not_reused_while_its_batches_wait(
     assert start(take_an_entry, slab_name).result() == dead
 
 
-def take_an_entry(link: Connection, name: str) -> int:
+def take_an_entry(link: Link, name: str) -> int:
     accumulator = open_accumulator(config_of(name))
     entry = accumulator.slab.me
     detach(accumulator.slab)

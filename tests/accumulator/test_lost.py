@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from accumulators import KEY, TP0, TP1, VALUE, Log, config_of, first, open_accumulator
+from accumulators import KEY, TP0, TP1, VALUE, Log, first
 
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import Slot, SlotState
-from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
 PATIENCE_S = 5.0
-
-
-@pytest.fixture
-def accumulator(slab_name: str) -> Iterator[Accumulators]:
-    opened = open_accumulator(config_of(slab_name))
-    yield opened
-    detach(opened.slab)
 
 
 @pytest.mark.parametrize("word", [Slot.STATE, Slot.GENERATION])
@@ -28,7 +18,6 @@ def test_lost_batch_fails_alone(accumulator: Accumulators, word: int) -> None:
     lost = accumulator.append(TP0, 0, KEY, VALUE, (), lambda error, metadata: called.append(error)).future
     sound = accumulator.append(TP1, 0, KEY, VALUE).future
     batch = first(accumulator, TP0)
-    assert batch is not None
     at = accumulator.slab.geometry.header(batch.slot) + word
     before = accumulator.slab.words[at]
     accumulator.slab.words[at] = SlotState.FREE if word == Slot.STATE else before + 1

@@ -16,10 +16,7 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Any
+import itertools
 
 import pytest
 from accumulators import (
@@ -50,6 +47,7 @@ from accumulators import (
     values_of,
 )
 from faults import interrupted_by_alarm
+from fixture_types import Link, OpenAccumulator, Start
 
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, RecordMetadata, TopicPartition
@@ -65,8 +63,6 @@ from shmaccum.errors import (
 from shmaccum.shm.layout import Partition, Process, SlotState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 
 def fill_a_batch(accumulator: Accumulators, to: TopicPartition) -> int:
@@ -119,7 +115,6 @@ def test_full(accumulator: Accumulators) -> None:
     assert [result.new_batch_created for result in results] == [True] + [False] * (len(results) - 2) + [True]
     assert queued(accumulator, TP0) == 2
     full = first(accumulator, TP0)
-    assert full is not None
     assert full.state is SlotState.CLOSED
     assert BATCH_SIZE - full.max_record_size < full.size <= BATCH_SIZE
     assert accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
@@ -167,7 +162,7 @@ def test_partial_drain(accumulator: Accumulators) -> None:
     assert drained_partitions({1: []} | drained, accumulator) == [TP1, TP0]
 
 
-def append_numbers(link: Connection, name: str, child: int, count: int) -> None:
+def append_numbers(link: Link, name: str, child: int, count: int) -> None:
     accumulator = open_accumulator(config_of(name))
     link.send("ready")
     link.recv()
@@ -177,7 +172,7 @@ def append_numbers(link: Connection, name: str, child: int, count: int) -> None:
     detach(accumulator.slab)
 
 
-def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: Callable[..., Any]) -> None:
+def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: Start) -> None:
     """Several processes append to two partitions of a slab that is much too small for them; one drains."""
     children, count = 3, 1200
     producers = [start(append_numbers, slab_name, child, count) for child in range(children)]
@@ -193,7 +188,6 @@ def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: C
     for odd, partition in enumerate((TP0, TP1)):
         by_child: dict[int, list[int]] = {child: [] for child in range(children)}
         for value in log.values(partition):
-            assert value is not None
             child, number = map(int, value.split(b":"))
             by_child[child].append(number)
         assert all(numbers == list(range(odd, count, 2)) for numbers in by_child.values())
@@ -269,13 +263,16 @@ def test_ready_and_drain_when_a_batch_is_being_retried(accumulate: OpenAccumulat
     accumulator.sender.reenqueue(batch, now)
     assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
     assert accumulator.sender.drain(CLUSTER, [NODE0], UNLIMITED, now + 1) == {0: []}
+
+    def send_after_the_back_off() -> None:
+        assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
+        assert accumulator.sender.ready(CLUSTER, now + 120).ready_nodes == {NODE0}
+        (again,) = drain(accumulator, now + 120)
+        Log(accumulator).take([again])
+
     # Not even when everything is to go out at once.
-    accumulator.producer.pending.begin_flush("flush")
-    assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
-    with pytest.raises(KafkaTimeoutError):
-        accumulator.producer.await_flush_completion(0)
-    assert accumulator.sender.ready(CLUSTER, now + 120).ready_nodes == {NODE0}
-    assert len(drain(accumulator, now + 120)) == 1
+    accumulator.producer.pending.while_waiting = send_after_the_back_off
+    accumulator.producer.flush(60)
 
 
 def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: Accumulators) -> None:
@@ -283,7 +280,7 @@ def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: Accumu
     assert accumulator.sender.drain(cluster_of(0), [NODE1], UNLIMITED, 0) == {1: []}
 
 
-def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Any]) -> None:
+def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
     """What is queued is sent at once while anybody, of any process, waits for memory."""
     accumulator = accumulate(buffer_memory=BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
     add(accumulator, TP0)
@@ -301,7 +298,7 @@ def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: 
     assert log.values(TP1) == [VALUE]
 
 
-def append_one(link: Connection, name: str) -> None:
+def append_one(link: Link, name: str) -> None:
     config = config_of(name, buffer_memory=BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
     accumulator = open_accumulator(config)
     accumulator.append(TP1, 0, KEY, VALUE, max_block_ms=30_000)
@@ -363,20 +360,16 @@ def test_flush(accumulate: OpenAccumulator) -> None:
     partitions = (TP0, TP1, TP2)
     futures = [accumulator.append(partitions[number % 3], 0, KEY, VALUE).future for number in range(100)]
     now = created_ms(accumulator, TP0)
-    while accumulator.sender.ready(CLUSTER, now).ready_nodes:  # those that are full
-        Log(accumulator).take(drain(accumulator))
-        break
-    accumulator.producer.pending.begin_flush("flush")
     log = Log(accumulator)
-    while nodes := accumulator.sender.ready(CLUSTER, now).ready_nodes:
-        log.take(
-            [
-                batch
-                for of_node in accumulator.sender.drain(CLUSTER, nodes, UNLIMITED, now).values()
-                for batch in of_node
-            ]
-        )
-    accumulator.producer.await_flush_completion(0)
+
+    def send_what_is_ready() -> None:
+        while nodes := accumulator.sender.ready(CLUSTER, now).ready_nodes:
+            log.take(itertools.chain(*accumulator.sender.drain(CLUSTER, nodes, UNLIMITED, now).values()))
+
+    send_what_is_ready()  # those that are full
+    assert not all(future.succeeded() for future in futures)
+    accumulator.producer.pending.while_waiting = send_what_is_ready
+    accumulator.producer.flush(60)
     assert all(future.succeeded() for future in futures)
     assert_empty(accumulator)
 
@@ -433,13 +426,16 @@ def test_call_that_fails_in_the_middle_of_a_flush_does_not_end_it(accumulator: A
 def test_flush_ignores_later_records(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     (batch,) = drain(accumulator)
-    waited_for = accumulator.producer.pending.incomplete()
-    add(accumulator, TP0)
-    Log(accumulator).take([batch])
-    accumulator.producer.pending.poll()
-    assert [result.done for result in waited_for] == [True]
+
+    def append_and_deliver_the_first() -> None:
+        add(accumulator, TP0)
+        Log(accumulator).take([batch])
+
+    accumulator.producer.pending.while_waiting = append_and_deliver_the_first
+    accumulator.producer.flush(60)
+    assert queued(accumulator, TP0) == 1
     with pytest.raises(KafkaTimeoutError):
-        accumulator.producer.await_flush_completion(0)
+        accumulator.producer.flush(0)
 
 
 # --- giving up ----------------------------------------------------------------------------------------
@@ -450,9 +446,7 @@ def test_abort_incomplete_batches(accumulate: OpenAccumulator) -> None:
     told: list[tuple[ShmaccumError | None, RecordMetadata | None]] = []
     partitions = (TP0, TP1, TP2)
     for number in range(300):
-        accumulator.append(
-            partitions[number % 3], 0, KEY, VALUE, (), lambda error, metadata: told.append((error, metadata))
-        )
+        accumulator.append(partitions[number % 3], 0, KEY, VALUE, (), lambda *what: told.append(what))
     drained = drain(accumulator)
     in_flight = sum(batch.record_count for batch in drained)
     assert 0 < in_flight < 300
@@ -494,11 +488,7 @@ def test_expired_batches(accumulator: Accumulators) -> None:
     add(accumulator, TP2)
     latest = max(created_ms(accumulator, partition) for partition in (TP0, TP2)) + 3200
     expired = accumulator.sender.abort_expired_batches(latest + 1000)
-    assert sorted(str(accumulator.map.by_entry[each.batch.partition].topic_partition) for each in expired) == [
-        "test-0",
-        "test-0",
-        "test-2",
-    ]
+    assert sorted(partition_of(accumulator, each.batch) for each in expired) == [TP0, TP0, TP2]
     assert accumulator.sender.abort_expired_batches(latest + 2000) == []
     assert_empty(accumulator)
 
@@ -529,21 +519,6 @@ def test_soon_to_expire_batches_are_picked_up_for_expiry(accumulator: Accumulato
 
 
 # --- order and identity -------------------------------------------------------------------------------
-
-
-def test_reenqueued_batches_keep_their_order(accumulate: OpenAccumulator) -> None:
-    """Whatever the order in which batches come back, they go out in the order of append."""
-    accumulator = accumulate(linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
-    for number in range(8):
-        add(accumulator, TP0, b"%d" % number + bytes(BATCH_SIZE // 2))
-    in_flight = [batch for _ in range(5) for batch in drain(accumulator)]
-    random.Random(7).shuffle(in_flight)
-    for batch in in_flight:
-        accumulator.sender.reenqueue(batch, 0)
-    log = Log(accumulator)
-    log.take_all()
-    assert [value[:1] for value in log.values(TP0) if value] == [b"%d" % number for number in range(8)]
-    assert_empty(accumulator)
 
 
 def test_reenqueued_batch_is_closed(accumulate: OpenAccumulator) -> None:

@@ -5,29 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fixture_types import Command
+from processes import wait_until
 
 from shmaccum.shm import names
 
 Settings = dict[str, object]
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Wait for a condition; fail if it does not come about."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], bool]], None]:
-    return wait_until
 
 
 @pytest.fixture
@@ -45,7 +33,7 @@ def settings(tmp_path: Path, slab_name: str) -> Iterator[Settings]:
 
 
 @pytest.fixture
-def shmaccum() -> Callable[..., AbstractContextManager[subprocess.Popen[str]]]:
+def shmaccum() -> Command:
     """Return ``with shmaccum(*arguments) as process``: the command, killed if it still runs when the block ends."""
 
     @contextmanager

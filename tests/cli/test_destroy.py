@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
-from processes import Child
+from fixture_types import Capture, Link, Start
+from processes import wait_until
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
@@ -17,10 +17,9 @@ from shmaccum.errors import SlabError
 from shmaccum.shm import names
 
 Settings = dict[str, object]
-Until = Callable[[Callable[[], bool]], None]
 
 
-def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
+def send_and_stay(link: Link, settings: Settings, records: int) -> None:
     producer = Producer(settings)
     for _ in range(records):
         producer.send("t", b"value", partition=0)
@@ -29,17 +28,16 @@ def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
 
 
 @pytest.fixture
-def abandon(settings: Settings, slab_name: str, start: Callable[..., Child], until: Until) -> Callable[[int], None]:
+def abandon(settings: Settings, slab_name: str, start: Start) -> Callable[[int], None]:
     """Return ``abandon(records)``: leave a slab whose users were all killed, with this many records in it."""
 
     def run(records: int) -> None:
         child = start(send_and_stay, settings | {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}, records)
         child.hear()
         sender = report(slab_name).sender.pid
-        assert sender is not None
         os.kill(sender, signal.SIGKILL)
         child.kill()
-        until(lambda: not is_used(slab_name))
+        wait_until(lambda: not is_used(slab_name))
 
     return run
 
@@ -51,20 +49,18 @@ def is_used(slab_name: str) -> bool:
         return False  # it was empty, and another program of this user has removed it, or is about it
 
 
-def destroy(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def destroy(capfd: Capture, *arguments: str) -> tuple[int, str, str]:
     status = main(["destroy", *arguments])
     return status, *capfd.readouterr()
 
 
-def test_what_is_not_there(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there(slab_name: str, capfd: Capture) -> None:
     status, out, err = destroy(capfd, slab_name)
     assert (status, out) == (1, "")
     assert f"there is no slab '{slab_name}'; there are" in err
 
 
-def test_one_that_all_have_left_in_death(
-    abandon: Callable[[int], None], slab_name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_all_have_left_in_death(abandon: Callable[[int], None], slab_name: str, capfd: Capture) -> None:
     while True:
         abandon(0)
         status, out, err = destroy(capfd, slab_name)
@@ -74,9 +70,7 @@ def test_one_that_all_have_left_in_death(
     assert slab_name not in names.slab_names()
 
 
-def test_one_with_records_only_by_force(
-    abandon: Callable[[int], None], slab_name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_one_with_records_only_by_force(abandon: Callable[[int], None], slab_name: str, capfd: Capture) -> None:
     abandon(3)
     status, out, err = destroy(capfd, slab_name)
     assert (status, out) == (1, "")
@@ -86,7 +80,7 @@ def test_one_with_records_only_by_force(
     assert slab_name not in names.slab_names()
 
 
-def test_one_of_this_process(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_of_this_process(settings: Settings, slab_name: str, capfd: Capture) -> None:
     with Producer(settings) as producer:
         status, out, err = destroy(capfd, slab_name, "--force")
         assert (status, out) == (1, "")
@@ -94,9 +88,7 @@ def test_one_of_this_process(settings: Settings, slab_name: str, capfd: pytest.C
         assert producer.send("t", b"x").get(timeout=30).offset == 0
 
 
-def test_one_in_use_not_even_by_force(
-    settings: Settings, slab_name: str, start: Callable[..., Child], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_one_in_use_not_even_by_force(settings: Settings, slab_name: str, start: Start, capfd: Capture) -> None:
     child = start(send_and_stay, settings, 1)
     child.hear()
     status, out, err = destroy(capfd, slab_name, "--force")

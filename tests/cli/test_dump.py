@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from fixture_types import Capture, MonkeyPatch
+from record_batches import Sample, fill, seal
 
 from shmaccum.cli import dump
 from shmaccum.cluster import TopicPartition
@@ -47,17 +49,8 @@ class Writer:
     ) -> None:
         """Write one batch; record ``i`` has timestamp ``1000 + i``."""
         form = self._format
-        encoded = [form.encode_record(i, 1000 + i, 1000, form.encode_body(*each)) for i, each in enumerate(records)]
-        payload = form.seal(
-            memoryview(bytearray(form.header_size) + b"".join(encoded)),
-            record_count=len(records),
-            base_timestamp=1000,
-            max_timestamp=999 + len(records),
-            compression=compression,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-        )
+        samples = [Sample(*fields, 1000 + i) for i, fields in enumerate(records)]
+        payload = seal(form, fill(form, samples), samples, compression)
         self._transport.request_update([topic])
         to = TopicPartition(topic, partition)
         self._transport.send(
@@ -80,6 +73,12 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def segment(log_dir: Path) -> Path:
+    """Return the first file of partition 0."""
+    return log_dir / "t-0" / "00000000000000000000.log"
+
+
+@pytest.fixture
 def writer(log_dir: Path) -> Iterator[Writer]:
     writer = Writer(log_dir, num_partitions=2)
     yield writer
@@ -92,7 +91,7 @@ def run(*argv: str | Path) -> int:
     return dump.run(parser.parse_args([str(each) for each in argv]))
 
 
-def out_lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
+def out_lines(capfd: Capture) -> list[str]:
     """What was printed, which must all be records."""
     captured = capfd.readouterr()
     assert captured.err == ""
@@ -102,7 +101,7 @@ def out_lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
 # --- what is shown -------------------------------------------------------------------------------
 
 
-def test_a_record_is_a_line_of_columns(log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_record_is_a_line_of_columns(log_dir: Path, writer: Writer, capfd: Capture) -> None:
     writer.write((b"key", "wört".encode(), (("a", b"1"), ("b", None))), (None, None, ()))
     writer.write((b"", b"", ()))
     assert run(log_dir) == 0
@@ -124,16 +123,14 @@ def test_a_record_is_a_line_of_columns(log_dir: Path, writer: Writer, capfd: pyt
     ],
 )
 def test_control_characters_are_escaped(
-    log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str], value: bytes, shown: str
+    log_dir: Path, writer: Writer, capfd: Capture, value: bytes, shown: str
 ) -> None:
     writer.write((value, value, (("\n", value),)))
     assert run(log_dir) == 0
     assert capfd.readouterr().out == f"t-0\t0\t1000\t{shown}\t{shown}\t\\n:{shown}\n"
 
 
-def test_json_tells_apart_what_the_readable_form_does_not(
-    log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_json_tells_apart_what_the_readable_form_does_not(log_dir: Path, writer: Writer, capfd: Capture) -> None:
     writer.write((b"null", "wört\n".encode(), (("h", b"\xff"), ("h", None))), (None, b"\xff\xfe", ()))
     assert run(log_dir, "--json") == 0
     assert [json.loads(line) for line in out_lines(capfd)] == [
@@ -162,9 +159,7 @@ def test_json_tells_apart_what_the_readable_form_does_not(
     ("magic", "compression"),
     [(0, CompressionType.NONE), (0, CompressionType.GZIP), (1, CompressionType.LZ4), (2, CompressionType.ZSTD)],
 )
-def test_all_formats_are_shown(
-    log_dir: Path, capfd: pytest.CaptureFixture[str], magic: int, compression: CompressionType
-) -> None:
+def test_all_formats_are_shown(log_dir: Path, capfd: Capture, magic: int, compression: CompressionType) -> None:
     writer = Writer(log_dir, magic=magic)
     for _ in range(2):
         writer.write((b"k", b"a", ()), (b"k", b"b", ()), compression=compression)
@@ -174,7 +169,7 @@ def test_all_formats_are_shown(
     assert out_lines(capfd) == [f"t-0\t{i}\t{times[i % 2]}\tk\t{'ab'[i % 2]}\t" for i in range(4)]
 
 
-def test_segments_are_read_in_the_order_of_offsets(log_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_segments_are_read_in_the_order_of_offsets(log_dir: Path, capfd: Capture) -> None:
     writer = Writer(log_dir, segment_bytes=100)
     for i in range(12):
         writer.values(b"%d" % i)
@@ -184,7 +179,7 @@ def test_segments_are_read_in_the_order_of_offsets(log_dir: Path, capfd: pytest.
     assert [line.split("\t")[1:5:3] for line in out_lines(capfd)] == [[str(i), str(i)] for i in range(12)]
 
 
-def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capfd: Capture) -> None:
     for topic in ("t-1", "t"):
         for partition in (1, 0):
             writer.values(b"v", topic=topic, partition=partition)
@@ -209,12 +204,7 @@ def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capf
     ],
 )
 def test_missing_input_is_status_2(
-    tmp_path: Path,
-    writer: Writer,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    argv: tuple[str, ...],
-    message: str,
+    tmp_path: Path, writer: Writer, capfd: Capture, monkeypatch: MonkeyPatch, argv: tuple[str, ...], message: str
 ) -> None:
     writer.values(b"a")
     monkeypatch.chdir(tmp_path)
@@ -222,16 +212,15 @@ def test_missing_input_is_status_2(
     assert capfd.readouterr() == ("", f"shmaccum dump: {message}\n")
 
 
-def test_a_log_without_topics_has_no_records(log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_log_without_topics_has_no_records(log_dir: Path, writer: Writer, capfd: Capture) -> None:
     assert run(log_dir) == 0
     assert out_lines(capfd) == []
 
 
 def test_corrupt_bytes_in_the_middle_are_status_1_with_file_and_position(
-    log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]
+    log_dir: Path, segment: Path, writer: Writer, capfd: Capture
 ) -> None:
     writer.values(b"a")
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     first = segment.stat().st_size
     writer.values(b"b")
     writer.values(b"c")
@@ -246,23 +235,12 @@ def test_corrupt_bytes_in_the_middle_are_status_1_with_file_and_position(
 
 
 def test_records_that_do_not_hold_together_are_corrupt_too(
-    log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]
+    log_dir: Path, segment: Path, writer: Writer, capfd: Capture
 ) -> None:
     """An old message whose checksum is right, with a wrapper inside that is none."""
-    old = record_format(0)
-    message = bytearray(old.encode_record(0, 0, 0, old.encode_body(None, b"no set", ())))
-    wrapper = record_format(0).seal(
-        memoryview(message),
-        record_count=1,
-        base_timestamp=0,
-        max_timestamp=0,
-        compression=CompressionType.GZIP,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-    )
+    no_set = [Sample(None, b"no set", [], 0)]
+    wrapper = seal(record_format(0), fill(record_format(0), no_set), no_set, CompressionType.GZIP)
     writer.values(b"a")
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     first = segment.stat().st_size
     with segment.open("ab") as file:
         file.write(_with_attributes(bytes(wrapper), CompressionType.LZ4))
@@ -278,11 +256,10 @@ def _with_attributes(message: bytes, attributes: int) -> bytes:
 
 
 def test_a_torn_tail_ends_the_output_and_is_reported_without_a_writer(
-    log_dir: Path, capfd: pytest.CaptureFixture[str]
+    log_dir: Path, segment: Path, capfd: Capture
 ) -> None:
     writer = Writer(log_dir)
     writer.values(b"a")
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole[:20])
     assert run(log_dir) == 0
@@ -294,50 +271,42 @@ def test_a_torn_tail_ends_the_output_and_is_reported_without_a_writer(
     assert f"{segment}: the 20 bytes from byte {len(whole)} on are an incomplete batch" in captured.err
 
 
-def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, segment: Path, capfd: Capture) -> None:
     writer = Writer(log_dir, segment_bytes=100)
     writer.values(b"a")
     writer.values(b"b")
     writer.close()
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     size = segment.stat().st_size
     os.truncate(segment, size - 1)
     assert run(log_dir) == 1
-    assert capfd.readouterr() == (
-        "",
-        f"shmaccum dump: {segment} is corrupt at byte 0: the last batch is incomplete\n",
-    )
+    assert capfd.readouterr() == ("", f"shmaccum dump: {segment} is corrupt at byte 0: the last batch is incomplete\n")
 
 
-def test_a_segment_that_cannot_be_read_is_status_1(log_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    Writer(log_dir).close()
-    segment = log_dir / "t-0" / "00000000000000000000.log"
-    segment.mkdir(parents=True)
-    assert run(log_dir) == 1
-    assert capfd.readouterr() == ("", f"shmaccum dump: {segment}: Is a directory\n")
-
-
-@pytest.mark.parametrize("kind", ["fifo", "link"])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Path.mkdir, "Is a directory"),
+        (os.mkfifo, "it is "),
+        (lambda path: path.symlink_to("/dev/zero"), "it is "),
+    ],
+    ids=["directory", "fifo", "link"],
+)
 def test_a_segment_that_is_no_regular_file_is_status_1(
-    kind: str, log_dir: Path, capfd: pytest.CaptureFixture[str]
+    log_dir: Path, segment: Path, capfd: Capture, make: Callable[[Path], None], said: str
 ) -> None:
     Writer(log_dir).close()
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     segment.parent.mkdir()
-    if kind == "fifo":
-        os.mkfifo(segment)
-    else:
-        segment.symlink_to("/dev/zero")
+    make(segment)
     assert run(log_dir) == 1
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith(f"shmaccum dump: {segment}: it is ")
+    assert err.startswith(f"shmaccum dump: {segment}: {said}")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_another_users_log_is_read(log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_users_log_is_read(log_dir: Path, segment: Path, writer: Writer, capfd: Capture) -> None:
     writer.values(b"a")
-    os.chown(log_dir / "t-0" / "00000000000000000000.log", 65534, 65534)
+    os.chown(segment, 65534, 65534)
     assert run(log_dir) == 0
     assert len(capfd.readouterr().out.splitlines()) == 1
 
@@ -349,8 +318,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(log_dir: Path, writer: Writer
     with subprocess.Popen(
         [sys.executable, "-c", COMMAND, log_dir], env=buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         if records > 1:
             assert process.stdout.readline().startswith(b"t-0\t0\t1000\tnull\txxx")
         process.stdout.close()

@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture, Command
 
 import shmaccum
 from shmaccum import Producer, __version__
@@ -20,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ["demo", "sender", "status", "dump", "destroy"]
 
 
-def misuse(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+def misuse(capfd: Capture, *arguments: str) -> str:
     """Run what must be refused with status 2; return what it says."""
     with pytest.raises(SystemExit) as exit:
         main(list(arguments))
@@ -30,14 +29,14 @@ def misuse(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
-def test_version(capfd: pytest.CaptureFixture[str]) -> None:
+def test_version(capfd: Capture) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     form = "compiled" if shmaccum.compiled else "plain Python"
     assert capfd.readouterr().out == f"shmaccum {__version__} ({form})\n"
 
 
-def test_help_names_all_commands(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_names_all_commands(capfd: Capture) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     out = capfd.readouterr().out
@@ -46,7 +45,7 @@ def test_help_names_all_commands(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(command: str, capfd: Capture) -> None:
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
     assert capfd.readouterr().out.startswith(f"usage: shmaccum {command} ")
@@ -67,13 +66,13 @@ def test_every_command_has_help(command: str, capfd: pytest.CaptureFixture[str])
         (["demo", "--workers", "0"], "argument --workers: '0' is not a whole number above 0"),
     ],
 )
-def test_misuse(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_misuse(arguments: list[str], said: str, capfd: Capture) -> None:
     err = misuse(capfd, *arguments)
     assert err.startswith("usage: shmaccum")
     assert said in err
 
 
-def test_a_failure_is_one_line_and_status_1(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_one_line_and_status_1(slab_name: str, capfd: Capture) -> None:
     assert main(["status", slab_name]) == 1
     out, err = capfd.readouterr()
     assert out == ""
@@ -81,17 +80,13 @@ def test_a_failure_is_one_line_and_status_1(slab_name: str, capfd: pytest.Captur
     assert err.count("\n") == 1
 
 
-def test_a_name_that_cannot_be_is_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_cannot_be_is_a_failure(capfd: Capture) -> None:
     assert main(["destroy", "../etc"]) == 1
     assert "cannot be a slab's name: use 1 to 64 ASCII letters" in capfd.readouterr().err
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(
-    settings: dict[str, object], shmaccum: Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-) -> None:
+def test_a_reader_that_has_seen_enough_is_no_error(settings: dict[str, object], shmaccum: Command) -> None:
     with Producer(settings), shmaccum("status", "--json", "--watch", "0.01") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline().startswith('{"version": "')
         process.stdout.close()
         assert process.stderr.read() == ""
@@ -119,9 +114,8 @@ def test_a_reader_that_is_gone_is_no_error(command: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_interrupt_is_quiet(shmaccum: Callable[..., AbstractContextManager[subprocess.Popen[str]]]) -> None:
+def test_an_interrupt_is_quiet(shmaccum: Command) -> None:
     with shmaccum("status", "--json", "--watch", "60") as process:
-        assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30) == ("", "")

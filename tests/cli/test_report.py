@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Child
+from fixture_types import Link, Start
 
 from shmaccum import Producer
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
@@ -25,7 +23,7 @@ Settings = dict[str, object]
 LINGERS = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
 
 
-def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
+def send_and_stay(link: Link, settings: Settings, records: int) -> None:
     with Producer(settings) as producer:
         for _ in range(records):
             producer.send("t", b"x" * 100, partition=0)
@@ -34,7 +32,7 @@ def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
         link.recv()
 
 
-def test_one_sender_and_several_producers(settings: Settings, slab_name: str, start: Callable[..., Child]) -> None:
+def test_one_sender_and_several_producers(settings: Settings, slab_name: str, start: Start) -> None:
     children = [start(send_and_stay, settings, records) for records in (3, 4)]
     pids = [child.hear() for child in children]
     seen = report(slab_name)

@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture, Command
+from processes import wait_until
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.cli.main import main
@@ -18,13 +18,18 @@ from shmaccum.cli.report import report
 from shmaccum.errors import SlabError
 from shmaccum.shm.lifecycle import attach, detach
 
-Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-Until = Callable[[Callable[[], bool]], None]
+Settings = dict[str, object]
+LOG = ["-X", "transport=log", "-X", "log.dir=x"]
+
+
+@pytest.fixture
+def options(settings: Settings) -> list[str]:
+    """Return the settings as options of the command."""
+    return [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
 
 
 def say_serving(process: subprocess.Popen[str]) -> str:
     """Wait for the line that says which slab is served; return it."""
-    assert process.stderr is not None
     before = ""
     for line in process.stderr:
         if "serving slab" in line:
@@ -48,7 +53,7 @@ def leave(process: subprocess.Popen[str], number: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_delivers_all_records_and_ends_it(
-    number: int, shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
+    number: int, shmaccum: Command, settings: Settings, slab_name: str, tmp_path: Path
 ) -> None:
     settings |= {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
     file = tmp_path / "shmaccum.properties"
@@ -66,7 +71,6 @@ def test_producers_of_the_same_settings_share_it(shmaccum: Command, tmp_path: Pa
     settings = {"transport": "log", "log.dir": str(tmp_path / "log")}
     name = ProducerConfig.parse(settings).slab_name(os.geteuid())
     with shmaccum("sender", "--config", "-") as process:
-        assert process.stdin is not None
         process.stdin.write(json.dumps(settings))
         process.stdin.close()
         process.stdin = None
@@ -82,24 +86,19 @@ def test_producers_of_the_same_settings_share_it(shmaccum: Command, tmp_path: Pa
         report(name)
 
 
-def test_it_leaves_when_idle_only_with_sender_idle_ms(
-    shmaccum: Command, settings: dict[str, object], slab_name: str
-) -> None:
-    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+def test_it_leaves_when_idle_only_with_sender_idle_ms(shmaccum: Command, options: list[str]) -> None:
     with shmaccum("sender", *options) as process:
         assert process.wait(30) == 0, "sender.idle.ms is among the settings"
 
 
 def test_it_takes_over_from_a_sender_that_a_producer_started(
-    shmaccum: Command, settings: dict[str, object], slab_name: str
+    shmaccum: Command, settings: Settings, options: list[str], slab_name: str
 ) -> None:
     """And `Restart=always` has nothing to restart: it waits instead of ending."""
-    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with Producer(settings) as producer:
         producer.send("t", b"1").get(timeout=30)
         own = report(slab_name).sender.pid
         with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
-            assert process.stderr is not None
             waiting = process.stderr.readline()
             assert f"slab {slab_name}: process {own} has the sender's role; waiting for it" in waiting
             say_serving(process)
@@ -108,14 +107,10 @@ def test_it_takes_over_from_a_sender_that_a_producer_started(
             leave(process, signal.SIGTERM)
 
 
-def test_a_second_one_waits_and_a_signal_ends_that(
-    shmaccum: Command, settings: dict[str, object], slab_name: str
-) -> None:
-    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+def test_a_second_one_waits_and_a_signal_ends_that(shmaccum: Command, options: list[str], slab_name: str) -> None:
     with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as first:
         say_serving(first)
         with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as second:
-            assert second.stderr is not None
             assert "another `shmaccum sender` keeps it until it ends" in second.stderr.readline()
             leave(second, signal.SIGTERM)
         assert report(slab_name).sender.pid == first.pid
@@ -123,9 +118,8 @@ def test_a_second_one_waits_and_a_signal_ends_that(
 
 
 def test_its_messages_go_to_its_file_as_well(
-    shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
+    shmaccum: Command, options: list[str], slab_name: str, tmp_path: Path
 ) -> None:
-    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with shmaccum("sender", *options, "-X", f"sender.log.file={tmp_path / 'sender.log'}") as process:
         line = say_serving(process)
         assert process.wait(30) == 0
@@ -136,27 +130,19 @@ def test_its_messages_go_to_its_file_as_well(
     ("arguments", "said"),
     [
         ([], "bootstrap.servers is missing"),
-        (
-            ["-X", "lingr.ms=5", "-X", "transport=log", "-X", "log.dir=x"],
-            "lingr.ms: no such setting; did you mean linger.ms?",
-        ),
-        (
-            ["-X", "transport=log", "-X", "log.dir=x", "-X", "linger.ms=soon"],
-            "linger.ms = 'soon': expected a whole number",
-        ),
+        ([*LOG, "-X", "lingr.ms=5"], "lingr.ms: no such setting; did you mean linger.ms?"),
+        ([*LOG, "-X", "linger.ms=soon"], "linger.ms = 'soon': expected a whole number"),
         (["--config", "/nowhere/x.properties"], "cannot read settings from /nowhere/x.properties: No such file"),
     ],
 )
-def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: Capture) -> None:
     assert main(["sender", *arguments]) == 2
     assert said in capfd.readouterr().err
 
 
 def test_it_says_why_it_cannot_serve(shmaccum: Command, slab_name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with shmaccum(
-        "sender", "-X", "transport=log", "-X", f"log.dir={tmp_path / 'file'}", "-X", f"shmaccum.name={slab_name}"
-    ) as process:
+    with shmaccum("sender", *LOG, "-X", f"log.dir={tmp_path / 'file'}", "-X", f"shmaccum.name={slab_name}") as process:
         err = process.communicate(timeout=30)[1]
     assert process.returncode == 1
     assert err.startswith(f"shmaccum sender: log.dir {tmp_path / 'file'} cannot be used")
@@ -165,21 +151,16 @@ def test_it_says_why_it_cannot_serve(shmaccum: Command, slab_name: str, tmp_path
 
 def test_a_log_file_that_cannot_be_written(tmp_path: Path, shmaccum: Command) -> None:
     file = tmp_path / "nowhere" / "sender.log"
-    with shmaccum(
-        "sender", "-X", "transport=log", "-X", f"log.dir={tmp_path / 'log'}", "-X", f"sender.log.file={file}"
-    ) as process:
+    with shmaccum("sender", *LOG, "-X", f"log.dir={tmp_path / 'log'}", "-X", f"sender.log.file={file}") as process:
         err = process.communicate(timeout=30)[1]
     assert process.returncode == 1
     assert err == f"shmaccum sender: [Errno 2] No such file or directory: '{file}'\n"
 
 
-def test_a_killed_one_leaves_its_slab_to_the_next(
-    shmaccum: Command, settings: dict[str, object], slab_name: str, until: Until
-) -> None:
-    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+def test_a_killed_one_leaves_its_slab_to_the_next(shmaccum: Command, options: list[str], slab_name: str) -> None:
     with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
         say_serving(process)
         slab = attach(slab_name)
-    until(lambda: not is_served(slab_name))
+    wait_until(lambda: not is_served(slab_name))
     assert report(slab_name).sender.pid == process.pid
     detach(slab)

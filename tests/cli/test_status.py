@@ -6,16 +6,14 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from multiprocessing.connection import Connection
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faults import is_stopped
-from processes import Child, wait_until
+from fixture_types import Capture, Command, Link, Start
+from processes import wait_until
 
 from shmaccum import Producer, __version__, compiled
 from shmaccum.cli.main import main
@@ -27,29 +25,23 @@ from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach
 
 Settings = dict[str, object]
-Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 
 TOPIC = "t" * 249
 
 
-def show(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+def show(capfd: Capture, *arguments: str) -> str:
     assert main(["status", *arguments]) == 0
     out, err = capfd.readouterr()
     assert err == ""
     return out
 
 
-def test_for_people(
-    settings: Settings,
-    slab_name: str,
-    capfd: pytest.CaptureFixture[str],
-    until: Callable[[Callable[[], bool]], None],
-) -> None:
+def test_for_people(settings: Settings, slab_name: str, capfd: Capture) -> None:
     with Producer(settings) as producer:
         for _ in range(1234):
             producer.send("orders", b"x" * 10, partition=1)
         producer.flush()
-        until(lambda: report(slab_name).memory.used == 0)  # the sender frees it after it has pushed the completion
+        wait_until(lambda: report(slab_name).memory.used == 0)  # the sender frees it after it has pushed the completion
         out = show(capfd, slab_name)
     lines = out.splitlines()
     form = "compiled" if compiled else "plain Python"
@@ -65,16 +57,11 @@ def test_for_people(
     assert "\x1b" not in out, "no colours where there is no terminal"
 
 
-def test_past_and_lasting_incidents(
-    settings: Settings,
-    slab_name: str,
-    capfd: pytest.CaptureFixture[str],
-    until: Callable[[Callable[[], bool]], None],
-) -> None:
+def test_past_and_lasting_incidents(settings: Settings, slab_name: str, capfd: Capture) -> None:
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
         incidents = Incidents(producer._slab)
-        refused = "connection to broker 1 at host:9092: Connection refused"
+        refused = "connection to broker 1 at host:9092: Link refused"
         began_ms = time.time_ns() // 1_000_000 - 12_000
         number = incidents.note(NetworkError, refused, lasts=True, since_ms=began_ms)
         out = show(capfd, slab_name)
@@ -87,13 +74,13 @@ def test_past_and_lasting_incidents(
         assert f"  log       {os.environ['XDG_STATE_HOME']}/shmaccum/{slab_name}.log" in out
         os.kill(pid := report(slab_name).sender.pid or 0, signal.SIGSTOP)
         try:
-            until(lambda: is_stopped(pid))
+            wait_until(lambda: is_stopped(pid))
             assert re.search(rf"  sender    process {pid} is stopped: it has not run for \d", show(capfd, slab_name))
         finally:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_compression(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_compression(settings: Settings, slab_name: str, capfd: Capture) -> None:
     """How much smaller it got, and who did it."""
     lingers = {"compression.type": "zstd", "linger.ms": 60_000}  # however slow: full batches are the producer's work
     with Producer(settings | lingers) as producer:
@@ -118,7 +105,7 @@ def test_nothing_is_cut(environment: dict[str, str], settings: Settings, slab_na
     assert row == [f"{TOPIC}-0", "node", "0", "0", "0", "0", "0", "1", "0", "0"]
 
 
-def test_an_unknown_topic(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_topic(settings: Settings, slab_name: str, capfd: Capture) -> None:
     with Producer(settings | {"shmaccum.max.partitions": 2}) as producer:
         producer.partitions_for("first")
         with pytest.raises(Exception, match="second"):
@@ -126,7 +113,7 @@ def test_an_unknown_topic(settings: Settings, slab_name: str, capfd: pytest.Capt
         assert "  topic     second: there is no such topic" in show(capfd, slab_name)
 
 
-def test_a_table_that_is_nearly_full(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_is_nearly_full(settings: Settings, slab_name: str, capfd: Capture) -> None:
     with Producer(settings | {"shmaccum.max.topics": 10}) as producer:
         for number in range(8):
             producer.partitions_for(f"topic{number}")
@@ -135,7 +122,7 @@ def test_a_table_that_is_nearly_full(settings: Settings, slab_name: str, capfd: 
         assert "9 of 10 topics, nearly full: set shmaccum.max.topics higher;" in show(capfd, slab_name)
 
 
-def test_for_programs(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_for_programs(settings: Settings, slab_name: str, capfd: Capture) -> None:
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
         said = json.loads(show(capfd, slab_name, "--json"))
@@ -149,7 +136,6 @@ def test_for_programs(settings: Settings, slab_name: str, capfd: pytest.CaptureF
 
 def test_again_and_again(settings: Settings, slab_name: str, shmaccum: Command) -> None:
     with shmaccum("status", "--json", "--watch", "0.01") as process:
-        assert process.stdout is not None
 
         def is_seen() -> bool:
             return slab_name in [slab["name"] for slab in json.loads(process.stdout.readline())["slabs"]]
@@ -165,7 +151,6 @@ def test_again_and_again(settings: Settings, slab_name: str, shmaccum: Command) 
 
 def test_watching_a_slab_that_comes_later(settings: Settings, slab_name: str, shmaccum: Command) -> None:
     with shmaccum("status", slab_name, "--watch", "0.01") as process:
-        assert process.stdout is not None
 
         def wait_for(said: str) -> None:
             while said not in process.stdout.readline():
@@ -177,47 +162,42 @@ def test_watching_a_slab_that_comes_later(settings: Settings, slab_name: str, sh
         wait_for(f"There is no slab '{slab_name}' yet.")
 
 
-def test_watching_what_is_not_whole_yet(slab_name: str, shmaccum: Command) -> None:
-    path = names.lock_path(slab_name)
-    with open(path, "x"):
-        os.chmod(path, 0o600)
-    try:
-        with shmaccum("status", slab_name, "--json", "--watch", "0.01") as process:
-            assert process.stdout is not None
-            assert "is incomplete" in json.loads(process.stdout.readline())["slabs"][0]["error"]
-            os.unlink(path)
-            while json.loads(process.stdout.readline())["slabs"]:
-                pass
-    finally:
-        Path(path).unlink(missing_ok=True)
+@pytest.fixture
+def incomplete(slab_name: str) -> Iterator[Path]:
+    """Return the only file of a slab."""
+    path = Path(names.lock_path(slab_name))
+    path.touch(0o600, exist_ok=False)
+    yield path
+    path.unlink(missing_ok=True)
 
 
-def test_a_name_that_no_slab_can_have_is_not_watched(capfd: pytest.CaptureFixture[str]) -> None:
+def test_watching_what_is_not_whole_yet(slab_name: str, incomplete: Path, shmaccum: Command) -> None:
+    with shmaccum("status", slab_name, "--json", "--watch", "0.01") as process:
+        assert "is incomplete" in json.loads(process.stdout.readline())["slabs"][0]["error"]
+        incomplete.unlink()
+        while json.loads(process.stdout.readline())["slabs"]:
+            pass
+
+
+def test_a_name_that_no_slab_can_have_is_not_watched(capfd: Capture) -> None:
     assert main(["status", "../etc", "--watch", "1"]) == 1
     assert "cannot be a slab's name" in capfd.readouterr().err
 
 
-def test_unreadable_slabs_are_shown(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    path = names.lock_path(slab_name)
-    open(path, "x").close()
-    os.chmod(path, 0o600)
-    try:
-        out = show(capfd)
-        assert main(["status", slab_name]) == 1
-    finally:
-        os.unlink(path)
+@pytest.mark.usefixtures("incomplete")
+def test_unreadable_slabs_are_shown(slab_name: str, capfd: Capture) -> None:
+    out = show(capfd)
+    assert main(["status", slab_name]) == 1
     assert f"{slab_name}\n  cannot be read: slab '{slab_name}' is incomplete" in out
 
 
-def attach_and_die(link: Connection, name: str) -> None:
+def attach_and_die(link: Link, name: str) -> None:
     attach(name, Geometry(slot_size=64, slot_count=8, max_processes=8, max_topics=4, max_partitions=4))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("json_too", [False, True])
-def test_an_empty_slab_of_the_dead_is_removed(
-    slab_name: str, start: Callable[..., Child], capfd: pytest.CaptureFixture[str], json_too: bool
-) -> None:
+def test_an_empty_slab_of_the_dead_is_removed(slab_name: str, start: Start, capfd: Capture, json_too: bool) -> None:
     said = f"{slab_name}: removed, because it was empty and all of its users have died"
     while True:
         assert start(attach_and_die, slab_name).join() == -signal.SIGKILL

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from shmaccum.config.valuetypes import INT, PASSWORD, STRING, Password, optional
 from shmaccum.errors import ConfigError
 
 
-class Base(Config):
+class Base(Config, group="One"):
     __slots__ = ()
     poll_ms = Setting(
         INT,
@@ -19,7 +20,6 @@ class Base(Config):
         at_least(1, "the clock ticks in milliseconds"),
         importance=Importance.HIGH,
         scope=Scope.SLAB,
-        group="One",
         doc="""How often
             to look.""",
     )
@@ -39,17 +39,13 @@ def _host_is_short(config: "Server") -> Mapping[str, object]:
     return {}
 
 
-class Server(Base):
+class Server(Base, group="Two"):
     __slots__ = ()
     rules = (_poll_is_even, _host_is_short)
-    host = Setting(STRING, "", importance=Importance.LOW, scope=Scope.PRODUCER, group="Two", doc="Where.")
-    sasl_password = Setting(
-        PASSWORD, Password(""), importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="The secret."
-    )
-    ssl_password = Setting(
-        optional(PASSWORD), None, importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="The other."
-    )
-    fallback = Setting(optional(INT), None, importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="Else.")
+    host = Setting(STRING, "", importance=Importance.LOW, scope=Scope.PRODUCER, doc="Where.")
+    sasl_password = Setting(PASSWORD, Password(""), importance=Importance.LOW, scope=Scope.SLAB, doc="The secret.")
+    ssl_password = Setting(optional(PASSWORD), None, importance=Importance.LOW, scope=Scope.SLAB, doc="The other.")
+    fallback = Setting(optional(INT), None, importance=Importance.LOW, scope=Scope.SLAB, doc="Else.")
 
 
 def test_a_setting_is_a_rule_on_the_class_and_a_value_on_an_instance() -> None:
@@ -123,42 +119,39 @@ def test_an_unknown_name_is_refused_with_the_nearest(name: str, advice: str) -> 
     assert advice in str(refused.value)
 
 
-def test_a_wrong_type_is_refused_by_name_value_and_what_is_allowed() -> None:
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"poll.ms": "often"}, ["poll.ms = 'often': expected a whole number of at most 32 bits"]),
+        ({"poll.ms": 0}, ["poll.ms = 0: must be at least 1 (the clock ticks in milliseconds)"]),
+        ({"sasl.password": ["secret"]}, ["sasl.password = [hidden]: expected text (str), not list"]),
+        ({"ssl.password": ["secret"]}, ["ssl.password = [hidden]: expected text (str), not list"]),
+        (
+            {"poll.ms": 0, "hots": "a", "host": 1},
+            [
+                "3 problems in the configuration:",
+                "- poll.ms = 0: must be at least 1 (the clock ticks in milliseconds)",
+                "- hots: no such setting; did you mean host?",
+                "- host = 1: expected text (str), not int",
+            ],
+        ),
+        (
+            {"poll.ms": 3, "host": "long"},
+            ["2 problems in the configuration:", "- poll.ms is odd", "- host is long"],
+        ),
+    ],
+    ids=["type", "range", "password", "optional password", "several", "rules"],
+)
+def test_all_that_is_wrong_is_said_at_once(given: dict[str, object], said: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
-        Server.parse({"poll.ms": "often"})
+        Server.parse(given)
 
-    assert str(refused.value) == "poll.ms = 'often': expected a whole number of at most 32 bits"
-
-
-def test_a_value_out_of_range_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError) as refused:
-        Server.parse({"poll.ms": 0})
-
-    assert str(refused.value) == "poll.ms = 0: must be at least 1 (the clock ticks in milliseconds)"
-
-
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(ConfigError) as refused:
-        Server.parse({"poll.ms": 0, "hots": "a", "host": 1})
-
-    assert str(refused.value).splitlines() == [
-        "3 problems in the configuration:",
-        "- poll.ms = 0: must be at least 1 (the clock ticks in milliseconds)",
-        "- hots: no such setting; did you mean host?",
-        "- host = 1: expected text (str), not int",
-    ]
+    assert str(refused.value).splitlines() == said
 
 
 def test_rules_see_what_earlier_ones_changed() -> None:
     assert Server.parse({}).poll_ms == 6
     assert Server.parse({"host": "sixsix"}).poll_ms == 6
-
-
-def test_every_rule_that_is_broken_is_said() -> None:
-    with pytest.raises(ConfigError) as refused:
-        Server.parse({"poll.ms": 3, "host": "long"})
-
-    assert str(refused.value).splitlines() == ["2 problems in the configuration:", "- poll.ms is odd", "- host is long"]
 
 
 def test_a_password_is_never_shown() -> None:
@@ -177,18 +170,10 @@ def test_a_wrong_password_is_not_shown_either(name: str) -> None:
     assert str(refused.value) == f"{name} = [hidden]: expected text (str), not list"
 
 
-def test_describes_itself() -> None:
-    shown = Server.poll_ms.describe()
-
-    assert shown._asdict() == {
-        "name": "poll.ms",
-        "description": "How often to look.",
-        "type": "int",
-        "default": "5",
-        "valid_values": "at least 1",
-        "importance": "high",
-        "scope": "slab",
-        "group": "One",
-    }
-    defaults = [setting.describe().default for setting in (Server.host, Server.fallback, Server.sasl_password)]
-    assert defaults == ['""', "null", '"[hidden]"']
+def test_a_setting_describes_itself() -> None:
+    poll = Server.poll_ms
+    assert poll.valid is not None
+    assert (poll.doc, poll.type.name, poll.valid.allowed) == ("How often to look.", "int", "at least 1")
+    assert (poll.importance, poll.scope, poll.group) == ("high", "slab", "One")
+    settings: tuple[Setting[Any], ...] = (poll, Server.host, Server.fallback, Server.sasl_password)
+    assert [setting.default_text() for setting in settings] == ["5", '""', "null", '"[hidden]"']

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-import pytest
+from fixture_types import Capture
 
 from shmaccum.config import ProducerConfig
 from tools.generate_docs import __main__ as tool
 
 
-def test_the_documents_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documents_are_up_to_date(capsys: Capture) -> None:
     assert tool.main(["--check"]) == 0, f"run `make docs`\n{capsys.readouterr().out}"
 
 
-def test_check_shows_what_is_stale_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_shows_what_is_stale_and_writes_nothing(tmp_path: Path, capsys: Capture) -> None:
     assert tool.main([], tmp_path) == 0
     document = tmp_path / "docs" / "configuration.md"
     stale = document.read_text().replace("`linger.ms` |", "`linger.msec` |")

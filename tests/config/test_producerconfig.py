@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import run_python
 
 from shmaccum.config import ProducerConfig, describe_settings
 from shmaccum.config.configdef import Group, Importance, Scope, Setting
@@ -61,15 +61,15 @@ OTHER_VALUES = {
     "ssl.truststore.location": "/data/ca.pem",
 }
 
-SECRETS = {
-    "sasl.password": "guess me",
-    "ssl.key.password": "guess me",
-    "ssl.keystore.certificate.chain": "guess me",
-    "ssl.keystore.key": "guess me",
-    "ssl.keystore.password": "guess me",
-    "ssl.truststore.certificates": "guess me",
-    "ssl.truststore.password": "guess me",
-}
+SECRETS = [
+    "sasl.password",
+    "ssl.key.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.password",
+    "ssl.truststore.certificates",
+    "ssl.truststore.password",
+]
 
 
 def parse(**given: object) -> ProducerConfig:
@@ -100,9 +100,7 @@ def test_equal_settings_name_the_same_slab_in_every_process() -> None:
         f"print(config.slab_name({UID}), config.slab_digest({UID}))"
     )
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
-    other = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd="/", capture_output=True, text=True, check=True
-    )
+    other = run_python("-c", program, env=environment, cwd="/")
 
     name, digest = other.stdout.split()
     assert (name, int(digest)) == identity(ProducerConfig.parse(SPARK_OPTIONS))
@@ -133,8 +131,8 @@ def test_all_settings_of_the_slab_are_tried() -> None:
     }
 
 
-def test_settings_of_one_producer_do_not_change_it() -> None:
-    own = {
+OF_NO_SLAB = {
+    "one producer": {
         "compression.type": "lz4",
         "delivery.timeout.ms": 100_000,
         "linger.ms": 6,
@@ -144,13 +142,8 @@ def test_settings_of_one_producer_do_not_change_it() -> None:
         "max.block.ms": 1,
         "partitioner.ignore.keys": True,
         "value.serializer": json.dumps,
-    }
-
-    assert identity(parse(**own)) == identity(parse())
-
-
-def test_settings_of_which_the_newest_value_holds_do_not_change_it() -> None:
-    shared = {
+    },
+    "the newest value holds": {
         "client.id": "me",
         "compression.gzip.level": 1,
         "compression.lz4.level": 1,
@@ -166,15 +159,19 @@ def test_settings_of_which_the_newest_value_holds_do_not_change_it() -> None:
         "retry.backoff.ms": 1,
         "segment.bytes": 2**20,
         "send.buffer.bytes": -1,
-    }
+    },
+    "one sender": {"sender.core.dump": True, "sender.idle.ms": -1, "sender.log.file": "/data/sender.log"},
+}
 
-    assert identity(parse(**shared)) == identity(parse())
+
+@pytest.mark.parametrize("settings", OF_NO_SLAB.values(), ids=OF_NO_SLAB)
+def test_other_settings_do_not_change_the_identity(settings: dict[str, object]) -> None:
+    assert identity(parse(**settings)) == identity(parse())
 
 
-def test_settings_of_one_sender_do_not_change_it() -> None:
-    foreground = parse(**{"sender.core.dump": True, "sender.idle.ms": -1, "sender.log.file": "/data/sender.log"})
-
-    assert identity(foreground) == identity(parse())
+def needed_with(secret: str) -> dict[str, object]:
+    """Return what else has to be given with a secret."""
+    return {"ssl.keystore.certificate.chain": "chain", "ssl.keystore.key": "key"} if "keystore" in secret else {}
 
 
 class TestSecrets:
@@ -182,7 +179,7 @@ class TestSecrets:
 
     @pytest.mark.parametrize("name", SECRETS)
     def test_are_no_part_of_the_name(self, name: str) -> None:
-        needed = {"ssl.keystore.certificate.chain": "chain", "ssl.keystore.key": "key"} if "keystore" in name else {}
+        needed = needed_with(name)
         one, other = parse(**needed | {name: "guess me"}), parse(**needed | {name: "other"})
 
         assert one.slab_name(UID) == other.slab_name(UID)
@@ -206,7 +203,7 @@ class TestSecrets:
 
     @pytest.mark.parametrize("name", SECRETS)
     def test_are_not_shown(self, name: str) -> None:
-        needed = {"ssl.keystore.certificate.chain": "chain", "ssl.keystore.key": "key"} if "keystore" in name else {}
+        needed = needed_with(name)
         assert "guess me" not in repr(parse(**needed | {name: "guess me"}))
         with pytest.raises(ConfigError) as refused:
             parse(**needed | {name: ["guess me"]})
@@ -229,9 +226,9 @@ def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: pytest.Monk
 def test_a_version_with_a_new_setting_finds_the_slab_of_the_one_before() -> None:
     """As long as it has its default."""
 
-    class Later(ProducerConfig):
+    class Later(ProducerConfig, group="Slab"):
         __slots__ = ()
-        batch_color = Setting(STRING, "red", importance=Importance.LOW, scope=Scope.SLAB, group="Slab", doc="New.")
+        batch_color = Setting(STRING, "red", importance=Importance.LOW, scope=Scope.SLAB, doc="New.")
 
     given = {"transport": "log", "log.dir": "/data/out"}
     assert identity(Later.parse(given)) == identity(parse())

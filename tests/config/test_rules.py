@@ -23,9 +23,17 @@ def assert_refused(message: str, **given: object) -> None:
     assert re.fullmatch(message, str(refused.value)), str(refused.value)
 
 
-@pytest.mark.parametrize(("spelling", "meaning"), [("-1", "all"), ("all", "all"), ("1", "1"), ("0", "0")])
-def test_acks_have_one_spelling(spelling: str, meaning: str) -> None:
+@pytest.mark.parametrize(
+    ("spelling", "meaning"),
+    [("-1", "all"), ("all", "all"), ("1", "1"), ("0", "0"), (-1, "all"), (1, "1"), (0, "0")],
+)
+def test_acks_have_one_spelling(spelling: object, meaning: str) -> None:
     assert parse(acks=spelling).acks == meaning
+
+
+@pytest.mark.parametrize("given", [2, True, 1.0])
+def test_other_acks_are_refused(given: object) -> None:
+    assert_refused("acks = .*", acks=given)
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,7 @@ class TestJaas:
         """The same slab as by the settings of the same meaning."""
         config = sasl("GSSAPI", sasl_jaas_config=KEYTAB.replace("/k", f"{prefix}/k"))
         other = sasl(
-            "GSSAPI",
-            sasl_kerberos_keytab="/k",
-            sasl_kerberos_principal="me@REALM",
-            sasl_kerberos_service_name="kafka",
+            "GSSAPI", sasl_kerberos_keytab="/k", sasl_kerberos_principal="me@REALM", sasl_kerberos_service_name="kafka"
         )
         assert config.as_dict() == other.as_dict()
         assert config.slab_digest(7) == other.slab_digest(7)
@@ -78,8 +75,7 @@ class TestJaas:
         assert (config.sasl_kerberos_principal, config.sasl_kerberos_keytab) == ("me@REALM", "")
 
     @pytest.mark.parametrize(
-        ("setting", "option"),
-        [("service_name", "serviceName"), ("keytab", "keyTab"), ("principal", "principal")],
+        ("setting", "option"), [("service_name", "serviceName"), ("keytab", "keyTab"), ("principal", "principal")]
     )
     def test_contradicts_no_setting(self, setting: str, option: str) -> None:
         """As in Kafka, of the service's name: the same in both forms is one."""

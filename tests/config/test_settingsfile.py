@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fixture_types import LogCapture
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,9 +104,7 @@ SECRET = "sasl.password=secret\nssl.key.password=\nlinger.ms=5\n"
 
 
 @pytest.mark.parametrize("content", [SECRET, '{"sasl.password": "secret", "linger.ms": 5}'])
-def test_passwords_that_everybody_can_read_are_warned_of(
-    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_passwords_that_everybody_can_read_are_warned_of(content: str, tmp_path: Path, caplog: LogCapture) -> None:
     file = tmp_path / "settings"
     file.write_text(content)
     file.chmod(0o644)
@@ -117,9 +116,7 @@ def test_passwords_that_everybody_can_read_are_warned_of(
 
 
 @pytest.mark.parametrize(("content", "mode"), [(SECRET, 0o640), (SECRET, 0o600), ("linger.ms=5\n", 0o644)])
-def test_a_private_file_causes_no_warning(
-    content: str, mode: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_private_file_causes_no_warning(content: str, mode: int, tmp_path: Path, caplog: LogCapture) -> None:
     file = tmp_path / "settings"
     file.write_text(content)
     file.chmod(mode)

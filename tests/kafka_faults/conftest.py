@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from kafka_faults.table import Table, lines
-from kafka_faults.trial import Row, Trial
-from processes import Child
+from kafka_faults.trial import MakeTrial, Row, Trial
+from processes import Start
 
 from tools.kafka import KafkaCluster
 
@@ -18,8 +18,8 @@ _ROW = "row of the table of faults"
 
 
 @pytest.fixture
-def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: str) -> Iterator[Callable[..., Trial]]:
-    """Return ``trial(fault, cluster, topics=2, ...)``: a trial with ``topics`` topics, its producers not started yet.
+def trial(start: Start, slab_name: str, tmp_path: Path, topic: str) -> Iterator[MakeTrial]:
+    """Return ``trial(fault, cluster, topics=2, ...)``: a trial with ``topics`` topics, and two producers at work.
 
     Creates the topics, with ``topic_settings``, if the cluster runs. Other arguments go to `Trial`.
     """
@@ -32,6 +32,7 @@ def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: st
         *,
         topic_settings: Mapping[str, object] | None = None,
         settings: Mapping[str, object] | None = None,
+        producers: int = 2,
         **options: Any,
     ) -> Trial:
         names = tuple(f"{topic}-{number}" for number in range(topics))
@@ -39,6 +40,7 @@ def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: st
         if any(node.is_running() for node in cluster.nodes.values()):
             made.make_topics(topic_settings or {})
         trials.append(made)
+        made.start_producers(producers)
         return made
 
     yield make

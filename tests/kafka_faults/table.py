@@ -26,6 +26,12 @@ class Table:
         self._note(row)
         return row
 
+    def all_arrive(self, trial: Trial) -> None:
+        """Finish a trial, after some more records: every record was acknowledged, and is in the log."""
+        trial.await_heard()
+        row = self.finish(trial)
+        assert row.all_arrived(), row
+
     def finish_by_topic(self, trial: Trial, *what: str) -> list[Row]:
         """Finish a trial; note and return a row for each topic, with what it is."""
         trial.finish()

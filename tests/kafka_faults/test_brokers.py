@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from brokers import MakeCluster
 from kafka_faults.table import Table
-from kafka_faults.trial import Trial
+from kafka_faults.trial import MakeTrial
 
 from tools.kafka import KafkaCluster
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+def cluster(kafka_cluster: MakeCluster) -> KafkaCluster:
     cluster = kafka_cluster()
     cluster.start()
     return cluster
 
 
-def test_broker_killed_and_restarted_loses_nothing(
-    cluster: KafkaCluster, trial: Callable[..., Trial], table: Table
-) -> None:
+def test_broker_killed_and_restarted_loses_nothing(cluster: KafkaCluster, trial: MakeTrial, table: Table) -> None:
     run = trial("broker killed and restarted", cluster)
-    run.start_producers()
     for _ in range(2):
         run.await_heard()
         cluster.nodes[1].kill()
         run.await_appended()
         cluster.nodes[1].start()
-    run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
 def test_broker_stopped_past_request_timeout_loses_nothing(
-    cluster: KafkaCluster, trial: Callable[..., Trial], table: Table
+    cluster: KafkaCluster, trial: MakeTrial, table: Table
 ) -> None:
     run = trial("broker stopped past request.timeout.ms", cluster)
-    run.start_producers()
     for _ in range(2):
         run.await_heard()
         cluster.nodes[1].pause()
         run.await_retries()
         cluster.nodes[1].resume()
-    run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
-def test_broker_down_at_start_loses_nothing(cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_broker_down_at_start_loses_nothing(cluster: KafkaCluster, trial: MakeTrial, table: Table) -> None:
     cluster.nodes[1].kill()
     run = trial("broker down at start", cluster)
-    run.start_producers()
     run.await_said("Connection refused")
     cluster.nodes[1].start()
     run.make_topics({})
-    run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)

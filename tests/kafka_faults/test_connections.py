@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from brokers import MakeCluster
 from kafka_faults.table import Table
-from kafka_faults.trial import Trial
+from kafka_faults.trial import MakeTrial, Trial
 from proxy import PRODUCE, Answer, Proxy
 
 from tools.kafka import KafkaCluster
@@ -31,7 +32,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def scene(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Scene]:
+def scene(kafka_cluster: MakeCluster) -> Iterator[Scene]:
     cluster = kafka_cluster()
     with Proxy(cluster.nodes[1].port) as proxy:
         cluster.nodes[1].advertised_port = proxy.port
@@ -39,29 +40,23 @@ def scene(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Scene]:
         yield Scene(cluster, proxy)
 
 
-def test_connection_cut_within_a_request(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_connection_cut_within_a_request(scene: Scene, trial: MakeTrial, table: Table) -> None:
     run = trial("connection cut in the middle of a request", scene.cluster)
-    run.start_producers()
     for after in CUTS:
         run.await_heard(100)
         scene.proxy.cut_request(PRODUCE, after).wait()
-    run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
-def test_responses_lost(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_responses_lost(scene: Scene, trial: MakeTrial, table: Table) -> None:
     run = trial("responses lost after the batches were stored", scene.cluster)
-    run.start_producers()
     lose_responses(scene.proxy, run)
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
-def test_responses_lost_without_idempotence(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_responses_lost_without_idempotence(scene: Scene, trial: MakeTrial, table: Table) -> None:
     """Nobody can do better here; that these trials see it is what makes them worth something."""
     run = trial("the same with enable.idempotence=false", scene.cluster, settings={"enable.idempotence": False})
-    run.start_producers()
     lose_responses(scene.proxy, run)
     row = table.finish(run)
     assert row.duplicated > 0
@@ -70,17 +65,14 @@ def test_responses_lost_without_idempotence(scene: Scene, trial: Callable[..., T
     assert not row.errors
 
 
-def test_sender_killed_over_a_response(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_sender_killed_over_a_response(scene: Scene, trial: MakeTrial, table: Table) -> None:
     """What the broker has stored, and no sender has heard of, is sent again by the next one."""
     run = trial("sender killed while the responses are lost", scene.cluster)
-    run.start_producers()
     for _ in range(3):
         run.await_heard(100)
         scene.proxy.lose_response(PRODUCE, cut=False).wait()
         run.kill_sender()
-    run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
 def lose_responses(proxy: Proxy, run: Trial) -> None:
@@ -90,36 +82,31 @@ def lose_responses(proxy: Proxy, run: Trial) -> None:
     run.await_heard()
 
 
-def test_stalled_past_the_request_timeout(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_stalled_past_the_request_timeout(scene: Scene, trial: MakeTrial, table: Table) -> None:
     run = trial("network stalled past request.timeout.ms", scene.cluster)
-    run.start_producers()
     for _ in range(2):
         run.await_heard()
         scene.proxy.stall()
         run.await_retries()
         scene.proxy.resume()
-    run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
-def test_throttled(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_throttled(scene: Scene, trial: MakeTrial, table: Table) -> None:
     """Nothing is sent before the time is over that the broker has asked for.
 
     One request at a time, and none expires. So a request after an answer was sent by a sender that had
     read it.
     """
     settings = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": 60_000}
-    run = trial("throttled by a quota", scene.cluster, settings=settings)
     with scene.proxy.listen(PRODUCE) as listening:
-        run.start_producers()
+        run = trial("throttled by a quota", scene.cluster, settings=settings)
         run.await_heard()
         scene.cluster.admin.throttle(QUOTA)
         run.await_that(lambda: sum(map(throttle_s, listening.answers)) > 1, "a second of throttling in all")
         scene.cluster.admin.throttle(None)
         run.await_heard()
-        row = table.finish(run)
-    assert row.all_arrived(), row
+        table.all_arrive(run)
     for answer in listening.answers:
         following = next((came for came in listening.requests if came > answer.at_s), math.inf)
         assert following - answer.at_s > throttle_s(answer) - CLOCK_S

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from brokers import MakeCluster
 from kafka_faults.table import Table
-from kafka_faults.trial import PARTITIONS, Trial
+from kafka_faults.trial import PARTITIONS, MakeTrial
 
 from tools.kafka import KafkaCluster
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+def cluster(kafka_cluster: MakeCluster) -> KafkaCluster:
     cluster = kafka_cluster(nodes=3)
     cluster.start()
     return cluster
@@ -27,24 +26,19 @@ def whole_cluster(cluster: KafkaCluster) -> KafkaCluster:
     return cluster
 
 
-def test_leader_moved(whole_cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_leader_moved(whole_cluster: KafkaCluster, trial: MakeTrial, table: Table) -> None:
     run = trial("leader moved, three times", whole_cluster)
-    run.start_producers()
     (topic,) = run.topics
     for partition in range(PARTITIONS):
         run.await_heard(50)
         leader = whole_cluster.admin.leaders(topic)[partition]
         whole_cluster.admin.move_leader(topic, partition, to=leader % len(whole_cluster.nodes) + 1)
-    run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
-def test_node_lost(whole_cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_node_lost(whole_cluster: KafkaCluster, trial: MakeTrial, table: Table) -> None:
     run = trial("node of three lost for good", whole_cluster)
-    run.start_producers()
     run.await_heard()
     whole_cluster.nodes[whole_cluster.admin.leaders(run.topics[0])[0]].kill()
     run.await_heard(500)
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)

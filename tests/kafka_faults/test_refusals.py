@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kafka_faults.table import Table
-from kafka_faults.trial import PARTITIONS, Trial
+from kafka_faults.trial import PARTITIONS, MakeTrial
 
 from shmaccum.errors import KafkaTimeoutError
 from tools.kafka import KafkaCluster
 from tools.stress.records import route_of
 
 
-def test_topic_deleted(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_topic_deleted(kafka: KafkaCluster, trial: MakeTrial, table: Table) -> None:
     """What is in the slab expires; what comes after the next refresh is refused, after ``max.block.ms``."""
     run = trial("topic deleted", kafka, topics=2, settings={"delivery.timeout.ms": 10_000, "max.block.ms": 1000})
-    run.start_producers()
     run.await_heard()
     run.delete_topic(run.topics[1])
     run.await_refused(KafkaTimeoutError)
@@ -26,7 +23,7 @@ def test_topic_deleted(kafka: KafkaCluster, trial: Callable[..., Trial], table: 
     assert deleted.sent == deleted.acknowledged + deleted.errors.total()
 
 
-def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: MakeTrial, table: Table) -> None:
     run = trial(
         "max.message.bytes below batch.size, and below some records",
         kafka,
@@ -34,20 +31,18 @@ def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: Callable[..., T
         large=100,
         large_size=3000,
     )
-    run.start_producers()
     run.await_heard(300)
     row = table.finish(run)
     assert row.all_told(), row
     assert row.errors == {"RecordTooLargeError": run.count(lambda writer, number: number % 100 == 0)}
 
 
-def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: MakeTrial, table: Table) -> None:
     run = trial(
         "compacted topic, three quarters of the records without a key",
         kafka,
         topic_settings={"cleanup.policy": "compact"},
     )
-    run.start_producers()
     run.await_heard(300)
     row = table.finish(run)
     assert row.all_told(), row

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from brokers import MakeCluster
 from kafka_faults.table import Table
-from kafka_faults.trial import Trial
+from kafka_faults.trial import MakeTrial
 
 from tools.kafka import Certificates, KafkaCluster
 from tools.kafka.settings import USERS
@@ -29,9 +29,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def scene(
-    kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
-) -> Scene:
+def scene(kafka_cluster: MakeCluster, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     keystore = tmp_path_factory.mktemp("keystore") / "broker.pem"
     shutil.copy(certificates.broker.pem, keystore)
     overrides = {"listener.name.client.ssl.keystore.location": keystore}
@@ -46,33 +44,29 @@ def scene(
     return Scene(cluster, keystore, settings)
 
 
-def test_wrong_password(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
-    run = trial("wrong password", scene.cluster, settings=scene.settings | {"sasl.password": "wrong"})
-    run.start_producers()
-    run.await_heard(5)
-    row = table.finish(run)
-    assert row.all_told(), row
-    assert row.errors == {"SaslAuthenticationError": row.sent}
-
-
-def test_expired_certificate_of_the_client(
-    scene: Scene, certificates: Certificates, trial: Callable[..., Trial], table: Table
+@pytest.mark.parametrize(
+    ("fault", "setting", "error"),
+    [
+        ("wrong password", "sasl.password", "SaslAuthenticationError"),
+        ("expired certificate of the client", "ssl.keystore.location", "SslAuthenticationError"),
+    ],
+)
+def test_refused_login(
+    scene: Scene, certificates: Certificates, trial: MakeTrial, table: Table, fault: str, setting: str, error: str
 ) -> None:
-    expired = {"ssl.keystore.location": str(certificates.expired.pem)}
-    run = trial("expired certificate of the client", scene.cluster, settings=scene.settings | expired)
-    run.start_producers()
+    values = {"sasl.password": "wrong", "ssl.keystore.location": str(certificates.expired.pem)}
+    run = trial(fault, scene.cluster, settings=scene.settings | {setting: values[setting]})
     run.await_heard(5)
     row = table.finish(run)
     assert row.all_told(), row
-    assert row.errors == {"SslAuthenticationError": row.sent}
+    assert row.errors == {error: row.sent}
 
 
 def test_expired_certificate_of_the_broker(
-    scene: Scene, certificates: Certificates, trial: Callable[..., Trial], table: Table
+    scene: Scene, certificates: Certificates, trial: MakeTrial, table: Table
 ) -> None:
     """The broker comes back with a certificate that has expired, and then with a good one: records wait for that."""
     run = trial("expired certificate of the broker, for a while", scene.cluster, settings=scene.settings)
-    run.start_producers()
     run.await_heard()
     for identity in (certificates.expired, certificates.broker):
         scene.cluster.nodes[1].kill()
@@ -80,32 +74,25 @@ def test_expired_certificate_of_the_broker(
         scene.cluster.nodes[1].start()
         if identity is certificates.expired:
             run.await_said("certificate has expired")
-        else:
-            run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
-def test_login_refused_for_a_while(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_login_refused_for_a_while(scene: Scene, trial: MakeTrial, table: Table) -> None:
     """Nobody who was let in before is failed by that; the records of all processes wait."""
     run = trial("login refused for a while", scene.cluster, settings=scene.settings)
-    run.start_producers()
     run.await_heard()
     scene.cluster.admin.set_password("alice", "another")
     scene.cluster.nodes[1].kill()
     scene.cluster.nodes[1].start()
     run.await_said("the broker refused the login")
     scene.cluster.admin.set_password("alice", USERS["alice"])
-    run.await_heard()
-    row = table.finish(run)
-    assert row.all_arrived(), row
+    table.all_arrive(run)
 
 
-def test_one_topic_of_two_is_forbidden(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_one_topic_of_two_is_forbidden(scene: Scene, trial: MakeTrial, table: Table) -> None:
     # What is stored, and given up and sent again all the same, would be refused the second time.
     patient = {"request.timeout.ms": 60_000}
     run = trial("topic forbidden by an ACL", scene.cluster, topics=2, settings=scene.settings | patient)
-    run.start_producers()
     run.await_heard()
     scene.cluster.admin.deny("alice", run.topics[1])
     run.await_heard(1000)

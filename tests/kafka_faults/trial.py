@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from brokers import consume
 from kafka_faults.load import PATIENCE_S, Load, append
-from processes import Child
+from processes import Child, Start
 from producers import wait_until_gone
 
 from shmaccum.errors import KafkaError
@@ -107,7 +107,7 @@ class Trial:
         self,
         fault: str,
         cluster: KafkaCluster,
-        start: Callable[..., Child],
+        start: Start,
         name: str,
         directory: Path,
         topics: tuple[str, ...],
@@ -310,3 +310,7 @@ class Trial:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         unlink(self._name)
+
+
+MakeTrial = Callable[..., Trial]
+"""The fixture ``trial``."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from pools import join_pool
+from pools import MakePool, join_pool
 
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.shm.layout import Geometry
@@ -13,7 +13,7 @@ from shmaccum.shm.lifecycle import detach
 
 
 @pytest.fixture
-def make_pool(slab_name: str) -> Iterator[Callable[[int, int], BufferPool]]:
+def make_pool(slab_name: str) -> Iterator[MakePool]:
     """Return ``make_pool(memory, poolable_size)``: make the pool of this test's slab."""
     pools: list[BufferPool] = []
 

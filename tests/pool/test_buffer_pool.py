@@ -17,21 +17,17 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from pools import join_pool
-from processes import PATIENCE_S, Child, wait_until
+from pools import MakePool, join_pool
+from processes import PATIENCE_S, Start, finish, in_threads, wait_until
 
 from shmaccum.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
-from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import detach
 
-MakePool = Callable[[int, int], BufferPool]
-Start = Callable[..., Child]
 MAX_BLOCK_MS = 10
 FOREVER_MS = PATIENCE_S * 1000
 
@@ -163,8 +159,7 @@ def test_cleanup_memory_availability_waiter_on_interruption(make_pool: MakePool,
 
     assert pool.available_memory() == 8
     for child in (first, second):
-        child.tell()
-        assert child.result() == "fine"
+        assert child.finish() == "fine"
     assert [lock.semaphore.value for lock in pool.slab.locks] == [1] * len(pool.slab.locks)
 
 
@@ -212,10 +207,7 @@ def test_stressful_situation(make_pool: MakePool, start: Start, slab_name: str) 
     children = [start(hammer, slab_name, 300, seed) for seed in range(number)]
     for child in children:
         child.hear()
-    for child in children:
-        child.tell("go")
-    for child in children:
-        child.result()
+    finish(*children)
 
     assert pool.available_memory() == pool.total_memory
     assert pool.queued() == 0
@@ -245,16 +237,11 @@ def test_close_notifies_waiters(make_pool: MakePool, start: Start, slab_name: st
         except ProducerClosedError as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=wait) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: pool.queued() == 2)
-    other = start(allocate, slab_name, 8, FOREVER_MS)
-    wait_until(lambda: pool.queued() == 3)
-
-    pool.close()
-    for thread in threads:
-        thread.join()
+    with in_threads(wait, wait):
+        wait_until(lambda: pool.queued() == 2)
+        other = start(allocate, slab_name, 8, FOREVER_MS)
+        wait_until(lambda: pool.queued() == 3)
+        pool.close()
 
     assert len(errors) == 2
     assert pool.queued() == 1  # another process's pool is not closed

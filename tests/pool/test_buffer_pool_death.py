@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
 from faults import before, die
-from pools import join_pool
-from processes import PATIENCE_S, Child, wait_until
+from pools import MakePool, join_pool
+from processes import PATIENCE_S, Child, Start, wait_until
 
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Slots
 from shmaccum.shm.layout import Slot, SlotState, Super
 
-MakePool = Callable[[int, int], BufferPool]
-Start = Callable[..., Child]
 FOREVER_MS = PATIENCE_S * 1000
 
 
@@ -27,6 +24,12 @@ def take(link: Connection, name: str, *sizes: int) -> None:
     for size in sizes:
         link.send(pool.allocate(size, FOREVER_MS))
     link.recv()
+
+
+def in_the_queue(pool: BufferPool, child: Child, number: int = 1) -> Child:
+    """Wait until a child waits as the last of this number of waiters; return it."""
+    wait_until(lambda: pool.queued() == number)
+    return child
 
 
 # --- memory of the dead ---------------------------------------------------------------------------
@@ -101,8 +104,7 @@ def test_memory_is_reclaimed_although_another_process_has_the_entry_of_the_dead(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
     pool = make_pool(32, 8)
-    dead = start(take, slab_name, 16)
-    dead.hear()
+    dead = start(take, slab_name, 16).ready()
     dead.kill()
     successor = start(take, slab_name, 8)
     kept = successor.hear()
@@ -115,10 +117,8 @@ def test_memory_is_reclaimed_although_another_process_has_the_entry_of_the_dead(
 
 def test_memory_of_the_dead_goes_to_waiters(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
-    dead = start(take, slab_name, 16)
-    dead.hear()
-    waiter = start(take, slab_name, 16)
-    wait_until(lambda: pool.queued() == 1)
+    dead = start(take, slab_name, 16).ready()
+    waiter = in_the_queue(pool, start(take, slab_name, 16))
 
     dead.kill()
     pool.reclaim()
@@ -180,12 +180,9 @@ def test_the_bitmap_is_rebuilt_from_the_headers_alone(make_pool: MakePool) -> No
 def test_dead_waiters_at_the_head_do_not_block_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     buffer = pool.allocate(16, 0)
-    first = start(take, slab_name, 16)
-    wait_until(lambda: pool.queued() == 1)
-    second = start(take, slab_name, 16)
-    wait_until(lambda: pool.queued() == 2)
-    third = start(take, slab_name, 8)
-    wait_until(lambda: pool.queued() == 3)
+    first = in_the_queue(pool, start(take, slab_name, 16))
+    second = in_the_queue(pool, start(take, slab_name, 16), 2)
+    third = in_the_queue(pool, start(take, slab_name, 8), 3)
 
     first.kill()
     second.kill()
@@ -198,8 +195,7 @@ def test_dead_waiters_at_the_head_do_not_block_the_queue(make_pool: MakePool, st
 def test_a_dead_waiter_does_not_block_a_new_request(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     buffer = pool.allocate(8, 0)
-    child = start(take, slab_name, 16)
-    wait_until(lambda: pool.queued() == 1)
+    child = in_the_queue(pool, start(take, slab_name, 16))
     child.kill()
     assert pool.is_exhausted()
 
@@ -212,8 +208,7 @@ def test_a_dead_waiter_does_not_block_a_new_request(make_pool: MakePool, start: 
 def test_reclaiming_removes_the_dead_from_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(8, 8)
     pool.allocate(8, 0)
-    child = start(take, slab_name, 8)
-    wait_until(lambda: pool.queued() == 1)
+    child = in_the_queue(pool, start(take, slab_name, 8))
     child.kill()
 
     assert pool.reclaim() == 0
@@ -230,8 +225,7 @@ def hold_and_wait(link: Connection, name: str) -> None:
 
 def test_reclaiming_removes_a_dead_owner_from_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
-    child = start(hold_and_wait, slab_name)
-    wait_until(lambda: pool.queued() == 1)
+    child = in_the_queue(pool, start(hold_and_wait, slab_name))
     child.kill()
 
     assert pool.reclaim() == 1

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from pools import join_pool
-from processes import Child
+from pools import MakePool, join_pool
+from processes import Start
 
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import Process, Slot, SlotState, Super, owner_of, slots_of, state_of
 from shmaccum.shm.lifecycle import detach
-
-MakePool = Callable[[int, int], BufferPool]
-Start = Callable[..., Child]
-
 
 # --- allocating and freeing -----------------------------------------------------------------------
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
 from faults import InterruptAt, is_stopped, stop, stopped_with
-from pools import join_pool
-from processes import PATIENCE_S, Child, wait_until
+from pools import MakePool, join_pool
+from processes import PATIENCE_S, Child, Start, finish, in_threads, wait_until
 
 import shmaccum
 from shmaccum.errors import BufferExhaustedError, LockTimeoutError
@@ -22,8 +21,6 @@ from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import Slot, SlotState, Super, owner_of
 from shmaccum.shm.lifecycle import detach
 
-MakePool = Callable[[int, int], BufferPool]
-Start = Callable[..., Child]
 FOREVER_MS = PATIENCE_S * 1000
 
 
@@ -66,13 +63,6 @@ def serve(link: Connection, name: str, wait_slice_s: float = 600.0, stops: bool 
     detach(pool.slab)
 
 
-def end(*children: Child) -> None:
-    for child in children:
-        child.tell(None)
-    for child in children:
-        child.result()
-
-
 def queue_up(pool: BufferPool, requests: list[tuple[Child, int]], max_block_ms: float = FOREVER_MS) -> None:
     """Let each child wait for a number of bytes, in this order."""
     words = pool.slab.words
@@ -82,9 +72,17 @@ def queue_up(pool: BufferPool, requests: list[tuple[Child, int]], max_block_ms: 
         wait_until(lambda tickets=tickets: words[Super.WAITER_TAIL] == tickets + 1)  # type: ignore[misc]
 
 
-def stop_in_the_queue(pool: BufferPool, child: Child, max_block_ms: float = FOREVER_MS) -> None:
-    """Let a child that stops wait for eight bytes, until it is stopped."""
-    queue_up(pool, [(child, 8)], max_block_ms)
+@contextlib.contextmanager
+def waiting_thread(pool: BufferPool, taken: list[Buffer] | None = None, most: int = 1) -> Iterator[None]:
+    """Let a thread wait for a slot, which is free before the end of the block; it goes into ``taken``."""
+    with in_threads(lambda: pool.allocate(8, FOREVER_MS, [] if taken is None else taken, most=most)):
+        wait_until(lambda: pool.queued() == 1)
+        yield
+
+
+def stop_in_the_queue(pool: BufferPool, child: Child, size: int = 8, max_block_ms: float = FOREVER_MS) -> None:
+    """Let a child that stops wait for a number of bytes, until it is stopped."""
+    queue_up(pool, [(child, size)], max_block_ms)
     wait_until(lambda: is_stopped(child.pid))
 
 
@@ -114,7 +112,7 @@ def test_the_order_of_arrival_is_the_order_of_service(make_pool: MakePool, start
         assert pool.queued() == len(order) - turn - 1
 
     pool.deallocate(buffer)
-    end(*children)
+    finish(*children)
 
 
 @pytest.mark.usefixtures("no_waiter_is_absent")
@@ -141,7 +139,7 @@ def test_a_large_request_at_the_head_is_not_overtaken_by_small_ones(
     assert pool.queued() == 1
     pool.deallocate(chain)
     small[1].hear()
-    end(large, *small)
+    finish(large, *small)
 
 
 def test_enough_memory_serves_several_waiters(make_pool: MakePool, start: Start, slab_name: str) -> None:
@@ -153,15 +151,14 @@ def test_enough_memory_serves_several_waiters(make_pool: MakePool, start: Start,
     pool.deallocate(buffer)
 
     assert {child.hear().slot for child in children} == {0, 1, 2}
-    end(*children)
+    finish(*children)
 
 
 def test_a_timed_out_waiter_lets_the_next_continue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     pool.allocate(8, 0)
     large, small = start(serve, slab_name, FOREVER_MS, True), start(serve, slab_name)
-    queue_up(pool, [(large, 16)], max_block_ms=1000)
-    wait_until(lambda: is_stopped(large.pid))
+    stop_in_the_queue(pool, large, 16, max_block_ms=1000)
     queue_up(pool, [(small, 8)])
     large.signal(signal.SIGCONT)
 
@@ -169,7 +166,7 @@ def test_a_timed_out_waiter_lets_the_next_continue(make_pool: MakePool, start: S
 
     assert small.hear().slot == 1
     assert pool.queued() == 0
-    end(large, small)
+    finish(large, small)
 
 
 @pytest.mark.usefixtures("no_waiter_is_absent")
@@ -184,23 +181,19 @@ def test_threads_of_several_processes_are_served_alike(make_pool: MakePool, star
             got.append(buffer)
             pool.deallocate(buffer)
 
-    threads = [threading.Thread(target=take_turns) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(50):
-        for child in children:
-            child.tell((8, FOREVER_MS))
-        for child in children:
-            child.tell(child.hear())
-        for child in children:
-            assert child.hear() == "freed"
-    for thread in threads:
-        thread.join()
+    with in_threads(*[take_turns] * 4):
+        for _ in range(50):
+            for child in children:
+                child.tell((8, FOREVER_MS))
+            for child in children:
+                child.tell(child.hear())
+            for child in children:
+                assert child.hear() == "freed"
 
     assert len(got) == 200
     assert pool.available_memory() == 16
     assert pool.queued() == 0
-    end(*children)
+    finish(*children)
 
 
 # --- overdue waiters ------------------------------------------------------------------------------
@@ -221,7 +214,7 @@ def test_a_stopped_waiter_blocks_others_at_most_until_its_deadline(
     stopped.signal(signal.SIGCONT)
     assert stopped.hear() == "BufferExhaustedError"
     assert pool.queued() == 0
-    end(stopped, patient)
+    finish(stopped, patient)
 
 
 def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool, start: Start, slab_name: str) -> None:
@@ -244,7 +237,7 @@ def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool
     assert pool.queued() == 1
     stopped.tell(taken)
     assert last.hear().slot == 0
-    end(stopped, first, last)
+    finish(stopped, first, last)
 
 
 def test_a_new_request_is_served_while_only_a_stopped_process_waits(
@@ -258,7 +251,7 @@ def test_a_new_request_is_served_while_only_a_stopped_process_waits(
     pool.deallocate(buffer)
     stopped.signal(signal.SIGCONT)
     assert stopped.hear().slot == 0
-    end(stopped)
+    finish(stopped)
 
 
 @pytest.mark.usefixtures("no_waiter_is_absent")
@@ -281,7 +274,7 @@ def test_with_enough_memory_no_request_queues(make_pool: MakePool, start: Start,
 
     stopped.signal(signal.SIGCONT)
     assert stopped.hear().slot == 2
-    end(stopped)
+    finish(stopped)
 
 
 @pytest.mark.usefixtures("no_waiter_is_absent")
@@ -289,10 +282,7 @@ def test_memory_for_a_large_request_is_kept_for_it(make_pool: MakePool, start: S
     pool = make_pool(40, 8)
     buffers = [pool.allocate(8, 0) for _ in range(5)]
     stopped = start(serve, slab_name, FOREVER_MS, True)
-    tickets = pool.slab.words[Super.WAITER_TAIL]
-    stopped.tell((16, FOREVER_MS))
-    wait_until(lambda: pool.slab.words[Super.WAITER_TAIL] == tickets + 1)
-    wait_until(lambda: is_stopped(stopped.pid))
+    stop_in_the_queue(pool, stopped, 16)
     for buffer in buffers[::2]:
         pool.deallocate(buffer)
 
@@ -305,7 +295,7 @@ def test_memory_for_a_large_request_is_kept_for_it(make_pool: MakePool, start: S
     stopped.signal(signal.SIGCONT)
     chain = stopped.hear()
     assert pool.slab.memory.chain(chain.slot, chain.slots) == [2, 4]
-    end(stopped)
+    finish(stopped)
 
 
 def test_a_waiter_killed_after_being_passed_over_leaves_the_queue(
@@ -425,8 +415,7 @@ def test_a_forked_child_uses_the_pool_that_it_inherited(make_pool: MakePool, sta
     assert buffer.slot == mine.slot + 1
     assert owner == entry != pool.slab.me
     assert pool.available_memory() == 8
-    child.tell()
-    child.result()
+    child.finish()
     assert pool.available_memory() == 24
     assert pool.is_taken(mine)
 
@@ -440,8 +429,7 @@ def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Star
     pool.deallocate(mine)
 
     child.hear()
-    child.tell()
-    child.result()
+    child.finish()
     assert pool.available_memory() == 8
 
 
@@ -449,11 +437,8 @@ def test_a_lone_waiter_gets_all_free_buffers_that_it_asked_for(make_pool: MakePo
     pool = make_pool(32, 8)
     kept = pool.allocate(32, 0)
     taken: list[Buffer] = []
-    thread = threading.Thread(target=lambda: pool.allocate(8, FOREVER_MS, taken, most=3))
-    thread.start()
-    wait_until(lambda: pool.queued() == 1)
-    pool.deallocate(kept)
-    thread.join()
+    with waiting_thread(pool, taken, most=3):
+        pool.deallocate(kept)
     assert len(taken) == 3
     assert pool.available_memory() == 8
 
@@ -464,66 +449,56 @@ def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start:
     pool = make_pool(16, 8)
     kept = pool.allocate(16, 0)
     taken: list[Buffer] = []
-    thread = threading.Thread(target=lambda: pool.allocate(8, FOREVER_MS, taken, most=2))
-    thread.start()
-    wait_until(lambda: pool.queued() == 1)
-    behind = start(serve, slab_name)
-    queue_up(pool, [(behind, 8)])
+    with waiting_thread(pool, taken, most=2):
+        behind = start(serve, slab_name)
+        queue_up(pool, [(behind, 8)])
+        pool.deallocate(kept)
 
-    pool.deallocate(kept)
-
-    thread.join()
     assert len(taken) == 1
     assert behind.hear().slots == 1
-    end(behind)
+    finish(behind)
 
 
 # --- enough slots for a wake-up -------------------------------------------------------------------
 
 
-def wait_without_naps(pool: BufferPool, monkeypatch: pytest.MonkeyPatch) -> threading.Thread:
-    """Let a thread wait for a slot, and look only when it is woken."""
+@pytest.fixture
+def no_naps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a waiter look only when it is woken."""
     monkeypatch.setattr(buffer_pool, "HEAD_SLICE_S", FOREVER_MS / 1000)
-    thread = threading.Thread(target=pool.allocate, args=(8, FOREVER_MS))
-    thread.start()
-    wait_until(lambda: pool.queued() == 1)
-    return thread
 
 
+@pytest.mark.usefixtures("no_naps")
 @pytest.mark.plain  # a method is replaced
 def test_a_waiter_is_woken_once_enough_is_free(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make_pool(64 * 8, 8)
     kept = [pool.allocate(8, 0) for _ in range(64)]
     pool.slab.words[Super.ENOUGH_SLOTS] = 3
-    thread = wait_without_naps(pool, monkeypatch)
     woken: list[int] = []
     wake = pool.slab.wakeups.wake
-    monkeypatch.setattr(pool.slab.wakeups, "wake", lambda entry: (woken.append(entry), wake(entry)))
+    with waiting_thread(pool):
+        monkeypatch.setattr(pool.slab.wakeups, "wake", lambda entry: (woken.append(entry), wake(entry)))
+        pool.deallocate(kept[0])
+        pool.deallocate(kept[1])
+        assert woken == []
+        pool.deallocate(kept[2])
 
-    pool.deallocate(kept[0])
-    pool.deallocate(kept[1])
-    assert woken == []
-    pool.deallocate(kept[2])
-
-    thread.join()
     assert woken == [pool.slab.me]
     assert pool.slab.words[Super.ENOUGH_SLOTS] == 6
 
 
+@pytest.mark.usefixtures("no_naps")
 @pytest.mark.plain  # a method is replaced
 def test_completions_do_not_wake_waiters_for_memory(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make_pool(8, 8)
     kept = pool.allocate(8, 0)
-    thread = wait_without_naps(pool, monkeypatch)
     woken: list[int] = []
-    monkeypatch.setattr(pool.slab.wakeups, "wake", woken.append)
-
-    pool.slab.wakeups.wake_for_completions(pool.slab.me)
+    with waiting_thread(pool):
+        with monkeypatch.context() as patch:
+            patch.setattr(pool.slab.wakeups, "wake", woken.append)
+            pool.slab.wakeups.wake_for_completions(pool.slab.me)
+        pool.deallocate(kept)
     assert woken == []
-
-    monkeypatch.undo()
-    pool.deallocate(kept)
-    thread.join()
 
 
 def test_an_unwoken_waiter_looks_and_lowers_enough_slots(make_pool: MakePool) -> None:
@@ -531,13 +506,9 @@ def test_an_unwoken_waiter_looks_and_lowers_enough_slots(make_pool: MakePool) ->
     kept = [pool.allocate(8, 0) for _ in range(64)]
     pool.slab.words[Super.ENOUGH_SLOTS] = 32
     got: list[Buffer] = []
-    thread = threading.Thread(target=lambda: got.append(pool.allocate(8, FOREVER_MS)))
-    thread.start()
-    wait_until(lambda: pool.queued() == 1)
+    with waiting_thread(pool, got):
+        pool.deallocate(kept[0])
 
-    pool.deallocate(kept[0])
-
-    thread.join()
     assert [buffer.slot for buffer in got] == [0]
     assert pool.slab.words[Super.ENOUGH_SLOTS] < 32
 
@@ -548,18 +519,13 @@ def test_a_child_forked_during_its_parents_wait_is_not_in_the_queue(make_pool: M
     pool = make_pool(8, 8)
     mine = pool.allocate(8, 0)
     got: list[Buffer] = []
-    thread = threading.Thread(target=lambda: got.append(pool.allocate(8, FOREVER_MS)))
-    thread.start()
-    wait_until(lambda: pool.queued() == 1)
-
-    child = start(allocate_inherited, pool, 8, how="fork")
-    wait_until(lambda: pool.queued() == 2)
-    pool.deallocate(mine)
-    thread.join()
+    with waiting_thread(pool, got):
+        child = start(allocate_inherited, pool, 8, how="fork")
+        wait_until(lambda: pool.queued() == 2)
+        pool.deallocate(mine)
     assert pool.queued() == 1
 
     pool.deallocate(*got)
     child.hear()
-    child.tell()
-    child.result()
+    child.finish()
     assert pool.slab.headers[0, Slot.STATE] == SlotState.FREE

@@ -13,13 +13,7 @@ from killpoints import interrupt_after
 from shmaccum.errors import SlabDamagedError
 from shmaccum.pool import bitmap, slots
 from shmaccum.pool.slots import Buffer, Slots
-from shmaccum.shm.layout import (
-    INCARNATION_SHIFT,
-    OWNER_SHIFT,
-    WORD,
-    Geometry,
-    Super,
-)
+from shmaccum.shm.layout import INCARNATION_SHIFT, OWNER_SHIFT, WORD, Geometry, Super
 from shmaccum.shm.memory import SlabMemory
 
 LIVING, DYING = 1 << OWNER_SHIFT, 2 << OWNER_SHIFT

@@ -77,7 +77,6 @@ def waits(producer: Any) -> dict[str, Any]:
     sender = slab.processes.info(slab.words[Super.SENDER_ENTRY] - 1).pid
     queue = producer._accumulator.state.map.topic("t").queues[2]
     holder = subprocess.Popen([sys.executable, "-c", HOLD, slab.name, str(queue.entry)], stdout=subprocess.PIPE)
-    assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     os.kill(sender, signal.SIGSTOP)
     future = producer.send("t", b"value", partition=0)

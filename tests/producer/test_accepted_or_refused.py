@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from faults import interrupted_by_alarm
-from processes import Child
+from fixture_types import Link, MonkeyPatch, Produce, Settings, Start
 from producers import kill_sender, sender_pid, wait_until, wait_until_stored
 from senders import read_values
 
@@ -19,12 +17,9 @@ from shmaccum.errors import SenderError
 from shmaccum.sender import isolation
 from tools.leftovers import pids, read
 
-Produce = Callable[..., Producer]
-Start = Callable[..., Child]
-
 
 @pytest.fixture
-def alone(produce: Produce, monkeypatch: pytest.MonkeyPatch) -> Producer:
+def alone(produce: Produce, monkeypatch: MonkeyPatch) -> Producer:
     """Return a producer whose sender is dead, and which cannot start another until the test undoes that."""
     producer = produce(linger_ms=60_000, delivery_timeout_ms=90_000)
     producer.partitions_for("t")
@@ -36,9 +31,7 @@ def free_memory(producer: Producer) -> int:
     return producer._accumulator.state.pool.available_memory()
 
 
-def test_no_record_is_accepted_without_a_sender(
-    alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
-) -> None:
+def test_no_record_is_accepted_without_a_sender(alone: Producer, monkeypatch: MonkeyPatch, log_dir: Path) -> None:
     """A retry after the error sends the record once."""
     kill_sender(alone)
     free = free_memory(alone)
@@ -56,7 +49,7 @@ def test_no_record_is_accepted_without_a_sender(
 
 
 def test_accepted_record_without_a_sender_fails_the_wait(
-    alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
+    alone: Producer, monkeypatch: MonkeyPatch, log_dir: Path
 ) -> None:
     """A batch is open, so no sender is needed: the record is accepted, and the wait fails."""
     alone.send("t", b"first", partition=0)
@@ -72,7 +65,7 @@ def test_accepted_record_without_a_sender_fails_the_wait(
     assert read_values(log_dir, "t") == [b"first", b"second"]
 
 
-def send_without_descriptors(link: Connection, settings: dict[str, object]) -> list[str]:
+def send_without_descriptors(link: Link, settings: dict[str, object]) -> list[str]:
     """Use a producer in a process that has no descriptor left, with and without a sender."""
     producer = Producer(settings)
     producer.partitions_for("t")
@@ -92,13 +85,13 @@ def send_without_descriptors(link: Connection, settings: dict[str, object]) -> l
     return said
 
 
-def kill_sender_by_word(link: Connection) -> None:
+def kill_sender_by_word(link: Link) -> None:
     link.send("kill the sender")
     link.recv()
 
 
 def test_attached_producer_needs_no_descriptors(
-    produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path
+    produce: Produce, start: Start, settings: Settings, log_dir: Path
 ) -> None:
     """A producer that is attached needs none to send; to start a sender takes some, and says so."""
     watcher = produce()
@@ -114,9 +107,7 @@ def test_attached_producer_needs_no_descriptors(
     assert read_values(log_dir, "t") == [b"one", b"two"]
 
 
-def test_interrupted_sender_start_refuses_the_record(
-    produce: Produce, monkeypatch: pytest.MonkeyPatch, log_dir: Path
-) -> None:
+def test_interrupted_sender_start_refuses_the_record(produce: Produce, monkeypatch: MonkeyPatch, log_dir: Path) -> None:
     """The record is not taken, and the next call starts another, if that one does not serve yet."""
     monkeypatch.setenv("STARTED_BY", str(log_dir))
     producer = produce(sender_idle_ms=2000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from accumulators import TOPIC, add, cluster_of, config_of, drain, open_accumulator
@@ -21,6 +22,8 @@ FULL = b"x" * 1000
 """A value that fills a batch."""
 ROUNDS = 4000
 
+Loads = Callable[..., PartitionLoads]
+
 
 @pytest.fixture
 def accumulator(slab_name: str) -> Iterator[Accumulators]:
@@ -33,7 +36,7 @@ def accumulator(slab_name: str) -> Iterator[Accumulators]:
 
 
 @pytest.fixture
-def loads(accumulator: Accumulators) -> Callable[..., PartitionLoads]:
+def loads(accumulator: Accumulators) -> Loads:
     """Return a function that makes a producer's view of the topic."""
 
     def make(*, adaptive: bool = True, timeout_ms: int = 0) -> PartitionLoads:
@@ -70,30 +73,24 @@ def shares(loads: PartitionLoads) -> dict[int, float]:
     return {partition: count / ROUNDS for partition, count in sorted(counts.items())}
 
 
-def test_equal_chances_without_queues(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
-    led_by(accumulator, 0, 0, 1, 1)
-    assert shares(loads()) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
-
-
-def test_short_deques_get_more_records(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
+def test_short_deques_get_more_records(accumulator: Accumulators, loads: Loads) -> None:
     """``BuiltInPartitioner``'s own example: lengths 0, 3, 1 of four weigh 4, 1, 3; here 3, 0, 1, 2 weigh 1, 4, 3, 2."""
     led_by(accumulator, 0, 0, 1, 1)
     enqueue(accumulator, 3, 0, 1, 2)
     assert shares(loads()) == pytest.approx({0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, abs=0.03)
 
 
-def test_deque_lengths_are_ignored_when_disabled(
-    accumulator: Accumulators, loads: Callable[..., PartitionLoads]
+@pytest.mark.parametrize(("lengths", "adaptive"), [((0, 0, 0, 0), True), ((3, 0, 1, 2), False)])
+def test_equal_chances_without_queues_or_when_disabled(
+    accumulator: Accumulators, loads: Loads, lengths: tuple[int, ...], adaptive: bool
 ) -> None:
     led_by(accumulator, 0, 0, 1, 1)
-    enqueue(accumulator, 3, 0, 1, 2)
-    assert shares(loads(adaptive=False)) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
+    enqueue(accumulator, *lengths)
+    assert shares(loads(adaptive=adaptive)) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_partition_without_a_leader_is_not_chosen(
-    accumulator: Accumulators, loads: Callable[..., PartitionLoads], adaptive: bool
-) -> None:
+def test_partition_without_a_leader_is_not_chosen(accumulator: Accumulators, loads: Loads, adaptive: bool) -> None:
     led_by(accumulator, 0, None, 1, 1)
     assert shares(loads(adaptive=adaptive)) == pytest.approx({0: 1 / 3, 2: 1 / 3, 3: 1 / 3}, abs=0.04)
     enqueue(accumulator, 1, 0, 0, 0)
@@ -101,22 +98,20 @@ def test_partition_without_a_leader_is_not_chosen(
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_any_partition_if_none_has_a_leader(
-    accumulator: Accumulators, loads: Callable[..., PartitionLoads], adaptive: bool
-) -> None:
+def test_any_partition_if_none_has_a_leader(accumulator: Accumulators, loads: Loads, adaptive: bool) -> None:
     led_by(accumulator, None, None, None, None)
     enqueue(accumulator, 1, 0, 0, 0)
     assert set(shares(loads(adaptive=adaptive))) == {0, 1, 2, 3}
 
 
-def test_new_partitions_of_a_topic_are_chosen(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
+def test_new_partitions_of_a_topic_are_chosen(accumulator: Accumulators, loads: Loads) -> None:
     of_topic = loads()
     assert set(shares(of_topic)) == {0, 1, 2, 3}
     accumulator.map.update(TOPIC, 6, None)
     assert set(shares(of_topic)) == {0, 1, 2, 3, 4, 5}
 
 
-def test_partitions_with_scattered_entries(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
+def test_partitions_with_scattered_entries(accumulator: Accumulators, loads: Loads) -> None:
     accumulator.map.request("other")
     accumulator.map.update("other", 2, None)
     accumulator.map.update(TOPIC, 6, None)
@@ -125,61 +120,48 @@ def test_partitions_with_scattered_entries(accumulator: Accumulators, loads: Cal
     assert shares(loads()) == pytest.approx({0: 1 / 3, 1: 1 / 6, 4: 1 / 6, 5: 1 / 3}, abs=0.04)
 
 
-class TestAvailability:
-    """``partitioner.availability.timeout.ms``."""
+# --- partitioner.availability.timeout.ms ---------------------------------------------------------------
 
-    def test_stuck_node_is_left_out(
-        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
-    ) -> None:
-        led_by(accumulator, 0, 0, 1, 1)
-        enqueue(accumulator, 1, 0, 0, 0)
-        patient, impatient = loads(timeout_ms=60_000), loads(timeout_ms=1)
-        impatient.choose(1)
-        clock.now_ms += 20
-        assert set(shares(impatient)) == {2, 3}
-        assert set(shares(patient)) == {0, 1, 2, 3}
 
-    def test_newly_ready_batch_does_not_exclude_a_node(
-        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
-    ) -> None:
-        """However long ago the last look at an idle node was."""
-        led_by(accumulator, 0, 0, 1, 1)
-        of_topic = loads(timeout_ms=200)
-        of_topic.choose(1)
-        clock.now_ms += 250
-        enqueue(accumulator, 1, 0, 0, 0)
-        random.seed(1)
-        assert set(of_topic.choose(20)) & {0, 1}
+@pytest.mark.parametrize(
+    ("lengths", "options", "chosen"),
+    [
+        ((1, 0, 0, 0), {"timeout_ms": 1}, {2, 3}),
+        ((1, 0, 0, 0), {"timeout_ms": 60_000}, {0, 1, 2, 3}),
+        ((1, 0, 0, 0), {"timeout_ms": 1, "adaptive": False}, {0, 1, 2, 3}),
+        ((1, 0, 0, 1), {"timeout_ms": 1}, {0, 1, 2, 3}),
+    ],
+    ids=["stuck", "not for long", "not adaptive", "all are stuck"],
+)
+def test_stuck_node_is_left_out_unless_all_are(
+    accumulator: Accumulators, loads: Loads, clock: Clock, lengths: list[int], options: dict[str, Any], chosen: set[int]
+) -> None:
+    led_by(accumulator, 0, 0, 1, 1)
+    enqueue(accumulator, *lengths)
+    of_topic = loads(**options)
+    of_topic.choose(1)
+    clock.now_ms += 20
+    assert set(shares(of_topic)) == chosen
 
-    def test_moving_backlog_does_not_exclude_a_node(
-        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
-    ) -> None:
-        led_by(accumulator, 0, 0, 1, 1)
-        enqueue(accumulator, 3, 3, 0, 0)
-        of_topic = loads(timeout_ms=200)
-        of_topic.choose(1)
-        clock.now_ms += 250
-        assert set(shares(of_topic)) == {2, 3}
-        assert len(drain(accumulator)) == 2
-        random.seed(1)
-        assert set(of_topic.choose(50)) & {0, 1}
 
-    def test_availability_needs_adaptive_partitioning(
-        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
-    ) -> None:
-        led_by(accumulator, 0, 0, 1, 1)
-        enqueue(accumulator, 1, 0, 0, 0)
-        of_topic = loads(adaptive=False, timeout_ms=1)
-        of_topic.choose(1)
-        clock.now_ms += 10
-        assert set(shares(of_topic)) == {0, 1, 2, 3}
+def test_newly_ready_batch_does_not_exclude_a_node(accumulator: Accumulators, loads: Loads, clock: Clock) -> None:
+    """However long ago the last look at an idle node was."""
+    led_by(accumulator, 0, 0, 1, 1)
+    of_topic = loads(timeout_ms=200)
+    of_topic.choose(1)
+    clock.now_ms += 250
+    enqueue(accumulator, 1, 0, 0, 0)
+    random.seed(1)
+    assert set(of_topic.choose(20)) & {0, 1}
 
-    def test_all_partitions_if_all_nodes_are_stuck(
-        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
-    ) -> None:
-        led_by(accumulator, 0, 0, 1, 1)
-        enqueue(accumulator, 1, 0, 0, 1)
-        of_topic = loads(timeout_ms=1)
-        of_topic.choose(1)
-        clock.now_ms += 10
-        assert set(shares(of_topic)) == {0, 1, 2, 3}
+
+def test_moving_backlog_does_not_exclude_a_node(accumulator: Accumulators, loads: Loads, clock: Clock) -> None:
+    led_by(accumulator, 0, 0, 1, 1)
+    enqueue(accumulator, 3, 3, 0, 0)
+    of_topic = loads(timeout_ms=200)
+    of_topic.choose(1)
+    clock.now_ms += 250
+    assert set(shares(of_topic)) == {2, 3}
+    assert len(drain(accumulator)) == 2
+    random.seed(1)
+    assert set(of_topic.choose(50)) & {0, 1}

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Produce, Settings
 from producers import wait_until, wait_until_gone
 from senders import read_partition
 
-from shmaccum import Producer, ProducerConfig, RecordMetadata, TopicPartition
+from shmaccum import Producer, RecordMetadata, TopicPartition
 from shmaccum.config import rules
-from shmaccum.errors import (
-    ConfigError,
-    IllegalArgumentError,
-    KafkaTimeoutError,
-    SerializationError,
-)
+from shmaccum.errors import ConfigError, IllegalArgumentError, KafkaTimeoutError, SerializationError
 from shmaccum.shm import layout
-
-Produce = Callable[..., Producer]
 
 
 class TopicSerializer:
@@ -56,14 +49,14 @@ def test_a_serializer_gets_the_topic(produce: Produce, log_dir: Path, serializer
     assert (metadata.serialized_key_size, metadata.serialized_value_size) == (8, 4)
 
 
-def test_a_serializer_that_cannot_be_made(settings: Callable[..., dict[str, object]]) -> None:
+def test_a_serializer_that_cannot_be_made(settings: Settings) -> None:
     with pytest.raises(
         SerializationError, match=r"value\.serializer: NeedsMore\(\) cannot be instantiated without arg"
     ):
         Producer(settings(value_serializer=NeedsMore))
 
 
-def test_what_is_no_serializer(settings: Callable[..., dict[str, object]]) -> None:
+def test_what_is_no_serializer(settings: Settings) -> None:
     with pytest.raises(
         ConfigError, match=r"key\.serializer = 5: expected a callable, an object with a method serialize"
     ):
@@ -128,17 +121,6 @@ def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None
     assert hasty.send("u", b"v").get(20).offset == 0
 
 
-@pytest.mark.parametrize(("given", "meant"), [(1, "1"), (0, "0"), (-1, "all"), ("all", "all"), ("-1", "all")])
-def test_acks_can_be_a_number(settings: Callable[..., dict[str, object]], given: object, meant: str) -> None:
-    assert ProducerConfig.parse(settings(acks=given)).acks == meant
-
-
-@pytest.mark.parametrize("given", [2, True, 1.0])
-def test_other_acks_are_refused(settings: Callable[..., dict[str, object]], given: object) -> None:
-    with pytest.raises(ConfigError, match="acks = "):
-        ProducerConfig.parse(settings(acks=given))
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -149,7 +131,7 @@ def test_other_acks_are_refused(settings: Callable[..., dict[str, object]], give
         ({"batch_size": 1 << 27, "buffer_memory": 1 << 40}, r"batch\.size = 134217728: must be at most 117440505; "),
     ],
 )
-def test_memory_beyond_the_layout(settings: Callable[..., dict[str, object]], changes: Any, said: str) -> None:
+def test_memory_beyond_the_layout(settings: Settings, changes: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Producer(settings(segment_bytes=1 << 30, **changes))
 
@@ -159,7 +141,7 @@ def test_the_layout_is_that_of_the_rules() -> None:
     assert rules.MOST_RECORDS == layout.COMMIT_COUNT_MASK
 
 
-def test_a_producer_of_a_file(settings: Callable[..., dict[str, object]], slab_name: str, tmp_path: Path) -> None:
+def test_a_producer_of_a_file(settings: Settings, slab_name: str, tmp_path: Path) -> None:
     file = tmp_path / "producer.properties"
     file.write_text("".join(f"{name} = {value}\n" for name, value in settings(linger_ms=7).items()))
     with Producer.from_file(file) as producer:

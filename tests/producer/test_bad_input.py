@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from fixture_types import Produce, Settings
 from producers import in_the_way, settings_of, wait_until_gone, wait_until_refused
 from senders import read_topic
 
@@ -33,9 +34,6 @@ from shmaccum.errors import (
     UnsupportedForMessageFormatError,
 )
 from shmaccum.shm.names import leftovers, segment_path
-
-Produce = Callable[..., Producer]
-Settings = Callable[..., dict[str, object]]
 
 
 @pytest.fixture(scope="module")
@@ -237,26 +235,23 @@ def test_another_password_than_the_slab_was_made_with(produce: Produce, settings
     one.send("t", b"value").get(10)
 
 
-@pytest.mark.parametrize(("content", "error"), [(b"something else" * 1000, SlabAbiError), (b"short", SlabAbiError)])
-def test_a_foreign_segment_of_that_name(
-    settings: Settings, slab_name: str, content: bytes, error: type[ShmaccumError]
+@pytest.mark.parametrize(
+    ("content", "mode", "error", "message"),
+    [
+        (b"something else" * 1000, 0o600, SlabAbiError, "remove it or choose another"),
+        (b"short", 0o600, SlabAbiError, "remove it or choose another"),
+        (b"", 0o644, SlabPermissionError, "mode"),
+    ],
+    ids=["foreign", "short", "others may open it"],
+)
+def test_a_segment_of_that_name_that_is_no_slab(
+    settings: Settings, slab_name: str, content: bytes, mode: int, error: type[ShmaccumError], message: str
 ) -> None:
     path = Path(segment_path(slab_name))
-    path.touch(0o600)
+    path.touch(mode)
     path.write_bytes(content)
     try:
-        with pytest.raises(error, match="remove it or choose another"):
-            Producer(settings())
-    finally:
-        for left in leftovers(slab_name):
-            Path(left).unlink(missing_ok=True)
-
-
-def test_a_segment_that_others_may_open(settings: Settings, slab_name: str) -> None:
-    path = Path(segment_path(slab_name))
-    path.touch(0o644)
-    try:
-        with pytest.raises(SlabPermissionError, match="mode"):
+        with pytest.raises(error, match=message):
             Producer(settings())
     finally:
         for left in leftovers(slab_name):

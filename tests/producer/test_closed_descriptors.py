@@ -6,23 +6,17 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Child
+from fixture_types import Link, Produce, Settings, Start
 from producers import sender_pid, wait_until, wait_until_gone
 from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import DeadOwnerError, ShmaccumError
 from shmaccum.shm.lockfile import PROCESS
-
-Settings = Callable[..., dict[str, object]]
-Start = Callable[..., Child]
-Produce = Callable[..., Producer]
 
 FILES = 40
 """More than a producer has descriptors."""
@@ -57,7 +51,7 @@ def is_locked(path: Path) -> bool:
         return False
 
 
-def use_after_closing(link: Connection, settings: dict[str, object], directory: Path, reuse: bool) -> None:
+def use_after_closing(link: Link, settings: dict[str, object], directory: Path, reuse: bool) -> None:
     producer = Producer(settings)
     producer.send("t", b"before", partition=0).get(20)
     time.sleep(0.05)  # the sender sleeps again
@@ -105,9 +99,7 @@ def test_producer_reopens_descriptors_that_its_program_closed(
     assert read_values(log_dir, "t") == expected
 
 
-def use_inherited(
-    producer: Producer, settings: dict[str, object], directory: Path, reuse: bool, link: Connection
-) -> None:
+def use_inherited(producer: Producer, settings: dict[str, object], directory: Path, reuse: bool, link: Link) -> None:
     files = close_descriptors(directory, reuse)
     producer.send("t", b"inherited", partition=0).get(20)
     second = Producer(settings)
@@ -133,7 +125,7 @@ def test_forked_child_that_closed_all_descriptors_joins_the_slab(
 
 
 def use_what_is_removed(
-    producer: Producer, settings: dict[str, object], directory: Path, reuse: bool, link: Connection
+    producer: Producer, settings: dict[str, object], directory: Path, reuse: bool, link: Link
 ) -> str:
     files = close_descriptors(directory, reuse)
     link.send("forked")
@@ -182,7 +174,7 @@ def test_process_without_descriptors_counts_as_alive(
     child.result()
 
 
-def close_and_stay(link: Connection, settings: dict[str, object], directory: Path) -> None:
+def close_and_stay(link: Link, settings: dict[str, object], directory: Path) -> None:
     with Producer(settings) as producer:
         close_descriptors(directory, reuse=True)
         link.send(producer._slab.me)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from brokers import consume_values
-from producers import wait_until, wait_until_gone
+from fixture_types import MakeCluster, Produce
+from producers import wait_until
 
 from shmaccum import Producer
 from shmaccum.errors import (
     InvalidRecordError,
-    KafkaTimeoutError,
-    SaslAuthenticationError,
-    ShmaccumError,
     TopicAuthorizationError,
-    UnknownTopicOrPartitionError,
 )
 from shmaccum.record.murmur2 import partition_for_key
 from tools.kafka import KafkaCluster
@@ -28,9 +24,8 @@ Connect = Callable[..., Producer]
 
 
 @pytest.fixture
-def connect(slab_name: str) -> Iterator[Connect]:
-    """Return a function that makes a producer of a cluster, in a slab that must be gone at the end."""
-    made: list[Producer] = []
+def connect(slab_name: str, make_producer: Produce) -> Connect:
+    """Return a function that makes a producer of a cluster."""
 
     def make(cluster: KafkaCluster, **settings: object) -> Producer:
         defaults: dict[str, object] = {
@@ -40,18 +35,13 @@ def connect(slab_name: str) -> Iterator[Connect]:
             "max.block.ms": 20_000,
             "metadata.max.age.ms": 300,
         }
-        made.append(Producer(defaults | {name.replace("_", "."): value for name, value in settings.items()}))
-        return made[-1]
+        return make_producer(defaults | {name.replace("_", "."): value for name, value in settings.items()})
 
-    yield make
-    for producer in made:
-        with contextlib.suppress(ShmaccumError):
-            producer.close(10)
-    wait_until_gone(slab_name)
+    return make
 
 
 @pytest.fixture(scope="module")
-def secured(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+def secured(kafka_cluster: MakeCluster) -> KafkaCluster:
     """Return a cluster that wants to know who writes, and minds its rules."""
     cluster = kafka_cluster(sasl=True)
     cluster.start()
@@ -110,21 +100,6 @@ def test_large_records_from_slots_that_are_not_adjacent(
     assert found == {0: values}
 
 
-def test_an_unknown_topic(kafka: KafkaCluster, topic: str, connect: Connect) -> None:
-    producer = connect(kafka, max_block_ms=500)
-    with pytest.raises(KafkaTimeoutError, match=rf"Topic {topic} not present in metadata after 500 ms"):
-        producer.send(topic, b"value")
-    kafka.admin.create_topic(topic)
-    connect(kafka).send(topic, b"value").get(20)
-
-
-def test_an_unknown_partition(kafka: KafkaCluster, topic: str, connect: Connect) -> None:
-    kafka.admin.create_topic(topic)
-    producer = connect(kafka)
-    with pytest.raises(UnknownTopicOrPartitionError, match="with partition count 1 does not exist"):
-        producer.send(topic, b"value", partition=1)
-
-
 def test_the_words_of_the_broker_reach_the_error(kafka: KafkaCluster, topic: str, connect: Connect) -> None:
     """KIP-467: what the broker says of the record is what its future says."""
     kafka.admin.create_topic(topic, settings={"cleanup.policy": "compact"})
@@ -133,20 +108,6 @@ def test_the_words_of_the_broker_reach_the_error(kafka: KafkaCluster, topic: str
     with pytest.raises(InvalidRecordError, match=rf"^{topic}-0: .*: {words}"):
         producer.send(topic, b"value").get(20)
     assert producer.send(topic, b"value", key=b"key").get(20).offset == 0
-
-
-def test_the_right_password(secured: KafkaCluster, topic: str, connect: Connect) -> None:
-    secured.admin.create_topic(topic)
-    secured.admin.allow("alice", topic)
-    connect(secured, **login(USERS["alice"])).send(topic, b"value").get(20)
-
-
-def test_a_wrong_password(secured: KafkaCluster, topic: str, connect: Connect) -> None:
-    secured.admin.create_topic(topic)
-    producer = connect(secured, **login("wrong"))
-    with pytest.raises(SaslAuthenticationError, match=topic) as refused:
-        producer.send(topic, b"value")
-    assert "wrong" not in str(refused.value)
 
 
 def test_a_topic_that_we_may_not_write_to(secured: KafkaCluster, topic: str, connect: Connect) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runs import run_python
 
 from shmaccum.errors import SerializationError
 from shmaccum.producer.column_path import COLUMNS, partition_columns
@@ -31,14 +30,7 @@ class Topic:
 def partition(batch: pa.RecordBatch, count: int = 5, *, ignore_keys: bool = False) -> dict[int, ColumnBodies]:
     sticky = StickyPartitioner(Topic(), 1 << 14, lambda times: random.choices(range(count), k=times))
     return partition_columns(
-        batch,
-        FORMAT,
-        count,
-        sticky,
-        ignore_keys=ignore_keys,
-        max_body_size=1 << 20,
-        batch_size=1 << 14,
-        open_room=0,
+        batch, FORMAT, count, sticky, ignore_keys=ignore_keys, max_body_size=1 << 20, batch_size=1 << 14, open_room=0
     )
 
 
@@ -144,8 +136,8 @@ def test_pandas_is_not_imported() -> None:
                 list(part.lay_out(0, 1000, 1))
         print("pandas" in sys.modules)
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    done = run_python("-c", code)
+    assert (done.returncode, done.stdout) == (0, "False\n")
 
 
 def test_no_rows() -> None:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
+from fixture_types import Link, Produce, Settings, Start
 from producers import kill_sender, wait_until, wait_until_gone
 from senders import read_topic
 
 from shmaccum import Producer
 from shmaccum.shm.layout import Process, Role
-
-Produce = Callable[..., Producer]
-Start = Callable[..., Child]
 
 PARTITIONS = 3
 ROUND = 600
@@ -27,7 +22,7 @@ NAMES = (b"whole", b"stopped", b"killed")
 FILLER = b"the quick brown fox jumps over the lazy dog "
 
 
-def send_until_told(link: Connection, settings: dict[str, object], name: bytes) -> int:
+def send_until_told(link: Link, settings: dict[str, object], name: bytes) -> int:
     """Send records by number until told to end; return how many there were, all of them acknowledged."""
     futures = []
     with Producer(settings) as producer:
@@ -53,7 +48,7 @@ def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", 1, 19)])
 @pytest.mark.parametrize("who", ["producer", "sender"])
 def test_producer_and_sender_compress_at_the_set_level(
-    who: str, codec: str, low: int, high: int, settings: Callable[..., dict[str, object]], log_dir: Path
+    who: str, codec: str, low: int, high: int, settings: Settings, log_dir: Path
 ) -> None:
     """Full batches are the producer's to compress; one that is sent before it is full is the sender's."""
     text = b" ".join(b"%d" % (number * number % 997) for number in range(7000))
@@ -77,7 +72,7 @@ def test_producer_and_sender_compress_at_the_set_level(
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_deaths_and_stops_keep_every_record_once_in_order(
-    produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path, codec: str
+    produce: Produce, start: Start, settings: Settings, log_dir: Path, codec: str
 ) -> None:
     """Of three producers one is stopped for a while and one killed; and the sender is killed."""
     changes = {"compression_type": codec, "num_partitions": PARTITIONS, "batch_size": 2048, "buffer_memory": 64 << 10}

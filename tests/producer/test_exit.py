@@ -7,17 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import Settings
 from producers import wait_until_gone, wait_until_stored
+from runs import run_python
 from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.shm.names import leftovers
-
-Settings = Callable[..., dict[str, object]]
 
 BEGIN = """
 import json, os, sys
@@ -60,13 +59,7 @@ last.producer = producer
 
 @pytest.mark.parametrize("end", ENDS)
 def test_exit_without_close(settings: Settings, slab_name: str, log_dir: Path, end: str) -> None:
-    program = subprocess.run(
-        [sys.executable, "-W", "error", "-c", BEGIN + ENDS[end], json.dumps(settings())],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    program = run_python("-W", "error", "-c", BEGIN + ENDS[end], json.dumps(settings()))
     assert (program.returncode, program.stdout, program.stderr) == (0, "", "")
     count = 201 if "200" in ENDS[end] else 200
     expected = [b"%d" % number for number in range(count)]
@@ -77,13 +70,7 @@ def test_exit_without_close(settings: Settings, slab_name: str, log_dir: Path, e
 
 def test_uncaught_exception_delivers_accepted_records(settings: Settings, slab_name: str, log_dir: Path) -> None:
     """Only its own traceback is to be seen."""
-    program = subprocess.run(
-        [sys.executable, "-c", BEGIN + "raise SystemExit('my own reason')", json.dumps(settings())],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    program = run_python("-c", BEGIN + "raise SystemExit('my own reason')", json.dumps(settings()))
     assert (program.returncode, program.stderr) == (1, "my own reason\n")
     wait_until_stored(log_dir, 200)
     wait_until_gone(slab_name)
@@ -107,7 +94,6 @@ def test_signal_delivers_accepted_records(
         stderr=subprocess.PIPE,
         text=True,
     ) as program:
-        assert program.stdout is not None
         assert program.stdout.readline() == "sending\n"
         program.send_signal(number)
         stderr = program.communicate(timeout=60)[1]
@@ -129,13 +115,7 @@ threading.Thread(target=send, daemon=True).start()
 def test_daemon_thread_can_send_until_exit(settings: Settings, slab_name: str, log_dir: Path) -> None:
     """The interpreter takes it away wherever it is; others do not even notice."""
     for _ in range(2):
-        program = subprocess.run(
-            [sys.executable, "-c", BEGIN + SENDING_DAEMON, json.dumps(settings())],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        program = run_python("-c", BEGIN + SENDING_DAEMON, json.dumps(settings()))
         assert (program.returncode, program.stdout, program.stderr) == (0, "", "")
     wait_until_stored(log_dir, 400)
     wait_until_gone(slab_name)
@@ -157,28 +137,14 @@ BEGIN_WITH_LOOK = BEGIN.replace("import json,", "from shmaccum.shm.lifecycle imp
 def test_exit_without_close_removes_the_slab_of_a_dead_sender(settings: Settings, slab_name: str, also: str) -> None:
     """All is acknowledged and the sender dead: the producer is the last one out."""
     program_text = f"{BEGIN_WITH_LOOK}import atexit\n{also}\n{ACKNOWLEDGED}"
-    program = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program_text, json.dumps(settings(sender_idle_ms=60_000))],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    program = run_python("-W", "error", "-c", program_text, json.dumps(settings(sender_idle_ms=60_000)))
     assert (program.returncode, program.stdout, program.stderr) == (0, "", "")
     assert not any(map(os.path.exists, leftovers(slab_name)))
 
 
 def test_next_producer_removes_empty_slabs_of_killed_producers(settings: Settings, slab_name: str) -> None:
-    program = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            BEGIN_WITH_LOOK + ACKNOWLEDGED + "os.kill(os.getpid(), signal.SIGKILL)",
-            json.dumps(settings()),
-        ],
-        timeout=60,
-        check=False,
-    )
+    program_text = f"{BEGIN_WITH_LOOK}{ACKNOWLEDGED}os.kill(os.getpid(), signal.SIGKILL)"
+    program = run_python("-c", program_text, json.dumps(settings()))
     assert program.returncode == -signal.SIGKILL
     other = settings(shmaccum_name=slab_name + "-other")
     Producer(other).close()

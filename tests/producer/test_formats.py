@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fixture_types import Produce
 from kafka.record import MemoryRecords
 from producers import wait_until
 from senders import read_partition
 
 from shmaccum import Producer
-
-Produce = Callable[..., Producer]
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 OF_ATTRIBUTES = dict(enumerate(COMPRESSIONS))
@@ -26,24 +24,32 @@ MAGIC = {"0.8.2": 0, "0.10.0": 1, "3.0-IV1": 2}
 COMBINATIONS = [(version, each) for version in MAGIC for each in COMPRESSIONS if each != "zstd" or MAGIC[version] == 2]
 
 
+Pairs = list[tuple[bytes | None, bytes | None]]
+
+
+def send_and_read(producer: Producer, log_dir: Path, single: Pairs, rows: Pairs) -> None:
+    """Send keys and values by `send` and the rows by `send_batch`; find all of them in the log, with their times."""
+    for number, (key, value) in enumerate(single):
+        producer.send("t", value, key, timestamp_ms=1000 + number)
+    columns = {
+        "key": pa.array([row[0] for row in rows], pa.binary()),
+        "value": pa.array([row[1] for row in rows], pa.binary()),
+        "timestamp": pa.array(range(2000, 2000 + len(rows))),
+    }
+    future = producer.send_batch("t", pa.record_batch(columns))
+    assert future.get(30).offsets.tolist() == list(range(len(single), len(single) + len(rows)))
+    found = read_partition(log_dir, "t")
+    assert [(record.key, record.value) for record in found] == single + rows
+    stamps = [*range(1000, 1000 + len(single)), *range(2000, 2000 + len(rows))]
+    has_times = producer.config.message_format_version != "0.8.2"
+    assert [record.timestamp for record in found] == (stamps if has_times else [None] * len(stamps))
+
+
 @pytest.mark.parametrize(("version", "compression"), COMBINATIONS)
 def test_end_to_end(produce: Produce, log_dir: Path, version: str, compression: str) -> None:
     producer = produce(message_format_version=version, compression_type=compression, num_partitions=1)
     single = [(b"key %d" % number, b"value " * (number % 30)) for number in range(300)]
-    for number, (key, value) in enumerate(single):
-        producer.send("t", value, key, timestamp_ms=1000 + number)
-    rows = [(None, b"row %d" % number * 20) for number in range(300)]
-    columns = {
-        "key": pa.array([row[0] for row in rows], pa.binary()),
-        "value": pa.array([row[1] for row in rows], pa.binary()),
-        "timestamp": pa.array(range(2000, 2300)),
-    }
-    future = producer.send_batch("t", pa.record_batch(columns))
-    assert future.get(20).offsets.tolist() == list(range(300, 600))
-    found = read_partition(log_dir, "t")
-    assert [(record.key, record.value) for record in found] == single + rows
-    stamps = [None] * 600 if version == "0.8.2" else [*range(1000, 1300), *range(2000, 2300)]
-    assert [record.timestamp for record in found] == stamps
+    send_and_read(producer, log_dir, single, [(None, b"row %d" % number * 20) for number in range(300)])
 
     (segment,) = (log_dir / "t-0").glob("*.log")
     stored = MemoryRecords(segment.read_bytes())
@@ -81,20 +87,8 @@ def test_large_records_in_slots_that_are_not_adjacent(
         (b"small", b"small"),
         (b"half of the memory", os.urandom(60_000)),
     ]
-    for number, (key, value) in enumerate(single):
-        producer.send("t", value, key, timestamp_ms=1000 + number)
     rows = [(None, os.urandom(size) if size % 2 else b"a" * size) for size in (10, 3000, 4001, 20, 962, 963, 9999)]
-    columns = {
-        "key": pa.array([row[0] for row in rows], pa.binary()),
-        "value": pa.array([row[1] for row in rows], pa.binary()),
-        "timestamp": pa.array(range(2000, 2007)),
-    }
-    future = producer.send_batch("t", pa.record_batch(columns))
-    assert future.get(30).offsets.tolist() == list(range(6, 13))
-    found = read_partition(log_dir, "t")
-    assert [(record.key, record.value) for record in found] == single + rows
-    stamps = [None] * 13 if version == "0.8.2" else [*range(1000, 1006), *range(2000, 2007)]
-    assert [record.timestamp for record in found] == stamps
+    send_and_read(producer, log_dir, single, rows)
     pool.deallocate(*held[1::2])
     wait_until(lambda: pool.available_memory() == pool.total_memory, "all memory is free")
 

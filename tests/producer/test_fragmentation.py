@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from processes import Child
+from fixture_types import Link, Produce, Settings, Start
 from producers import in_the_way, wait_until
 from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.shm.layout import Process, Slot, SlotState, state_of
-
-Produce = Callable[..., Producer]
-Start = Callable[..., Child]
 
 SLOTS = 32
 SLOT = 16_384
@@ -22,7 +17,7 @@ FULL = bytes(15_000)
 """A value of which a slot holds one."""
 
 
-def send_when_told(link: Connection, settings: dict[str, object], values: list[bytes]) -> list[int]:
+def send_when_told(link: Link, settings: dict[str, object], values: list[bytes]) -> list[int]:
     """Send records to partition 0, and return their offsets."""
     with Producer(settings) as producer:
         producer.partitions_for("t")
@@ -33,7 +28,7 @@ def send_when_told(link: Connection, settings: dict[str, object], values: list[b
 
 
 def test_large_record_does_not_wait_for_adjacent_slots(
-    produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path
+    produce: Produce, start: Start, settings: Settings, log_dir: Path
 ) -> None:
     """Every other slot is free; the others hold batches of an unreachable partition."""
     changes = {"num_partitions": 2, "batch_size": SLOT, "buffer_memory": SLOTS * SLOT, "max_block_ms": 4_000}

@@ -6,21 +6,16 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Child
+from fixture_types import Link, Settings, Start
 from producers import wait_until_gone
 from senders import read_topic
 
 from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES
 from shmaccum.shm.lifecycle import attach, detach
-
-Settings = Callable[..., dict[str, object]]
-Start = Callable[..., Child]
 
 SCRIPT = Path(__file__).with_name("greenlets.py")
 GREENLETS, RECORDS = 50, 20
@@ -36,7 +31,7 @@ def run(deed: str, library: str, when: str, settings: dict[str, object]) -> Any:
     return json.loads(done.stdout)
 
 
-def hold_locks_now_and_then(link: Connection, name: str) -> None:
+def hold_locks_now_and_then(link: Link, name: str) -> None:
     """Keep others from the locks that an append takes, again and again until told to stop."""
     while True:
         try:
@@ -72,7 +67,6 @@ def test_greenlets_of_a_thread_send_and_wait_at_once(
     numbers: dict[int, list[int]] = {greenlet: [] for greenlet in range(GREENLETS)}
     for records in read_topic(log_dir, "t").values():
         for record in records:
-            assert record.value is not None
             greenlet, number, _ = record.value.split(b":")
             numbers[int(greenlet)].append(int(number))
     assert all(each == list(range(RECORDS)) for each in numbers.values())

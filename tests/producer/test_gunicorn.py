@@ -12,14 +12,13 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import Settings
 from producers import wait_until, wait_until_gone
+from runs import in_threads
 from senders import read_topic
-
-Settings = Callable[..., dict[str, object]]
 
 CLIENTS, REQUESTS = 16, 30
 
@@ -87,7 +86,7 @@ def test_gevent_workers_send_each_record_once(
         ask_next()
         return len(workers_that_answered()) > 2
 
-    def client() -> None:
+    def client(_: int) -> None:
         for turn in range(REQUESTS):
             if turn == REQUESTS // 2 and not reloaded.is_set():
                 reloaded.set()
@@ -96,11 +95,7 @@ def test_gevent_workers_send_each_record_once(
 
     try:
         wait_until(lambda: is_served(path, next(numbers)), "gunicorn serves")
-        threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(CLIENTS, client)
         if not options:  # on a quick machine the old workers may have answered all: go on until a new one does
             wait_until(has_a_new_worker_answered, "a worker that came with the reload answers")
     finally:

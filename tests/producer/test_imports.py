@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable
 
+from fixture_types import Settings
 from producers import wait_until_gone
+from runs import run_python
 
 PROGRAM = """
 import json, sys
@@ -21,13 +20,8 @@ NOT_OF_A_PRODUCER = ("crc32c", "kafka", "pyarrow", "shmaccum.sender.log", "shmac
 
 
 def test_who_sends_record_by_record_has_nothing_of_the_senders_or_of_columns(
-    slab_name: str, settings: Callable[..., dict[str, object]]
+    slab_name: str, settings: Settings
 ) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(settings(), default=str), *NOT_OF_A_PRODUCER],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    result = run_python("-c", PROGRAM, json.dumps(settings(), default=str), *NOT_OF_A_PRODUCER)
     assert (result.stdout, result.stderr) == ("[]\n", "")
     wait_until_gone(slab_name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -13,9 +12,10 @@ from typing import Any
 import pytest
 from fake_broker import PRODUCE, FakeBroker, Request, produced
 from faults import is_stopped
+from fixture_types import Produce, Settings
 from kafka.protocol.producer import ProduceResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
-from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
+from producers import kill_sender, sender_pid, wait_until
 
 from shmaccum import Producer
 from shmaccum.cli.report import SlabReport, report
@@ -28,7 +28,6 @@ from shmaccum.errors import (
     NotEnoughReplicasError,
     PolicyViolationError,
     SaslAuthenticationError,
-    ShmaccumError,
 )
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -36,7 +35,7 @@ REFUSED = 58
 POLICY_VIOLATION, INVALID_RECORD, NOT_ENOUGH_REPLICAS = 44, 87, 19
 PASSWORD = "very-secret"
 
-Connect = Callable[..., Producer]
+Refuse = Callable[[str | None], tuple[str, Producer]]
 
 
 @pytest.fixture
@@ -46,22 +45,26 @@ def broker() -> Iterator[FakeBroker]:
 
 
 @pytest.fixture
-def connect(slab_name: str, broker: FakeBroker) -> Iterator[Connect]:
-    """Return a function that makes a producer of the broker, in a slab that must be gone at the end."""
-    made: list[Producer] = []
+def connect(kafka_settings: Settings, make_producer: Produce, broker: FakeBroker) -> Produce:
+    """Return a function that makes a producer of the broker."""
 
-    def make(**settings: object) -> Producer:
-        given = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": "", "bootstrap.servers": broker.servers}
-        given |= {"linger.ms": 0, "retry.backoff.ms": 20, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 20}
-        given |= {name.replace("_", "."): value for name, value in settings.items()}
-        made.append(Producer(given))
-        return made[-1]
+    defaults = {"linger_ms": 0, "retry_backoff_ms": 20, "reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}
+    defaults["bootstrap_servers"] = broker.servers
+    return lambda **changes: make_producer(kafka_settings(**defaults | changes))
 
-    yield make
-    for producer in made:
-        with contextlib.suppress(ShmaccumError):
-            producer.close(10)
-    wait_until_gone(slab_name)
+
+@pytest.fixture
+def policy_violation(broker: FakeBroker, connect: Produce) -> Refuse:
+    """Return a function: the text of the error when the broker refuses a record by a policy with a message."""
+
+    def refuse(message: str | None) -> tuple[str, Producer]:
+        broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message=message)
+        producer = connect()
+        with pytest.raises(PolicyViolationError) as caught:
+            producer.send("t", b"value", partition=0).get(20)
+        return str(caught.value), producer
+
+    return refuse
 
 
 def fill(producer: Producer) -> None:
@@ -81,26 +84,15 @@ def seen(producer: Producer) -> SlabReport:
 # --- the broker's own words ------------------------------------------------------------------------------
 
 
-def test_policy_message_reaches_the_error(broker: FakeBroker, connect: Connect) -> None:
-    broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message="not on Sundays")
-    producer = connect()
-
-    with pytest.raises(PolicyViolationError) as caught:
-        producer.send("t", b"value", partition=0).get(20)
-
-    assert str(caught.value).startswith("t-0: ")
-    assert str(caught.value).endswith("broker 1 says: not on Sundays")
+def test_policy_message_reaches_the_error(policy_violation: Refuse) -> None:
+    text, _ = policy_violation("not on Sundays")
+    assert text.startswith("t-0: ")
+    assert text.endswith("broker 1 says: not on Sundays")
 
 
-def test_hostile_message_is_escaped_and_cut(broker: FakeBroker, connect: Connect) -> None:
+def test_hostile_message_is_escaped_and_cut(policy_violation: Refuse) -> None:
     hostile = "\x1b]0;owned\x07\n2030-01-01 INFO all is well " + "\U0001f600" * 10_000
-    broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message=hostile)
-    producer = connect()
-
-    with pytest.raises(PolicyViolationError) as caught:
-        producer.send("t", b"value", partition=0).get(20)
-
-    text = str(caught.value)
+    text, producer = policy_violation(hostile)
     assert text.isprintable()
     assert r"says: \x1b]0;owned\x07\n2030" in text
     assert text.endswith("...")
@@ -109,7 +101,7 @@ def test_hostile_message_is_escaped_and_cut(broker: FakeBroker, connect: Connect
     assert "\n2030" not in log_of(producer)
 
 
-def test_each_record_gets_its_own_message(broker: FakeBroker, connect: Connect) -> None:
+def test_each_record_gets_its_own_message(broker: FakeBroker, connect: Produce) -> None:
     """KIP-467: of three records, the broker names two, by different words."""
     Error = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
     answers = iter(
@@ -139,20 +131,14 @@ def test_each_record_gets_its_own_message(broker: FakeBroker, connect: Connect) 
     assert str(errors[2]).endswith("broker 1 says: no value")
 
 
-def test_error_without_a_message_has_its_meaning(broker: FakeBroker, connect: Connect) -> None:
-    broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION))
-    producer = connect()
-
-    with pytest.raises(PolicyViolationError) as caught:
-        producer.send("t", b"value", partition=0).get(20)
-
-    assert str(caught.value) == f"t-0: {PolicyViolationError.meaning()}"
+def test_error_without_a_message_has_its_meaning(policy_violation: Refuse) -> None:
+    assert policy_violation(None)[0] == f"t-0: {PolicyViolationError.meaning()}"
 
 
 # --- outages ---------------------------------------------------------------------------------------------
 
 
-def test_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Connect) -> None:
+def test_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Produce) -> None:
     producer = connect(delivery_timeout_ms=1000, request_timeout_ms=500)
     producer.send("t", b"before", partition=0).get(20)
     broker.stop()
@@ -167,7 +153,7 @@ def test_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Conne
     assert " (since 20" in str(given_up.value)
 
 
-def test_exhausted_buffer_in_an_outage_names_the_cause(broker: FakeBroker, connect: Connect) -> None:
+def test_exhausted_buffer_in_an_outage_names_the_cause(broker: FakeBroker, connect: Produce) -> None:
     producer = connect(max_block_ms=300, buffer_memory=64 << 10, delivery_timeout_ms=1500, request_timeout_ms=500)
     producer.send("t", b"before", partition=0).get(20)
     broker.stop()
@@ -176,7 +162,7 @@ def test_exhausted_buffer_in_an_outage_names_the_cause(broker: FakeBroker, conne
         fill(producer)
 
 
-def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Connect, broker: FakeBroker) -> None:
+def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Produce, broker: FakeBroker) -> None:
     producer = connect()
     producer.send("t", b"before", partition=0).get(20)
     assert not any(incident.lasts for incident in seen(producer).incidents)
@@ -197,7 +183,7 @@ def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Connect, br
         assert seen(producer).incidents[0].text.startswith("connection to broker ")
 
 
-def test_metadata_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Connect) -> None:
+def test_metadata_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Produce) -> None:
     producer = connect(max_block_ms=300)
     broker.stop()
 
@@ -205,7 +191,7 @@ def test_metadata_timeout_in_an_outage_names_the_cause(broker: FakeBroker, conne
         producer.send("t", b"value", partition=0)
 
 
-def test_refused_attempt_is_the_cause_of_the_timeout(broker: FakeBroker, connect: Connect) -> None:
+def test_refused_attempt_is_the_cause_of_the_timeout(broker: FakeBroker, connect: Produce) -> None:
     broker.answers[PRODUCE] = lambda request: produced((0, NOT_ENOUGH_REPLICAS), error_message="1 of 2")
     producer = connect(delivery_timeout_ms=500, request_timeout_ms=400, retry_backoff_ms=10_000)
     last_attempt = "its last attempt: NotEnoughReplicasError: broker 1 says: 1 of 2"
@@ -217,7 +203,7 @@ def test_refused_attempt_is_the_cause_of_the_timeout(broker: FakeBroker, connect
 # --- a sender that does not run --------------------------------------------------------------------------
 
 
-def test_stopped_sender_is_named(connect: Connect) -> None:
+def test_stopped_sender_is_named(connect: Produce) -> None:
     producer = connect(max_block_ms=300, buffer_memory=64 << 10)
     producer.send("t", b"before", partition=0).get(20)
     pid = sender_pid(producer)
@@ -280,7 +266,7 @@ def logins(broker: FakeBroker) -> Logins:
 
 
 def test_records_wait_while_a_once_successful_login_is_refused(
-    broker: FakeBroker, logins: Logins, connect: Connect
+    broker: FakeBroker, logins: Logins, connect: Produce
 ) -> None:
     producer = connect(**LOGIN)
     producer.send("t", b"before", partition=0).get(20)
@@ -292,7 +278,7 @@ def test_records_wait_while_a_once_successful_login_is_refused(
     assert [future.get(20).topic for future in futures] == ["t"] * 20
 
 
-def test_refused_login_is_the_cause_of_the_timeout(logins: Logins, connect: Connect) -> None:
+def test_refused_login_is_the_cause_of_the_timeout(logins: Logins, connect: Produce) -> None:
     producer = connect(delivery_timeout_ms=600, request_timeout_ms=300, **LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
@@ -304,7 +290,7 @@ def test_refused_login_is_the_cause_of_the_timeout(logins: Logins, connect: Conn
     assert isinstance(caught.value.__cause__, NetworkError | SaslAuthenticationError)
 
 
-def test_refused_login_waits_under_the_next_sender(logins: Logins, connect: Connect) -> None:
+def test_refused_login_waits_under_the_next_sender(logins: Logins, connect: Produce) -> None:
     producer = connect(**LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
@@ -316,7 +302,7 @@ def test_refused_login_waits_under_the_next_sender(logins: Logins, connect: Conn
     future.get(20)
 
 
-def test_metadata_request_waits_while_a_login_is_refused(logins: Logins, connect: Connect) -> None:
+def test_metadata_request_waits_while_a_login_is_refused(logins: Logins, connect: Produce) -> None:
     producer = connect(max_block_ms=400, **LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
@@ -324,7 +310,7 @@ def test_metadata_request_waits_while_a_login_is_refused(logins: Logins, connect
         producer.send("another", b"value")
 
 
-def test_login_that_never_succeeded_fails_at_once(logins: Logins, connect: Connect) -> None:
+def test_login_that_never_succeeded_fails_at_once(logins: Logins, connect: Produce) -> None:
     logins.welcome = False
     producer = connect(**LOGIN)
     with pytest.raises(

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from producers import settings_of, wait_until_gone
+from fixture_types import Produce
+from producers import settings_of
 from senders import read_partition
 
 from shmaccum import Producer, ProducerInterceptor, ProducerRecord, RecordMetadata
@@ -23,11 +24,13 @@ from shmaccum.errors import (
 )
 from shmaccum.producer.interceptors import Interceptors
 
+Calls = list[tuple[Any, ...]]
+
 
 class Seen(ProducerInterceptor):
     """Notes what it sees, in one list for all of its kind."""
 
-    calls: ClassVar[list[tuple[Any, ...]]] = []
+    calls: ClassVar[Calls] = []
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         self.calls.append((type(self).__name__, "on_send", record.value))
@@ -58,7 +61,7 @@ class Failing(ProducerInterceptor):
 
 
 @pytest.fixture(autouse=True)
-def calls() -> Iterator[list[tuple[Any, ...]]]:
+def calls() -> Iterator[Calls]:
     Seen.calls.clear()
     yield Seen.calls
     Seen.calls.clear()
@@ -70,7 +73,7 @@ FAILED = RecordMetadata("t", -1, -1, -1)
 """What they get of a record that is stored nowhere."""
 
 
-def test_interceptors_run_in_order(calls: list[tuple[Any, ...]]) -> None:
+def test_interceptors_run_in_order(calls: Calls) -> None:
     interceptors = Interceptors([Seen, Second])
     assert interceptors
     assert interceptors.on_send(ProducerRecord("t", "v")).value == "v+Seen+Second"
@@ -100,7 +103,7 @@ def test_base_interceptor_changes_nothing() -> None:
     interceptors.close()
 
 
-def test_failing_interceptor_is_logged(calls: list[tuple[Any, ...]], caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_interceptor_is_logged(calls: Calls, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged, and the others and the user's callback have their turn."""
     interceptors = Interceptors([Failing, Seen])
     error = NetworkError("gone")
@@ -130,15 +133,13 @@ class Forgetful(ProducerInterceptor):
         return None  # type: ignore[return-value]
 
 
-def test_interceptors_are_closed_if_another_constructor_raises(calls: list[tuple[Any, ...]]) -> None:
+def test_interceptors_are_closed_if_another_constructor_raises(calls: Calls) -> None:
     with pytest.raises(ValueError, match="not to be made"):
         Interceptors([Seen, Second, NotMade])
     assert calls == [("Seen", "close"), ("Second", "close")]
 
 
-def test_interceptors_are_closed_if_the_producer_constructor_raises(
-    tmp_path: Path, calls: list[tuple[Any, ...]]
-) -> None:
+def test_interceptors_are_closed_if_the_producer_constructor_raises(tmp_path: Path, calls: Calls) -> None:
     settings = settings_of("x", tmp_path, interceptor_classes=[Seen], buffer_memory=1 << 45, batch_size=1 << 26)
     with pytest.raises(SlabMemoryError):
         Producer(settings)
@@ -146,12 +147,9 @@ def test_interceptors_are_closed_if_the_producer_constructor_raises(
 
 
 @pytest.fixture
-def producer(slab_name: str, tmp_path: Path) -> Iterator[Producer]:
+def producer(produce: Produce) -> Producer:
     """Return a producer whose interceptor notes what it sees; values longer than 1 kB are too large."""
-    settings = settings_of(slab_name, tmp_path, interceptor_classes=[Seen], max_request_size=1024)
-    with Producer(settings) as producer:
-        yield producer
-    wait_until_gone(slab_name)
+    return produce(interceptor_classes=[Seen], max_request_size=1024)
 
 
 def refused(producer: Producer, **record: Any) -> tuple[Exception, list[Any]]:
@@ -162,7 +160,7 @@ def refused(producer: Producer, **record: Any) -> tuple[Exception, list[Any]]:
     return caught.value, told
 
 
-def test_refused_record_is_acknowledged_with_its_error(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+def test_refused_record_is_acknowledged_with_its_error(producer: Producer, calls: Calls) -> None:
     """``KafkaProducer.doSend``: of an ``ApiException`` the record's callback hears, too."""
     error, told = refused(producer, value="x" * 2000, partition=1)
     assert isinstance(error, RecordTooLargeError)
@@ -171,7 +169,7 @@ def test_refused_record_is_acknowledged_with_its_error(producer: Producer, calls
     assert calls[1:] == [("Seen", "on_acknowledgement", FAILED, error)]
 
 
-def test_callback_is_not_called_for_an_invalid_record(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+def test_callback_is_not_called_for_an_invalid_record(producer: Producer, calls: Calls) -> None:
     error, told = refused(producer, value="v", key=object())
     assert isinstance(error, SerializationError)
     assert told == []
@@ -187,44 +185,34 @@ def test_raising_callback_changes_nothing(producer: Producer, caplog: pytest.Log
     assert "the callback is no good" in caplog.text
 
 
-def test_closed_producer_calls_no_interceptor(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+def test_closed_producer_calls_no_interceptor(producer: Producer, calls: Calls) -> None:
     producer.close()
     error, told = refused(producer, value="v")
     assert isinstance(error, ProducerClosedError)
     assert (told, calls) == ([], [("Seen", "close")])
 
 
-def test_on_send_that_returns_none_raises(slab_name: str, tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:
-    with Producer(settings_of(slab_name, tmp_path, interceptor_classes=[Forgetful, Seen])) as producer:
-        error, told = refused(producer, value="v", partition=2)
-        assert isinstance(error, IllegalStateError)
-        assert "Forgetful.on_send returned None for a record of topic 't'" in str(error)
-        assert told == []
-        assert calls == [("Seen", "on_acknowledgement", RecordMetadata("t", 2, -1, -1), error)]
-    wait_until_gone(slab_name)
+def test_on_send_that_returns_none_raises(produce: Produce, calls: Calls) -> None:
+    error, told = refused(produce(interceptor_classes=[Forgetful, Seen]), value="v", partition=2)
+    assert isinstance(error, IllegalStateError)
+    assert "Forgetful.on_send returned None for a record of topic 't'" in str(error)
+    assert told == []
+    assert calls == [("Seen", "on_acknowledgement", RecordMetadata("t", 2, -1, -1), error)]
 
 
-def test_producer_runs_interceptors_before_serializers(
-    slab_name: str, tmp_path: Path, calls: list[tuple[Any, ...]]
-) -> None:
+def test_producer_runs_interceptors_before_serializers(produce: Produce, log_dir: Path, calls: Calls) -> None:
     """Before the serializers, in the process that sends; by class or by name."""
-    settings = settings_of(
-        slab_name,
-        tmp_path,
-        interceptor_classes=[Seen, "shmaccum.producer.interceptors.ProducerInterceptor"],
-        value_serializer=str.encode,
-    )
+    classes = [Seen, "shmaccum.producer.interceptors.ProducerInterceptor"]
     told: list[Any] = []
-    with Producer(settings) as producer:
+    with produce(interceptor_classes=classes, value_serializer=str.encode) as producer:
         future = producer.send("t", "v", "k", on_delivery=lambda *what: told.append(what))
         metadata = future.get(20)
         with pytest.raises(SerializationError, match=r"interceptor\.classes"):
             producer.send_batch("t", None)
-    wait_until_gone(slab_name)
     assert told == [(None, metadata)]
     assert calls == [
         ("Seen", "on_send", "v"),
         ("Seen", "on_acknowledgement", metadata, None),
         ("Seen", "close"),
     ]
-    assert [(r.key, r.value) for r in read_partition(tmp_path, "t", metadata.partition)] == [(b"k", b"v+Seen")]
+    assert [(r.key, r.value) for r in read_partition(log_dir, "t", metadata.partition)] == [(b"k", b"v+Seen")]

@@ -7,15 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults import InterruptAt
+from fixture_types import MonkeyPatch, Produce, Settings
+from runs import interrupts
 
 from shmaccum import Producer
 from shmaccum.shm import names
 from shmaccum.shm.layout import Process, Slot, SlotState, state_of
-
-Produce = Callable[..., Producer]
-
-MOST_MOMENTS = 2000
 
 BATCH = pa.record_batch({"value": [b"%d" % number + bytes(100) for number in range(30)], "partition": [0] * 30})
 
@@ -43,17 +40,12 @@ def test_interrupts_leak_no_lock_slot_or_flush(produce: Produce, call: Callable[
     producer.send("t", b"first").get(10)
     slab = producer._slab
     process = slab.geometry.process(slab.me)
-    for moment in range(MOST_MOMENTS):
-        with InterruptAt(moment) as interrupt:
+    for moment, interrupt in enumerate(interrupts()):
+        with interrupt:
             call(producer)
         assert not slab.words[process + Process.WANTS], f"after an interrupt at moment {moment}"
         assert not slab.words[process + Process.FLUSHING], f"after an interrupt at moment {moment}"
         assert not allocated(producer), f"after an interrupt at moment {moment}"
-        if not interrupt.came:
-            break
-    else:
-        pytest.fail("there is no end to the moments")
-
     assert producer.send("t", b"last").get(10).offset > 0
 
 
@@ -61,48 +53,34 @@ def test_interrupts_leak_no_lock_slot_or_flush(produce: Produce, call: Callable[
 def test_error_of_a_signal_handler_is_not_reported_as_damage(produce: Produce, name: str) -> None:
     producer = produce(batch_size=1024, max_request_size=1 << 20)
     producer.send("t", b"first").get(10)
-    for moment in range(MOST_MOMENTS):
-        with InterruptAt(moment, error=ValueError) as interrupt:  # which a damaged word also leads to
+    for interrupt in interrupts(error=ValueError):  # which a damaged word also leads to
+        with interrupt:
             CALLS[name](producer)
-        if not interrupt.came:
-            break
-    else:
-        pytest.fail("there is no end to the moments")
     assert producer.send("t", b"last").get(10).offset > 0
 
 
-def test_interrupted_close_can_be_called_again(produce: Produce, settings: Callable[..., dict[str, object]]) -> None:
+def test_interrupted_close_can_be_called_again(produce: Produce, settings: Settings) -> None:
     """Wherever an interrupt cut it short, the next call ends what it began."""
     watcher = produce()
     watcher.partitions_for("t")
-    for moment in range(MOST_MOMENTS):
+    for moment, interrupt in enumerate(interrupts()):
         producer = Producer(settings())
         producer.send("t", b"value", partition=0)
-        with InterruptAt(moment) as interrupt:
+        with interrupt:
             producer.close()
         producer.close()
         assert watcher._slab.users == 1, f"after an interrupt at moment {moment}"
-        if not interrupt.came:
-            break
-    else:
-        pytest.fail("there is no end to the moments")
     assert watcher.send("t", b"last", partition=0).get(10)
 
 
-def test_interrupted_constructor_leaves_no_user(
-    produce: Produce, settings: Callable[..., dict[str, object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_constructor_leaves_no_user(produce: Produce, settings: Settings, monkeypatch: MonkeyPatch) -> None:
     watcher = produce()
     # A look at every other slab of this user is some hundred moments, and they come and go.
     monkeypatch.setattr(names, "slab_names", list)
-    for moment in range(MOST_MOMENTS):
+    for moment, interrupt in enumerate(interrupts()):
         producer = None
-        with InterruptAt(moment) as interrupt:
+        with interrupt:
             producer = Producer(settings())
         if producer is not None:
             producer.close()
         assert watcher._slab.users == 1, f"after an interrupt at moment {moment}"
-        if not interrupt.came:
-            break
-    else:
-        pytest.fail("there is no end to the moments")

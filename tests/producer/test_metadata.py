@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 from accumulators import config_of, open_accumulator
+from processes import wait_until
+from runs import threads
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import TopicAuthorizationError
@@ -16,12 +17,10 @@ from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
-PATIENCE_S = 30.0
-
 
 @pytest.fixture
 def config(slab_name: str) -> ProducerConfig:
-    return config_of(slab_name, max_block_ms=1000 * int(PATIENCE_S))
+    return config_of(slab_name, max_block_ms=30_000)
 
 
 @pytest.fixture
@@ -34,22 +33,14 @@ def accumulator(config: ProducerConfig) -> Iterator[Accumulators]:
 def test_answer_counts_despite_a_later_request(accumulator: Accumulators, config: ProducerConfig) -> None:
     """One whose turn to run comes late would else wait for the next answer, and miss that as well."""
     metadata = ProducerMetadata(accumulator.producer, config)
-    raised: list[BaseException] = []
 
-    def ask() -> None:
-        try:
+    def ask(_: int) -> None:
+        with pytest.raises(TopicAuthorizationError):
             metadata.topic("forbidden", time.monotonic())
-        except BaseException as error:
-            raised.append(error)
 
-    waiting = threading.Thread(target=ask)
-    waiting.start()
-    deadline = time.monotonic() + PATIENCE_S
-    while accumulator.map.requested() != ["forbidden"] and time.monotonic() < deadline:
-        time.sleep(0.001)
-    accumulator.map.update("forbidden", 0, TopicAuthorizationError)
-    entry = accumulator.map.request("forbidden")
-    assert entry.state is TopicState.REQUESTED
-    accumulator.slab.wakeups.wake(accumulator.slab.me)
-    waiting.join(PATIENCE_S)
-    assert [type(error) for error in raised] == [TopicAuthorizationError]
+    with threads(1, ask):
+        wait_until(lambda: accumulator.map.requested() == ["forbidden"])
+        accumulator.map.update("forbidden", 0, TopicAuthorizationError)
+        entry = accumulator.map.request("forbidden")
+        assert entry.state is TopicState.REQUESTED
+        accumulator.slab.wakeups.wake(accumulator.slab.me)

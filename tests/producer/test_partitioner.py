@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from producers import settings_of
+from runs import in_threads
 from senders import HandRun
 
 from shmaccum import Producer, ProducerConfig, TopicPartition
@@ -101,20 +101,11 @@ class TestSticky:
     def test_threads_share_it(self) -> None:
         """They may count wrongly among each other, but what they get is a partition."""
         sticky = sticky_of(7, sticky_bytes=10)
-        bad: list[int] = []
 
-        def run() -> None:
-            for _ in range(5000):
-                partition = choose(sticky, 3, has_room=False)
-                if not 0 <= partition < 7:
-                    bad.append(partition)
+        def run(_: int) -> None:
+            assert all(0 <= choose(sticky, 3, has_room=False) < 7 for _ in range(5000))
 
-        threads = [threading.Thread(target=run) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not bad
+        in_threads(4, run)
 
 
 @pytest.mark.plain  # a deque of a test's own
@@ -147,16 +138,6 @@ def config(slab_name: str, tmp_path: Path) -> ProducerConfig:
     return ProducerConfig.parse(
         settings_of(slab_name, tmp_path / "log", batch_size=1024, num_partitions=100, linger_ms=10)
     )
-
-
-@pytest.fixture
-def run(config: ProducerConfig) -> Iterator[HandRun]:
-    """Return a sender that is run by hand, and knows topic ``t``."""
-    run = HandRun(config)
-    run.begin()
-    run.topic("t")
-    yield run
-    run.close()
 
 
 @pytest.fixture

@@ -25,16 +25,6 @@ def config(slab_name: str, tmp_path: Path) -> ProducerConfig:
 
 
 @pytest.fixture
-def run(config: ProducerConfig) -> Iterator[HandRun]:
-    """Return a sender that is run by hand, and knows topic ``t``."""
-    run = HandRun(config)
-    run.begin()
-    run.topic("t")
-    yield run
-    run.close()
-
-
-@pytest.fixture
 def producer(run: HandRun, config: ProducerConfig) -> Iterator[Producer]:
     """Return a producer that the sender's passes are made for."""
     producer = Producer(config)

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import inspect
 import json
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 import pytest
+from fixture_types import Produce, Settings
 from kafka import KafkaProducer
 from kafka.partitioner.default import DefaultPartitioner
 from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_until_gone, wait_until_stored
+from runs import in_threads
 from senders import read_partition, read_topic, read_values
 
 import shmaccum
 from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata, TopicPartition
 from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, SlabAbiError
-
-Produce = Callable[..., Producer]
-Settings = Callable[..., dict[str, object]]
 
 
 def test_arguments_have_kafka_pythons_order() -> None:
@@ -99,10 +96,6 @@ def test_partitioner_ignore_keys(produce: Produce, log_dir: Path) -> None:
     assert len(records) == 20  # one batch's worth: they stick to the partition of the moment, whichever it is
 
 
-def test_partitions_for(producer: Producer) -> None:
-    assert producer.partitions_for("t") == {0, 1, 2}
-
-
 def test_on_delivery(producer: Producer) -> None:
     told: list[tuple[Any, Any]] = []
     for number in range(3):
@@ -133,12 +126,6 @@ def test_order_within_a_partition(produce: Produce, log_dir: Path) -> None:
         values = read_values(log_dir, "t", partition)
         assert [int(value.rstrip(b"\0")) for value in values if value] == list(range(partition, 4000, 3))
     assert [future.get(0).offset for future in futures] == [number // 3 for number in range(4000)]
-
-
-def test_a_record_larger_than_a_slot(producer: Producer, log_dir: Path) -> None:
-    value = bytes(range(256)) * 2000
-    assert producer.send("t", value, partition=0).get(10).offset == 0
-    assert read_values(log_dir, "t") == [value]
 
 
 # --- flush and close ------------------------------------------------------------------------------------
@@ -234,20 +221,7 @@ def test_two_threads_close(produce: Produce, log_dir: Path) -> None:
     producer = produce(linger_ms=100)
     producer.partitions_for("t")
     producer.send("t", b"value", partition=0)
-    errors: list[BaseException] = []
-
-    def close() -> None:
-        try:
-            producer.close(20)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=close) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(3, lambda _: producer.close(20))
     assert read_values(log_dir, "t") == [b"value"]
 
 

@@ -7,20 +7,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fixture_types import Settings
 from producers import in_the_way, settings_of, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.errors import SlabMemoryError
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import look
-
-Settings = Callable[..., dict[str, object]]
 
 SIZE = 4 << 20
 """More than a slab of the tests takes, and less than two."""

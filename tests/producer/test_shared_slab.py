@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from fake_broker import PRODUCE, FakeBroker
+from fixture_types import Link, Settings, Start
 from kafka.record import MemoryRecords
-from processes import Child
 from producers import (
     in_the_way,
     kill_sender,
@@ -26,14 +25,6 @@ from producers import (
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, SlabAbiError
-
-Start = Callable[..., Child]
-Settings = Callable[..., dict[str, object]]
-
-
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    return tmp_path / "log"
 
 
 @pytest.fixture
@@ -51,7 +42,7 @@ def settings(log_dir: Path) -> Iterator[Settings]:
         wait_until_gone(name)
 
 
-def stay(link: Connection, settings: dict[str, object]) -> None:
+def stay(link: Link, settings: dict[str, object]) -> None:
     """Be a producer, and send what is asked for; answer how many milliseconds its acknowledgement took."""
     with Producer(settings) as producer:
         producer.partitions_for("t")

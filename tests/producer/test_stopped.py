@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 from faults import stopped_with
+from fixture_types import Produce
 from producers import sender_pid, stop_sender, wait_until_gone
 from senders import read_values
 
@@ -20,8 +20,6 @@ from shmaccum.errors import KafkaTimeoutError, LockTimeoutError
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import MIN_TIMEOUT_S
-
-Produce = Callable[..., Producer]
 
 
 @pytest.fixture

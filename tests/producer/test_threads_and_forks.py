@@ -6,59 +6,47 @@ import os
 import signal
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Child
+from fixture_types import Link, Produce, Settings, Start
 from producers import in_the_way, sender_starts
+from runs import in_threads, threads
 from senders import read_topic, read_values
 
 from shmaccum import Producer
-from shmaccum.errors import DeadOwnerError
+from shmaccum.errors import DeadOwnerError, IllegalStateError, ProducerClosedError
 from shmaccum.shm.layout import Role
-
-Produce = Callable[..., Producer]
-Start = Callable[..., Child]
 
 
 def test_threads(produce: Produce, log_dir: Path) -> None:
     """All records are there, in order for each thread and partition; each callback came once."""
     producer = produce(buffer_memory=128 << 10, batch_size=4096, max_request_size=32 << 10)
-    threads, count = 8, 400
+    senders, count = 8, 400
     told: list[tuple[int, int]] = []
     errors: list[BaseException] = []
 
-    def callback_of(thread: int, number: int) -> Callable[[Any, Any], None]:
-        return lambda error, metadata: told.append((thread, number)) if error is None else errors.append(error)
+    def callback_of(sender: int, number: int) -> Callable[[Any, Any], None]:
+        return lambda error, metadata: told.append((sender, number)) if error is None else errors.append(error)
 
-    def run(thread: int) -> None:
-        try:
-            for number in range(count):
-                value = b"%d:%d" % (thread, number) + bytes(number % 100)
-                producer.send("t", value, b"key of %d" % thread, on_delivery=callback_of(thread, number))
-        except BaseException as error:
-            errors.append(error)
+    def run(sender: int) -> None:
+        for number in range(count):
+            value = b"%d:%d" % (sender, number) + bytes(number % 100)
+            producer.send("t", value, b"key of %d" % sender, on_delivery=callback_of(sender, number))
 
-    running = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    in_threads(senders, run)
     producer.flush(20)
     assert not errors
-    found: dict[int, list[int]] = {number: [] for number in range(threads)}
+    found: dict[int, list[int]] = {number: [] for number in range(senders)}
     for records in read_topic(log_dir, "t").values():
         for record in records:
-            assert record.value is not None
-            thread_number, number = map(int, record.value.rstrip(b"\0").split(b":"))
-            found[thread_number].append(number)
+            sender, number = map(int, record.value.rstrip(b"\0").split(b":"))
+            found[sender].append(number)
     assert all(numbers == list(range(count)) for numbers in found.values())
-    for number in range(threads):
-        assert [each for thread, each in told if thread == number] == list(range(count))
+    for sender in range(senders):
+        assert [each for whose, each in told if whose == sender] == list(range(count))
 
 
 def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:
@@ -66,15 +54,11 @@ def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:
     producer = produce(num_partitions=100)
     together = threading.Barrier(6)
 
-    def run() -> None:
+    def run(_: int) -> None:
         together.wait()
         producer.send("t", b"value", b"the same key")
 
-    running = [threading.Thread(target=run) for _ in range(6)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    in_threads(6, run)
     producer.flush(20)
     assert sorted(len(records) for records in read_topic(log_dir, "t").values())[-2:] == [0, 6]
 
@@ -84,61 +68,50 @@ def test_one_thread_closes_while_others_send(produce: Produce, log_dir: Path) ->
     producer = produce()
     producer.partitions_for("t")
     sent, begun = [0], threading.Event()
-    errors: list[str] = []
 
-    def run() -> None:
-        try:
-            while True:
-                producer.send("t", b"%d" % sent[0], partition=0)
-                sent[0] += 1
-                begun.set()
-        except Exception as error:
-            errors.append(type(error).__name__)
+    def send_on() -> None:
+        while True:
+            producer.send("t", b"%d" % sent[0], partition=0)
+            sent[0] += 1
+            begun.set()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    begun.wait(10)
-    producer.close(20)
-    thread.join(20)
-    assert errors == ["ProducerClosedError"]
+    def run(_: int) -> None:
+        with pytest.raises(ProducerClosedError):
+            send_on()
+
+    with threads(1, run):
+        begun.wait(10)
+        producer.close(20)
     values = read_values(log_dir, "t")
     assert values == [b"%d" % number for number in range(len(values))]
     assert len(values) >= sent[0]
 
 
-def close_again_and_again(link: Connection, settings: dict[str, object], rounds: int) -> dict[str, int]:
-    """Make producers, and close them while two threads send; return what those got."""
+def close_again_and_again(link: Link, settings: dict[str, object], rounds: int) -> None:
+    """Make producers, and close them while two threads send, which must learn of that and of nothing else."""
     sys.setswitchinterval(1e-5)
-    errors: list[str] = []
 
-    def run(producer: Producer, begun: threading.Event) -> None:
-        try:
-            while True:
-                producer.send("t", b"value", partition=0)
-                begun.set()
-        except BaseException as error:
-            errors.append(type(error).__name__)  # a count's += would lose one now and then
+    def send_on() -> None:
+        while True:
+            producer.send("t", b"value", partition=0)
             begun.set()
+
+    def run(_: int) -> None:
+        with pytest.raises(ProducerClosedError):
+            send_on()
 
     for _ in range(rounds):
         producer, begun = Producer(settings), threading.Event()
-        threads = [threading.Thread(target=run, args=(producer, begun)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        begun.wait(20)
-        producer.close(0)
-        for thread in threads:
-            thread.join(20)
-    return Counter(errors)
+        with threads(2, run):
+            begun.wait(20)
+            producer.close(0)
 
 
-def test_the_slab_goes_away_under_the_hands_of_threads(
-    produce: Produce, start: Start, settings: Callable[..., dict[str, object]]
-) -> None:
+def test_the_slab_goes_away_under_the_hands_of_threads(produce: Produce, start: Start, settings: Settings) -> None:
     """Whatever they are about when their process leaves it: they get the error that says so, and all goes on."""
     producer = produce()
     producer.partitions_for("t")
-    assert start(close_again_and_again, settings(), 200).result() == {"ProducerClosedError": 400}
+    start(close_again_and_again, settings(), 200).result()
     assert producer.send("t", b"value", partition=1).get(20).offset == 0
     assert producer.metrics()["slab-metrics"]["rebuild-total"] == 0
 
@@ -147,25 +120,17 @@ def test_close_ends_the_waits_of_threads(produce: Produce, log_dir: Path) -> Non
     """Who waits for an answer that will not be heard any more learns so at once."""
     producer = produce()
     producer.partitions_for("t")
-    errors: list[str] = []
 
-    def wait(future: Any) -> None:
-        try:
-            future.get(60)
-        except Exception as error:
-            errors.append(type(error).__name__)
+    def wait(number: int) -> None:
+        with pytest.raises(IllegalStateError):
+            futures[number].get(60)
 
     with in_the_way(log_dir / "t-0"):
         futures = [producer.send("t", b"value", partition=0) for _ in range(2)]
-        threads = [threading.Thread(target=wait, args=(future,)) for future in futures]
-        for thread in threads:
-            thread.start()
-        while not producer._slab.wakeup.waiting:
-            pass
-        producer.close(0)
-        for thread in threads:
-            thread.join(20)
-    assert errors == ["IllegalStateError"] * 2
+        with threads(2, wait):
+            while not producer._slab.wakeup.waiting:
+                pass
+            producer.close(0)
 
 
 def test_a_thread_flushes_while_another_sends(produce: Produce) -> None:
@@ -173,26 +138,24 @@ def test_a_thread_flushes_while_another_sends(produce: Produce) -> None:
     producer = produce()
     stop = threading.Event()
 
-    def run() -> None:
+    def run(_: int) -> None:
         while not stop.is_set():
             producer.send("t", b"noise", partition=1)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        for _ in range(5):
-            future = producer.send("t", b"value", partition=0)
-            producer.flush(20)
-            assert future.succeeded()
-    finally:
-        stop.set()
-        thread.join()
+    with threads(1, run):
+        try:
+            for _ in range(5):
+                future = producer.send("t", b"value", partition=0)
+                producer.flush(20)
+                assert future.succeeded()
+        finally:
+            stop.set()
 
 
 # --- forks ----------------------------------------------------------------------------------------------
 
 
-def use_inherited(producer: Producer, inherited: Any, link: Connection) -> tuple[int, int]:
+def use_inherited(producer: Producer, inherited: Any, link: Link) -> tuple[int, int]:
     with pytest.raises(DeadOwnerError, match=f"process {os.getppid()}"):
         inherited.get(0)
     producer.poll()
@@ -223,7 +186,7 @@ def test_fork(produce: Produce, start: Start, log_dir: Path) -> None:
     assert read_values(log_dir, "t") == [b"parent", b"child", b"parent again"]
 
 
-def send_and_die(producer: Producer, link: Connection) -> None:
+def send_and_die(producer: Producer, link: Link) -> None:
     for number in range(50):
         producer.send("t", b"%d" % number, partition=0)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -238,7 +201,7 @@ def test_a_forked_child_is_killed(produce: Produce, start: Start, log_dir: Path)
     assert read_values(log_dir, "t") == [b"%d" % number for number in range(50)] + [b"last"]
 
 
-def send_from_grandchild(producer: Producer, link: Connection) -> int:
+def send_from_grandchild(producer: Producer, link: Link) -> int:
     if pid := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     producer.send("t", b"grandchild", partition=0)
@@ -266,7 +229,7 @@ def test_the_parent_leaves_and_the_child_stays(produce: Produce, start: Start, l
     assert read_values(log_dir, "t") == [b"late"]
 
 
-def send_late(producer: Producer, link: Connection) -> int:
+def send_late(producer: Producer, link: Link) -> int:
     producer.poll()  # takes the child's place in the slab
     link.send("ready")
     link.recv()

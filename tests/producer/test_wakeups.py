@@ -8,8 +8,8 @@ import os
 import signal
 import termios
 import time
-from collections.abc import Callable
 
+from fixture_types import Produce
 from producers import sender_pid, stop_sender, wait_until
 
 from shmaccum import Producer
@@ -23,7 +23,7 @@ def rings(producer: Producer) -> int:
     return count[0]
 
 
-def test_slow_sender_is_woken_once(produce: Callable[..., Producer]) -> None:
+def test_slow_sender_is_woken_once(produce: Produce) -> None:
     """For every full batch it would be a system call each: on a busy machine, most of what a record costs."""
     producer = produce(num_partitions=1)
     producer.send("t", b"first").get(20)
@@ -40,7 +40,7 @@ def test_slow_sender_is_woken_once(produce: Callable[..., Producer]) -> None:
     assert future.get(20).offset == 40
 
 
-def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Callable[..., Producer]) -> None:
+def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce) -> None:
     """It has no use for the batch before that has lingered; for a full one it has."""
     producer = produce(num_partitions=5, linger_ms=60_000)
     producer.send("t", b"first", partition=0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from producers import settings_of, wait_until_gone, wait_until_refused
+from fixture_types import MakeCluster, Produce, Settings
+from producers import wait_until_refused
 
 from shmaccum import Producer
 from shmaccum.errors import (
@@ -29,8 +30,11 @@ MAX_BLOCK_MS = 500
 """For how long a record waits in vain; why, is known before."""
 
 
+Refused = Callable[..., str]
+
+
 @pytest.fixture(scope="module")
-def secured(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates) -> KafkaCluster:
+def secured(kafka_cluster: MakeCluster, certificates: Certificates) -> KafkaCluster:
     """Return a cluster that speaks SASL_SSL, and of the mechanisms only PLAIN."""
     overrides = {"listener.name.client.sasl.enabled.mechanisms": "PLAIN"}
     cluster = kafka_cluster(sasl=True, certificates=certificates, overrides=overrides)
@@ -53,49 +57,37 @@ def login(secured: KafkaCluster, certificates: Certificates) -> dict[str, object
 
 
 @pytest.fixture
-def refusal(slab_name: str) -> Iterator[Callable[..., KafkaError | SenderError]]:
-    """Return ``refusal(settings)``: the error that a producer with these settings gets at once."""
+def refused(make_producer: Produce, kafka_settings: Settings) -> Refused:
+    """Return ``refused(settings, error, *parts)``: a producer with them gets the error at once, which has the parts."""
 
-    def send(given: dict[str, Any]) -> KafkaError | SenderError:
-        settings = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": ""}
-        with pytest.raises((KafkaError, SenderError)) as caught, Producer(settings | given) as producer:
-            producer.send("t", b"value")
-        assert isinstance(caught.value, KafkaError | SenderError)
-        return caught.value
+    def send(given: dict[str, Any], error: type[KafkaError | SenderError], *parts: str) -> str:
+        with pytest.raises(error) as caught:
+            make_producer(kafka_settings() | given).send("t", b"value")
+        assert [part for part in parts if part not in str(caught.value)] == []
+        return str(caught.value)
 
-    yield send
-    wait_until_gone(slab_name)
+    return send
 
 
 @pytest.fixture
-def in_vain(slab_name: str) -> Iterator[Callable[..., KafkaTimeoutError]]:
-    """Return ``in_vain(settings, topic="t")``: the error that a record gets that waits for its topic in vain."""
+def in_vain(make_producer: Produce, kafka_settings: Settings) -> Refused:
+    """Return ``in_vain(settings, cause, *parts, topic="t")``: a record waits for its topic in vain, for the cause."""
 
-    def send(given: dict[str, Any], topic: str = "t") -> KafkaTimeoutError:
-        settings = settings_of(slab_name, "", max_block_ms=MAX_BLOCK_MS) | {"transport": "kafka", "log.dir": ""}
-        with Producer(settings | given) as producer:
-            wait_until_refused(producer, topic)
-            with pytest.raises(KafkaTimeoutError) as caught:
-                producer.send(topic, b"value")
-        return caught.value
+    def send(given: dict[str, Any], cause: type[KafkaError], *parts: str, topic: str = "t") -> None:
+        producer = make_producer(kafka_settings(max_block_ms=MAX_BLOCK_MS) | given)
+        wait_until_refused(producer, topic)
+        with pytest.raises(KafkaTimeoutError) as caught:
+            producer.send(topic, b"value")
+        assert isinstance(caught.value.__cause__, cause)
+        parts = f"not present in metadata after {MAX_BLOCK_MS} ms: {cause.__name__}: ", *parts
+        assert [part for part in parts if part not in str(caught.value)] == []
 
-    yield send
-    wait_until_gone(slab_name)
-
-
-def check_timeout(error: KafkaTimeoutError, cause: type[KafkaError], *parts: str) -> None:
-    """See that the error says why a record waited for its topic in vain."""
-    assert isinstance(error.__cause__, cause)
-    assert f"not present in metadata after {MAX_BLOCK_MS} ms: {cause.__name__}: " in str(error)
-    for part in parts:
-        assert part in str(error)
+    return send
 
 
-def test_settings_that_work(login: dict[str, object], slab_name: str) -> None:
+def test_settings_that_work(login: dict[str, object], make_producer: Produce, kafka_settings: Settings) -> None:
     """Else what is refused below might be for another reason."""
-    with Producer(settings_of(slab_name, "") | {"transport": "kafka", "log.dir": ""} | login) as producer:
-        assert producer.send("t", b"value").get(20).offset == 0
-    wait_until_gone(slab_name)
+    assert make_producer(kafka_settings() | login).send("t", b"value").get(20).offset == 0
 
 
 # --- before anything runs ------------------------------------------------------------------------------
@@ -124,18 +116,17 @@ def test_password_without_a_mechanism(login: dict[str, object]) -> None:
         Producer(login)
 
 
-def test_missing_certificate(login: dict[str, object], refusal: Callable[..., KafkaError | SenderError]) -> None:
-    error = refusal(login | {"ssl.truststore.location": "/nowhere/ca.pem"})
-    assert isinstance(error, SenderError)
-    assert "ssl.truststore.location = '/nowhere/ca.pem': cannot be read" in str(error)
+def test_missing_certificate(login: dict[str, object], refused: Refused) -> None:
+    said = "ssl.truststore.location = '/nowhere/ca.pem': cannot be read"
+    refused(login | {"ssl.truststore.location": "/nowhere/ca.pem"}, SenderError, said)
 
 
 # --- brokers that cannot be spoken with ----------------------------------------------------------------
 
 
-def test_closed_port(in_vain: Callable[..., KafkaTimeoutError]) -> None:
-    check_timeout(
-        in_vain({"bootstrap.servers": "127.0.0.1:1"}),
+def test_closed_port(in_vain: Refused) -> None:
+    in_vain(
+        {"bootstrap.servers": "127.0.0.1:1"},
         NetworkError,
         "no broker reachable",
         "(bootstrap.servers = '127.0.0.1:1', security.protocol = 'PLAINTEXT'); last error: NetworkError: connection to "
@@ -143,82 +134,78 @@ def test_closed_port(in_vain: Callable[..., KafkaTimeoutError]) -> None:
     )
 
 
-def test_error_names_the_log_of_the_sender(in_vain: Callable[..., KafkaTimeoutError], tmp_path: Path) -> None:
+def test_error_names_the_log_of_the_sender(in_vain: Refused, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
-    error = in_vain({"bootstrap.servers": "127.0.0.1:1", "sender.log.file": log})
-    check_timeout(error, NetworkError, f"; log of the sender: {log}")
+    given = {"bootstrap.servers": "127.0.0.1:1", "sender.log.file": log}
+    in_vain(given, NetworkError, f"; log of the sender: {log}")
     assert "broker 127.0.0.1:1: Connection refused" in log.read_text()
 
 
-def test_plaintext_to_a_tls_port(secured: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
-    error = in_vain({"bootstrap.servers": secured.bootstrap_servers})
-    check_timeout(error, NetworkError, "none supports a protocol version we support", "security.protocol = 'PLAINTEXT'")
+UNSUPPORTED = "none supports a protocol version we support"
 
 
-def test_tls_to_a_plaintext_port(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
-    error = in_vain({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"})
-    check_timeout(error, NetworkError, "none supports a protocol version we support", "security.protocol = 'SSL'")
+def test_plaintext_to_a_tls_port(secured: KafkaCluster, in_vain: Refused) -> None:
+    given = {"bootstrap.servers": secured.bootstrap_servers}
+    in_vain(given, NetworkError, UNSUPPORTED, "security.protocol = 'PLAINTEXT'")
+
+
+def test_tls_to_a_plaintext_port(kafka: KafkaCluster, in_vain: Refused) -> None:
+    given = {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"}
+    in_vain(given, NetworkError, UNSUPPORTED, "security.protocol = 'SSL'")
 
 
 # --- brokers that do not let us in: that is known at once -----------------------------------------------
 
 
-def test_sasl_to_a_port_without_sasl(kafka: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
-    error = refusal(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "alice",
-            "sasl.password": "alice-secret",
-        }
-    )
-    assert isinstance(error, IllegalSaslStateError)
-    assert "does it support SASL? (security.protocol = 'SASL_PLAINTEXT')" in str(error)
+def test_sasl_to_a_port_without_sasl(kafka: KafkaCluster, refused: Refused) -> None:
+    given = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "alice-secret",
+    }
+    refused(given, IllegalSaslStateError, "does it support SASL? (security.protocol = 'SASL_PLAINTEXT')")
 
 
-def test_untrusted_certificate(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+def test_untrusted_certificate(login: dict[str, object], refused: Refused) -> None:
     del login["ssl.truststore.location"]
-    error = refusal(login)
-    assert isinstance(error, SslAuthenticationError)
-    assert "ssl.truststore.location = ''" in str(error)
+    refused(login, SslAuthenticationError, "ssl.truststore.location = ''")
 
 
-def test_unsupported_mechanism(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
-    error = refusal(login | {"sasl.mechanism": "SCRAM-SHA-512"})
-    assert isinstance(error, UnsupportedSaslMechanismError)
-    assert "The broker does not offer sasl.mechanism (sasl.mechanism = 'SCRAM-SHA-512')" in str(error)
+def test_unsupported_mechanism(login: dict[str, object], refused: Refused) -> None:
+    said = "The broker does not offer sasl.mechanism (sasl.mechanism = 'SCRAM-SHA-512')"
+    refused(login | {"sasl.mechanism": "SCRAM-SHA-512"}, UnsupportedSaslMechanismError, said)
 
 
-def test_wrong_password(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
-    error = refusal(login | {"sasl.password": "wrong-secret"})
-    assert isinstance(error, SaslAuthenticationError)
-    assert "The SASL login failed: one side did not accept the other (sasl.mechanism = 'PLAIN'" in str(error)
-    assert "sasl.username = 'alice'" in str(error)
-    assert "the broker refused the login: Authentication failed: Invalid username or password" in str(error)
-    assert "wrong-secret" not in str(error)
+def test_wrong_password(login: dict[str, object], refused: Refused) -> None:
+    said = refused(
+        login | {"sasl.password": "wrong-secret"},
+        SaslAuthenticationError,
+        "no metadata of topic 't': ",
+        "The SASL login failed: one side did not accept the other (sasl.mechanism = 'PLAIN'",
+        "sasl.username = 'alice'",
+        "the broker refused the login: Authentication failed: Invalid username or password",
+    )
+    assert "wrong-secret" not in said
 
 
 # --- topics --------------------------------------------------------------------------------------------
 
 
-def test_unknown_topic(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError], topic: str) -> None:
-    check_timeout(
-        in_vain({"bootstrap.servers": kafka.bootstrap_servers}, topic),
-        UnknownTopicOrPartitionError,
-        f"Topic {topic} not present",
-        "The topic or partition does not exist",
-    )
+def test_unknown_topic(kafka: KafkaCluster, in_vain: Refused, topic: str) -> None:
+    said = f"Topic {topic} not present", "The topic or partition does not exist"
+    in_vain({"bootstrap.servers": kafka.bootstrap_servers}, UnknownTopicOrPartitionError, *said, topic=topic)
 
 
-def test_topic_created_meanwhile(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
+def test_topic_created_meanwhile(
+    kafka: KafkaCluster, topic: str, make_producer: Produce, kafka_settings: Settings
+) -> None:
     """An answer that there is no such topic is not the last word on it."""
-    settings = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": ""}
-    settings |= {"bootstrap.servers": kafka.bootstrap_servers}
-    with Producer(settings | {"max.block.ms": MAX_BLOCK_MS}) as impatient, Producer(settings) as patient:
-        wait_until_refused(impatient, topic)
-        with pytest.raises(KafkaTimeoutError, match="UnknownTopicOrPartitionError"):
-            impatient.send(topic, b"value")
-        kafka.admin.create_topic(topic, partitions=2)
-        assert patient.partitions_for(topic) == {0, 1}
-    wait_until_gone(slab_name)
+    settings = kafka_settings(bootstrap_servers=kafka.bootstrap_servers)
+    impatient, patient = make_producer(settings | {"max.block.ms": MAX_BLOCK_MS}), make_producer(settings)
+    wait_until_refused(impatient, topic)
+    with pytest.raises(KafkaTimeoutError, match="UnknownTopicOrPartitionError"):
+        impatient.send(topic, b"value")
+    kafka.admin.create_topic(topic, partitions=2)
+    assert patient.partitions_for(topic) == {0, 1}

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import COMBINATIONS, NOW, Sample, decoders, examples, expected, fill, samples, seal, stored
+from runs import run_python
 
 from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
 from shmaccum.record.compression import CompressionType, compress
@@ -173,4 +172,4 @@ import sys
 import shmaccum.record.format, shmaccum.record.reader, shmaccum.record.murmur2
 sys.exit("pyarrow" in sys.modules)
 """
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert run_python("-c", script).returncode == 0

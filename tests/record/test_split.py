@@ -11,24 +11,20 @@ from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import RecordFormat, record_format
 from shmaccum.record.reader import Record
-from shmaccum.record.split import Piece, read_records, write_piece
+from shmaccum.record.split import BatchPart, read_records, write_part
 
 
 def records_of(fmt: RecordFormat, batch: bytearray, records: list[Sample]) -> list[Record]:
     timestamps = [record.timestamp for record in records]
     return read_records(
-        fmt,
-        memoryview(batch),
-        record_count=len(records),
-        base_timestamp=timestamps[0],
-        max_timestamp=max(timestamps),
+        fmt, memoryview(batch), record_count=len(records), base_timestamp=timestamps[0], max_timestamp=max(timestamps)
     )
 
 
-def pieces_of(fmt: RecordFormat, records: list[Record], max_size: int | None) -> list[Piece]:
+def pieces_of(fmt: RecordFormat, records: list[Record], max_size: int | None) -> list[BatchPart]:
     pieces = []
     while records:
-        pieces.append(write_piece(fmt, records, max_size))
+        pieces.append(write_part(fmt, records, max_size))
         records = records[pieces[-1].record_count :]
     return pieces
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import broker_model
 import pytest
 import senders
-from broker_model import Clock, stop_the_clock
+from broker_model import BrokerRun, Clock, ClusterModel, StartBrokerRun, stop_the_clock
 from confluent_kafka import Producer
-from producers import settings_of, wait_until_gone
+from producers import Settings, settings_of, wait_until_gone
 from senders import HandRun
 from splitting import StartRun, config_of
 from wires import PATIENCE_S
@@ -21,7 +22,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def settings(slab_name: str, log_dir: Path) -> Iterator[Callable[..., dict[str, object]]]:
+def settings(slab_name: str, log_dir: Path) -> Iterator[Settings]:
     """Return a function that gives the settings of the test's slab; at the end, its processes must remove the slab."""
     yield lambda **changes: settings_of(slab_name, log_dir, **changes)
     wait_until_gone(slab_name)
@@ -31,15 +32,16 @@ def settings(slab_name: str, log_dir: Path) -> Iterator[Callable[..., dict[str, 
 def start_sender(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
     """Return a function that starts a sender by hand, with the settings given; ``_`` stands for Kafka's ``.``.
 
-    The broker of a second one is as that of the first.
+    The broker of a second one is as that of the first. With ``begin=False``, it does not recover yet.
     """
     runs: list[HandRun] = []
 
-    def start(**settings: object) -> HandRun:
+    def start(*, begin: bool = True, **settings: object) -> HandRun:
         runs.append(HandRun(config_of(slab_name, log_dir, **settings)))
         runs[-1].transport.is_invalid = runs[0].transport.is_invalid
         runs[-1].transport.strict = True
-        runs[-1].begin()
+        if begin:
+            runs[-1].begin()
         return runs[-1]
 
     yield start
@@ -71,6 +73,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = stop_the_clock(monkeypatch)
     monkeypatch.setattr(senders, "time", clock)
     return clock
+
+
+@pytest.fixture
+def cluster() -> ClusterModel:
+    return ClusterModel("t", 2)
+
+
+@pytest.fixture
+def start_broker_run(slab_name: str, clock: Clock, cluster: ClusterModel) -> Iterator[StartBrokerRun]:
+    """Return a function that starts a sender of the model's brokers, which knows topic "t"; the one before resigns."""
+    runs: list[BrokerRun] = []
+
+    def start(**settings: object) -> BrokerRun:
+        if runs:
+            runs[-1].resign()
+        runs.append(BrokerRun(broker_model.config_of(slab_name, **settings), cluster, clock))
+        runs[-1].begin()
+        if len(runs) == 1:
+            runs[-1].topic("t")
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,15 @@ from shmaccum.errors import InvalidRecordError, NetworkError, RecordTooLargeErro
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Partition, Super
 
+
+def refuse_for_a_while(run: HandRun, times: int = 1) -> None:
+    """Refuse the batches of a partition until that has been retried a number of times."""
+    run.transport.refuse[T0] = NetworkError
+    retried = counter(run, Super.BATCHES_RETRIED)
+    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) == retried + times)
+    run.transport.refuse.clear()
+
+
 # --- too large ------------------------------------------------------------------------------------------
 
 
@@ -205,12 +214,9 @@ def test_part_that_fails_is_retried(run: HandRun, log_dir: Path) -> None:
     run.transport.largest = 200
     futures = send(run, numbered(20))
     run.run_until(lambda: futures[0].is_done or run.accumulator.producer.pending.poll())
-    run.transport.refuse[T0] = NetworkError
-    retried = counter(run, Super.BATCHES_RETRIED)
     sent = len(run.transport.sent)
-    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) == retried + 3)
+    refuse_for_a_while(run, times=3)
     assert len(set(run.transport.sent[sent:])) == 1
-    run.transport.refuse.clear()
     deliver(run)
     assert offsets_of(futures) == list(range(20))
     check_sequences(log_dir)
@@ -225,10 +231,7 @@ def test_every_part_has_its_own_attempts(start_run: StartRun) -> None:
         run.run_until(
             lambda told=told: run.accumulator.producer.pending.poll() or sum(each.is_done for each in futures) > told
         )
-        run.transport.refuse[T0] = NetworkError
-        retried = counter(run, Super.BATCHES_RETRIED)
-        run.run_until(lambda retried=retried: counter(run, Super.BATCHES_RETRIED) > retried)
-        run.transport.refuse.clear()
+        refuse_for_a_while(run)
     deliver(run)
     assert offsets_of(futures) == list(range(20))
 
@@ -311,10 +314,7 @@ def test_record_that_may_be_stored_takes_a_number(invalid_comes_next: HandRun, l
     If it is not in the log, the broker complains of the gap, and the partition goes on under a new epoch.
     """
     run = invalid_comes_next
-    run.transport.refuse[T0] = NetworkError
-    retried = counter(run, Super.BATCHES_RETRIED)
-    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) > retried)
-    run.transport.refuse.clear()
+    refuse_for_a_while(run)
     sent = len(run.transport.sent)
     deliver(run)
     assert [sequence for _, sequence in run.transport.sent[sent:]] == [1, 2, 0]

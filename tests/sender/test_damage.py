@@ -8,15 +8,13 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
-from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
+from processes import Start
+from producers import Settings, kill_sender, sender_pid, settings_of, wait_until
 from senders import HandRun, read_values
-from splitting import StartRun
 
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
@@ -45,10 +43,7 @@ WRONG: dict[str, tuple[int, int]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_damaged_batch_fails_alone(
-    start_run: StartRun, log_dir: Path, caplog: pytest.LogCaptureFixture, what: str
-) -> None:
-    run = start_run()
+def test_damaged_batch_fails_alone(run: HandRun, log_dir: Path, caplog: pytest.LogCaptureFixture, what: str) -> None:
     word, value = WRONG[what]
     damaged = run.accumulator.append(T0, 1, None, b"damaged").future
     sound = run.accumulator.append(T1, 1, None, b"sound").future
@@ -68,9 +63,8 @@ def test_damaged_batch_fails_alone(
 
 
 @pytest.mark.parametrize("link", [0, 1, 3, 99, (1 << 64) - 1])
-def test_record_with_a_damaged_chain_fails_alone(start_run: StartRun, log_dir: Path, link: int) -> None:
+def test_record_with_a_damaged_chain_fails_alone(run: HandRun, link: int) -> None:
     """By an end too early, a link to another's slot or into the chain itself, or out of the slab."""
-    run = start_run()
     pool = run.accumulator.pool
     sound = run.accumulator.append(T1, 1, None, b"sound").future
     damaged = run.accumulator.append(T0, 1, None, bytes(3 * pool.poolable_size)).future
@@ -87,9 +81,9 @@ def test_record_with_a_damaged_chain_fails_alone(start_run: StartRun, log_dir: P
     assert after.get(0).offset == 0
 
 
-def test_producers_get_the_reason_why_no_sender_serves(slab_name: str, tmp_path: Path) -> None:
+def test_producers_get_the_reason_why_no_sender_serves(settings: Settings, tmp_path: Path) -> None:
     log_file = tmp_path / "sender.log"
-    producer = Producer(settings_of(slab_name, tmp_path / "log", sender_log_file=str(log_file)))
+    producer = Producer(settings(sender_log_file=str(log_file)))
     producer.send("t", b"first").get(30)
     kill_sender(producer)
     damaged = producer._slab.geometry.process(9) + Process.WANTS
@@ -101,7 +95,6 @@ def test_producers_get_the_reason_why_no_sender_serves(slab_name: str, tmp_path:
     assert said in log_file.read_text()
     producer._slab.words[damaged] = 0
     producer.close(30)
-    wait_until_gone(slab_name)
 
 
 def send_on_over_damage(link: Connection, name: str, log_dir: Path) -> None:
@@ -119,9 +112,7 @@ def send_on_over_damage(link: Connection, name: str, log_dir: Path) -> None:
     os._exit(0)
 
 
-def test_a_flipped_bit_hangs_neither_producers_nor_the_sender(
-    start: Callable[..., Child], slab_name: str, tmp_path: Path
-) -> None:
+def test_a_flipped_bit_hangs_neither_producers_nor_the_sender(start: Start, slab_name: str, tmp_path: Path) -> None:
     """Bit 63 of the waiter queue's head: reckoned with sign, the queue has as many tickets as there are numbers."""
     producer = start(send_on_over_damage, slab_name, tmp_path / "log")
     sender = producer.hear()

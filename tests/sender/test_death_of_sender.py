@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from killpoints import die, die_in
+from faults import die
+from killpoints import die_in
 from producers import wait_until_gone
 from senders import HandRun, read_values
+from splitting import SLOT, T0, T1, config_of
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -18,27 +20,13 @@ from shmaccum.errors import KafkaError, PolicyViolationError, ShmaccumError
 from shmaccum.sender.process import ensure_sender
 from shmaccum.shm.layout import Super
 
-PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
-SLOT = 1024
+PARTITIONS = (T0, T1)
 HALF = bytes(SLOT // 2)
 
 
 @pytest.fixture
 def config(tmp_path: Path, slab_name: str) -> ProducerConfig:
-    return ProducerConfig.parse(
-        {
-            "shmaccum.name": slab_name,
-            "sender.idle.ms": 50,
-            "transport": "log",
-            "log.dir": str(tmp_path / "log"),
-            "num.partitions": 2,
-            "batch.size": SLOT,
-            "buffer.memory": 16 * SLOT,
-            "shmaccum.max.processes": 8,
-            "shmaccum.max.topics": 2,
-            "shmaccum.max.partitions": 4,
-        }
-    )
+    return config_of(slab_name, tmp_path / "log", sender_idle_ms=50, linger_ms=0, shmaccum_max_processes=8)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from producers import sender_pid, sender_starts, settings_of, wait_until, wait_until_gone
+from producers import Settings, sender_pid, sender_starts, wait_until
 from senders import read_values
 
 from shmaccum import Producer
@@ -25,9 +25,8 @@ def no_descriptors(pid: int) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
 
 
-def test_no_descriptor_for_the_log(slab_name: str, tmp_path: Path) -> None:
-    log_dir = tmp_path / "log"
-    with Producer(settings_of(slab_name, log_dir, retry_backoff_ms=20)) as producer:
+def test_no_descriptor_for_the_log(settings: Settings, log_dir: Path) -> None:
+    with Producer(settings(retry_backoff_ms=20)) as producer:
         producer.partitions_for("t")
         before = producer.send("t", b"before", partition=0)
         assert before.get(20).offset == 0
@@ -39,12 +38,10 @@ def test_no_descriptor_for_the_log(slab_name: str, tmp_path: Path) -> None:
         assert [future.get(20).offset for future in (*futures, again)] == [0, 0, 1]
         assert sender_starts(producer) == 1
     assert [read_values(log_dir, "t", number) for number in range(3)] == [[b"before", b"again"], [b"1"], [b"2"]]
-    wait_until_gone(slab_name)
 
 
-def test_no_descriptor_for_a_new_topic(slab_name: str, tmp_path: Path) -> None:
-    log_dir = tmp_path / "log"
-    with Producer(settings_of(slab_name, log_dir, retry_backoff_ms=20)) as producer:
+def test_no_descriptor_for_a_new_topic(settings: Settings) -> None:
+    with Producer(settings(retry_backoff_ms=20)) as producer:
         producer.partitions_for("t")
         with no_descriptors(sender_pid(producer)):
             producer._slab.button.press()
@@ -52,13 +49,12 @@ def test_no_descriptor_for_a_new_topic(slab_name: str, tmp_path: Path) -> None:
             wait_until(lambda: producer._accumulator.state.map.topics["new"].answers, "the sender has tried")
         assert producer.send("new", b"value", partition=0).get(20).offset == 0
         assert sender_starts(producer) == 1
-    wait_until_gone(slab_name)
 
 
-def test_no_descriptor_for_a_connection(slab_name: str, mock_servers: str, tmp_path: Path) -> None:
+def test_no_descriptor_for_a_connection(settings: Settings, mock_servers: str, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
     brokers = {"transport": "kafka", "log.dir": "", "bootstrap.servers": mock_servers}
-    given = settings_of(slab_name, "", retry_backoff_ms=20, reconnect_backoff_ms=20, reconnect_backoff_max_ms=50)
+    given = settings(retry_backoff_ms=20, reconnect_backoff_ms=20, reconnect_backoff_max_ms=50)
     with Producer(given | brokers | {"sender.log.file": str(log)}) as producer:
         partitions = sorted(producer.partitions_for("t"))
         with no_descriptors(sender_pid(producer)):
@@ -66,4 +62,3 @@ def test_no_descriptor_for_a_connection(slab_name: str, mock_servers: str, tmp_p
             wait_until(lambda: "Too many open files" in log.read_text(), "the sender tries to connect")
         assert all(future.get(20) for future in futures)
         assert sender_starts(producer) == 1
-    wait_until_gone(slab_name)

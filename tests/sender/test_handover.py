@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
-from producers import sender_pid, sender_starts, wait_until
+from processes import Start, leave
+from producers import Settings, sender_pid, sender_starts, wait_until
 from senders import Hand, HandRun, read_topic
 
 from shmaccum import Producer, ProducerConfig
@@ -25,9 +25,6 @@ from shmaccum.sender.process import serve
 from shmaccum.sender.sender import Sender
 from shmaccum.shm.layout import Super
 from shmaccum.shm.slab import Slab
-
-Start = Callable[..., Child]
-Settings = Callable[..., dict[str, object]]
 
 
 def be_supervised(link: Connection, settings: dict[str, object]) -> str:
@@ -73,8 +70,7 @@ def test_a_producers_sender_hands_over_under_load(settings: Settings, start: Sta
         assert words[Super.PRODUCER_ID] == producer_id
         assert sender_starts(producer) == 2
         wait_until(lambda: not os.path.exists(f"/proc/{first}"), "the first one has ended")
-        heir.signal(signal.SIGTERM)
-        assert heir.result() == "left"
+        leave(heir)
     for records in read_topic(log_dir, "t").values():
         values = [record.value for record in records]
         assert values == [b"%d" % number for number in range(len(values))]
@@ -87,18 +83,15 @@ def test_a_sender_that_sleeps_is_woken_for_it(settings: Settings, start: Start) 
         wait_until(lambda: words[Super.SENDER_ASLEEP], "the sender sleeps, for ten seconds")
         time.sleep(1.1)  # one more housekeeping comes before that
         began_s = time.monotonic()
-        heir = start(be_supervised, forever(settings()))
-        assert heir.hear() == "serving"
+        heir = start(be_supervised, forever(settings())).ready("serving")
         assert time.monotonic() - began_s < 9
-        heir.signal(signal.SIGTERM)
-        assert heir.result() == "left"
+        leave(heir)
 
 
 def test_a_supervised_one_keeps_the_role_and_the_other_waits_for_its_end(settings: Settings, start: Start) -> None:
     """However that one ends: the other is there at once, and producers start none of their own."""
     given = forever(settings(linger_ms=60_000, delivery_timeout_ms=100_000))
-    first = start(be_supervised, given)
-    assert first.hear() == "serving"
+    first = start(be_supervised, given).ready("serving")
     with Producer(given) as producer:
         second = start(be_supervised, given)
         wait_for_heir(producer._slab)
@@ -110,19 +103,16 @@ def test_a_supervised_one_keeps_the_role_and_the_other_waits_for_its_end(setting
         assert sender_starts(producer) == 2
         third = start(be_supervised, given)
         wait_for_heir(producer._slab)
-        second.signal(signal.SIGTERM)
-        assert second.result() == "left"
+        leave(second)
         assert third.hear() == "serving"
         assert sender_pid(producer) == third.pid
-        third.signal(signal.SIGTERM)
-        assert third.result() == "left"
+        leave(third)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_wait(settings: Settings, start: Start, number: signal.Signals) -> None:
     given = forever(settings())
-    first = start(be_supervised, given)
-    assert first.hear() == "serving"
+    first = start(be_supervised, given).ready("serving")
     second = start(be_supervised, given)
     with Producer(given) as producer:
         wait_for_heir(producer._slab)
@@ -130,14 +120,12 @@ def test_a_signal_ends_the_wait(settings: Settings, start: Start, number: signal
         assert second.result() == "left"
         assert not producer._slab.words[Super.HEIR_MS]
         assert sender_pid(producer) == first.pid
-    first.signal(signal.SIGTERM)
-    assert first.result() == "left"
+    leave(first)
 
 
 def test_waiting_sender_that_dies_or_stops_keeps_no_other_from_the_role(settings: Settings, start: Start) -> None:
     given = forever(settings(linger_ms=60_000, delivery_timeout_ms=100_000))
-    first = start(be_supervised, given)
-    assert first.hear() == "serving"
+    first = start(be_supervised, given).ready("serving")
     with Producer(given | {"sender.idle.ms": 100}) as producer:
         dying, stopped = start(be_supervised, given), start(be_supervised, given)
         wait_for_heir(producer._slab)
@@ -153,8 +141,7 @@ def test_waiting_sender_that_dies_or_stops_keeps_no_other_from_the_role(settings
         stopped.signal(signal.SIGCONT)
         assert stopped.hear() == "serving"
         assert sender_starts(producer) == 3
-        stopped.signal(signal.SIGTERM)
-        assert stopped.result() == "left"
+        leave(stopped)
 
 
 def be_supervised_and_unable(link: Connection, settings: dict[str, object]) -> str:

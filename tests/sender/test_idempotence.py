@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
-from broker_model import BrokerRun, Clock, ClusterModel
+from broker_model import SLOT, TIMEOUT_MS, BrokerRun, ClusterModel, StartBrokerRun, sent
 from senders import counter, of_partition
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain import sequences
 from shmaccum.cluster import TopicPartition
-from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     AuthenticationError,
     DeliveryTimeoutError,
@@ -28,53 +26,12 @@ from shmaccum.errors import (
 from shmaccum.shm.layout import Partition, Super
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-SLOT = 1024
-TIMEOUT_MS = 2000
-
-StartRun = Callable[..., BrokerRun]
 
 
 @pytest.fixture
-def cluster() -> ClusterModel:
-    return ClusterModel("t", 2)
-
-
-@pytest.fixture
-def start_run(slab_name: str, clock: Clock, cluster: ClusterModel) -> Iterator[StartRun]:
-    """Return a function that starts a sender by hand; the next one is its successor."""
-    runs: list[BrokerRun] = []
-
-    def start(**settings: object) -> BrokerRun:
-        defaults: dict[str, object] = {
-            "shmaccum.name": slab_name,
-            "transport": "log",
-            "log.dir": "/nowhere",
-            "batch.size": SLOT,
-            "buffer.memory": 16 * SLOT,
-            "linger.ms": 0,
-            "retry.backoff.ms": 10,
-            "retry.backoff.max.ms": 10,
-            "request.timeout.ms": 500,
-            "delivery.timeout.ms": TIMEOUT_MS,
-            "shmaccum.max.processes": 4,
-            "shmaccum.max.topics": 4,
-            "shmaccum.max.partitions": 6,
-        }
-        config = ProducerConfig.parse(defaults | {name.replace("_", "."): value for name, value in settings.items()})
-        runs.append(BrokerRun(config, cluster, clock))
-        runs[-1].begin()
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.close()
-
-
-@pytest.fixture
-def run(start_run: StartRun) -> BrokerRun:
+def run(start_broker_run: StartBrokerRun) -> BrokerRun:
     """A sender whose partitions know the producer: each has a batch, of sequence number 0, that is deleted again."""
-    run = start_run()
-    run.topic("t")
+    run = start_broker_run()
     for partition, model in run.cluster.partitions.items():
         send(run, 1, partition)
         run.go_on()
@@ -96,13 +53,6 @@ def stored(run: BrokerRun, partition: TopicPartition = T0) -> list[int]:
     return [int(value.rstrip(b"\0")) for value in run.cluster.partitions[partition].values]
 
 
-def sent(run: BrokerRun, partition: TopicPartition = T0) -> list[tuple[int, int]]:
-    """Return (epoch, sequence number) of all that was sent to a partition since the last call."""
-    found = [(epoch, sequence) for number, epoch, sequence in run.transport.sent if number == partition.partition]
-    run.transport.sent.clear()
-    return found
-
-
 def bumps(run: BrokerRun) -> int:
     return counter(run, Super.EPOCH_BUMPS)
 
@@ -119,49 +69,48 @@ def errors(futures: list[FutureRecordMetadata]) -> list[type[BaseException] | No
     return found
 
 
+def outcomes(run: BrokerRun, futures: list[FutureRecordMetadata]) -> list[type[BaseException] | None]:
+    """Let the brokers answer until nothing is left; return what became of records."""
+    run.go_on()
+    return errors(futures)
+
+
 # --- the producer id ------------------------------------------------------------------------------------
 
 
-def test_slow_producer_id_delays_batches(start_run: StartRun, cluster: ClusterModel) -> None:
+def test_slow_producer_id_delays_batches(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
     """Metadata come meanwhile; nothing is sent, and the sender does not spin."""
     ids, cluster.producer_ids = cluster.producer_ids, iter(())
-    run = start_run()
-    run.topic("t")
+    run = start_broker_run()
     futures = send(run, 2)
     run.transport.asked.clear()
     run.step(4)
-    assert sent(run) == []
+    assert sent(run, T0) == []
     assert any(0 < timeout <= 100 for timeout in run.transport.asked)
     cluster.producer_ids = ids
-    run.go_on()
-    assert errors(futures) == [None, None]
+    assert outcomes(run, futures) == [None, None]
     assert stored(run) == [0, 1]
 
 
-def test_waits_for_a_broker_that_is_down_at_the_start(start_run: StartRun) -> None:
-    run = start_run()
-    run.topic("t")
+def test_waits_for_a_broker_that_is_down_at_the_start(start_broker_run: StartBrokerRun) -> None:
+    run = start_broker_run()
     run.transport.reachable.clear()
     futures = send(run)
     run.step(10, after_ms=10)
-    assert sent(run) == []
+    assert sent(run, T0) == []
     run.transport.reachable = {0, 1}
-    run.go_on()
-    assert errors(futures) == [None]
+    assert outcomes(run, futures) == [None]
 
 
-def test_final_failure_fails_queued_batches(start_run: StartRun, cluster: ClusterModel) -> None:
+def test_final_failure_fails_queued_batches(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
     """A wrong password: queued batches fail with that error at once, and the sender goes on."""
     ids, cluster.producer_ids = cluster.producer_ids, iter(())
-    run = start_run()
-    run.topic("t")
+    run = start_broker_run()
     run.transport.out_of_reach = AuthenticationError
     futures = send(run, 2) + send(run, 1, T1)
     assert errors(futures) == [AuthenticationError] * 3
     run.transport.out_of_reach, cluster.producer_ids = None, ids
-    futures = send(run)
-    run.go_on()
-    assert errors(futures) == [None]
+    assert outcomes(run, send(run)) == [None]
 
 
 def test_final_failure_spares_batches_in_flight(run: BrokerRun) -> None:
@@ -170,8 +119,7 @@ def test_final_failure_spares_batches_in_flight(run: BrokerRun) -> None:
     run.transport.out_of_reach = AuthenticationError
     queued = send(run)
     assert errors(queued) == [AuthenticationError]
-    run.go_on()
-    assert errors(in_flight) == [None]
+    assert outcomes(run, in_flight) == [None]
 
 
 def test_a_spent_epoch_leads_to_a_new_producer_id(run: BrokerRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +134,7 @@ def test_a_spent_epoch_leads_to_a_new_producer_id(run: BrokerRun, monkeypatch: p
     assert errors(refused) == [InvalidRecordError]
     assert run.transport.in_flight(1) == 1
     assert run.slab.words[Super.PRODUCER_ID] == 1001
-    run.go_on()
-    assert errors(other + futures) == [None] * 3
+    assert outcomes(run, other + futures) == [None] * 3
     assert run.slab.words[Super.PRODUCER_ID] == 1002
     assert bumps(run) == 0
     assert [list(each.producers) for each in run.cluster.partitions.values()] == [[1000, 1001]] * 2
@@ -199,8 +146,7 @@ def test_a_spent_epoch_with_batches_that_are_certainly_not_stored(
     monkeypatch.setattr(sequences, "MAX_EPOCH", 0)
     run.cluster.partitions[T0].refuse = [InvalidRecordError]
     futures = send(run, 4)
-    run.go_on()
-    assert errors(futures) == [InvalidRecordError, None, None, None]
+    assert outcomes(run, futures) == [InvalidRecordError, None, None, None]
     assert stored(run) == [1, 2, 3]
     assert run.slab.words[Super.PRODUCER_ID] == 1002
 
@@ -208,11 +154,8 @@ def test_a_spent_epoch_with_batches_that_are_certainly_not_stored(
 def test_a_fenced_producer_id_is_replaced(run: BrokerRun) -> None:
     run.cluster.partitions[T0].refuse = [ProducerFencedError] * 2
     futures = send(run, 2)
-    run.go_on()
-    assert errors(futures) == [ProducerFencedError] * 2
-    futures = send(run)
-    run.go_on()
-    assert errors(futures) == [None]
+    assert outcomes(run, futures) == [ProducerFencedError] * 2
+    assert outcomes(run, send(run)) == [None]
     assert list(run.cluster.partitions[T0].producers) == [1000, 1001]
 
 
@@ -223,14 +166,14 @@ def test_those_behind_a_failed_one_follow_it_in_order(run: BrokerRun) -> None:
     """Five in flight, the first fails: those behind are out of order, and nothing new goes before all are there."""
     run.cluster.partitions[T0].refuse = [NotLeaderOrFollowerError]
     futures = send(run, 7)
-    assert sent(run) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    assert sent(run, T0) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
     run.transport.answer_all()
     run.step(3)
-    assert sent(run) == []
+    assert sent(run, T0) == []
     run.step(3, after_ms=20)
-    assert sent(run) == [(0, 1)]  # one at a time, until the last of them is in flight
+    assert sent(run, T0) == [(0, 1)]  # one at a time, until the last of them is in flight
     run.go_on()
-    assert sent(run) == [(0, 2), (0, 3), (0, 4), (0, 5), (0, 6), (0, 7)]
+    assert sent(run, T0) == [(0, 2), (0, 3), (0, 4), (0, 5), (0, 6), (0, 7)]
     assert errors(futures) == [None] * 7
     assert stored(run) == list(range(7))
     assert bumps(run) == 0
@@ -262,20 +205,17 @@ def test_never_more_behind_a_batch_than_a_broker_remembers(run: BrokerRun) -> No
         run.step()
     assert len(stored(run)) <= 5
     run.transport.drop(0)
-    run.go_on()
-    assert errors(first + behind) == [None] * 9
+    assert outcomes(run, first + behind) == [None] * 9
     assert stored(run) == list(range(9))
 
 
-def test_a_first_batch_is_not_overtaken(start_run: StartRun) -> None:
+def test_a_first_batch_is_not_overtaken(start_broker_run: StartBrokerRun) -> None:
     """A broker that knows nothing of a producer takes whatever comes first."""
-    run = start_run()
-    run.topic("t")
+    run = start_broker_run()
     run.cluster.partitions[T0].refuse = [NetworkError]
     futures = send(run, 3)
-    assert sent(run) == [(0, 0)]
-    run.go_on()
-    assert errors(futures) == [None] * 3
+    assert sent(run, T0) == [(0, 0)]
+    assert outcomes(run, futures) == [None] * 3
     assert stored(run) == [0, 1, 2]
 
 
@@ -286,8 +226,7 @@ def test_a_moved_leader_is_asked_for(run: BrokerRun) -> None:
     run.transport.answer(0)
     run.step()
     assert run.transport.updates == [{"t"}]
-    run.go_on()
-    assert errors(futures) == [None]
+    assert outcomes(run, futures) == [None]
 
 
 def test_an_old_brokers_duplicate(run: BrokerRun) -> None:
@@ -312,10 +251,10 @@ def test_a_refused_batch_leaves_a_gap(run: BrokerRun) -> None:
     futures = send(run, 6)
     run.transport.answer_all()
     run.step(2)
-    assert sent(run) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    assert sent(run, T0) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
     run.go_on()
     # The four that may have been stored make it certain, and nothing of the partition is in flight then.
-    assert sent(run) == [(0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
+    assert sent(run, T0) == [(0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
     assert errors(futures) == [InvalidRecordError] + [None] * 5
     assert stored(run) == [1, 2, 3, 4, 5]
     assert bumps(run) == 1
@@ -333,7 +272,7 @@ def restart(run: BrokerRun) -> None:
 def stored_unanswered(run: BrokerRun) -> list[FutureRecordMetadata]:
     """Three batches in flight, two of which are stored when the broker comes to an unclean end."""
     futures = send(run, 3)
-    assert sent(run) == [(0, 1), (0, 2), (0, 3)]
+    assert sent(run, T0) == [(0, 1), (0, 2), (0, 3)]
     run.transport.store(0, 2)
     restart(run)
     return futures
@@ -341,24 +280,21 @@ def stored_unanswered(run: BrokerRun) -> list[FutureRecordMetadata]:
 
 def test_a_broker_that_knows_the_last_batch_only(run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]) -> None:
     """It says of those before that they do not follow; that it has the last one says that it has them."""
-    run.go_on()
-    assert errors(stored_unanswered) == [None] * 3
+    assert outcomes(run, stored_unanswered) == [None] * 3
     assert [future.get(0).offset for future in stored_unanswered] == [-1, 1, 2]
     assert stored(run) == [0, 1, 2]
-    assert sent(run) == [(0, 1), (0, 2), (0, 3)]
+    assert sent(run, T0) == [(0, 1), (0, 2), (0, 3)]
     assert bumps(run) == 0
 
 
 def test_the_next_sender_asks_such_a_broker_again(
-    run: BrokerRun, start_run: StartRun, stored_unanswered: list[FutureRecordMetadata]
+    run: BrokerRun, start_broker_run: StartBrokerRun, stored_unanswered: list[FutureRecordMetadata]
 ) -> None:
     run.step(2)
     run.transport.answer(0)
     run.step()
-    run.resign()
-    successor = start_run()
-    successor.go_on()
-    assert errors(stored_unanswered) == [None] * 3
+    successor = start_broker_run()
+    assert outcomes(successor, stored_unanswered) == [None] * 3
     assert stored(successor) == [0, 1, 2]
     assert bumps(successor) == 0
 
@@ -366,15 +302,14 @@ def test_the_next_sender_asks_such_a_broker_again(
 def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
     """The last one's answer has come; the one before, whose answer was lost, need not be asked for twice."""
     futures = send(run, 2)
-    assert sent(run) == [(0, 1), (0, 2)]
+    assert sent(run, T0) == [(0, 1), (0, 2)]
     run.transport.store(0, 2)
     run.transport.lose_answer(0)
     run.transport.answer(0)
     run.cluster.partitions[T0].restart()
-    run.go_on()
-    assert errors(futures) == [None, None]
+    assert outcomes(run, futures) == [None, None]
     assert stored(run) == [0, 1]
-    assert sent(run) == [(0, 1)]
+    assert sent(run, T0) == [(0, 1)]
     assert bumps(run) == 0
 
 
@@ -386,9 +321,7 @@ def test_batches_set_aside_expire(run: BrokerRun, stored_unanswered: list[Future
     run.step(after_ms=TIMEOUT_MS)
     assert errors(stored_unanswered) == [DeliveryTimeoutError] * 3
     run.transport.reachable.add(0)
-    futures = send(run)
-    run.go_on()
-    assert errors(futures) == [None]
+    assert outcomes(run, send(run)) == [None]
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
@@ -396,10 +329,8 @@ def test_the_last_batch_leaves_a_gap(run: BrokerRun) -> None:
     run.cluster.partitions[T0].refuse = [InvalidRecordError]
     send(run)
     run.go_on()
-    futures = send(run)
-    run.go_on()
-    assert errors(futures) == [None]
-    assert sent(run) == [(0, 1), (1, 0)]
+    assert outcomes(run, send(run)) == [None]
+    assert sent(run, T0) == [(0, 1), (1, 0)]
 
 
 def test_a_gap_that_closes(run: BrokerRun) -> None:
@@ -409,10 +340,10 @@ def test_a_gap_that_closes(run: BrokerRun) -> None:
     run.step(after_ms=TIMEOUT_MS)
     assert errors(lost) == [DeliveryTimeoutError]
     futures = send(run, 2)
-    assert sent(run) == [(0, 1)]
+    assert sent(run, T0) == [(0, 1)]
     assert of_partition(run, T0, Partition.HELD) == 1
     run.go_on()
-    assert sent(run) == [(0, 2), (0, 3)]
+    assert sent(run, T0) == [(0, 2), (0, 3)]
     assert errors(futures) == [None, None]
     assert stored(run) == [0, 1, 2]
     assert bumps(run) == 0
@@ -428,10 +359,9 @@ def test_a_gap_before_batches_that_are_stored(run: BrokerRun) -> None:
     run.transport.drop(0)
     run.step()
     new = send(run)
-    run.go_on()
-    assert errors(lost + behind + new) == [DeliveryTimeoutError, None, None]
+    assert outcomes(run, lost + behind + new) == [DeliveryTimeoutError, None, None]
     assert stored(run) == [0, 1, 2]
-    assert sent(run) == [(0, 1), (0, 2), (0, 2), (0, 3)]
+    assert sent(run, T0) == [(0, 1), (0, 2), (0, 2), (0, 3)]
 
 
 def test_a_batch_that_expires_in_retry(run: BrokerRun) -> None:
@@ -445,10 +375,8 @@ def test_a_batch_that_expires_in_retry(run: BrokerRun) -> None:
     run.step(after_ms=TIMEOUT_MS)
     assert errors(lost) == [DeliveryTimeoutError]
     run.transport.reachable = {0, 1}
-    futures = send(run)
-    run.go_on()
-    assert errors(futures) == [None]
-    assert sent(run) == [(0, 1), (1, 0)]
+    assert outcomes(run, send(run)) == [None]
+    assert sent(run, T0) == [(0, 1), (1, 0)]
 
 
 def test_a_broker_that_lost_what_it_had_acknowledged(run: BrokerRun) -> None:
@@ -457,8 +385,7 @@ def test_a_broker_that_lost_what_it_had_acknowledged(run: BrokerRun) -> None:
     run.go_on()
     run.cluster.partitions[T0].producers[1000].batches.append((7, 7, 7))
     futures += send(run, 3)
-    run.go_on()
-    assert errors(futures) == [None] * 4
+    assert outcomes(run, futures) == [None] * 4
     assert stored(run) == [0, 1, 2, 3]
     assert bumps(run) == 1
 
@@ -471,8 +398,7 @@ def test_a_broker_that_has_forgotten_the_producer(run: BrokerRun) -> None:
     partition.demands_sequence_0 = True
     partition.producers.clear()
     futures += send(run, 3)
-    run.go_on()
-    assert errors(futures) == [None] * 4
+    assert outcomes(run, futures) == [None] * 4
     assert stored(run) == [0, 1, 2, 3]
     assert bumps(run) == 1
 
@@ -489,28 +415,23 @@ def test_an_epoch_that_the_broker_has_passed(run: BrokerRun) -> None:
     futures += send(run)
     run.cluster.partitions[T0].producers[1000].batches.clear()
     run.cluster.partitions[T0].producers[1000].epoch = 1
-    run.go_on()
-    assert errors(futures) == [None, None]
+    assert outcomes(run, futures) == [None, None]
     assert bumps(run) == 2
 
 
-def test_out_of_order_is_not_for_ever(start_run: StartRun) -> None:
-    run = start_run(retries=3)
-    run.topic("t")
+def test_out_of_order_is_not_for_ever(start_broker_run: StartBrokerRun) -> None:
+    run = start_broker_run(retries=3)
     run.cluster.partitions[T0].refuse = [OutOfOrderSequenceError] * 4
     futures = send(run)
-    run.go_on()
-    assert errors(futures) == [OutOfOrderSequenceError]
+    assert outcomes(run, futures) == [OutOfOrderSequenceError]
 
 
-def test_out_of_order_is_final_without_numbers(start_run: StartRun) -> None:
-    run = start_run(enable_idempotence=False)
-    run.topic("t")
+def test_out_of_order_is_final_without_numbers(start_broker_run: StartBrokerRun) -> None:
+    run = start_broker_run(enable_idempotence=False)
     run.cluster.partitions[T0].refuse = [OutOfOrderSequenceError]
     futures = send(run)
-    run.go_on()
-    assert errors(futures) == [OutOfOrderSequenceError]
-    assert sent(run) == [(-1, -1)]
+    assert outcomes(run, futures) == [OutOfOrderSequenceError]
+    assert sent(run, T0) == [(-1, -1)]
 
 
 # --- expiry in flight -----------------------------------------------------------------------------------
@@ -540,97 +461,82 @@ def test_late_answer_of_an_expired_batch_is_ignored(run: BrokerRun, error: type[
     run.step(after_ms=TIMEOUT_MS)
     counted = [run.slab.words[each] for each in (Super.RECORDS_FAILED, Super.RECORDS_SENT)]
     run.cluster.partitions[T0].refuse = [] if error is None else [error]
-    run.go_on()
-    assert errors(futures) == [DeliveryTimeoutError]
+    assert outcomes(run, futures) == [DeliveryTimeoutError]
     assert [run.slab.words[each] for each in (Super.RECORDS_FAILED, Super.RECORDS_SENT)] == counted
-    futures = send(run)
-    run.go_on()
-    assert errors(futures) == [None]
+    assert outcomes(run, send(run)) == [None]
 
 
-def test_a_partition_stays_muted_over_an_expiry(start_run: StartRun) -> None:
+def test_a_partition_stays_muted_over_an_expiry(start_broker_run: StartBrokerRun) -> None:
     """One request at a time, without numbers: the one that was given up may still be stored."""
-    run = start_run(enable_idempotence=False, max_in_flight_requests_per_connection=1)
-    run.topic("t")
+    run = start_broker_run(enable_idempotence=False, max_in_flight_requests_per_connection=1)
     send(run)
     run.step(after_ms=TIMEOUT_MS)
     futures = send(run)
     assert run.transport.in_flight(0) == 1
-    run.go_on()
-    assert errors(futures) == [None]
+    assert outcomes(run, futures) == [None]
     assert stored(run) == [0, 1]
 
 
-def test_the_next_sender_frees_what_had_expired_in_flight(run: BrokerRun, start_run: StartRun) -> None:
+def test_the_next_sender_frees_what_had_expired_in_flight(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
     told: list[object] = []
     run.accumulator.append(T0, 0, None, b"0", (), lambda error, metadata: told.append(error))
     run.step()
     run.step(after_ms=TIMEOUT_MS)
     run.accumulator.producer.pending.poll()
-    run.resign()
-    successor = start_run()
+    successor = start_broker_run()
     assert successor.accumulator.pool.available_memory() == successor.accumulator.pool.total_memory
     run.accumulator.producer.pending.poll()
     assert [type(error) for error in told] == [DeliveryTimeoutError]
-    futures = send(successor)
-    successor.go_on()
-    assert errors(futures) == [None]
+    assert outcomes(successor, send(successor)) == [None]
 
 
 # --- the next sender ------------------------------------------------------------------------------------
 
 
-def test_the_next_sender_resends_before_anything_newer(run: BrokerRun, start_run: StartRun) -> None:
+def test_the_next_sender_resends_before_anything_newer(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
     futures = send(run, 4)
     run.transport.store(0, 2)
-    run.resign()
-    successor = start_run()
+    successor = start_broker_run()
     futures += send(successor, 2)
     successor.go_on()
-    assert sent(successor) == [(0, number) for number in range(1, 7)]
+    assert sent(successor, T0) == [(0, number) for number in range(1, 7)]
     assert errors(futures) == [None] * 6
     assert stored(successor) == list(range(6))
     assert bumps(successor) == 0
 
 
-def test_the_next_sender_finds_a_gap(run: BrokerRun, start_run: StartRun) -> None:
+def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
     """Of a batch that was given up nothing is left but that its number is missing."""
     lost = send(run)
     run.clock.now_ms += 1000
     futures = send(run, 2)
     run.step(after_ms=TIMEOUT_MS - 1000)
     assert errors(lost) == [DeliveryTimeoutError]
-    run.resign()
-    successor = start_run()
+    successor = start_broker_run()
     futures += send(successor)
-    successor.go_on()
-    assert errors(futures) == [None] * 3
+    assert outcomes(successor, futures) == [None] * 3
     assert stored(successor) == [1, 2, 3]
-    assert sent(successor) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
+    assert sent(successor, T0) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
-def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_run: StartRun) -> None:
+def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
     run.cluster.partitions[T0].refuse = [InvalidRecordError]
     send(run)
     run.go_on()
     send(run)
     run.go_on()
-    run.resign()
-    successor = start_run()
-    futures = send(successor)
-    successor.go_on()
-    assert errors(futures) == [None]
-    assert sent(successor) == [(1, 1)]
+    successor = start_broker_run()
+    assert outcomes(successor, send(successor)) == [None]
+    assert sent(successor, T0) == [(1, 1)]
 
 
 # --- metadata -------------------------------------------------------------------------------------------
 
 
-def test_slow_topic_creation(start_run: StartRun, cluster: ClusterModel) -> None:
+def test_slow_topic_creation(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
     """The sender looks again soon, whatever the transport wakes it for."""
-    run = start_run()
     cluster.topic = "elsewhere"
-    run.topic("t")
+    run = start_broker_run()
     run.transport.asked.clear()
     run.step(4)
     assert max(run.transport.asked) == 100
@@ -653,10 +559,9 @@ def test_a_topic_that_grows_is_noticed(run: BrokerRun) -> None:
 # --- without acknowledgements ---------------------------------------------------------------------------
 
 
-def test_without_acknowledgements_there_are_no_offsets(start_run: StartRun) -> None:
+def test_without_acknowledgements_there_are_no_offsets(start_broker_run: StartBrokerRun) -> None:
     """``acks=0``: the transport answers at once, and knows no offset."""
-    run = start_run(acks="0")
-    run.topic("t")
+    run = start_broker_run(acks="0")
     run.transport.answers_at_once = True
     futures = send(run, 3)
     assert [future.get(0).offset for future in futures] == [-1] * 3

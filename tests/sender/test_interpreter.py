@@ -7,19 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from producers import sender_pid
+from producers import Settings, sender_pid
 from senders import read_values
 
 import shmaccum
 from shmaccum import Producer
 from shmaccum.errors import SenderError
 from shmaccum.sender import isolation
-
-Settings = Callable[..., dict[str, object]]
 
 PACKAGE = Path(shmaccum.__file__).parent
 

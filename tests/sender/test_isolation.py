@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from producers import sender_pid, wait_until
+from producers import Settings, sender_pid, wait_until
 
 from shmaccum import Producer
-
-Settings = Callable[..., dict[str, object]]
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from producers import settings_of, wait_until_gone
+from producers import Settings, settings_of
 
 import shmaccum
 from shmaccum import Producer, ProducerConfig
@@ -19,20 +19,12 @@ from shmaccum.cli.report import report
 from shmaccum.errors import SenderError
 from shmaccum.sender.logfile import MAX_BYTES, begin_log, default_directory, log_path
 
-Settings = Callable[..., dict[str, object]]
-
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return where the user's logs belong."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
-
-
-@pytest.fixture
-def settings(slab_name: str, tmp_path: Path) -> Iterator[Settings]:
-    yield lambda **changes: settings_of(slab_name, tmp_path / "log", **changes)
-    wait_until_gone(slab_name)
 
 
 @pytest.fixture

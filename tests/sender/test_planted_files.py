@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from producers import wait_until_gone
+from producers import Settings
 from senders import read_partition
 
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaStorageError, SenderError
 from shmaccum.sender.log.lock import has_writer
-
-Settings = Callable[..., dict[str, object]]
 
 KEYS = "ssh-ed25519 AAAA\n"
 SEGMENT = "00000000000000000000.log"
@@ -67,26 +64,20 @@ def test_planted_file_in_place_of_a_segment(kind: str, settings: Settings, log_d
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_planted_file_in_place_of_the_lock(
-    kind: str, settings: Settings, slab_name: str, log_dir: Path, precious: Path
-) -> None:
+def test_planted_file_in_place_of_the_lock(kind: str, settings: Settings, log_dir: Path, precious: Path) -> None:
     said = plant(kind, log_dir / ".lock", precious)
     with pytest.raises(SenderError, match=rf"log.dir {log_dir} cannot be used: \.lock: {said}"):
         Producer(settings())
     assert not has_writer(log_dir)
     assert precious.read_text() == KEYS
-    wait_until_gone(slab_name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_planted_file_in_place_of_the_named_log(
-    kind: str, settings: Settings, slab_name: str, tmp_path: Path, precious: Path
-) -> None:
+def test_planted_file_in_place_of_the_named_log(kind: str, settings: Settings, tmp_path: Path, precious: Path) -> None:
     said = plant(kind, tmp_path / "sender.log", precious)
     with pytest.raises(SenderError, match=rf"sender.log.file = '{tmp_path}/sender.log' cannot be used: {said}.*; name"):
         Producer(settings(sender_log_file=str(tmp_path / "sender.log")))
     assert precious.read_text() == KEYS
-    wait_until_gone(slab_name)
 
 
 def mode_of(path: Path) -> int:

@@ -10,14 +10,15 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Child
+from processes import Start, finish
 from producers import (
+    Settings,
     in_the_way,
     kill_sender,
     sender_pid,
@@ -33,13 +34,7 @@ from shmaccum import Producer, ProducerConfig
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import (
-    DeliveryTimeoutError,
-    KafkaStorageError,
-    KafkaTimeoutError,
-    SenderError,
-    SenderExistsError,
-)
+from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, KafkaTimeoutError, SenderError, SenderExistsError
 from shmaccum.sender import process
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
@@ -48,11 +43,6 @@ from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.names import segment_path
 from shmaccum.shm.slab import Slab
 from tools.support.accumulators import Accumulators
-
-Start = Callable[..., Child]
-
-
-Settings = Callable[..., dict[str, object]]
 
 
 def serve_here(link: Connection, settings: dict[str, object]) -> str:
@@ -93,8 +83,7 @@ def test_one_sender_a_slab(settings: Settings, start: Start) -> None:
 def test_a_sender_in_the_foreground(settings: Settings, start: Start, log_dir: Path) -> None:
     """Producers use the running sender; it leaves when no producer is left."""
     with somebody_there(settings()):
-        sender = start(serve_here, settings())
-        assert sender.hear() == "serving"
+        sender = start(serve_here, settings()).ready("serving")
         with Producer(settings()) as producer:
             assert sender_pid(producer) == sender.pid
             producer.send("t", b"value", partition=0)
@@ -115,14 +104,10 @@ def produce_first(link: Connection, settings: dict[str, object]) -> tuple[int, i
 def test_many_first_producers(settings: Settings, start: Start) -> None:
     """However many come at once to a slab that is not there, they make one, and one sender."""
     producers = [start(produce_first, settings()) for _ in range(4)]
-    for step in ("begin", "end"):
-        for producer in producers:
-            producer.tell(step)
-        if step == "begin":
-            assert {producer.hear() for producer in producers} == {"there"}
-    found = {producer.result() for producer in producers}
-    assert len(found) == 1
-    ((_, starts),) = found
+    for producer in producers:
+        producer.tell("begin")
+    assert {producer.hear() for producer in producers} == {"there"}
+    ((_, starts),) = set(finish(*producers))
     assert starts == 1
 
 
@@ -256,8 +241,7 @@ def test_signal_stops_after_delivery(settings: Settings, start: Start, log_dir: 
     """It delivers what is there, however long that was to linger, and leaves."""
     given = settings(linger_ms=60_000, delivery_timeout_ms=100_000)
     with somebody_there(given):
-        sender = start(serve_here, given)
-        assert sender.hear() == "serving"
+        sender = start(serve_here, given).ready("serving")
         producer = Producer(given)
     with producer:
         futures = [producer.send("t", b"%d" % number, partition=0) for number in range(10)]
@@ -345,8 +329,7 @@ def serve_and_be_late(link: Connection, settings: dict[str, object]) -> str:
 
 def test_a_record_that_comes_while_it_leaves(settings: Settings, start: Start, log_dir: Path) -> None:
     """Its producer saw that there was a sender, and started none: it has to be this one."""
-    sender = start(serve_and_be_late, settings(sender_idle_ms=0))
-    assert sender.hear() == "serving"
+    sender = start(serve_and_be_late, settings(sender_idle_ms=0)).ready("serving")
     assert sender.hear() == "serving"
     assert sender.result() == "left"
     assert read_values(log_dir, "t") == [b"late"]
@@ -423,8 +406,15 @@ def send_until_told(link: Connection, settings: dict[str, object], child: int) -
         return len(futures)
 
 
-def wait_for_batches(words: memoryview, count: int) -> None:
-    wait_until(lambda: words[Super.BATCHES_SENT] >= count, f"{count} batches have been sent")
+def numbers_in(log_dir: Path) -> dict[tuple[int, int], list[int]]:
+    """Return the numbers in the log, by partition and child, in order."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for partition, records in read_topic(log_dir, "t").items():
+        for record in records:
+            assert record.value is not None
+            child, number = map(int, record.value.split(b":"))
+            found.setdefault((partition, child), []).append(number)
+    return found
 
 
 def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir: Path) -> None:
@@ -440,7 +430,8 @@ def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir:
             wait_until(watcher._slab.has_sender, "there is a sender")
             # More than a sender sends before it tells its starter that it serves: to one that is never told it is as if
             # no sender could be started.
-            wait_for_batches(words, words[Super.BATCHES_SENT] + 40)
+            target = words[Super.BATCHES_SENT] + 40
+            wait_until(lambda target=target: words[Super.BATCHES_SENT] >= target, "40 more batches have been sent")
             kill_sender(watcher)
         # Who has nothing left to deliver needs none: the producers go on until they have another one.
         wait_until(watcher._slab.has_sender, "there is a sender")
@@ -448,13 +439,7 @@ def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir:
             producer.tell()
         counts = [producer.result(60) for producer in producers]
         assert sender_starts(watcher) == kills + 1
-    found: dict[tuple[int, int], list[int]] = {}
-    for partition, records in read_topic(log_dir, "t").items():
-        for record in records:
-            assert record.value is not None
-            child, number = map(int, record.value.split(b":"))
-            found.setdefault((partition, child), []).append(number)
-    assert found == {
+    assert numbers_in(log_dir) == {
         (partition, child): list(range(partition, counts[child], 2)) for partition in range(2) for child in range(2)
     }
 
@@ -500,12 +485,7 @@ def test_all_are_killed_at_once(settings: Settings, start: Start, log_dir: Path,
         producer.partitions_for("t")
         wait_until(lambda: producer._slab.undelivered() == (0, 0), "what is left is delivered")
         assert producer.metrics()["slab-metrics"]["record-lost-total"] == 0
-    found: dict[tuple[int, int], list[int]] = {}
-    for partition, records in read_topic(log_dir, "t").items():
-        for record in records:
-            assert record.value is not None
-            child_number, number = map(int, record.value.split(b":"))
-            found.setdefault((partition, child_number), []).append(number)
+    found = numbers_in(log_dir)
     for child_number, count in taken.items():
         # One more may have been taken whose `send` did not return.
         delivered = sum(len(found.get((partition, child_number), [])) for partition in range(2))
@@ -543,8 +523,7 @@ def send_while_the_clock_is_set(link: Connection, settings: dict[str, object], j
 def test_the_clock_is_set(settings: Settings, start: Start, jump_s: float) -> None:
     """Back or forward, by hours: nothing hangs, and nothing expires."""
     with somebody_there(settings()) as slab:
-        sender = start(serve_while_the_clock_is_set, settings(), jump_s)
-        assert sender.hear() == "serving"
+        sender = start(serve_while_the_clock_is_set, settings(), jump_s).ready("serving")
         assert start(send_while_the_clock_is_set, settings(), jump_s).result() == list(range(50))
         assert slab.words[Super.SENDER_STARTS] == 1
     assert sender.result() == "left"
@@ -618,16 +597,13 @@ def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
 def test_no_two_senders_are_started_at_once(settings: Settings) -> None:
     """Who finds another one starting a sender does not wait for it, and does not start a second."""
     config = ProducerConfig.parse(settings())
-    slab = attach_for(config)
-    try:
+    with somebody_there(settings()) as slab:
         with slab.lock_file.try_start() as mine:
             assert mine
             ensure_sender(slab, config)
             assert not slab.has_sender()
         ensure_sender(slab, config)
         assert slab.has_sender()
-    finally:
-        detach(slab)
 
 
 def test_sender_watch_checks_at_intervals_and_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

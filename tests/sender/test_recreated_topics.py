@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
-from broker_model import BrokerRun, Clock, ClusterModel
+from broker_model import SLOT, TIMEOUT_MS, BrokerRun, ClusterModel, StartBrokerRun, sent
 
 from shmaccum.cluster import TopicPartition
-from shmaccum.config import ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, NotEnoughReplicasError
 from shmaccum.shm.layout import TopicState
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-SLOT = 1024
-TIMEOUT_MS = 2000
-
-StartRun = Callable[..., BrokerRun]
 
 
 @pytest.fixture
@@ -25,42 +18,9 @@ def cluster() -> ClusterModel:
 
 
 @pytest.fixture
-def start_run(slab_name: str, clock: Clock, cluster: ClusterModel) -> Iterator[StartRun]:
-    """Return a function that starts a sender by hand; the next one is its successor."""
-    runs: list[BrokerRun] = []
-    config = ProducerConfig.parse(
-        {
-            "shmaccum.name": slab_name,
-            "transport": "log",
-            "log.dir": "/nowhere",
-            "batch.size": SLOT,
-            "buffer.memory": 16 * SLOT,
-            "linger.ms": 0,
-            "retry.backoff.ms": 10,
-            "retry.backoff.max.ms": 10,
-            "request.timeout.ms": 500,
-            "delivery.timeout.ms": TIMEOUT_MS,
-            "shmaccum.max.processes": 4,
-            "shmaccum.max.topics": 4,
-            "shmaccum.max.partitions": 6,
-        }
-    )
-
-    def start() -> BrokerRun:
-        runs.append(BrokerRun(config, cluster, clock))
-        runs[-1].begin()
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.close()
-
-
-@pytest.fixture
-def run(start_run: StartRun) -> BrokerRun:
+def run(start_broker_run: StartBrokerRun) -> BrokerRun:
     """A sender, each of whose partitions has a record."""
-    run = start_run()
-    run.topic("t")
+    run = start_broker_run()
     for partition in run.cluster.partitions:
         run.send(partition, b"before")
     run.go_on()
@@ -72,17 +32,9 @@ def values(run: BrokerRun, partition: TopicPartition) -> list[bytes]:
     return run.cluster.partitions[partition].values
 
 
-def sent(run: BrokerRun, partition: TopicPartition) -> list[tuple[int, int]]:
-    """Return (epoch, sequence number) of all that was sent to a partition since the last call."""
-    found = [(epoch, sequence) for number, epoch, sequence in run.transport.sent if number == partition.partition]
-    run.transport.sent.clear()
-    return found
-
-
 def test_a_smaller_topic_is_adopted(run: BrokerRun, caplog: pytest.LogCaptureFixture) -> None:
     entry = run.accumulator.map.topics["t"]
-    run.cluster.remake(1)
-    run.cluster.publish()
+    run.cluster.remake(1, seen=True)
     run.step()
     assert (entry.state, len(entry.queues)) == (TopicState.KNOWN, 1)
     assert "topic 't' was made again: it had 3 partitions and now has 1" in caplog.text
@@ -93,8 +45,7 @@ def test_a_smaller_topic_is_adopted(run: BrokerRun, caplog: pytest.LogCaptureFix
 
 def test_the_log_of_a_topic_made_again_gets_numbers_from_0(run: BrokerRun) -> None:
     """It knows no producer: so the first batch is sent alone, and cannot be stored behind the next one."""
-    run.cluster.remake(3)
-    run.cluster.publish()
+    run.cluster.remake(3, seen=True)
     run.step()
     run.cluster.partitions[T0].refuse = [NotEnoughReplicasError]
     futures = [run.send(T0, b"%d" % number + bytes(SLOT // 2)) for number in range(3)]
@@ -121,11 +72,10 @@ def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(run: BrokerRun) -> 
     assert [future.get(0).offset for future in later] == [1, 2, 3]
 
 
-def test_a_death_before_the_new_id_is_stored(run: BrokerRun, start_run: StartRun) -> None:
+def test_a_death_before_the_new_id_is_stored(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
     """The next sender finds out again."""
     run.cluster.remake(3)
-    run.resign()
-    following = start_run()
+    following = start_broker_run()
     following.step()
     assert following.accumulator.map.topics["t"].topic_id == 2
     following.send(T0, b"after")
@@ -154,8 +104,7 @@ def test_a_topic_that_grows_again_gets_what_is_queued(run: BrokerRun) -> None:
     future = run.send(T2, b"kept")
     run.cluster.publish()
     run.step(2)
-    run.cluster.remake(3)
-    run.cluster.publish()
+    run.cluster.remake(3, seen=True)
     run.step(2)
     run.go_on()
     assert future.get(0).offset == 0
@@ -164,39 +113,31 @@ def test_a_topic_that_grows_again_gets_what_is_queued(run: BrokerRun) -> None:
 def test_a_topic_that_is_gone(run: BrokerRun) -> None:
     entry = run.accumulator.map.topics["t"]
     future = run.send(T1, b"lost")
-    run.cluster.remake(0)
-    run.cluster.publish()
+    run.cluster.remake(0, seen=True)
     run.step(2)
     assert (entry.state, entry.queues) == (TopicState.FAILED, ())
     run.step(after_ms=TIMEOUT_MS)
     with pytest.raises(DeliveryTimeoutError, match="topic 't' is gone: UnknownTopicOrPartitionError"):
         future.get(0)
-    run.cluster.remake(2)
-    run.cluster.publish()
+    run.cluster.remake(2, seen=True)
     run.step()
     assert (entry.state, len(entry.queues)) == (TopicState.KNOWN, 2)
 
 
-def test_a_new_leader_is_tried_at_once(slab_name: str, clock: Clock, cluster: ClusterModel) -> None:
+def test_a_new_leader_is_tried_at_once(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
     """Its batch backs off from the old one (KIP-951); from the new one it does, too."""
-    config = {"shmaccum.name": slab_name, "transport": "log", "log.dir": "/nowhere", "buffer.memory": 1 << 20}
-    waits = {"linger.ms": 0, "retry.backoff.ms": 3000, "retry.backoff.max.ms": 3000}
-    run = BrokerRun(ProducerConfig.parse(config | waits), cluster, clock)
-    try:
-        run.begin()
-        run.topic("t")
-        cluster.move(T0)
-        future = run.send(T0, b"value")
-        run.step(2)
-        run.transport.answer(0)
-        run.step(2)  # the answer, and what the cluster says now
-        assert len(sent(run, T0)) == 2
-        cluster.partitions[T0].refuse = [NotEnoughReplicasError]
-        run.transport.answer(1)
-        run.step(2, after_ms=2000)
-        assert sent(run, T0) == []
-        run.step(2, after_ms=2000)
-        run.go_on()
-        assert future.get(0).offset == 0
-    finally:
-        run.close()
+    waits = {"retry_backoff_ms": 3000, "retry_backoff_max_ms": 3000, "request_timeout_ms": 30_000}
+    run = start_broker_run(**waits, delivery_timeout_ms=120_000)
+    cluster.move(T0)
+    future = run.send(T0, b"value")
+    run.step(2)
+    run.transport.answer(0)
+    run.step(2)  # the answer, and what the cluster says now
+    assert len(sent(run, T0)) == 2
+    cluster.partitions[T0].refuse = [NotEnoughReplicasError]
+    run.transport.answer(1)
+    run.step(2, after_ms=2000)
+    assert sent(run, T0) == []
+    run.step(2, after_ms=2000)
+    run.go_on()
+    assert future.get(0).offset == 0

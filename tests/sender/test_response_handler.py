@@ -8,12 +8,7 @@ import pytest
 from senders import HandRun, counter, of_partition, read_values
 from splitting import SLOT, T0, T1, StartRun
 
-from shmaccum.errors import (
-    DeliveryTimeoutError,
-    DuplicateSequenceNumberError,
-    InvalidRecordError,
-    NetworkError,
-)
+from shmaccum.errors import DeliveryTimeoutError, DuplicateSequenceNumberError, InvalidRecordError, NetworkError
 from shmaccum.shm.layout import Partition, Super
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from processes import Child
+from processes import Start
 from senders import HandRun, counter, read_values
 from splitting import (
     SLOTS,
@@ -29,11 +28,9 @@ from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
 from shmaccum.record.columns.encoder import encode_columns
-from shmaccum.shm.layout import PIECES_IN_FLIGHT, Process, Super
+from shmaccum.shm.layout import PARTS_IN_FLIGHT, Process, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-Start = Callable[..., Child]
 
 
 def append_some(link: Connection, name: str, log_dir: str, numbers: list[int]) -> list[object]:
@@ -70,13 +67,18 @@ def test_several_processes_share_the_batch(run: HandRun, log_dir: Path, slab_nam
     assert_all_free(run)
 
 
+def append_columns(run: HandRun, values: list[bytes]) -> FutureColumnsMetadata:
+    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
+    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
+    return future
+
+
 def test_columns(run: HandRun, log_dir: Path) -> None:
     """Rows of one call, in several batches, some of which are sent in pieces and some of whose rows are given up."""
     values = numbered(120, 25)
-    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
-    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     send(run, [b"first"])
-    run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
+    future = append_columns(run, values)
     run.transport.largest = 300
     run.run_until(lambda: len(run.transport.sent) > 8)
     with pytest.raises(KafkaTimeoutError, match=rf"{run.slab.undelivered()[1]} of 120 rows"):
@@ -90,9 +92,7 @@ def test_columns(run: HandRun, log_dir: Path) -> None:
 def test_columns_with_rows_that_are_given_up(run: HandRun) -> None:
     values = numbered(10)
     run.transport.is_invalid = lambda value: value == values[7]
-    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
-    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
+    future = append_columns(run, values)
     deliver(run)
     with pytest.raises(InvalidRecordError):
         future.get(0)
@@ -126,7 +126,7 @@ def test_future_is_done_with_its_own_part(run: HandRun) -> None:
 
 def test_ring_without_room_defers_the_next_parts(run: HandRun, log_dir: Path) -> None:
     """Its completion ring never overflows: without room, the next parts wait until it has popped completions."""
-    room = SLOTS + PIECES_IN_FLIGHT
+    room = SLOTS + PARTS_IN_FLIGHT
     ring = run.slab.geometry.process(run.slab.me)
     futures: list[FutureRecordMetadata] = []
     run.transport.largest = 75  # one record

@@ -7,52 +7,26 @@ check sequence numbers as Kafka's do.
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
 import pytest
-from broker_model import NODES, BrokerRun, Clock, ClusterModel, Flight, TransportModel, troubled_config
+from broker_model import SLOT, BrokerRun, Clock, ClusterModel, Flight, TransportModel, config_of
 from kafka.record import MemoryRecords
-from killpoints import interrupt_after
+from scenes import Scene
 from senders import HandRun
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequences
 from shmaccum.accumulator.state import completion_ring, partition_map, record_batch
-from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    BufferExhaustedError,
-    DeliveryTimeoutError,
-    InvalidRecordError,
-    KafkaError,
-    RecordTooLargeError,
-)
+from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError
 from shmaccum.sender import batch_splitter, response_handler, sealer, sender
 from shmaccum.sender.transport import ProduceResponse
 from shmaccum.shm.layout import Process
 
-SLOT: Final = 1024
-TIMEOUT_MS: Final = 2000
 LARGEST: Final = 260
 """Bytes of a batch that the brokers take: several of the small records, and none of the large ones."""
 SMALL: Final = 40
 LARGE: Final = LARGEST
-PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
-LINES: Final = (
-    batch_drainer,
-    completer,
-    completion_ring,
-    expirer,
-    partition_map,
-    batch_splitter,
-    record_batch,
-    response_handler,
-    sealer,
-    sequences,
-    sender,
-)
-"""A sender dies before any line of these."""
 
 
 def is_invalid(value: bytes) -> bool:
@@ -81,132 +55,62 @@ class PickyRun(BrokerRun):
         self.cluster = cluster
         self.clock = clock
 
-    def survive(self) -> None:
-        """Do what is done about the locks of a process that is really dead."""
-        for lock in self.slab.locks:
-            with lock:
-                pass
 
+class PickyScene(Scene):
+    """Brokers that take neither large batches nor every record."""
 
-class Scene:
-    """Producers, the senders that follow each other, and the brokers."""
+    lines = (
+        batch_drainer,
+        completer,
+        completion_ring,
+        expirer,
+        partition_map,
+        batch_splitter,
+        record_batch,
+        response_handler,
+        sealer,
+        sequences,
+        sender,
+    )
+    errors = (DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError)
+    at_once = 30
+    lines_of_a_pass, lines_of_recovery = 600, 400
+    makes_run = PickyRun
 
-    def __init__(self, config: ProducerConfig, clock: Clock, seed: int) -> None:
-        self.config = config
-        self.clock = clock
-        self.draw = random.Random(seed)
-        self.cluster = ClusterModel("t", len(PARTITIONS))
-        self.run = PickyRun(config, self.cluster, clock)
-        self.runs = [self.run]
-        self.run.begin()
-        self.run.topic("t")
-        self.futures: dict[TopicPartition, dict[int, FutureRecordMetadata]] = {each: {} for each in PARTITIONS}
+    def value(self, number: int) -> bytes:
+        """Return a value that is small most of the time."""
+        return b"%d" % number + b"." * (LARGE if self.draw.random() < 0.05 else self.draw.randint(0, SMALL))
 
     def happen(self, what: str) -> None:
-        """Have something happen."""
-        draw, transport = self.draw, self.run.transport
-        partition, node, few = draw.choice(PARTITIONS), draw.choice(NODES).id, draw.randint(1, 5)
-        match what:
-            case "append":
-                self.append(partition, draw.randint(1, 30))
-            case "step":
-                self.run.step(after_ms=draw.choice([0, 0, 1, 20]))
-            case "wait":
-                self.run.step(after_ms=draw.choice([TIMEOUT_MS // 3, TIMEOUT_MS // 3, TIMEOUT_MS]))
-            case "answer":
-                for _ in range(few):
-                    transport.answer(node)
-            case "store":
-                transport.store(node, few)
-            case "drop":
-                transport.store(node, few - 1)
-                transport.drop(node)
-            case "move":
-                self.cluster.move(partition)
-            case "die":
-                self.die(few - 1)
-
-    def check_ring(self) -> None:
-        """Nothing that the producers have not read yet is overwritten."""
+        super().happen(what)
         slab = self.run.slab
         at = slab.geometry.process(slab.me)
-        assert slab.words[at + Process.RING_TAIL] - slab.words[at + Process.RING_HEAD] <= slab.geometry.ring_length
-
-    def append(self, partition: TopicPartition, records: int) -> None:
-        """Have a producer append records, most of which are small."""
-        for _ in range(records):
-            number = next(self.cluster.numbers)
-            size = LARGE if self.draw.random() < 0.05 else self.draw.randint(0, SMALL)
-            try:
-                self.futures[partition][number] = self.run.send(partition, b"%d" % number + b"." * size)
-            except BufferExhaustedError:
-                return
-
-    def die(self, stored: int) -> None:
-        """Kill the sender in a pass, and perhaps the next one as well while that picks up what was left."""
-        interrupt_after(self.draw.randint(0, 600), self.run.step, *LINES)
-        for node in NODES:
-            self.run.transport.store(node.id, stored)
-        self._next_sender()
-        if self.draw.random() < 0.3:
-            interrupt_after(self.draw.randint(0, 400), self.run.begin, *LINES)
-            self._next_sender()
-        self.run.begin()
-
-    def _next_sender(self) -> None:
-        self.run.survive()
-        self.run.resign()
-        self.run = PickyRun(self.config, self.cluster, self.clock)
-        self.runs.append(self.run)
+        in_ring = slab.words[at + Process.RING_TAIL] - slab.words[at + Process.RING_HEAD]
+        assert in_ring <= slab.geometry.ring_length, "what the producers have not read yet is overwritten"
 
     def finish(self) -> None:
-        """Have everything go well from now on, and compare what was promised with what is stored."""
-        self.run.go_on()
-        assert self.run.accumulator.pool.available_memory() == self.run.accumulator.pool.total_memory
-        for partition, futures in self.futures.items():
-            values = self.cluster.partitions[partition].values
-            stored = [int(value.rstrip(b".")) for value in values]
-            assert stored == sorted(set(stored)), "stored twice, or not in the order of append"
-            assert not any(map(is_invalid, values))
-            for number, future in futures.items():
-                outcome = _outcome(future)
-                if isinstance(outcome, int):
-                    assert stored[outcome] == number
-                else:
-                    assert outcome in (DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError)
-
-    def close(self) -> None:
-        for run in self.runs:
-            run.close()
-
-
-def _outcome(future: FutureRecordMetadata) -> int | type[KafkaError]:
-    """Return the offset of a record, or the error that it met."""
-    try:
-        return future.get(0).offset
-    except KafkaError as error:
-        return type(error)
+        super().finish()
+        assert not any(is_invalid(value) for model in self.cluster.partitions.values() for value in model.values)
 
 
 QUIET: Final = {"append": 30, "step": 160, "answer": 120, "store": 20}
 TROUBLE: Final = {"drop": 10, "move": 6, "wait": 2}
-DEATH: Final = {"die": 8}
+DEATH: Final = {"die": 6, "die_twice": 2}
 """What happens, and how often compared with the rest."""
 
 
 @pytest.fixture
 def config(slab_name: str) -> ProducerConfig:
-    return troubled_config(slab_name, SLOT, TIMEOUT_MS)
+    return config_of(slab_name, buffer_memory=24 * SLOT, retry_backoff_ms=2)
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("happenings", [QUIET, QUIET | TROUBLE, QUIET | TROUBLE | DEATH], ids=["", "trouble", "death"])
 def test_exactly_once(config: ProducerConfig, clock: Clock, happenings: dict[str, int], seed: int) -> None:
-    scene = Scene(config, clock, seed)
+    scene = PickyScene(config, clock, seed)
     try:
         for what in scene.draw.choices(list(happenings), list(happenings.values()), k=400):
             scene.happen(what)
-            scene.check_ring()
         scene.finish()
     finally:
         scene.close()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faults import stopped_with
 from senders import HandRun, read_values
-from splitting import SLOT, StartRun, config_of
+from splitting import SLOT, StartRun
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain import deferral
@@ -21,25 +20,12 @@ T0, T1, T16 = (TopicPartition("t", number) for number in (0, 1, STRIPES))
 """The first and the last share a stripe."""
 
 
-@pytest.fixture
-def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
-    """Return a function that starts a sender by hand."""
-    runs: list[HandRun] = []
-
-    def start() -> HandRun:
-        many = {"num_partitions": STRIPES + 1, "shmaccum_max_processes": 8, "shmaccum_max_partitions": 40}
-        runs.append(HandRun(config_of(slab_name, log_dir, **many)))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.close()
+MANY: dict[str, int] = {"num_partitions": STRIPES + 1, "shmaccum_max_processes": 8, "shmaccum_max_partitions": 40}
 
 
 @pytest.fixture
-def run(start_run: StartRun) -> HandRun:
-    run = start_run()
-    run.begin()
+def run(start_sender: StartRun) -> HandRun:
+    run = start_sender(**MANY)
     run.topic("t")
     return run
 
@@ -105,14 +91,14 @@ def test_a_batch_that_is_to_be_sent_again_waits_for_its_place(run: HandRun, log_
     assert read_values(log_dir, "t", 0) == [b"first", b"second"]
 
 
-def test_a_sender_that_takes_over_puts_back_what_it_can(start_run: StartRun, run: HandRun, log_dir: Path) -> None:
+def test_a_sender_that_takes_over_puts_back_what_it_can(start_sender: StartRun, run: HandRun, log_dir: Path) -> None:
     run.transport.held = True
     futures = [run.send(T0, b"a"), run.send(T1, b"a")]
     run.run()
     assert len(run.transport.sent) == 2
     futures.append(run.send(T0, b"b"))
     run.resign()
-    successor = start_run()
+    successor = start_sender(begin=False, **MANY)
 
     with stopped_with(stripe(run, T0)):
         successor.begin()

@@ -9,10 +9,7 @@ from senders import HandRun
 from splitting import T0, StartRun
 
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import (
-    KafkaStorageError,
-    SlabFullError,
-)
+from shmaccum.errors import KafkaStorageError, SlabFullError
 from shmaccum.shm.layout import TopicState
 
 U0 = TopicPartition("u", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -77,6 +78,9 @@ class Program:
         self._process.communicate(timeout=60)
 
 
+Run = Callable[[Path], Program]
+
+
 def install(site: Path, version: str, abi: int = 0) -> None:
     """Put the package into a directory, as another version, in place of the one that is there.
 
@@ -93,11 +97,6 @@ def install(site: Path, version: str, abi: int = 0) -> None:
 
 
 @pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
 def site(tmp_path: Path) -> Path:
     """Return a directory in which version 7.0 is installed."""
     install(tmp_path / "site", "7.0")
@@ -105,15 +104,13 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(log_dir: Path) -> Iterator[Callable[[Path], Program]]:
+def run(log_dir: Path) -> Iterator[Run]:
     """Return a function that runs the program with what is installed in a directory."""
     programs: list[Program] = []
     settings = settings_of("", log_dir)
     del settings["shmaccum.name"]
 
     def start(site: Path) -> Program:
-        import json
-
         programs.append(Program(site, json.dumps(settings)))
         return programs[-1]
 
@@ -124,9 +121,7 @@ def run(log_dir: Path) -> Iterator[Callable[[Path], Program]]:
         wait_until_gone(program.slab)
 
 
-def test_a_version_of_the_same_layout_goes_on_with_the_slab(
-    site: Path, run: Callable[[Path], Program], log_dir: Path
-) -> None:
+def test_a_version_of_the_same_layout_goes_on_with_the_slab(site: Path, run: Run, log_dir: Path) -> None:
     """Its sender serves the running programs of the old version, and its programs share their slab."""
     old = run(site)
     assert old.tell("send") == "done"
@@ -141,7 +136,7 @@ def test_a_version_of_the_same_layout_goes_on_with_the_slab(
 
 
 def test_a_version_of_another_layout_refuses_and_says_what_to_do(
-    site: Path, run: Callable[[Path], Program], log_dir: Path, tmp_path: Path
+    site: Path, run: Run, log_dir: Path, tmp_path: Path
 ) -> None:
     """The records stay, and the old version, installed elsewhere, delivers them."""
     old = run(site)
@@ -179,7 +174,7 @@ def test_a_version_of_another_layout_refuses_and_says_what_to_do(
     assert read_values(log_dir, "t") == [b"value"] * 2
 
 
-def test_a_package_that_is_gone_is_an_error_that_says_so(site: Path, run: Callable[[Path], Program]) -> None:
+def test_a_package_that_is_gone_is_an_error_that_says_so(site: Path, run: Run) -> None:
     program = run(site)
     (site / "shmaccum" / "sender" / "process.py").write_text("raise ImportError('half installed')\n")
     assert program.tell("kill the sender") == "done"

@@ -10,21 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
-from producers import kill_sender, sender_pid, sender_starts, wait_until, wait_until_stored
+from processes import Start
+from producers import Settings, kill_sender, sender_pid, sender_starts, wait_until, wait_until_stored
 from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.sender import isolation, watch
 from shmaccum.shm.procfs import start_time
-
-Start = Callable[..., Child]
-Settings = Callable[..., dict[str, object]]
 
 PROMISE_S = 2.0
 BUSY_S = 8.0

@@ -31,9 +31,13 @@ def semaphore() -> Iterator[posix_ipc.Semaphore]:
 
 
 @pytest.fixture(params=["by the monotonic clock", "as posix_ipc does"])
-def wait(request: pytest.FixtureRequest, semaphore: posix_ipc.Semaphore, monkeypatch: pytest.MonkeyPatch) -> ClockWait:
+def wait(
+    request: pytest.FixtureRequest, semaphore: posix_ipc.Semaphore, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ClockWait]:
     monkeypatch.setattr(clockwait, "_HAS_CLOCKWAIT", request.param == "by the monotonic clock")
-    return ClockWait(semaphore)
+    wait = ClockWait(semaphore)
+    yield wait
+    wait.close()
 
 
 def test_a_free_unit_is_acquired_at_once(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
@@ -42,7 +46,6 @@ def test_a_free_unit_is_acquired_at_once(semaphore: posix_ipc.Semaphore, wait: C
     wait.into(unit, 60)
     assert len(unit) == 1
     assert semaphore.value == 0
-    wait.close()
 
 
 def test_a_unit_posted_in_time_is_acquired(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
@@ -50,7 +53,6 @@ def test_a_unit_posted_in_time_is_acquired(semaphore: posix_ipc.Semaphore, wait:
     unit: list[None] = []
     wait.into(unit, 60)
     assert len(unit) == 1
-    wait.close()
 
 
 def test_a_wait_in_vain_lasts_for_its_timeout(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
@@ -61,7 +63,6 @@ def test_a_wait_in_vain_lasts_for_its_timeout(semaphore: posix_ipc.Semaphore, wa
     assert unit == []
     wait.into(unit, -1)
     assert unit == []
-    wait.close()
     wait.close()
 
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
 
 import pytest
-from processes import Child
-from slab_helpers import stay, whats_there
+from processes import Start
+from slab_helpers import leave_records, overwrite, stay, whats_there
 
 from shmaccum.errors import SlabInUseError, SlabNotFoundError
-from shmaccum.shm import names
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Geometry, Slot, SlotState, Super
-from shmaccum.shm.lifecycle import attach, destroy, detach
+from shmaccum.shm.layout import Geometry, Super
+from shmaccum.shm.lifecycle import destroy
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
-
-
-def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
-    slab = attach(name, geometry)
-    header = slab.geometry.header(0)
-    slab.words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
-    slab.words[header + Slot.STATE] = SlotState.CLOSED
-    detach(slab)
 
 
 def test_a_slab_in_use_is_not_destroyed(slab: Slab) -> None:
@@ -31,11 +20,8 @@ def test_a_slab_in_use_is_not_destroyed(slab: Slab) -> None:
         destroy(slab.name, force=True)
 
 
-def test_a_slab_that_others_use_is_not_destroyed(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
-    child = start(stay, slab_name, geometry)
-    child.hear()
+def test_a_slab_that_others_use_is_not_destroyed(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(stay, slab_name, geometry).ready()
 
     with pytest.raises(SlabInUseError, match=f"in use by process {child.pid}"):
         destroy(slab_name, force=True)
@@ -46,9 +32,7 @@ def test_a_slab_that_others_use_is_not_destroyed(
     assert whats_there(slab_name) == []
 
 
-def test_a_slab_with_records_is_destroyed_by_force_only(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
+def test_a_slab_with_records_is_destroyed_by_force_only(slab_name: str, geometry: Geometry, start: Start) -> None:
     start(leave_records, slab_name, geometry).result()
 
     with pytest.raises(SlabInUseError, match="3 undelivered records"):
@@ -74,14 +58,9 @@ def test_the_remains_of_an_unfinished_creator_are_destroyed(slab_name: str, geom
     assert whats_there(slab_name) == []
 
 
-def test_an_unreadable_slab_is_destroyed_only_without_users(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
-    child = start(stay, slab_name, geometry)
-    child.hear()
-    with open(names.segment_path(slab_name), "r+b") as file:
-        file.seek(8 * Super.ABI)
-        file.write((99).to_bytes(8, "little"))
+def test_an_unreadable_slab_is_destroyed_only_without_users(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(stay, slab_name, geometry).ready()
+    overwrite(slab_name, Super.ABI, 99)
 
     with pytest.raises(SlabInUseError, match=f"process {child.pid}"):
         destroy(slab_name, force=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import Child
+from processes import Start
 
 from shmaccum.errors import BufferExhaustedError, KafkaStorageError, NetworkError, PolicyViolationError
-from shmaccum.shm.incidents import TEXT_BYTES, Incidents, incidents, printable, sender_log
+from shmaccum.shm.incidents import TEXT_BYTES, IncidentInfo, Incidents, incidents, printable, sender_log
 from shmaccum.shm.layout import INCIDENTS, Geometry, Incident, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
@@ -22,10 +21,8 @@ GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
 
 
 @pytest.fixture
-def slab(slab_name: str) -> Iterator[Slab]:
-    slab = attach(slab_name, GEOMETRY)
-    yield slab
-    detach(slab)
+def geometry() -> Geometry:
+    return GEOMETRY
 
 
 @pytest.fixture
@@ -36,12 +33,17 @@ def noted(slab: Slab) -> Incidents:
     return noted
 
 
+def find(noted: Incidents, number: int) -> IncidentInfo:
+    """Return an incident that is there."""
+    found = noted.find(number)
+    assert found is not None
+    return found
+
+
 def test_an_incident_is_found_by_its_number(slab: Slab, noted: Incidents) -> None:
     number = noted.note(PolicyViolationError, "broker 1 says: not on Sundays")
 
-    found = Incidents(slab).find(number)
-
-    assert found is not None
+    found = find(Incidents(slab), number)
     assert (found.error, found.text) == (PolicyViolationError, "broker 1 says: not on Sundays")
     assert found.first_ms == found.last_ms
     assert not found.lasts
@@ -79,8 +81,7 @@ def test_an_overwritten_incident_is_noted_again(noted: Incidents) -> None:
 
     assert again != first
     assert noted.find(first) is None
-    assert (found := noted.find(again)) is not None
-    assert found.text == "refused"
+    assert find(noted, again).text == "refused"
 
 
 def test_an_incident_lasts_until_its_end(noted: Incidents) -> None:
@@ -91,8 +92,7 @@ def test_an_incident_lasts_until_its_end(noted: Incidents) -> None:
     assert current is not None
     assert (current.text, current.first_ms, current.lasts) == ("refused", 1000, True)
     noted.end(number)
-    found = noted.find(number)
-    assert found is not None
+    found = find(noted, number)
     assert not found.lasts
 
 
@@ -101,8 +101,7 @@ def test_a_new_sender_ends_lasting_incidents(slab: Slab, noted: Incidents) -> No
     successor = Incidents(slab)
     successor.begin()
 
-    found = successor.find(number)
-    assert found is not None
+    found = find(successor, number)
     assert not found.lasts
     assert successor.note(NetworkError, "another") > number
 
@@ -139,9 +138,7 @@ def die_over_an_incident(link: Connection, name: str, stores: int) -> None:
 
 
 @pytest.mark.parametrize("stores", range(8))
-def test_sender_death_leaves_no_torn_incident(
-    slab: Slab, noted: Incidents, start: Callable[..., Child], stores: int
-) -> None:
+def test_sender_death_leaves_no_torn_incident(slab: Slab, noted: Incidents, start: Start, stores: int) -> None:
     """Only the incident that it was writing is missing; the next sender continues."""
     for number in range(INCIDENTS):
         noted.note(KafkaStorageError, f"text {number}")
@@ -153,8 +150,7 @@ def test_sender_death_leaves_no_torn_incident(
     successor = Incidents(slab)
     successor.begin()
     number = successor.note(NetworkError, "next")
-    assert (after := successor.find(number)) is not None
-    assert after.text == "next"
+    assert find(successor, number).text == "next"
 
 
 @given(st.text())
@@ -177,8 +173,7 @@ def test_cut_text_ends_with_an_ellipsis() -> None:
 def test_escapes_do_not_reach_a_terminal(noted: Incidents) -> None:
     number = noted.note(PolicyViolationError, "no\x1b[31m\nINFO all is well\u202e")
 
-    found = noted.find(number)
-    assert found is not None
+    found = find(noted, number)
     assert found.text == r"no\x1b[31m\nINFO all is well\u202e"
 
 

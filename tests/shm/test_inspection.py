@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
-from processes import Child
+from processes import Start
+from slab_helpers import overwrite
 
 from shmaccum._compiled import FORM
 from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
@@ -41,10 +39,8 @@ SMALL = Geometry(slot_size=1024, slot_count=8, max_processes=4, max_topics=4, ma
 
 
 @pytest.fixture
-def slab(slab_name: str) -> Any:
-    slab = attach(slab_name, SMALL)
-    yield slab
-    detach(slab)
+def geometry() -> Geometry:
+    return SMALL
 
 
 def use_slab(link: Connection, name: str) -> None:
@@ -74,7 +70,7 @@ def holder_of_entry(link: Connection, name: str, entry: int) -> int:
         lock_file.close()
 
 
-def test_a_view_shows_the_users_and_is_none(slab_name: str, start: Callable[..., Child]) -> None:
+def test_a_view_shows_the_users_and_is_none(slab_name: str, start: Start) -> None:
     child = start(use_slab, slab_name)
     pid = child.hear()
     with look(slab_name) as view:
@@ -89,14 +85,14 @@ def test_a_view_shows_the_users_and_is_none(slab_name: str, start: Callable[...,
         pass
 
 
-def test_a_user_that_looks_keeps_its_record_lock(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_user_that_looks_keeps_its_record_lock(slab: Slab, start: Start) -> None:
     with look(slab.name) as view:
         assert [process.pid for process in view.processes()] == [os.getpid()]
     # A second descriptor of the lock file, closed, would have dropped it.
     assert start(holder_of_entry, slab.name, slab.me).result() == os.getpid()
 
 
-def test_dead_processes_are_shown_as_dead(slab: Slab, start: Callable[..., Child]) -> None:
+def test_dead_processes_are_shown_as_dead(slab: Slab, start: Start) -> None:
     child = start(use_slab, slab.name)
     pid = child.hear()
     child.kill()
@@ -116,7 +112,7 @@ def test_dead_processes_are_shown_as_dead(slab: Slab, start: Callable[..., Child
     ],
 )
 def test_a_sleeping_sender_is_not_shown_as_stopped(
-    slab: Slab, slab_name: str, start: Callable[..., Child], silent_ms: int, sleep_ms: int, stopped: bool
+    slab: Slab, slab_name: str, start: Start, silent_ms: int, sleep_ms: int, stopped: bool
 ) -> None:
     sender = start(be_sender, slab_name)
     pid = sender.hear()
@@ -130,8 +126,7 @@ def test_a_sleeping_sender_is_not_shown_as_stopped(
     said = f"process {pid} is stopped: it has not run for {silent_ms // 1000}" if stopped else ""
     assert seen.halt().startswith(said)
     assert bool(slab.trouble()) is stopped
-    sender.tell()
-    sender.result()
+    sender.finish()
     with look(slab_name) as view:
         assert (view.sender().stopped, view.sender().silent_ms) == (False, None)
 
@@ -147,7 +142,7 @@ def be_sender_with_a_file(link: Connection, name: str, path: str) -> None:
 
 @pytest.mark.parametrize(("file", "form"), [("memory.cpython-311.so", "compiled"), ("memory.py", FORM)])
 def test_the_senders_form_follows_its_mapped_files(
-    slab: Slab, start: Callable[..., Child], tmp_path: Path, file: str, form: str
+    slab: Slab, start: Start, tmp_path: Path, file: str, form: str
 ) -> None:
     """Also of a sender that still runs after an upgrade has removed its files."""
     path = tmp_path / "shmaccum" / "shm" / file
@@ -155,8 +150,7 @@ def test_the_senders_form_follows_its_mapped_files(
     path.write_text("x")
     with look(slab.name) as view:
         assert view.sender_with_form().form is None
-    sender = start(be_sender_with_a_file, slab.name, str(path))
-    sender.hear()
+    sender = start(be_sender_with_a_file, slab.name, str(path)).ready()
     with look(slab.name) as view:
         assert view.sender_with_form().form == form
     start_time = slab.geometry.process(slab.words[Super.SENDER_ENTRY] - 1) + Process.START_TIME
@@ -164,11 +158,10 @@ def test_the_senders_form_follows_its_mapped_files(
     with look(slab.name) as view:
         assert view.sender_with_form().form is None, "the pid is another process's"
     slab.words[start_time] -= 1
-    sender.tell()
-    sender.result()
+    sender.finish()
 
 
-def test_the_senders_role_is_shown_over_its_life(slab: Slab, start: Callable[..., Child]) -> None:
+def test_the_senders_role_is_shown_over_its_life(slab: Slab, start: Start) -> None:
     def seen() -> tuple[int | None, bool, bool, int]:
         with look(slab.name) as view:
             sender = view.sender()
@@ -287,14 +280,10 @@ def test_foreign_files_are_refused(slab_name: str, mode: int, size: int, error: 
     unlink(slab_name)
 
 
-def test_a_slab_of_another_version_is_not_destroyed_under_its_users(
-    slab_name: str, start: Callable[..., Child]
-) -> None:
+def test_a_slab_of_another_version_is_not_destroyed_under_its_users(slab_name: str, start: Start) -> None:
     child = start(use_slab, slab_name)
     pid = child.hear()
-    with open(names.segment_path(slab_name), "r+b") as segment:
-        segment.seek(Super.ABI * WORD)
-        segment.write(struct.pack("=Q", ABI_VERSION + 1))
+    overwrite(slab_name, Super.ABI, ABI_VERSION + 1)
     with pytest.raises(SlabAbiError, match=f"ABI version {ABI_VERSION + 1}"), look(slab_name):
         pass
     with pytest.raises(SlabInUseError, match=f"in use by process {pid}"):

@@ -6,48 +6,20 @@ import contextlib
 import os
 import re
 import resource
-import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from faults import InterruptAt
-from processes import Child
-from slab_helpers import stay, whats_there
+from processes import Start, finish, in_threads
+from slab_helpers import leave_records, stay, whats_there
 
 from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
-from shmaccum.shm.layout import (
-    COMMIT_SIZE_SHIFT,
-    SLOTS_SHIFT,
-    Geometry,
-    Partition,
-    Slot,
-    SlotState,
-    Super,
-    Topic,
-    TopicState,
-)
+from shmaccum.shm.layout import Geometry, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
-
-
-def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
-    slab = attach(name, geometry)
-    words = slab.words
-    topic = geometry.topic(0)
-    words[topic + Topic.NAME] = ord("t")
-    words[topic + Topic.NAME_LENGTH] = 1
-    words[topic + Topic.STATE] = TopicState.REQUESTED
-    words[Super.TOPIC_COUNT] = 1
-    words[geometry.partition(0) + Partition.KEY] = 1 << 32
-    words[Super.PARTITION_COUNT] = 1
-    header = geometry.header(0)
-    words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
-    words[header + Slot.STATE] = SlotState.CLOSED | 1 << SLOTS_SHIFT
-    detach(slab)
-
 
 # --- attach ---------------------------------------------------------------------------------------
 
@@ -60,15 +32,12 @@ def test_a_new_slab_is_empty(slab: Slab) -> None:
     assert [lock.semaphore.value for lock in slab.locks] == [1] * len(slab.locks)
 
 
-def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometry, start: Callable[..., Child]) -> None:
+def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
     children = [start(stay, slab_name, geometry) for _ in range(6)]
 
     assert len({child.hear() for child in children}) == 1
 
-    for child in children:
-        child.tell()
-    for child in children:
-        child.result()
+    finish(*children)
     assert whats_there(slab_name) == []
 
 
@@ -79,12 +48,11 @@ def test_a_missing_slab_is_created_only_with_a_geometry(slab_name: str) -> None:
     assert whats_there(slab_name) == []
 
 
-def test_a_slab_is_opened_without_knowing_its_settings(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_slab_is_opened_without_knowing_its_settings(slab: Slab, start: Start) -> None:
     child = start(stay, slab.name)
 
     assert child.hear() == slab.words[Super.CREATED_MS]
-    child.tell()
-    child.result()
+    child.finish()
 
 
 def test_settings_that_differ_from_this_process_are_refused(slab: Slab) -> None:
@@ -99,10 +67,9 @@ def test_settings_that_differ_from_this_process_are_refused(slab: Slab) -> None:
 
 
 def test_settings_that_differ_from_other_processes_are_refused(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+    slab_name: str, geometry: Geometry, start: Start
 ) -> None:
-    child = start(stay, slab_name, geometry)
-    child.hear()
+    child = start(stay, slab_name, geometry).ready()
 
     with pytest.raises(SlabAbiError, match="8 slots of 64 bytes"):
         attach(slab_name, Geometry(64, 16))
@@ -110,8 +77,7 @@ def test_settings_that_differ_from_other_processes_are_refused(
         attach(slab_name, geometry, digest=1 << 32)
 
     assert len(whats_there(slab_name)) == 22  # all but a wakeup of ours
-    child.tell()
-    child.result()
+    child.finish()
     assert whats_there(slab_name) == []
 
 
@@ -127,11 +93,8 @@ def test_a_process_has_one_slab_however_often_it_attaches(slab: Slab) -> None:
 
 def test_concurrent_threads_share_one_slab(slab_name: str, geometry: Geometry) -> None:
     slabs: list[Slab] = []
-    threads = [threading.Thread(target=lambda: slabs.append(attach(slab_name, geometry))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with in_threads(*[lambda: slabs.append(attach(slab_name, geometry))] * 8):
+        pass
 
     assert len(slabs) == 8
     assert len(set(map(id, slabs))) == 1
@@ -168,29 +131,22 @@ def test_a_failed_creator_leaves_nothing(slab_name: str, geometry: Geometry, mon
 # --- detach ---------------------------------------------------------------------------------------
 
 
-def test_the_last_process_to_leave_removes_everything(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
+def test_the_last_process_to_leave_removes_everything(slab_name: str, geometry: Geometry, start: Start) -> None:
     slab = attach(slab_name, geometry)
     children = [start(stay, slab_name) for _ in range(2)]
     for child in children:
         child.hear()
 
-    children[0].tell()
-    children[0].result()
+    children[0].finish()
     detach(slab)
     assert len(whats_there(slab_name)) == 24
 
-    children[1].tell()
-    children[1].result()
+    children[1].finish()
     assert whats_there(slab_name) == []
 
 
-def test_a_dead_process_does_not_count_as_a_user(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
-    child = start(stay, slab_name, geometry)
-    child.hear()
+def test_a_dead_process_does_not_count_as_a_user(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(stay, slab_name, geometry).ready()
     slab = attach(slab_name, geometry)
     child.kill()
 
@@ -199,7 +155,7 @@ def test_a_dead_process_does_not_count_as_a_user(
     assert whats_there(slab_name) == []
 
 
-def test_undelivered_records_keep_a_slab(slab_name: str, geometry: Geometry, start: Callable[..., Child]) -> None:
+def test_undelivered_records_keep_a_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
     start(leave_records, slab_name, geometry).result()
     assert whats_there(slab_name)
 
@@ -210,13 +166,10 @@ def test_undelivered_records_keep_a_slab(slab_name: str, geometry: Geometry, sta
     assert whats_there(slab_name) == []
 
 
-def test_death_during_removal_does_not_prevent_an_attach(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
+def test_death_during_removal_does_not_prevent_an_attach(slab_name: str, geometry: Geometry, start: Start) -> None:
     detach(attach(slab_name, geometry))
     for removed in range(24):
-        child = start(stay, slab_name, geometry)
-        child.hear()
+        child = start(stay, slab_name, geometry).ready()
         child.kill()
         paths = whats_there(slab_name)
         for path in paths[:removed]:
@@ -242,16 +195,13 @@ def come_and_go(link: Connection, name: str, geometry: Geometry, turns: int) -> 
 
 
 def test_concurrent_attach_and_detach_create_and_remove_the_slab(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+    slab_name: str, geometry: Geometry, start: Start
 ) -> None:
     children = [start(come_and_go, slab_name, geometry, 60) for _ in range(4)]
     for child in children:
         child.hear()
 
-    for child in children:
-        child.tell()
-    for child in children:
-        child.result()
+    finish(*children)
 
     assert whats_there(slab_name) == []
 
@@ -268,7 +218,7 @@ def leave_inherited(link: Connection, slab: Slab) -> None:
     detach(slab)
 
 
-def test_a_forked_child_takes_an_entry_at_its_first_lock(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_forked_child_takes_an_entry_at_its_first_lock(slab: Slab, start: Start) -> None:
     child = start(use_inherited, slab, how="fork")
 
     assert child.result() not in (-1, slab.me)
@@ -276,7 +226,7 @@ def test_a_forked_child_takes_an_entry_at_its_first_lock(slab: Slab, start: Call
 
 @pytest.mark.parametrize("function", [use_inherited, leave_inherited])
 def test_a_forked_childs_exit_does_not_harm_the_parent(
-    slab: Slab, start: Callable[..., Child], function: Callable[..., object]
+    slab: Slab, start: Start, function: Callable[..., object]
 ) -> None:
     start(function, slab, how="fork").result()
 
@@ -298,18 +248,13 @@ def wait_and_use(link: Connection, slab: Slab) -> str:
         return str(error)
 
 
-def test_a_forked_child_finds_that_its_slab_has_been_removed(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
+def test_a_forked_child_finds_that_its_slab_has_been_removed(slab_name: str, geometry: Geometry, start: Start) -> None:
     slab = attach(slab_name, geometry)
-    child = start(wait_and_use, slab, how="fork")
-    child.hear()
+    child = start(wait_and_use, slab, how="fork").ready()
     detach(slab)
     assert whats_there(slab_name) == []
 
-    child.tell()
-
-    assert "was removed" in child.result()
+    assert "was removed" in child.finish()
     assert whats_there(slab_name) == []
 
 
@@ -320,17 +265,15 @@ def wait_and_leave(link: Connection, slab: Slab) -> None:
 
 
 def test_a_forked_child_does_not_remove_the_next_slab_of_that_name(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+    slab_name: str, geometry: Geometry, start: Start
 ) -> None:
     first = attach(slab_name, geometry)
-    child = start(wait_and_leave, first, how="fork")
-    child.hear()
+    child = start(wait_and_leave, first, how="fork").ready()
     detach(first)
     second = attach(slab_name, geometry)
     there = whats_there(slab_name)
 
-    child.tell()
-    child.result()
+    child.finish()
 
     assert whats_there(slab_name) == there
     detach(second)
@@ -340,11 +283,8 @@ def test_a_forked_child_does_not_remove_the_next_slab_of_that_name(
 
 
 @pytest.mark.plain
-def test_detach_releases_a_lock_left_by_an_interrupt(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
-    child = start(stay, slab_name, geometry)
-    child.hear()
+def test_detach_releases_a_lock_left_by_an_interrupt(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(stay, slab_name, geometry).ready()
     slab = attach(slab_name, geometry)
     me = slab.me
     slab.tables_lock.acquire()  # then an interrupt, before any `with` has it
@@ -354,8 +294,7 @@ def test_detach_releases_a_lock_left_by_an_interrupt(
     again = attach(slab_name, geometry)
     assert again.me == me
     assert again.tables_lock.semaphore.value == 1
-    child.tell()
-    child.result()
+    child.finish()
     detach(again)
 
 
@@ -403,7 +342,7 @@ def attach_with_few_descriptors(link: Connection, name: str) -> tuple[list[str],
     return errors, open_after
 
 
-def test_too_few_descriptors_are_an_error_that_leaves_nothing(slab_name: str, start: Callable[..., Child]) -> None:
+def test_too_few_descriptors_are_an_error_that_leaves_nothing(slab_name: str, start: Start) -> None:
     errors, open_after = start(attach_with_few_descriptors, slab_name).result()
     assert errors
     assert {each.partition(":")[0] for each in errors} == {"SlabMemoryError"}

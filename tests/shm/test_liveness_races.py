@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import before, die
-from processes import Child
+from processes import Child, Start
 
 from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import attach, detach
@@ -19,7 +19,6 @@ from shmaccum.shm.slab import Slab
 from shmaccum.shm.takeover import LockState, LockWait, Look
 
 NUMBER = 5
-Start = Callable[..., Child]
 Act = Callable[[], object]
 
 

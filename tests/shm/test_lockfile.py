@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
+from processes import Start, in_threads
 
 from shmaccum.errors import SlabError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import lockfile, names
@@ -41,9 +41,7 @@ def look(link: Connection, name: str, byte: int) -> int:
 
 
 @pytest.mark.parametrize("byte", BYTES)
-def test_a_byte_excludes_other_processes_and_names_its_holder(
-    lock_file: LockFile, start: Callable[..., Child], byte: int
-) -> None:
+def test_a_byte_excludes_other_processes_and_names_its_holder(lock_file: LockFile, start: Start, byte: int) -> None:
     child = start(hold, lock_file.name, byte)
     assert child.hear() is True
 
@@ -57,7 +55,7 @@ def test_a_byte_excludes_other_processes_and_names_its_holder(
     assert lock_file.try_lock(byte) is True
 
 
-def test_holder_returns_only_other_processes(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_holder_returns_only_other_processes(lock_file: LockFile, start: Start) -> None:
     assert lock_file.try_lock(SENDER)
     assert lock_file.try_lock(SENDER)
 
@@ -65,9 +63,8 @@ def test_holder_returns_only_other_processes(lock_file: LockFile, start: Callabl
     assert start(look, lock_file.name, SENDER).result() == os.getpid()
 
 
-def test_death_releases_bytes(lock_file: LockFile, start: Callable[..., Child]) -> None:
-    child = start(hold, lock_file.name, PROCESS)
-    child.hear()
+def test_death_releases_bytes(lock_file: LockFile, start: Start) -> None:
+    child = start(hold, lock_file.name, PROCESS).ready()
 
     child.kill()
 
@@ -79,7 +76,7 @@ def holds_nothing(link: Connection, lock_file: LockFile, byte: int) -> tuple[int
     return lock_file.holder(byte), lock_file.try_lock(byte)
 
 
-def test_a_forked_child_does_not_inherit_bytes(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_a_forked_child_does_not_inherit_bytes(lock_file: LockFile, start: Start) -> None:
     lock_file.try_lock(PROCESS)
 
     child = start(holds_nothing, lock_file, PROCESS, how="fork")
@@ -87,7 +84,7 @@ def test_a_forked_child_does_not_inherit_bytes(lock_file: LockFile, start: Calla
     assert child.result() == (os.getpid(), False)
 
 
-def test_a_forked_childs_exit_keeps_the_parents_bytes(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_a_forked_childs_exit_keeps_the_parents_bytes(lock_file: LockFile, start: Start) -> None:
     lock_file.try_lock(PROCESS)
 
     start(holds_nothing, lock_file, SENDER, how="fork").result()
@@ -95,9 +92,8 @@ def test_a_forked_childs_exit_keeps_the_parents_bytes(lock_file: LockFile, start
     assert start(look, lock_file.name, PROCESS).result() == os.getpid()
 
 
-def test_any_of_a_range_of_bytes_is_found(lock_file: LockFile, start: Callable[..., Child]) -> None:
-    child = start(hold, lock_file.name, PROCESS + 700)
-    child.hear()
+def test_any_of_a_range_of_bytes_is_found(lock_file: LockFile, start: Start) -> None:
+    child = start(hold, lock_file.name, PROCESS + 700).ready()
 
     assert lock_file.holder(PROCESS, length=700) == 0
     assert lock_file.holder(PROCESS, length=701) == child.pid
@@ -116,9 +112,7 @@ def add_up(link: Connection, name: str, path: str, turns: int) -> None:
             Path(path).write_text(str(number + 1))
 
 
-def test_one_process_at_a_time_has_the_lifecycle_byte(
-    lock_file: LockFile, tmp_path: Path, start: Callable[..., Child]
-) -> None:
+def test_one_process_at_a_time_has_the_lifecycle_byte(lock_file: LockFile, tmp_path: Path, start: Start) -> None:
     total = tmp_path / "total"
     total.write_text("0")
 
@@ -141,24 +135,20 @@ def test_one_thread_at_a_time_has_the_lifecycle_byte(lock_file: LockFile) -> Non
                 most.append(len(inside))
                 inside.remove(number)
 
-    threads = [threading.Thread(target=come_and_go, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with in_threads(*(partial(come_and_go, number) for number in range(4))):
+        pass
 
     assert len(most) == 200
     assert max(most) == 1
 
 
-def test_one_process_starts_the_sender(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_one_process_starts_the_sender(lock_file: LockFile, start: Start) -> None:
     with lock_file.try_start() as mine, lock_file.try_start() as mine_too:
         assert (mine, mine_too) == (True, False)
         assert start(look, lock_file.name, START).result() == os.getpid()
     assert start(look, lock_file.name, START).result() == 0
 
-    child = start(hold, lock_file.name, START)
-    child.hear()
+    child = start(hold, lock_file.name, START).ready()
     with lock_file.try_start() as mine:
         assert mine is False
     assert lock_file.holder(START) == child.pid

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import signal
 import struct
-import threading
 import time
-from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from faults import is_stopped, stop
-from processes import PATIENCE_S, Child, wait_until
+from processes import Start, finish, in_threads, wait_until
 from slab_helpers import NUMBER, rebuilding, scratch, takeovers
 
 from shmaccum.errors import IllegalStateError, LockTimeoutError
@@ -43,17 +42,15 @@ def test_a_lock_names_its_holder_until_the_release(slab: Slab) -> None:
     assert my_word(slab, Process.RELEASED + NUMBER) == 1
 
 
-def test_locks_are_independent_of_each_other(slab: Slab, start: Callable[..., Child]) -> None:
-    child = start(hold, slab.name, NUMBER)
-    child.hear()
+def test_locks_are_independent_of_each_other(slab: Slab, start: Start) -> None:
+    child = start(hold, slab.name, NUMBER).ready()
 
     for lock in slab.locks:
         if lock.number != NUMBER:
             with lock.within(0.5):
                 pass
 
-    child.tell()
-    child.result()
+    child.finish()
 
 
 def add_up(link: Connection, name: str, turns: int) -> None:
@@ -74,29 +71,20 @@ def add_turns(slab: Slab, turns: int) -> None:
             words[total] = before + 1
 
 
-def test_processes_exclude_each_other(slab: Slab, start: Callable[..., Child]) -> None:
+def test_processes_exclude_each_other(slab: Slab, start: Start) -> None:
     children = [start(add_up, slab.name, 5000) for _ in range(4)]
     for child in children:
         child.hear()
-    for child in children:
-        child.tell("go")
-    for child in children:
-        child.result()
+    finish(*children)
 
     assert slab.words[scratch(slab)] == 20_000
     assert takeovers(slab) == 0
 
 
-def test_threads_and_processes_exclude_each_other(slab: Slab, start: Callable[..., Child]) -> None:
-    child = start(add_up, slab.name, 2000)
-    child.hear()
-    threads = [threading.Thread(target=add_turns, args=(slab, 1000)) for _ in range(3)]
-    child.tell("go")
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    child.result()
+def test_threads_and_processes_exclude_each_other(slab: Slab, start: Start) -> None:
+    child = start(add_up, slab.name, 2000).ready()
+    with in_threads(*[lambda: add_turns(slab, 1000)] * 3):
+        child.finish()
 
     assert slab.words[scratch(slab)] == 5000
     assert takeovers(slab) == 0
@@ -115,11 +103,8 @@ def test_a_process_wants_one_lock_at_a_time_whatever_its_threads_want(slab: Slab
                 time.sleep(0)
                 inside -= 1
 
-    threads = [threading.Thread(target=take_turns, args=(number,)) for number in (3, 4, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with in_threads(*(partial(take_turns, number) for number in (3, 4, 5))):
+        pass
 
     assert seen == {1}
 
@@ -135,9 +120,8 @@ def hold(link: Connection, name: str, number: int) -> None:
     detach(slab)
 
 
-def test_a_timeout_names_the_living_holder(slab: Slab, start: Callable[..., Child]) -> None:
-    child = start(hold, slab.name, NUMBER)
-    child.hear()
+def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
+    child = start(hold, slab.name, NUMBER).ready()
 
     with pytest.raises(LockTimeoutError, match=f"lock {NUMBER} .*process {child.pid} holds it"):
         slab.locks[NUMBER].acquire(0.3)
@@ -151,10 +135,9 @@ def test_a_timeout_names_the_living_holder(slab: Slab, start: Callable[..., Chil
 
 
 @pytest.mark.parametrize("word", [Process.RELEASED, Process.PARKED])
-def test_a_damaged_counter_wraps(slab: Slab, start: Callable[..., Child], word: int) -> None:
+def test_a_damaged_counter_wraps(slab: Slab, start: Start, word: int) -> None:
     """An error in the middle of a release would leave the lock taken for ever."""
-    holder = start(hold, slab.name, NUMBER)
-    holder.hear()
+    holder = start(hold, slab.name, NUMBER).ready()
     slab.words[slab.geometry.process(slab.me) + word + NUMBER] = (1 << 64) - 1
     with pytest.raises(LockTimeoutError), slab.locks[NUMBER].within(0.05):
         pass
@@ -173,7 +156,7 @@ def take(link: Connection, name: str) -> None:
     detach(slab)
 
 
-def test_waiters_do_not_sleep_in_the_semaphore(slab: Slab, start: Callable[..., Child]) -> None:
+def test_waiters_do_not_sleep_in_the_semaphore(slab: Slab, start: Start) -> None:
     """The C library counts sleepers in the semaphore; each post wakes one of them by a system call."""
     lock = slab.locks[NUMBER]
     semaphore = Path(f"/dev/shm/sem.{lock.semaphore.name.removeprefix('/')}")
@@ -200,9 +183,8 @@ def hold_and_stop(link: Connection, name: str) -> None:
     detach(slab)
 
 
-def test_a_stopped_holder_keeps_its_lock(slab: Slab, start: Callable[..., Child]) -> None:
-    child = start(hold_and_stop, slab.name)
-    child.hear()
+def test_a_stopped_holder_keeps_its_lock(slab: Slab, start: Start) -> None:
+    child = start(hold_and_stop, slab.name).ready()
     wait_until(lambda: is_stopped(child.pid))
 
     with pytest.raises(LockTimeoutError, match=f"process {child.pid} holds it; is it stopped"):
@@ -224,10 +206,8 @@ def test_a_timeout_names_the_thread_in_the_way(slab: Slab) -> None:
         except LockTimeoutError as error:
             errors.append(str(error))
 
-    with slab.locks[NUMBER]:
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join()
+    with slab.locks[NUMBER], in_threads(wait):
+        pass
 
     assert "another thread of this process" in errors[0]
 
@@ -274,7 +254,7 @@ def rebuild_next(link: Connection, name: str) -> list[int]:
     return rebuilt
 
 
-def test_the_next_holder_may_be_another_process(slab: Slab, start: Callable[..., Child]) -> None:
+def test_the_next_holder_may_be_another_process(slab: Slab, start: Start) -> None:
     rebuilt = rebuilding(slab)
     fail_inside(slab)
 
@@ -315,7 +295,6 @@ def test_a_reentrant_use_is_refused_and_harms_nothing(slab: Slab) -> None:
         assert "reentrant" in refusals[0]
 
     assert [lock.semaphore.value for lock in slab.locks] == [1] * LOCK_COUNT
-    thread = threading.Thread(target=add_turns, args=(slab, 1))
-    thread.start()
-    thread.join(PATIENCE_S)
+    with in_threads(lambda: add_turns(slab, 1)):
+        pass
     assert slab.words[scratch(slab)] == 1

@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 from faults import before, die, is_stopped, stop
-from processes import Child
+from processes import Start
 from slab_helpers import NUMBER, rebuilding, scratch, takeovers
 
 from shmaccum.errors import LockTimeoutError
@@ -79,7 +79,7 @@ def survive(link: Connection, name: str) -> tuple[list[int], int]:
 
 
 @pytest.mark.parametrize("moment", moments("holding", "not named yet", "no longer named", "posted", "still wanted"))
-def test_a_waiter_takes_over_a_dead_holders_lock(slab: Slab, start: Callable[..., Child], moment: Moment) -> None:
+def test_a_waiter_takes_over_a_dead_holders_lock(slab: Slab, start: Start, moment: Moment) -> None:
     rebuilt = rebuilding(slab)
     dying = start(fail_at, slab.name, moment, die)
     entry = dying.hear()
@@ -98,7 +98,7 @@ def test_a_waiter_takes_over_a_dead_holders_lock(slab: Slab, start: Callable[...
 
 
 @pytest.mark.parametrize("moment", moments("holding", "not named yet", "no longer named"))
-def test_one_waiter_takes_over_and_the_others_follow(slab: Slab, start: Callable[..., Child], moment: Moment) -> None:
+def test_one_waiter_takes_over_and_the_others_follow(slab: Slab, start: Start, moment: Moment) -> None:
     rebuilt_here = rebuilding(slab)
     dying = start(fail_at, slab.name, moment, die)
     survivors = [start(survive, slab.name) for _ in range(3)]
@@ -120,7 +120,7 @@ def test_one_waiter_takes_over_and_the_others_follow(slab: Slab, start: Callable
     assert len([rebuilt for rebuilt, _ in results if rebuilt] + rebuilt_here) == 1
 
 
-def test_a_waiter_that_dies_leaves_the_lock_alone(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_waiter_that_dies_leaves_the_lock_alone(slab: Slab, start: Start) -> None:
     rebuilt = rebuilding(slab)
     dying = start(fail_at, slab.name, "holding", die)
     entry = dying.hear()
@@ -144,7 +144,7 @@ def test_a_waiter_that_dies_leaves_the_lock_alone(slab: Slab, start: Callable[..
 @pytest.mark.parametrize("first", moments("holding", "not named yet", "no longer named"))
 @pytest.mark.parametrize("second", moments("holding", "not named yet", "no longer named"))
 def test_death_of_the_process_that_takes_over_is_survived(
-    slab: Slab, start: Callable[..., Child], first: Moment, second: Moment
+    slab: Slab, start: Start, first: Moment, second: Moment
 ) -> None:
     rebuilt = rebuilding(slab)
     dying = [start(fail_at, slab.name, moment, die) for moment in (first, second)]
@@ -163,9 +163,7 @@ def test_death_of_the_process_that_takes_over_is_survived(
 
 
 @pytest.mark.parametrize("moment", moments("holding", "not named yet", "no longer named"))
-def test_a_waiters_death_does_not_hide_the_holders_death(
-    slab: Slab, start: Callable[..., Child], moment: Moment
-) -> None:
+def test_a_waiters_death_does_not_hide_the_holders_death(slab: Slab, start: Start, moment: Moment) -> None:
     holder = start(fail_at, slab.name, moment, die)
     waiter = start(fail_at, slab.name, "holding", die)
     for process in (holder, waiter):
@@ -185,9 +183,7 @@ def test_a_waiters_death_does_not_hide_the_holders_death(
 
 
 @pytest.mark.parametrize("moment", moments("holding", "not named yet", "no longer named"))
-def test_a_stopped_process_keeps_its_lock_while_others_are_dead(
-    slab: Slab, start: Callable[..., Child], moment: Moment
-) -> None:
+def test_a_stopped_process_keeps_its_lock_while_others_are_dead(slab: Slab, start: Start, moment: Moment) -> None:
     rebuilding(slab)
     stopped = start(fail_at, slab.name, moment, stop)
     dead = start(fail_at, slab.name, "holding", die)
@@ -211,5 +207,4 @@ def test_a_stopped_process_keeps_its_lock_while_others_are_dead(
     with slab.locks[NUMBER].within(PATIENCE_S):
         assert slab.words[scratch(slab)] == 0
     assert takeovers(slab) == 0
-    stopped.tell()
-    stopped.result()
+    stopped.finish()

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import InterruptAt, before, die
-from processes import PATIENCE_S, Child, wait_until
+from processes import PATIENCE_S, Child, Start, in_threads, wait_until
 from slab_helpers import NUMBER, scratch
 
 from shmaccum.shm import takeover
@@ -47,17 +47,25 @@ def assert_no_process_is_in_the_way(slab: Slab) -> None:
         with slab.locks[3].within(PATIENCE_S):
             took.append(True)
 
-    thread = threading.Thread(target=take)
-    thread.start()
-    thread.join()
+    with in_threads(take):
+        pass
     assert took == [True]
 
 
 # --- at every moment ------------------------------------------------------------------------------
 
 
+def use_another_lock(slab: Slab) -> None:
+    with slab.locks[3]:
+        assert slab.locks[3].owner() == slab.me
+        assert slab.locks[NUMBER].semaphore.value == 1
+
+
 @pytest.mark.plain
-def test_after_an_interrupt_the_next_use_of_any_lock_releases(slab: Slab) -> None:
+@pytest.mark.parametrize("go_on", [use_another_lock, Slab.settle])
+def test_after_an_interrupt_the_next_use_of_any_lock_or_settling_releases(
+    slab: Slab, go_on: Callable[[Slab], None]
+) -> None:
     for lock in slab.locks:
         lock.rebuild = lambda: None
 
@@ -66,25 +74,7 @@ def test_after_an_interrupt_the_next_use_of_any_lock_releases(slab: Slab) -> Non
             slab.words[scratch(slab)] += 1
 
     def check() -> None:
-        with slab.locks[3]:
-            assert slab.locks[3].owner() == slab.me
-            assert slab.locks[NUMBER].semaphore.value == 1
-        assert_no_process_is_in_the_way(slab)
-
-    assert interrupt_everywhere(use, check) >= 6
-
-
-@pytest.mark.plain
-def test_a_slab_can_be_settled_after_an_interrupt_without_using_it(slab: Slab) -> None:
-    for lock in slab.locks:
-        lock.rebuild = lambda: None
-
-    def use() -> None:
-        with slab.locks[NUMBER]:
-            slab.words[scratch(slab)] += 1
-
-    def check() -> None:
-        slab.settle()
+        go_on(slab)
         assert_no_process_is_in_the_way(slab)
 
     assert interrupt_everywhere(use, check) >= 6
@@ -135,14 +125,19 @@ def hold_until_told(link: Connection, name: str) -> None:
     detach(slab)
 
 
+def holding(start: Start, slab: Slab) -> Child:
+    """Start a child that holds the lock, until it is told to leave; it ends when it is told to."""
+    child = start(hold_until_told, slab.name)
+    child.tell("hold")
+    return child.ready("holding")
+
+
 def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(
-    slab: Slab, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(takeover, "SHORT_SLICE_S", 0.001)
     slab.locks[NUMBER].rebuild = lambda: None
-    child = start(hold_until_told, slab.name)
-    child.tell("hold")
-    child.hear()
+    child = holding(start, slab)
 
     for moment in range(90):
         with InterruptAt(moment) as interrupt, slab.locks[NUMBER].within(PATIENCE_S):
@@ -154,8 +149,7 @@ def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(
     child.tell("leave")
     child.hear()
     assert_no_process_is_in_the_way(slab)
-    child.tell("end")
-    child.result()
+    child.finish()
 
 
 def die_in_the_window(link: Connection, name: str) -> None:
@@ -173,7 +167,7 @@ def watch_takeovers(link: Connection, name: str) -> None:
 
 
 def test_an_interrupt_over_a_takeover_leaves_it_to_the_next(
-    slab: Slab, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(takeover, "SHORT_SLICE_S", 0.001)
     slab.locks[NUMBER].rebuild = lambda: None
@@ -190,8 +184,7 @@ def test_an_interrupt_over_a_takeover_leaves_it_to_the_next(
             assert slab.locks[NUMBER].owner() == slab.me
         slab.reap_dead()
         assert_no_process_is_in_the_way(slab)
-    watcher.tell("end")
-    watcher.result()
+    watcher.finish()
 
 
 # --- real signals ---------------------------------------------------------------------------------
@@ -234,7 +227,7 @@ def count(link: Connection, name: str) -> int:
     return came
 
 
-def test_frequent_interrupts_keep_exclusion_and_progress(slab: Slab, start: Callable[..., Child]) -> None:
+def test_frequent_interrupts_keep_exclusion_and_progress(slab: Slab, start: Start) -> None:
     total, interrupts, over = scratch(slab) + 1, scratch(slab) + 2, scratch(slab) + 3
     slab.locks[NUMBER].rebuild = lambda: None
     calm, stormy = start(count, slab.name), start(count, slab.name)
@@ -255,10 +248,8 @@ def test_frequent_interrupts_keep_exclusion_and_progress(slab: Slab, start: Call
     assert_no_process_is_in_the_way(slab)
 
 
-def test_what_a_signals_handler_raises_ends_a_wait(slab: Slab, start: Callable[..., Child]) -> None:
-    child = start(hold_until_told, slab.name)
-    child.tell("hold")
-    child.hear()
+def test_what_a_signals_handler_raises_ends_a_wait(slab: Slab, start: Start) -> None:
+    child = holding(start, slab)
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit("enough")
@@ -279,14 +270,11 @@ def test_what_a_signals_handler_raises_ends_a_wait(slab: Slab, start: Callable[.
     child.tell("leave")
     child.hear()
     assert_no_process_is_in_the_way(slab)
-    child.tell("end")
-    child.result()
+    child.finish()
 
 
-def test_a_signal_whose_handler_returns_does_not_end_a_wait(slab: Slab, start: Callable[..., Child]) -> None:
-    child = start(hold_until_told, slab.name)
-    child.tell("hold")
-    child.hear()
+def test_a_signal_whose_handler_returns_does_not_end_a_wait(slab: Slab, start: Start) -> None:
+    child = holding(start, slab)
     handled: list[int] = []
 
     def leave(number: int, frame: object) -> None:
@@ -301,5 +289,4 @@ def test_a_signal_whose_handler_returns_does_not_end_a_wait(slab: Slab, start: C
     signal.signal(signal.SIGUSR1, usual)
     timer.join()
     assert child.hear() == "left"
-    child.tell("end")
-    child.result()
+    child.finish()

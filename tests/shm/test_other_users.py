@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
+from processes import Start
+from slab_helpers import whats_there
 
 from shmaccum.cli.report import UnreadableSlab, all_reports, report
 from shmaccum.errors import SlabError, SlabInUseError, SlabPermissionError
 from shmaccum.shm import names
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach, destroy, look
-
-Start = Callable[..., Child]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a while")
 
@@ -43,13 +41,8 @@ def be_refused(link: Connection, name: str, geometry: Geometry) -> list[str]:
     return refusals
 
 
-def is_there(name: str) -> bool:
-    return any(map(os.path.exists, names.leftovers(name)))
-
-
 def test_root_looks_at_the_slab_of_another_user(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(own_slab, slab_name, geometry)
-    child.hear()
+    child = start(own_slab, slab_name, geometry).ready()
 
     seen = report(slab_name)
 
@@ -63,32 +56,29 @@ def test_root_looks_at_the_slab_of_another_user(slab_name: str, geometry: Geomet
 def test_root_removes_the_slab_of_another_user_once_its_users_are_gone(
     slab_name: str, geometry: Geometry, start: Start
 ) -> None:
-    child = start(own_slab, slab_name, geometry)
-    child.hear()
+    child = start(own_slab, slab_name, geometry).ready()
     with pytest.raises(SlabInUseError, match=str(child.pid)):
         destroy(slab_name)
-    assert is_there(slab_name)
+    assert whats_there(slab_name)
 
     child.kill()
     destroy(slab_name)
 
-    assert not is_there(slab_name)
+    assert not whats_there(slab_name)
 
 
 def test_root_removes_remains_that_have_no_lock_file(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(own_slab, slab_name, geometry)
-    child.hear()
+    child = start(own_slab, slab_name, geometry).ready()
     child.kill()
     Path(names.lock_path(slab_name)).unlink()
 
     destroy(slab_name)
 
-    assert not is_there(slab_name)
+    assert not whats_there(slab_name)
 
 
 def test_root_does_not_use_the_slab_of_another_user(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(own_slab, slab_name, geometry)
-    child.hear()
+    child = start(own_slab, slab_name, geometry).ready()
 
     with pytest.raises(SlabPermissionError, match=f"user id {OWNER}"):
         attach(slab_name, geometry)
@@ -101,8 +91,7 @@ def test_root_does_not_use_the_slab_of_another_user(slab_name: str, geometry: Ge
 
 
 def test_other_users_are_refused(slab_name: str, geometry: Geometry, start: Start) -> None:
-    owner = start(own_slab, slab_name, geometry)
-    owner.hear()
+    owner = start(own_slab, slab_name, geometry).ready()
 
     assert start(be_refused, slab_name, geometry).result() == ["SlabPermissionError"] * 3
 

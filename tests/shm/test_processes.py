@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from processes import Child, ChildFailedError
+from processes import ChildFailedError, Start, finish
 
 from shmaccum.shm.layout import Geometry, Process, Role
 from shmaccum.shm.lifecycle import attach, detach
@@ -45,7 +44,7 @@ def test_an_entry_describes_its_process(slab: Slab) -> None:
     assert words[Process.PID_NAMESPACE] == pid_namespace() > 0
 
 
-def test_every_process_has_an_entry_of_its_own(slab: Slab, start: Callable[..., Child]) -> None:
+def test_every_process_has_an_entry_of_its_own(slab: Slab, start: Start) -> None:
     children = [start(stay, slab.name) for _ in range(3)]
 
     entries = {slab.me, *(child.hear() for child in children)}
@@ -53,29 +52,24 @@ def test_every_process_has_an_entry_of_its_own(slab: Slab, start: Callable[..., 
     assert len(entries) == 4
     assert set(slab.processes.in_use()) == entries
     assert slab.processes.others_alive()
-    for child in children:
-        child.tell()
-        child.result()
+    finish(*children)
     assert list(slab.processes.in_use()) == [slab.me]
     assert not slab.processes.others_alive()
 
 
-def test_an_entry_that_was_given_back_is_taken_again_by_another_incarnation(
-    slab: Slab, start: Callable[..., Child]
-) -> None:
+def test_an_entry_that_was_given_back_is_taken_again_by_another_incarnation(slab: Slab, start: Start) -> None:
     seen = []
     for _ in range(2):
         child = start(stay, slab.name)
         entry = child.hear()
         seen.append((entry, entry_words(slab, entry)[Process.INCARNATION]))
-        child.tell()
-        child.result()
+        child.finish()
 
     (entry, incarnation), again = seen
     assert again == (entry, incarnation + 1)
 
 
-def test_the_entry_of_a_dead_process_is_taken_again_and_is_clean(slab: Slab, start: Callable[..., Child]) -> None:
+def test_the_entry_of_a_dead_process_is_taken_again_and_is_clean(slab: Slab, start: Start) -> None:
     child = start(stay, slab.name)
     entry = child.hear()
     words = entry_words(slab, entry)
@@ -93,10 +87,9 @@ def test_the_entry_of_a_dead_process_is_taken_again_and_is_clean(slab: Slab, sta
     assert words[Process.RECORDS] == 11  # a counter of the entry
 
 
-def test_a_full_table_is_an_error_until_a_process_leaves(slab_name: str, start: Callable[..., Child]) -> None:
+def test_a_full_table_is_an_error_until_a_process_leaves(slab_name: str, start: Start) -> None:
     slab = attach(slab_name, Geometry(64, 8, max_processes=3))
-    other = start(stay, slab_name)
-    other.hear()
+    other = start(stay, slab_name).ready()
 
     third = start(stay, slab_name)
     with pytest.raises(
@@ -107,8 +100,7 @@ def test_a_full_table_is_an_error_until_a_process_leaves(slab_name: str, start: 
     other.kill()
     fourth = start(stay, slab_name)
     assert fourth.hear() in (1, 2)
-    fourth.tell()
-    fourth.result()
+    fourth.finish()
     detach(slab)
 
 
@@ -120,13 +112,11 @@ def come_as_sender(link: Connection, name: str, become: bool) -> None:
     link.recv()
 
 
-def test_the_last_entry_is_reserved_while_there_is_no_sender(slab_name: str, start: Callable[..., Child]) -> None:
+def test_the_last_entry_is_reserved_while_there_is_no_sender(slab_name: str, start: Start) -> None:
     slab = attach(slab_name, Geometry(64, 8, max_processes=3))
-    producer = start(stay, slab_name)
-    producer.hear()
+    producer = start(stay, slab_name).ready()
     for _ in range(2):
-        sender = start(come_as_sender, slab_name, True)
-        sender.hear()
+        sender = start(come_as_sender, slab_name, True).ready()
         with pytest.raises(
             ChildFailedError, match=r"SlabFullError.*has 3 processes, its limit.*shmaccum\.max\.processes"
         ):
@@ -138,7 +128,7 @@ def test_the_last_entry_is_reserved_while_there_is_no_sender(slab_name: str, sta
     detach(slab)
 
 
-def test_with_a_sender_all_other_entries_can_be_taken(slab_name: str, start: Callable[..., Child]) -> None:
+def test_with_a_sender_all_other_entries_can_be_taken(slab_name: str, start: Start) -> None:
     """Only the sender's own entry is reserved: a sender that waits for the role uses another."""
     slab = attach(slab_name, Geometry(64, 8, max_processes=4))
     sender = start(come_as_sender, slab_name, True)
@@ -159,7 +149,7 @@ def test_with_a_sender_all_other_entries_can_be_taken(slab_name: str, start: Cal
 # --- liveness -------------------------------------------------------------------------------------
 
 
-def test_a_killed_process_is_dead(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_killed_process_is_dead(slab: Slab, start: Start) -> None:
     child = start(stay, slab.name)
     entry = child.hear()
     assert slab.processes.is_alive(entry)
@@ -171,7 +161,7 @@ def test_a_killed_process_is_dead(slab: Slab, start: Callable[..., Child]) -> No
     assert entry in slab.processes.in_use()
 
 
-def test_a_stopped_process_is_alive(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_stopped_process_is_alive(slab: Slab, start: Start) -> None:
     child = start(stay, slab.name)
     entry = child.hear()
 
@@ -190,7 +180,7 @@ def close_everything(link: Connection, name: str) -> None:
     link.recv()
 
 
-def test_a_process_that_closed_all_its_descriptors_is_alive(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_process_that_closed_all_its_descriptors_is_alive(slab: Slab, start: Start) -> None:
     child = start(close_everything, slab.name)
     entry = child.hear()
     child.hear()
@@ -216,7 +206,7 @@ def test_a_zombie_is_dead(slab: Slab) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == entry
 
 
-def test_a_reused_pid_is_not_its_former_process(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_reused_pid_is_not_its_former_process(slab: Slab, start: Start) -> None:
     child = start(stay, slab.name)
     entry = child.hear()
     child.kill()
@@ -230,7 +220,7 @@ def test_a_reused_pid_is_not_its_former_process(slab: Slab, start: Callable[...,
     words[Process.START_TIME] = 0
 
 
-def test_in_another_pid_namespace_only_the_record_lock_counts(slab: Slab, start: Callable[..., Child]) -> None:
+def test_in_another_pid_namespace_only_the_record_lock_counts(slab: Slab, start: Start) -> None:
     child = start(stay, slab.name)
     entry = child.hear()
     words = entry_words(slab, entry)
@@ -264,7 +254,7 @@ def test_there_is_no_start_time_without_a_process() -> None:
 # --- cleaning up after the dead -------------------------------------------------------------------
 
 
-def test_the_entries_of_the_dead_are_freed(slab: Slab, start: Callable[..., Child]) -> None:
+def test_the_entries_of_the_dead_are_freed(slab: Slab, start: Start) -> None:
     dead, living = start(stay, slab.name), start(stay, slab.name)
     dead_entry, living_entry = dead.hear(), living.hear()
     dead.kill()

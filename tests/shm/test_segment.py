@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
+from processes import Start
+from slab_helpers import overwrite
 
 from shmaccum.errors import SlabAbiError, SlabMemoryError, SlabPermissionError
 from shmaccum.shm import names
@@ -37,12 +39,6 @@ def segment(slab_name: str, path: Path, geometry: Geometry) -> Iterator[Segment]
     segment.words[Super.READY] = 1
     yield segment
     segment.close()
-
-
-def overwrite(path: Path, word: int, value: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(word * WORD)
-        file.write(value.to_bytes(WORD, "little"))
 
 
 # --- making and opening ---------------------------------------------------------------------------
@@ -124,19 +120,15 @@ def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name
 # --- refusals -------------------------------------------------------------------------------------
 
 
-def test_a_foreign_file_is_refused(slab_name: str, path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"This is somebody's letter, and nothing else. " * 100, "is not a slab"), (b"letter", "6 bytes long, too short")],
+)
+def test_a_foreign_file_is_refused(slab_name: str, path: Path, content: bytes, said: str) -> None:
     path.touch(0o600)
-    path.write_bytes(b"This is somebody's letter, and nothing else. " * 100)
+    path.write_bytes(content)
 
-    with pytest.raises(SlabAbiError, match="is not a slab"):
-        Segment.open(slab_name)
-
-
-def test_a_short_foreign_file_is_refused(slab_name: str, path: Path) -> None:
-    path.touch(0o600)
-    path.write_bytes(b"letter")
-
-    with pytest.raises(SlabAbiError, match="6 bytes long, too short"):
+    with pytest.raises(SlabAbiError, match=said):
         Segment.open(slab_name)
 
 
@@ -161,34 +153,32 @@ def test_a_truncated_segment_is_refused(segment: Segment, slab_name: str, path: 
 
 @pytest.mark.parametrize("version", [0, ABI_VERSION + 1, 2**64 - 1])
 def test_another_version_is_refused(segment: Segment, slab_name: str, path: Path, version: int) -> None:
-    overwrite(path, Super.ABI, version)
+    overwrite(slab_name, Super.ABI, version)
 
     with pytest.raises(SlabAbiError, match=f"ABI version {version}, this package has version {ABI_VERSION}"):
         Segment.open(slab_name)
 
 
+SIZES = [
+    Super.TOTAL_SIZE,
+    Super.SLOT_SIZE,
+    Super.SLOT_COUNT,
+    Super.MAX_PROCESSES,
+    Super.MAX_TOPICS,
+    Super.MAX_PARTITIONS,
+]
+
+
+@pytest.mark.usefixtures("segment")
 @pytest.mark.parametrize(
-    "word",
+    ("word", "value"),
     [
-        Super.TOTAL_SIZE,
-        Super.SLOT_SIZE,
-        Super.SLOT_COUNT,
-        Super.MAX_PROCESSES,
-        Super.MAX_TOPICS,
-        Super.MAX_PARTITIONS,
+        *itertools.product(SIZES, [0, 1 << 20, 2**64 - 1]),
+        *itertools.product([Super.REDO_SIZE], [4096, 2**64 - 1]),
     ],
 )
-@pytest.mark.parametrize("value", [0, 1 << 20, 2**64 - 1])
-def test_damaged_sizes_are_refused(segment: Segment, slab_name: str, path: Path, word: int, value: int) -> None:
-    overwrite(path, word, value)
-
-    with pytest.raises(SlabAbiError, match="damaged"):
-        Segment.open(slab_name)
-
-
-@pytest.mark.parametrize("value", [4096, 2**64 - 1])
-def test_a_damaged_size_of_the_redo_areas_is_refused(segment: Segment, slab_name: str, path: Path, value: int) -> None:
-    overwrite(path, Super.REDO_SIZE, value)
+def test_damaged_sizes_are_refused(slab_name: str, word: int, value: int) -> None:
+    overwrite(slab_name, word, value)
 
     with pytest.raises(SlabAbiError, match="damaged"):
         Segment.open(slab_name)
@@ -265,7 +255,7 @@ def create_with_limit(link: Connection, name: str, geometry: Geometry, limit: in
 
 
 def test_memory_that_cannot_be_reserved_is_refused_with_the_cure(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+    slab_name: str, geometry: Geometry, start: Start
 ) -> None:
     message = start(create_with_limit, slab_name, geometry, resource.RLIMIT_FSIZE, 4096).result()
 
@@ -274,7 +264,7 @@ def test_memory_that_cannot_be_reserved_is_refused_with_the_cure(
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
 
 
-def test_a_failed_mapping_does_not_remove_the_segment(slab_name: str, start: Callable[..., Child]) -> None:
+def test_a_failed_mapping_does_not_remove_the_segment(slab_name: str, start: Start) -> None:
     geometry = Geometry(1 << 20, 256)
     slab = attach(slab_name, geometry)
 
@@ -296,7 +286,7 @@ def attach_and_exit(link: Connection, name: str, geometry: Geometry) -> int:
 
 
 def test_the_exit_of_an_attached_process_does_not_unlink_the_segment(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+    slab_name: str, geometry: Geometry, start: Start
 ) -> None:
     slab = attach(slab_name, geometry)
 
@@ -330,9 +320,22 @@ except ChildProcessError:
 # --- a small /dev/shm, as containers have it ------------------------------------------------------
 
 
+def run_where_shm_has(size: str, script: str) -> str:
+    """Run a script in a mount namespace with a /dev/shm of this size; return its output."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root can have a /dev/shm of its own, and not in every container")
+    mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
+    shell = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script]
+    run = subprocess.run(shell, capture_output=True, text=True, check=True, timeout=60)
+    assert run.stderr == ""
+    return run.stdout
+
+
 def attach_where_shm_has(size: str, geometry: Geometry) -> str:
-    """Attach to a new slab in a mount namespace with a /dev/shm of this size; return its output and remains."""
-    script = f"""
+    """Attach to a new slab where /dev/shm has this size; return the output and the remains."""
+    return run_where_shm_has(
+        size,
+        f"""
 import os
 from shmaccum.errors import SlabMemoryError
 from shmaccum.shm.layout import Geometry
@@ -342,14 +345,8 @@ try:
 except SlabMemoryError as error:
     print(error)
 print(os.listdir("/dev/shm"))
-"""
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("only root can have a /dev/shm of its own, and not in every container")
-    mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
-    shell = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script]
-    run = subprocess.run(shell, capture_output=True, text=True, check=True, timeout=60)
-    assert run.stderr == ""
-    return run.stdout
+""",
+    )
 
 
 @pytest.mark.parametrize("spare_pages", [0, 3, 25])
@@ -392,12 +389,8 @@ print(os.listdir("/dev/shm"))
 
 def test_a_full_shm_refuses_new_processes_and_keeps_old_ones() -> None:
     """A user continues, since its slab is reserved; a new process is refused with the cure, and leaves nothing."""
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("only root can have a /dev/shm of its own, and not in every container")
-    shell = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$0" -c "$1"']
-    run = subprocess.run([*shell, sys.executable, FULL], capture_output=True, text=True, check=True, timeout=60)
-    refused, *rest = run.stdout.splitlines()
+    refused, *rest = run_where_shm_has("4m", FULL).splitlines()
     assert refused.startswith("shmaccum.errors.SlabMemoryError: cannot attach to slab 'full': ")
     assert "No space left" in refused
     assert "; 0 bytes are free in /dev/shm" in refused
-    assert (rest, run.stderr) == (["True", "0", "[]"], "")
+    assert rest == ["True", "0", "[]"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 import pytest
-from processes import PATIENCE_S, Child
+from processes import PATIENCE_S, Start
 
 from shmaccum.errors import SlabPermissionError
 from shmaccum.shm import names
@@ -61,7 +61,7 @@ def test_a_semaphore_with_a_second_link_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("path_of", [names.segment_path, names.lock_path])
 def test_a_segment_or_lock_file_with_a_second_link_is_refused(
-    slab: Slab, start: Callable[..., Child], path_of: Callable[[str], str]
+    slab: Slab, start: Start, path_of: Callable[[str], str]
 ) -> None:
     path = path_of(slab.name)
     os.link(path, path + "-2")
@@ -88,7 +88,7 @@ def attach_and_be_rung(link: Connection, name: str) -> tuple[int, int]:
     return entry, number
 
 
-def test_a_wakeup_whose_maker_died_in_the_c_library_is_replaced(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_wakeup_whose_maker_died_in_the_c_library_is_replaced(slab: Slab, start: Start) -> None:
     """It makes a file of a random name, links it to the semaphore's, and then removes the first name."""
     assert start(attach_and_be_rung, slab.name).result() == (1, 0)
     path = names.semaphore_path(slab.private.wakeup_semaphore(1, 0))

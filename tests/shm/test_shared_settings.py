@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from processes import Child
+from processes import Start
 
 from shmaccum.errors import ConfigError, SlabAbiError
 from shmaccum.shm import shared_settings
@@ -70,19 +70,15 @@ def come(link: Connection, name: str, geometry: Geometry, mine: UserSettings) ->
     detach(slab)
 
 
-def test_differences_are_named_with_both_values(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
-    child = start(come, slab_name, geometry, MINE)
-    child.hear()
+def test_differences_are_named_with_both_values(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(come, slab_name, geometry, MINE).ready()
     other = UserSettings({"size": None, "where": ["a:1"], "unknown": 1}, {}, "1.0")
     with pytest.raises(SlabAbiError) as refused:
         attach(slab_name, geometry, 0, other)
     assert "other settings: size is 8 there and null here; where is 'a:1,b:2' there and 'a:1' here." in str(
         refused.value
     )
-    child.tell()
-    child.result()
+    child.finish()
 
 
 def test_death_during_a_change_keeps_the_old_settings(slab_with: Callable[[UserSettings], Slab]) -> None:

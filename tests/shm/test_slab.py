@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
 from faults import is_stopped, stop
-from processes import Child, wait_until
+from processes import Start, wait_until
 
 from shmaccum.errors import IllegalStateError, SenderExistsError
 from shmaccum.shm.layout import (
@@ -44,18 +43,16 @@ def send(link: Connection, name: str) -> None:
     detach(slab)
 
 
-def test_there_is_one_sender(slab: Slab, start: Callable[..., Child]) -> None:
+def test_there_is_one_sender(slab: Slab, start: Start) -> None:
     assert not slab.has_sender()
-    first = start(send, slab.name)
-    assert first.hear() == "sender"
+    first = start(send, slab.name).ready("sender")
 
     assert slab.has_sender()
     assert f"process {first.pid}" in start(send, slab.name).hear()
     with pytest.raises(SenderExistsError, match=f"process {first.pid}"):
         slab.become_sender()
 
-    first.tell()
-    first.result()
+    first.finish()
     assert not slab.has_sender()
     assert slab.words[Super.SENDER_ENTRY] == 0
 
@@ -74,9 +71,8 @@ def test_a_sender_reports_its_own_role(slab: Slab) -> None:
     assert slab.processes.info(slab.me).roles == Role(0)
 
 
-def test_death_frees_the_senders_role(slab: Slab, start: Callable[..., Child]) -> None:
-    first = start(send, slab.name)
-    first.hear()
+def test_death_frees_the_senders_role(slab: Slab, start: Start) -> None:
+    first = start(send, slab.name).ready()
 
     first.kill()
 
@@ -86,7 +82,7 @@ def test_death_frees_the_senders_role(slab: Slab, start: Callable[..., Child]) -
     slab.resign_as_sender(doorbell)
 
 
-def test_one_of_many_candidates_becomes_the_sender(slab: Slab, start: Callable[..., Child]) -> None:
+def test_one_of_many_candidates_becomes_the_sender(slab: Slab, start: Start) -> None:
     children = [start(send, slab.name) for _ in range(5)]
 
     answers = [child.hear() for child in children]
@@ -94,15 +90,14 @@ def test_one_of_many_candidates_becomes_the_sender(slab: Slab, start: Callable[.
     assert answers.count("sender") == 1
     winner = children[answers.index("sender")]
     assert all(f"process {winner.pid}" in answer for answer in answers if answer != "sender")
-    winner.tell()
-    winner.result()
+    winner.finish()
 
 
 def role_of(link: Connection, slab: Slab) -> tuple[bool, Role]:
     return slab.has_sender(), slab.processes.info(slab.me).roles
 
 
-def test_a_forked_child_is_no_sender_but_keeps_the_producers_role(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_forked_child_is_no_sender_but_keeps_the_producers_role(slab: Slab, start: Start) -> None:
     slab.add_role(Role.PRODUCER)
     doorbell = slab.become_sender()
 
@@ -120,7 +115,7 @@ def tell_tag(link: Connection, name: str) -> None:
     link.recv()
 
 
-def test_an_owner_is_alive_until_it_dies_and_its_successor_is_another(slab: Slab, start: Callable[..., Child]) -> None:
+def test_an_owner_is_alive_until_it_dies_and_its_successor_is_another(slab: Slab, start: Start) -> None:
     first = start(tell_tag, slab.name)
     tag = first.hear()
     assert slab.owner_is_alive(tag | SlotState.ALLOCATED)
@@ -148,7 +143,7 @@ def die_wanting(link: Connection, name: str, number: int) -> None:
     link.recv()
 
 
-def test_an_entry_with_wants_set_is_not_reused(slab: Slab, start: Callable[..., Child]) -> None:
+def test_an_entry_with_wants_set_is_not_reused(slab: Slab, start: Start) -> None:
     dead = start(die_wanting, slab.name, 3)
     entry = dead.hear()
     dead.kill()
@@ -176,14 +171,11 @@ def stop_holding(link: Connection, name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["lock", "lifecycle"])
-def test_reaping_the_dead_does_not_wait_for_a_stopped_process(
-    slab: Slab, start: Callable[..., Child], what: str
-) -> None:
+def test_reaping_the_dead_does_not_wait_for_a_stopped_process(slab: Slab, start: Start, what: str) -> None:
     """The sender reaps; a process stopped with one partition's lock must not block all the others."""
     dead = [start(die_wanting, slab.name, 3) for _ in range(3)]
     entries = [each.hear() for each in dead]
-    stopped = start(stop_holding, slab.name, what)
-    stopped.hear()
+    stopped = start(stop_holding, slab.name, what).ready()
     wait_until(lambda: is_stopped(stopped.pid))
     for each in dead:
         each.kill()
@@ -261,7 +253,7 @@ def fork_count(link: Connection, slab: Slab) -> tuple[int, int]:
     return slab.companion(Companion).forks, slab.me
 
 
-def test_fork_callbacks_run_in_the_child(slab: Slab, start: Callable[..., Child]) -> None:
+def test_fork_callbacks_run_in_the_child(slab: Slab, start: Start) -> None:
     parents = slab.companion(Companion)
 
     forks, me = start(fork_count, slab, how="fork").result()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 import pytest
-from processes import PATIENCE_S, Child
+from processes import PATIENCE_S, Child, Start, finish
 
 from shmaccum.errors import SlabError
 from shmaccum.shm import names
@@ -20,7 +20,6 @@ from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.reclaim import sweep
 from shmaccum.shm.slab import Slab
 
-Start = Callable[..., Child]
 Squat = Callable[..., Child]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users")
@@ -129,8 +128,7 @@ def ring(ringer: Child, listener: Child, entry: int) -> None:
 def test_truncating_a_squatted_wakeup_kills_no_process(
     slab_name: str, geometry: Geometry, start: Start, squatter: Squat
 ) -> None:
-    ringer = start(use, slab_name, geometry)
-    ringer.hear()
+    ringer = start(use, slab_name, geometry).ready()
     other = squatter(obvious_names(slab_name))
     assert other.hear()
     listener = start(use, slab_name, geometry)
@@ -140,9 +138,7 @@ def test_truncating_a_squatted_wakeup_kills_no_process(
     assert other.hear() == "cut"
     ring(ringer, listener, entry)
 
-    for child in (listener, ringer):
-        child.tell(None)
-        child.result()
+    finish(listener, ringer)
     assert of_owner(slab_name) == []
 
 

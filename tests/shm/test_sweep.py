@@ -10,41 +10,26 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
+from processes import Start
 from producers import wait_until
+from slab_helpers import stay, whats_there, words_of_a_batch
 
 from shmaccum.errors import SlabNotFoundError
 from shmaccum.shm import names, validation
-from shmaccum.shm.layout import (
-    ABI_VERSION,
-    COMMIT_SIZE_SHIFT,
-    SLOTS_SHIFT,
-    Geometry,
-    Partition,
-    Slot,
-    SlotState,
-    Super,
-    Topic,
-    TopicState,
-)
+from shmaccum.shm.layout import ABI_VERSION, Geometry, Super
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.reclaim import sweep
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
 
-Start = Callable[..., Child]
 Leave = Callable[..., None]
-
-
-def is_there(name: str) -> bool:
-    return any(map(os.path.exists, names.leftovers(name)))
 
 
 def gone(name: str) -> bool:
     """Sweep; return whether the slab is removed. A sweep of another test can hold the lifecycle byte just now."""
     sweep()
-    return not is_there(name)
+    return not whats_there(name)
 
 
 def attach_and_die(link: Connection, name: str, geometry: Geometry, words: dict[int, int]) -> None:
@@ -95,19 +80,7 @@ def test_a_lock_file_alone_is_removed_unless_it_is_new(slab_name: str) -> None:
 
 
 def test_a_slab_with_records_is_kept(slab_name: str, left: Leave, geometry: Geometry) -> None:
-    topic, header = geometry.topic(0), geometry.header(0)
-    left(
-        {
-            topic + Topic.NAME: ord("t"),
-            topic + Topic.NAME_LENGTH: 1,
-            topic + Topic.STATE: TopicState.KNOWN,
-            geometry.partition(0) + Partition.KEY: 1 << 32,
-            Super.TOPIC_COUNT: 1,
-            Super.PARTITION_COUNT: 1,
-            header + Slot.COMMIT: 64 << COMMIT_SIZE_SHIFT | 3 << 1,
-            header + Slot.STATE: SlotState.CLOSED | 1 << SLOTS_SHIFT,
-        }
-    )
+    left(words_of_a_batch(geometry))
     assert slab_name not in sweep()
     with look(slab_name) as view:
         validation.check(slab_name, view.words, geometry)
@@ -115,15 +88,8 @@ def test_a_slab_with_records_is_kept(slab_name: str, left: Leave, geometry: Geom
     destroy(slab_name, force=True)
 
 
-def stay(link: Connection, name: str, geometry: Geometry) -> None:
-    attach(name, geometry)
-    link.send("there")
-    link.recv()
-
-
 def test_a_slab_in_use_is_kept(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(stay, slab_name, geometry)
-    child.hear()
+    child = start(stay, slab_name, geometry).ready()
     assert slab_name not in sweep()
     child.kill()
     wait_until(lambda: gone(slab_name), "it is removed")
@@ -138,10 +104,9 @@ def stay_without_descriptors(link: Connection, name: str, geometry: Geometry) ->
 
 
 def test_a_slab_of_a_process_that_lost_its_byte_is_kept(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(stay_without_descriptors, slab_name, geometry)
-    child.hear()
+    child = start(stay_without_descriptors, slab_name, geometry).ready()
     assert slab_name not in sweep()
-    assert is_there(slab_name)
+    assert whats_there(slab_name)
     child.kill()
     wait_until(lambda: gone(slab_name), "it is removed")
 
@@ -155,14 +120,14 @@ def test_a_slab_of_another_version_is_kept(slab_name: str, left: Leave) -> None:
     """No process can see whether it is empty."""
     left({Super.ABI: ABI_VERSION + 1})
     assert slab_name not in sweep()
-    assert is_there(slab_name)
+    assert whats_there(slab_name)
     destroy(slab_name, force=True)
 
 
 def test_a_damaged_slab_is_kept(slab_name: str, left: Leave, geometry: Geometry) -> None:
     left({Super.CREATED_MS: 1 << 60})
     assert slab_name not in sweep()
-    assert is_there(slab_name)
+    assert whats_there(slab_name)
     destroy(slab_name, force=True)
 
 
@@ -196,7 +161,7 @@ def test_a_slab_being_attached_is_kept_without_waiting(slab_name: str, left: Lea
             break
         child.kill()  # a producer of another test has removed it
     assert slab_name not in sweep()
-    assert is_there(slab_name)
+    assert whats_there(slab_name)
     child.kill()
     wait_until(lambda: gone(slab_name), "it is removed")
 

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import before, die, is_stopped, stop
-from processes import Child, wait_until
+from processes import Start, finish, wait_until
 
 from shmaccum.errors import LockTimeoutError
 from shmaccum.shm.layout import Lock, Process
@@ -22,8 +22,6 @@ NUMBER = 5
 OTHER = 6
 PATIENCE_S = 60.0
 """Most seconds for a takeover: many times what it takes."""
-
-Start = Callable[..., Child]
 
 
 def prepare(slab: Slab) -> Slab:
@@ -82,8 +80,7 @@ def wait_and_leave(link: Connection, name: str) -> None:
 
 def lose(slab: Slab, start: Start) -> None:
     """Let a process die with the lock, without being named as its holder."""
-    dead = start(take_in_the_window, slab.name, die)
-    dead.hear()
+    dead = start(take_in_the_window, slab.name, die).ready()
     assert dead.join() == -signal.SIGKILL
     assert slab.locks[NUMBER].owner() == -1
     assert slab.locks[NUMBER].semaphore.value == 0
@@ -108,23 +105,17 @@ def test_traffic_on_other_locks_does_not_hide_a_death(slab: Slab, start: Start) 
     with slab.locks[NUMBER].within(PATIENCE_S):
         assert slab.locks[NUMBER].owner() == slab.me
 
-    for child in busy:
-        child.tell()
-        child.result()
+    finish(*busy)
 
 
 @pytest.mark.plain  # a process dies or stops before a line
 def test_repeated_timeouts_do_not_hide_a_death(slab: Slab, start: Start) -> None:
     prepare(slab)
     lose(slab, start)
-    first = start(wait_and_leave, slab.name)
-    first.hear()
-    hasty = start(give_up_all_the_time, slab.name)
-    hasty.hear()
+    first = start(wait_and_leave, slab.name).ready()
+    hasty = start(give_up_all_the_time, slab.name).ready()
 
-    first.tell()
-
-    first.result()
+    first.finish()
     hasty.result()
     assert slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS] == 1
 
@@ -207,8 +198,7 @@ def test_slices_are_short_at_first_and_after_a_death(slab: Slab, start: Start) -
 
 @pytest.mark.plain  # a process dies or stops before a line
 def test_a_process_stopped_before_it_is_the_owner_is_named(slab: Slab, start: Start) -> None:
-    holder = start(take_in_the_window, slab.name, stop)
-    holder.hear()
+    holder = start(take_in_the_window, slab.name, stop).ready()
     wait_until(lambda: is_stopped(holder.pid))
 
     with pytest.raises(LockTimeoutError, match=f"no process is named as its holder; perhaps process {holder.pid} is,"):
@@ -225,8 +215,7 @@ def test_a_process_stopped_before_it_is_the_owner_is_named(slab: Slab, start: St
 def test_a_stopped_waiter_that_blocks_a_takeover_is_named(slab: Slab, start: Start) -> None:
     """It looks like a holder: the others wait for it, and take over the lock when it continues."""
     prepare(slab)
-    holder = start(take_in_the_window, slab.name, stop)
-    holder.hear()
+    holder = start(take_in_the_window, slab.name, stop).ready()
     wait_until(lambda: slab.locks[NUMBER].semaphore.value == 0)
     waiter = start(wait_and_leave, slab.name)
     entry = waiter.hear()
@@ -258,8 +247,7 @@ def stop_taking_over(link: Connection, name: str) -> None:
 def test_a_process_stopped_during_a_takeover_is_named(slab: Slab, start: Start) -> None:
     prepare(slab)
     lose(slab, start)
-    taker = start(stop_taking_over, slab.name)
-    taker.hear()
+    taker = start(stop_taking_over, slab.name).ready()
     wait_until(lambda: is_stopped(taker.pid))
     assert slab.lock_file.holder(TAKEOVER) == taker.pid
 

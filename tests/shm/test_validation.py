@@ -9,18 +9,17 @@ from multiprocessing.connection import Connection
 
 import pytest
 from accumulators import TP0, TP1, Log, add, config_of, drain, first, open_accumulator
-from processes import Child
+from processes import Start
+from slab_helpers import overwrite
 
 from shmaccum.cli.report import report
 from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
-from shmaccum.shm import names, validation
-from shmaccum.shm.inspection import SlabView
+from shmaccum.shm import validation
 from shmaccum.shm.layout import SLOTS_SHIFT, Geometry, Partition, Process, Slot, SlotState, Super, Topic
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.slab import Slab
 from tools.support.accumulators import Accumulators
 
-Start = Callable[..., Child]
 HUGE = (1 << 64) - 1
 
 
@@ -34,12 +33,6 @@ def leave_batches(link: Connection, name: str) -> None:
     geometry = accumulator.slab.geometry
     link.send((geometry.header(batch.slot), geometry))
     os._exit(0)
-
-
-def overwrite(name: str, word: int, value: int) -> None:
-    with open(names.segment_path(name), "r+b") as file:
-        file.seek(8 * word)
-        file.write(value.to_bytes(8, "little"))
 
 
 @pytest.fixture
@@ -174,24 +167,27 @@ CHAINS: dict[str, dict[int, int]] = {
 }
 
 
-@pytest.mark.parametrize("said", CHAINS)
-def test_an_attach_names_a_damaged_chain(slab_name: str, start: Start, said: str) -> None:
+@pytest.fixture
+def chained(slab_name: str, start: Start) -> Geometry:
+    """Return the layout of the test's slab, in which there are chains."""
     child = start(leave_chains, slab_name)
-    geometry = child.hear()
+    geometry: Geometry = child.hear()
     child.join()
+    return geometry
+
+
+@pytest.mark.parametrize("said", CHAINS)
+def test_an_attach_names_a_damaged_chain(slab_name: str, chained: Geometry, said: str) -> None:
     for slot, link in CHAINS[said].items():
-        overwrite(slab_name, geometry.header(slot) + Slot.CHAIN, link)
+        overwrite(slab_name, chained.header(slot) + Slot.CHAIN, link)
     with pytest.raises(SlabDamagedError, match=f"the chain {said}"):
         attach(slab_name)
     destroy(slab_name, force=True)
 
 
-def test_links_of_free_slots_are_ignored(slab_name: str, start: Start) -> None:
-    child = start(leave_chains, slab_name)
-    geometry = child.hear()
-    child.join()
+def test_links_of_free_slots_are_ignored(slab_name: str, chained: Geometry) -> None:
     for slot in (1, 7, 8, 9):  # a batch of one slot has no links either
-        overwrite(slab_name, geometry.header(slot) + Slot.CHAIN, HUGE)
+        overwrite(slab_name, chained.header(slot) + Slot.CHAIN, HUGE)
     detach(attach(slab_name))
     destroy(slab_name, force=True)
 
@@ -313,10 +309,6 @@ def test_an_unexplained_error_is_damage(slab: Slab) -> None:
 def test_a_view_refuses_damaged_tables(left: tuple[str, int, Geometry]) -> None:
     name, _, _ = left
     overwrite(name, Super.TOPIC_COUNT, HUGE)
-
-    def topics(view: SlabView) -> object:
-        return view.topics()
-
     with look(name) as view, pytest.raises(SlabDamagedError, match="topic table"):
-        topics(view)
+        view.topics()
     destroy(name, force=True)

@@ -8,16 +8,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 
 import posix_ipc
 import pytest
-from processes import PATIENCE_S, Child, wait_until
+from processes import PATIENCE_S, Start, in_threads, wait_until
 
 from shmaccum.shm.layout import Process, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
+from shmaccum.shm.wakeup import Doorbell
 
 FOREVER_S = 600.0
 """A wait far longer than the test: it ends only by a wake-up."""
@@ -127,7 +129,7 @@ def return_balls(link: Connection, name: str, ball: int, partner: int, turns: in
     detach(slab)
 
 
-def test_no_wakeup_is_lost_between_two_processes(slab: Slab, start: Callable[..., Child]) -> None:
+def test_no_wakeup_is_lost_between_two_processes(slab: Slab, start: Start) -> None:
     ball, turns = slab.geometry.waiters // 8, 3000
     child = start(return_balls, slab.name, ball, slab.me, turns)
 
@@ -151,7 +153,7 @@ def ring_for(link: Connection, name: str, entry: int, first_word: int, words: in
     detach(slab)
 
 
-def test_every_thread_is_woken_for_its_own_event(slab: Slab, start: Callable[..., Child]) -> None:
+def test_every_thread_is_woken_for_its_own_event(slab: Slab, start: Start) -> None:
     first_word, words, rounds = slab.geometry.waiters // 8, 4, 200
 
     def answer(word: int) -> None:
@@ -159,15 +161,8 @@ def test_every_thread_is_woken_for_its_own_event(slab: Slab, start: Callable[...
             await_ball(slab, word, 2 * turn + 1)
             slab.words[word] = 2 * turn + 2
 
-    threads = [threading.Thread(target=answer, args=(first_word + n,), daemon=True) for n in range(words)]
-    for thread in threads:
-        thread.start()
-
-    start(ring_for, slab.name, slab.me, first_word, words, rounds).result()
-
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+    with in_threads(*(partial(answer, first_word + n) for n in range(words))):
+        start(ring_for, slab.name, slab.me, first_word, words, rounds).result()
 
 
 def test_a_late_notification_does_not_end_a_wait(slab: Slab) -> None:
@@ -179,14 +174,12 @@ def test_a_late_notification_does_not_end_a_wait(slab: Slab) -> None:
             heard.append(listener.wait(FOREVER_S))
 
     wakeup.waiting = True
-    thread = threading.Thread(target=listen)
-    thread.start()
-    for rings in (0, 1):
-        wait_until(lambda: bool(heard or wakeup.changed._waiters))
-        with wakeup.changed:
-            wakeup.count += rings
-            wakeup.changed.notify_all()
-    thread.join(PATIENCE_S)
+    with in_threads(listen):
+        for rings in (0, 1):
+            wait_until(lambda: bool(heard or wakeup.changed._waiters))
+            with wakeup.changed:
+                wakeup.count += rings
+                wakeup.changed.notify_all()
     wakeup.waiting = False
 
     assert heard == [True]
@@ -244,22 +237,25 @@ def test_a_signal_handlers_exception_leaves_the_wait(
 # --- the doorbell ---------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def doorbell(slab: Slab) -> Iterator[Doorbell]:
+    """The doorbell of the sender, which this process is."""
+    doorbell = slab.become_sender()
+    yield doorbell
+    slab.resign_as_sender(doorbell)
+
+
 def rings(descriptor: int, timeout_s: float = 0) -> bool:
     return bool(select.select([descriptor], [], [], timeout_s)[0])
 
 
-def test_an_awake_sender_is_not_woken(slab: Slab) -> None:
-    doorbell = slab.become_sender()
-
+def test_an_awake_sender_is_not_woken(slab: Slab, doorbell: Doorbell) -> None:
     slab.button.press()
 
     assert not rings(doorbell.descriptor)
-    slab.resign_as_sender(doorbell)
 
 
-def test_a_listening_sender_is_woken_until_it_answers(slab: Slab) -> None:
-    doorbell = slab.become_sender()
-
+def test_a_listening_sender_is_woken_until_it_answers(slab: Slab, doorbell: Doorbell) -> None:
     doorbell.listen()
     slab.button.press()
     assert rings(doorbell.descriptor)
@@ -268,11 +264,9 @@ def test_a_listening_sender_is_woken_until_it_answers(slab: Slab) -> None:
     assert not rings(doorbell.descriptor)
     slab.button.press()
     assert not rings(doorbell.descriptor)
-    slab.resign_as_sender(doorbell)
 
 
-def test_death_before_a_press_does_not_prevent_the_next_press(slab: Slab) -> None:
-    doorbell = slab.become_sender()
+def test_death_before_a_press_does_not_prevent_the_next_press(slab: Slab, doorbell: Doorbell) -> None:
     doorbell.listen()
 
     slab.button.press()
@@ -280,11 +274,9 @@ def test_death_before_a_press_does_not_prevent_the_next_press(slab: Slab) -> Non
 
     assert slab.words[Super.SENDER_ASLEEP]  # only the sender itself clears it
     assert os.read(doorbell.descriptor, 100) == b"!!"
-    slab.resign_as_sender(doorbell)
 
 
-def test_a_press_returns_the_sleep_that_it_ended(slab: Slab) -> None:
-    doorbell = slab.become_sender()
+def test_a_press_returns_the_sleep_that_it_ended(slab: Slab, doorbell: Doorbell) -> None:
     assert slab.button.press() == 0
 
     doorbell.listen()
@@ -294,11 +286,10 @@ def test_a_press_returns_the_sleep_that_it_ended(slab: Slab) -> None:
     doorbell.listen()
 
     assert slab.button.press() > first
-    slab.resign_as_sender(doorbell)
 
 
-def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab) -> None:
-    doorbell, button = slab.become_sender(), slab.button
+def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab, doorbell: Doorbell) -> None:
+    button = slab.button
 
     doorbell.sleep_until(2000)  # without effect: it does not listen
     doorbell.listen()
@@ -315,11 +306,9 @@ def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab) -> None:
     doorbell.answer()
     doorbell.listen()
     assert button.is_needed_by(1060, 1000)
-    slab.resign_as_sender(doorbell)
 
 
-def test_an_unanswered_doorbell_does_not_block_press(slab: Slab) -> None:
-    doorbell = slab.become_sender()
+def test_an_unanswered_doorbell_does_not_block_press(slab: Slab, doorbell: Doorbell) -> None:
     doorbell.listen()
 
     for _ in range(1 << 17):  # more than a FIFO holds
@@ -328,12 +317,10 @@ def test_an_unanswered_doorbell_does_not_block_press(slab: Slab) -> None:
     doorbell.ring()
     doorbell.answer()
     assert not rings(doorbell.descriptor)
-    slab.resign_as_sender(doorbell)
 
 
 def sleep_as_sender(link: Connection, name: str) -> None:
-    slab = attach(name)
-    doorbell = slab.become_sender()
+    doorbell = attach(name).become_sender()
     doorbell.listen()
     link.send("asleep")
     while True:
@@ -343,9 +330,8 @@ def sleep_as_sender(link: Connection, name: str) -> None:
         link.send("awake")
 
 
-def test_a_sender_in_another_process_is_woken_every_time(slab: Slab, start: Callable[..., Child]) -> None:
-    child = start(sleep_as_sender, slab.name)
-    child.hear()
+def test_a_sender_in_another_process_is_woken_every_time(slab: Slab, start: Start) -> None:
+    child = start(sleep_as_sender, slab.name).ready()
 
     for _ in range(200):
         slab.button.press()
@@ -361,15 +347,12 @@ def pull_where_a_broken_pipe_kills(link: Connection, name: str) -> None:
         link.recv()
 
 
-def test_press_survives_a_sender_that_died_asleep(slab: Slab, start: Callable[..., Child]) -> None:
-    sender = start(sleep_as_sender, slab.name)
-    sender.hear()
-    ringer = start(pull_where_a_broken_pipe_kills, slab.name)
-    ringer.hear()
+def test_press_survives_a_sender_that_died_asleep(slab: Slab, start: Start) -> None:
+    sender = start(sleep_as_sender, slab.name).ready()
+    ringer = start(pull_where_a_broken_pipe_kills, slab.name).ready()
 
     sender.kill()
     ringer.tell()
 
     assert ringer.hear() == "pulled"
-    ringer.tell()
-    ringer.result()
+    ringer.finish()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from fixture_types import Written
 from kafka.record import MemoryRecords
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -86,6 +87,12 @@ def _process_gone(pid: int) -> bool:
 def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the log that the tests with Spark share, and with it a slab and a sender: each has topics of its own."""
     return tmp_path_factory.mktemp("log")
+
+
+@pytest.fixture
+def written(log_dir: Path) -> Written:
+    """Return ``written(topic)``: the records of a topic in `log_dir`."""
+    return lambda topic: _stored(log_dir, topic)
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,12 @@ import itertools
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyspark.sql.datasource
 import pytest
+from fixture_types import Reader, Written
 from kafka.partitioner.default import murmur2
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
@@ -28,7 +28,6 @@ from shmaccum.spark import ShmAccumDataSource
 from shmaccum.spark.datasource import write_task
 from shmaccum.spark.writers import StreamRowWriter
 
-Reader = Callable[[Path, str], list[Any]]
 Options = dict[str, str]
 
 asides = itertools.count()
@@ -45,6 +44,12 @@ class RowDataSource(ShmAccumDataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return StreamRowWriter(write_task(self.options, schema))
+
+
+def source_of(options: Options) -> ShmAccumDataSource:
+    """Return the data source of a topic ``t`` with some more options."""
+    given = {"topic": "t", "kafka.transport": "log", "kafka.log.dir": "/nowhere"}
+    return ShmAccumDataSource(CaseInsensitiveDict(given | options))
 
 
 def write(rows: DataFrame, options: Options, **more: str) -> None:
@@ -68,11 +73,11 @@ def numbers(spark: SparkSession, count: int, key: str = "string", value: str = "
 
 @pytest.mark.parametrize(("key", "value"), [("string", "binary"), ("binary", "string")])
 def test_every_row_is_stored_once_in_order_and_where_its_key_says(
-    key: str, value: str, spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+    key: str, value: str, spark: SparkSession, options: Options, written: Written
 ) -> None:
     topic, count = f"every-{key}", 40_000
     write(numbers(spark, count, key, value), options, topic=topic)
-    records = stored(log_dir, topic)
+    records = written(topic)
     assert sorted(int(record.value) for record in records) == list(range(count))
     of_a_task: dict[tuple[int, int], list[int]] = defaultdict(list)
     for record in records:
@@ -83,56 +88,31 @@ def test_every_row_is_stored_once_in_order_and_where_its_key_says(
     assert all(task == sorted(task) for task in of_a_task.values())
 
 
-def test_all_columns_arrive(spark: SparkSession, options: Options, log_dir: Path, stored: Reader) -> None:
-    rows = spark.range(0, 1_000, 1, 2).selectExpr(
-        "cast(id as string) as value",
-        "if(id % 10 = 0, null, concat('k', id)) as key",
-        "cast(id % 3 as int) as partition",
-        "array(struct('id' as key, cast(cast(id as string) as binary) as value),"
-        "      struct('none' as key, cast(null as binary) as value)) as headers",
-        "timestamp_millis(1700000000000 + id) as timestamp",
-        "id as ignored",
-    )
-    write(rows, options, topic="all")
-    records = stored(log_dir, "all")
-    assert len(records) == 1_000
-    for record in records:
-        number = int(record.value)
-        assert record.key == (None if number % 10 == 0 else b"k%d" % number)
-        assert record.partition == number % 3
-        assert record.headers == [("id", record.value), ("none", None)]
-        assert record.timestamp == 1_700_000_000_000 + number
-
-
-def test_nullable_columns_take_nulls(spark: SparkSession, options: Options, log_dir: Path, stored: Reader) -> None:
+def test_nullable_columns_take_nulls(spark: SparkSession, options: Options, written: Written) -> None:
     rows = spark.createDataFrame(
         [("tombstone", None, None, None, 5), (None, "v", 2, [], None)],
         "key string, value string, partition int, headers array<struct<key: string, value: binary>>, timestamp bigint",
     )
     write(rows.coalesce(1), options, topic="nulls")
-    records = {record.key: record for record in stored(log_dir, "nulls")}
+    records = {record.key: record for record in written("nulls")}
     assert (records[b"tombstone"].value, records[b"tombstone"].timestamp) == (None, 5)
     assert (records[None].value, records[None].partition, records[None].headers) == (b"v", 2, [])
     assert records[None].timestamp > 1_700_000_000_000
 
 
-def test_rows_go_to_the_topic_of_their_column(
-    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
-) -> None:
+def test_rows_go_to_the_topic_of_their_column(spark: SparkSession, options: Options, written: Written) -> None:
     rows = spark.range(0, 30_000, 1, 4).selectExpr("concat('column-', id % 5) as topic", "cast(id as string) as value")
     write(rows, options)
     for number in range(5):
-        values = sorted(int(record.value) for record in stored(log_dir, f"column-{number}"))
+        values = sorted(int(record.value) for record in written(f"column-{number}"))
         assert values == list(range(number, 30_000, 5))
 
 
-def test_the_option_topic_beats_the_column(
-    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
-) -> None:
+def test_the_option_topic_beats_the_column(spark: SparkSession, options: Options, written: Written) -> None:
     rows = spark.createDataFrame([("column", "1"), (None, "2")], "topic string, value string")
     write(rows, options, Topic=" option ")
-    assert sorted(record.value for record in stored(log_dir, "option")) == [b"1", b"2"]
-    assert not stored(log_dir, "column")
+    assert sorted(record.value for record in written("option")) == [b"1", b"2"]
+    assert not written("column")
 
 
 # --- what is refused before a task runs ----------------------------------------------------------------
@@ -141,11 +121,7 @@ def test_the_option_topic_beats_the_column(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (
-            {"kafka.lingr.ms": "5"},
-            ConfigError,
-            r"^kafka.lingr.ms: no such setting; did you mean kafka.linger.ms\?",
-        ),
+        ({"kafka.lingr.ms": "5"}, ConfigError, r"^kafka.lingr.ms: no such setting; did you mean kafka.linger.ms\?"),
         ({"kafka.linger.ms": "soon"}, ConfigError, "^kafka.linger.ms = 'soon'"),
         (
             {"bootstrap.servers": "host:9092"},
@@ -159,9 +135,7 @@ def test_the_option_topic_beats_the_column(
     ],
 )
 def test_a_wrong_option_is_refused(options: Options, error: type[Exception], message: str) -> None:
-    source = ShmAccumDataSource(
-        CaseInsensitiveDict({"topic": "t", "kafka.transport": "log", "kafka.log.dir": "/nowhere"} | options)
-    )
+    source = source_of(options)
     with pytest.raises(error, match=message):
         source.writer(VALUE, overwrite=False)
     with pytest.raises(error, match=message):
@@ -209,9 +183,7 @@ def test_options_are_those_of_the_producer_whatever_their_case() -> None:
 
 
 def test_a_stream_is_written_from_arrow_batches_where_pyspark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ShmAccumDataSource(
-        CaseInsensitiveDict({"topic": "t", "kafka.transport": "log", "kafka.log.dir": "/nowhere"})
-    )
+    source = source_of({})
     arrow_writer = getattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter", None)  # since pyspark 4.1
     if arrow_writer is not None:
         assert isinstance(source.streamWriter(VALUE, overwrite=False), arrow_writer)
@@ -263,9 +235,7 @@ def test_a_log_that_cannot_be_written_fails_the_job(spark: SparkSession, options
         write(numbers(spark, 10), broken, topic="flights")
 
 
-def test_a_task_that_is_tried_again_leaves_nothing_out(
-    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
-) -> None:
+def test_a_task_that_is_tried_again_leaves_nothing_out(spark: SparkSession, options: Options, written: Written) -> None:
     def fail_at_first(batches: Any) -> Any:
         from pyspark import TaskContext
 
@@ -276,7 +246,7 @@ def test_a_task_that_is_tried_again_leaves_nothing_out(
 
     rows = numbers(spark, 48_000)  # each task has a batch of 10,000, and some more
     write(rows.mapInArrow(fail_at_first, rows.schema), options, topic="again")
-    assert {int(record.value) for record in stored(log_dir, "again")} == set(range(48_000))
+    assert {int(record.value) for record in written("again")} == set(range(48_000))
 
 
 # --- streaming -----------------------------------------------------------------------------------------
@@ -284,7 +254,7 @@ def test_a_task_that_is_tried_again_leaves_nothing_out(
 
 @pytest.mark.parametrize("source", ["shmaccum", "shmaccum-rows"])
 def test_a_query_goes_on_where_it_stopped(
-    source: str, spark: SparkSession, options: Options, log_dir: Path, tmp_path: Path, stored: Reader
+    source: str, spark: SparkSession, options: Options, tmp_path: Path, written: Written
 ) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
     spark.dataSource.register(RowDataSource)
@@ -294,16 +264,15 @@ def test_a_query_goes_on_where_it_stopped(
     def run() -> None:
         lines = spark.readStream.text(str(arriving))
         query = lines.writeStream.format(source).options(**options, topic=source)
-        query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
-            availableNow=True
-        ).start().awaitTermination()
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query.start().awaitTermination()
 
     (arriving / "first.txt").write_text("\n".join(map(str, range(1_000))))
     run()
-    assert sorted(int(record.value) for record in stored(log_dir, source)) == list(range(1_000))
+    assert sorted(int(record.value) for record in written(source)) == list(range(1_000))
     (arriving / "second.txt").write_text("\n".join(map(str, range(1_000, 1_500))))
     run()
-    assert sorted(int(record.value) for record in stored(log_dir, source)) == list(range(1_500))
+    assert sorted(int(record.value) for record in written(source)) == list(range(1_500))
 
 
 def test_a_query_whose_delivery_fails_stops_with_the_reason_and_succeeds_later(
@@ -328,39 +297,28 @@ def test_a_query_whose_delivery_fails_stops_with_the_reason_and_succeeds_later(
     assert sorted(record.value for record in stored(log_dir, "t")) == [b"1", b"2", b"3"]
 
 
-def test_a_complete_result_is_appended(
-    spark: SparkSession, options: Options, log_dir: Path, tmp_path: Path, stored: Reader
+@pytest.mark.parametrize("mode", ["complete", "update"])
+def test_result_of_an_aggregation_is_appended(
+    mode: str, spark: SparkSession, options: Options, tmp_path: Path, written: Written
 ) -> None:
+    """An update by the way of docs/spark.md: Spark refuses that output mode for a data source written in Python."""
     (tmp_path / "words.txt").write_text("a\nb\na")
     counts = spark.readStream.text(str(tmp_path)).groupBy("value").count()
-    query = counts.selectExpr("value as key", "cast(count as string) as value").writeStream.format("shmaccum")
-    query = query.outputMode("complete").options(**options, topic="counts", checkpointLocation=str(tmp_path / "point"))
+    query = counts.selectExpr("value as key", "cast(count as string) as value").writeStream
+    if mode == "complete":
+        query = query.format("shmaccum").options(**options, topic=mode)
+    else:
+        query = query.foreachBatch(lambda batch, number: write(batch, options, topic=mode))
+    query = query.outputMode(mode).option("checkpointLocation", str(tmp_path / "point"))
     query.trigger(availableNow=True).start().awaitTermination()
-    assert {(record.key, record.value) for record in stored(log_dir, "counts")} == {(b"a", b"2"), (b"b", b"1")}
-
-
-def test_an_update_is_appended_by_way_of_foreach_batch(
-    spark: SparkSession, options: Options, log_dir: Path, tmp_path: Path, stored: Reader
-) -> None:
-    """The way of docs/spark.md, since Spark refuses output mode update for every data source written in Python."""
-    (tmp_path / "words.txt").write_text("a\nb\na")
-    counts = spark.readStream.text(str(tmp_path)).groupBy("value").count()
-    counts = counts.selectExpr("value as key", "cast(count as string) as value")
-
-    def write(batch: DataFrame, number: int) -> None:
-        batch.write.format("shmaccum").mode("append").options(**options, topic="updates").save()
-
-    query = counts.writeStream.foreachBatch(write).outputMode("update")
-    query = query.option("checkpointLocation", str(tmp_path / "point"))
-    query.trigger(availableNow=True).start().awaitTermination()
-    assert {(record.key, record.value) for record in stored(log_dir, "updates")} == {(b"a", b"2"), (b"b", b"1")}
+    assert {(record.key, record.value) for record in written(mode)} == {(b"a", b"2"), (b"b", b"1")}
 
 
 # --- processes -----------------------------------------------------------------------------------------
 
 
 def test_a_worker_keeps_its_producer_and_all_share_one_sender(
-    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+    spark: SparkSession, options: Options, written: Written
 ) -> None:
     settings = {name.removeprefix("kafka."): value for name, value in options.items()}
 
@@ -390,7 +348,7 @@ def test_a_worker_keeps_its_producer_and_all_share_one_sender(
                 tasks[pid].append(number)
         assert 2 <= len(tasks) < 8
         assert all(sorted(of_a_worker) == list(range(1, len(of_a_worker) + 1)) for of_a_worker in tasks.values())
-        assert sorted(int(record.value) for record in stored(log_dir, "kept")) == sorted([*range(400)] * 2)
+        assert sorted(int(record.value) for record in written("kept")) == sorted([*range(400)] * 2)
         with look(settings["shmaccum.name"]) as slab:
             attached = {process.pid for process in slab.processes() if Role.PRODUCER in process.roles and process.alive}
             assert tasks.keys() <= attached

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 
 import pyspark
 import pytest
+from fixture_types import Reader
 from processes import wait_until
 
 import pyspark_shmaccum
 import shmaccum
 from shmaccum.spark.interpreters import TASKS
 from tools.spark_jvm import jvm_options
-
-Reader = Callable[[Path, str], list[Any]]
 
 HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).parent / "deployed_job.py"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from brokers import consume, make_delegation_token
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from examples import example
+from fixture_types import MakeCluster
 from kafka.partitioner.default import murmur2
 from producers import wait_until_refused
 from pyspark.errors import PythonException, StreamingQueryException
@@ -79,13 +79,12 @@ def test_the_readme(spark: SparkSession, ours: Options, kafka: KafkaCluster, top
 
 
 def test_by_a_delegation_token_that_spark_has_obtained(
-    spark: SparkSession, ours: Options, kafka_cluster: Callable[..., KafkaCluster], topic: str, tmp_path: Path
+    spark: SparkSession, ours: Options, kafka_cluster: MakeCluster, topic: str, tmp_path: Path
 ) -> None:
     """As docs/spark.md has it; the token is put where Spark puts those that it obtains (``KafkaTokenUtil``)."""
     page = "docs/spark.md"
     with kafka_cluster(sasl=True) as cluster:
         jvm = spark._jvm
-        assert jvm is not None
         token_id, token_hmac = make_delegation_token(cluster, "alice", tmp_path)
         hadoop, text = jvm.org.apache.hadoop.security, jvm.org.apache.hadoop.io.Text
         service = text("kafka.delegation.token.orders")
@@ -120,6 +119,7 @@ def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, to
         "array(struct('id' AS key, CAST(CAST(id AS STRING) AS BINARY) AS value),"
         "      struct('none' AS key, CAST(NULL AS BINARY) AS value)) AS headers",
         f"timestamp_millis({an_hour_ago}L + id) AS timestamp",
+        "id AS ignored",
     )
     rows.write.format("shmaccum").mode("append").options(**ours).save()
     seen = []
@@ -146,18 +146,10 @@ def test_a_stream_goes_on_where_it_stopped(
     arriving.mkdir()
 
     def run() -> None:
-        query = (
-            spark.readStream.option("maxFilesPerTrigger", 1)
-            .text(str(arriving))
-            .selectExpr("value AS key", "value")
-            .writeStream.format("shmaccum")
-            .options(**ours)
-            .option("topic", topic)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(arriving)).selectExpr("value AS key", "value")
+        query = lines.writeStream.format("shmaccum").options(**ours, topic=topic)
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query.start().awaitTermination()
 
     def found() -> list[int]:
         partitions = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture
 from pyspark.sql import SparkSession
 
 from tools.benchmark.errors import MissingError
@@ -141,7 +142,7 @@ def test_a_difference_that_is_not_known_stands_out() -> None:
     ]
 
 
-def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_line(capsys: Capture, tmp_path: Path) -> None:
     assert main(["--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 25 == len(JOBS)
     with pytest.raises(SystemExit, match="2"):

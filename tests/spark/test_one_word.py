@@ -6,7 +6,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Written
 from pyspark import InheritableThread, cloudpickle
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,6 @@ from shmaccum.spark.schema import record_columns
 from shmaccum.spark.worker import close_all
 from shmaccum.spark.writers import StreamRowWriter
 
-Reader = Callable[[Path, str], list[Any]]
 Options = dict[str, str]
 
 SOON = {f"kafka.socket.connection.setup.timeout{name}.ms": "200" for name in ("", ".max")}
@@ -53,15 +53,13 @@ def values(records: list[Any]) -> list[int]:
 # --- where Spark finds the data source -----------------------------------------------------------------
 
 
-def test_a_session_without_registration_finds_it(
-    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
-) -> None:
+def test_a_session_without_registration_finds_it(spark: SparkSession, options: Options, written: Written) -> None:
     write(numbers(spark.newSession()), options, topic="unregistered")
-    assert values(stored(log_dir, "unregistered")) == [0, 1, 2]
+    assert values(written("unregistered")) == [0, 1, 2]
 
 
 def test_threads_write_batches_and_start_queries(
-    spark: SparkSession, options: Options, log_dir: Path, tmp_path: Path, stored: Reader
+    spark: SparkSession, options: Options, tmp_path: Path, written: Written
 ) -> None:
     register(spark)
     register(spark)  # which changes nothing
@@ -85,7 +83,7 @@ def test_threads_write_batches_and_start_queries(
         thread.start()
         thread.join()
     for topic in ("thread-0", "thread-1", "thread-2", "thread-stream"):
-        assert values(stored(log_dir, topic)) == [0, 1, 2], topic
+        assert values(written(topic)) == [0, 1, 2], topic
 
 
 class FoundAlready(AnalysisException):
@@ -136,7 +134,7 @@ def test_a_given_python_of_tasks_stays(spark: SparkSession) -> None:
 
 
 def test_tables_are_written_with_the_options_of_the_statement(
-    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+    spark: SparkSession, options: Options, written: Written
 ) -> None:
     """Spark tells a data source written in Python nothing of a table's own OPTIONS."""
     session = spark.newSession()
@@ -151,7 +149,7 @@ def test_tables_are_written_with_the_options_of_the_statement(
         rows.writeTo("sink").options(**options, topic="sql").append()
     finally:
         session.sql("DROP TABLE sink")
-    assert values(stored(log_dir, "sql")) == [0, 0, 1, 1, 2, 2]
+    assert values(written("sql")) == [0, 0, 1, 1, 2, 2]
 
 
 def test_it_says_that_it_only_writes(spark: SparkSession, options: Options) -> None:
@@ -164,9 +162,7 @@ def test_it_says_that_it_only_writes(spark: SparkSession, options: Options) -> N
 # --- columns -------------------------------------------------------------------------------------------
 
 
-def test_columns_that_are_not_written_stay_behind(
-    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
-) -> None:
+def test_columns_that_are_not_written_stay_behind(spark: SparkSession, options: Options, written: Written) -> None:
     rows = spark.range(3).selectExpr(
         "id as key",
         "cast(id as double) as value",
@@ -185,7 +181,7 @@ def test_columns_that_are_not_written_stay_behind(
         "timestamp timestamp",
     ]
     to_kafka(joined, options | {"topic": "narrow"})
-    assert sorted((record.key, record.value, record.partition) for record in stored(log_dir, "narrow")) == [
+    assert sorted((record.key, record.value, record.partition) for record in written("narrow")) == [
         (b"0", b"0.0", 0),
         (b"1", b"1.0", 1),
         (b"2", b"2.0", 0),

@@ -1,46 +1,33 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as kinds
 
 from shmaccum.errors import ConfigError, SerializationError
 from shmaccum.spark.schema import COLUMN_TYPES, record_columns
 
 
-def schema(**columns: DataType) -> StructType:
-    result = StructType()
+def schema(**columns: kinds.DataType) -> kinds.StructType:
+    result = kinds.StructType()
     for name, kind in columns.items():
         result.add(name, kind)
     return result
 
 
-def headers(value: DataType) -> DataType:
-    return ArrayType(StructType().add("key", StringType()).add("value", value), containsNull=False)
+def headers(value: kinds.DataType) -> kinds.DataType:
+    return kinds.ArrayType(kinds.StructType().add("key", kinds.StringType()).add("value", value), containsNull=False)
 
 
-TEXT, BYTES, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
+TEXT, BYTES, INT, LONG = kinds.StringType(), kinds.BinaryType(), kinds.IntegerType(), kinds.LongType()
 
 
 def test_every_column_of_a_record_is_taken_and_others_are_ignored() -> None:
     columns = record_columns(
         schema(
             headers=headers(BYTES),
-            timestamp=TimestampType(),
+            timestamp=kinds.TimestampType(),
             partition=INT,
-            other=MapType(INT, INT),
+            other=kinds.MapType(INT, INT),
             key=BYTES,
             value=TEXT,
             topic=TEXT,
@@ -67,7 +54,7 @@ def test_timestamps_are_times_or_milliseconds() -> None:
         (schema(Value=TEXT, topic=TEXT), SerializationError, "'value' not found; the columns are: Value, topic"),
         (schema(value=TEXT), ConfigError, "option topic is required"),
         (schema(value=INT, topic=TEXT), SerializationError, "'value' is of unsupported type int; .* string or binary"),
-        (schema(value=NullType(), topic=TEXT), SerializationError, "'value' is of unsupported type void"),
+        (schema(value=kinds.NullType(), topic=TEXT), SerializationError, "'value' is of unsupported type void"),
         (schema(key=LONG, value=TEXT, topic=TEXT), SerializationError, "'key' is of unsupported type bigint"),
         (
             schema(value=TEXT, topic=BYTES),
@@ -79,14 +66,22 @@ def test_timestamps_are_times_or_milliseconds() -> None:
             SerializationError,
             "'partition' .* bigint; it must be int: use CAST",
         ),
-        (schema(value=TEXT, topic=TEXT, timestamp=DateType()), SerializationError, "date; it must be timestamp or big"),
-        (schema(value=TEXT, topic=TEXT, timestamp=TimestampNTZType()), SerializationError, "type timestamp_ntz"),
-        (schema(value=TEXT, topic=TEXT, headers=ArrayType(TEXT)), SerializationError, "'headers' .* array<string>"),
+        (
+            schema(value=TEXT, topic=TEXT, timestamp=kinds.DateType()),
+            SerializationError,
+            "date; it must be timestamp or big",
+        ),
+        (schema(value=TEXT, topic=TEXT, timestamp=kinds.TimestampNTZType()), SerializationError, "type timestamp_ntz"),
+        (
+            schema(value=TEXT, topic=TEXT, headers=kinds.ArrayType(TEXT)),
+            SerializationError,
+            "'headers' .* array<string>",
+        ),
         (schema(value=TEXT, topic=TEXT, headers=headers(TEXT)), SerializationError, "array<struct<key:string,value:b"),
     ],
 )
 def test_what_is_missing_or_of_the_wrong_type_is_refused(
-    columns: StructType, error: type[Exception], message: str
+    columns: kinds.StructType, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         record_columns(columns, topic_given=False)

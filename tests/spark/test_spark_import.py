@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from runs import run_python
 
 OLD_PYSPARK = "import sys; sys.path.insert(0, {directory!r})"
 WITHOUT = "import sys; sys.modules[{name!r}] = None"
@@ -12,9 +11,7 @@ WITHOUT = "import sys; sys.modules[{name!r}] = None"
 
 def import_error(program: str) -> str:
     """Import the package in an interpreter of its own, prepared by a program; return the last line of the error."""
-    result = subprocess.run(
-        [sys.executable, "-c", f"{program}; import shmaccum.spark"], capture_output=True, text=True, timeout=60
-    )
+    result = run_python("-c", f"{program}; import shmaccum.spark")
     assert result.returncode == 1
     return result.stderr.splitlines()[-1]
 
@@ -30,8 +27,7 @@ def test_missing_packages_are_reported(name: str) -> None:
 def test_the_package_that_spark_looks_for_can_always_be_imported() -> None:
     """Else no session would find any data source that is written in Python."""
     program = f"{WITHOUT.format(name='pyarrow')}; import pyspark_shmaccum as found; print(found.DefaultSource.name())"
-    command = [sys.executable, "-c", f"{program}; found.DefaultSource({{}})"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = run_python("-c", f"{program}; found.DefaultSource({{}})")
     assert result.stdout == "shmaccum\n"
     assert "ApiVersionError: shmaccum.spark needs pyspark 4.0 or later and pyarrow" in result.stderr.splitlines()[-1]
 
@@ -52,8 +48,7 @@ def test_planning_a_job_imports_no_producer() -> None:
         "import sys, pyspark_shmaccum, shmaccum.spark.stream_arrow_writer;"
         "print(*sorted({'shmaccum.producer.producer', 'numpy', 'pyarrow'} & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert result.stdout == "\n"
-    program = "from shmaccum.spark import producer; print(producer.__module__)"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert result.stdout == "shmaccum.spark.worker\n"
+    result = run_python("-c", program)
+    assert (result.returncode, result.stdout) == (0, "\n")
+    result = run_python("-c", "from shmaccum.spark import producer; print(producer.__module__)")
+    assert (result.returncode, result.stdout) == (0, "shmaccum.spark.worker\n")

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Reader
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,6 @@ from shmaccum.errors import RecordBatchTooLargeError, RecordTooLargeError, Seria
 from shmaccum.spark.delivery import group_by_topic, parts_of
 from shmaccum.spark.task import WriteTask
 
-Reader = Callable[[Path, str], list[Any]]
 Configure = Callable[..., ProducerConfig]
 
 ONLY_FULL_BATCHES = {"segment_bytes": 16_384, "num_partitions": 1}

@@ -6,12 +6,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
-
-Reader = Callable[[Path, str], list[Any]]
+from fixture_types import Reader
 
 DRIVER = Path(__file__).parent / "two_executors.py"
 

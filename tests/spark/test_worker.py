@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Reader, Start
 
 from shmaccum import ProducerConfig
 from shmaccum.errors import ConfigError
 from shmaccum.spark import producer
-
-Reader = Callable[[Path, str], list[Any]]
 
 PROGRAM = """
 import os, signal
@@ -55,7 +54,7 @@ def test_a_wrong_setting_is_refused() -> None:
 
 
 def test_a_forked_child_goes_on_and_its_end_does_not_matter(
-    config: ProducerConfig, start: Callable[..., Any], stored: Reader
+    config: ProducerConfig, start: Start, stored: Reader
 ) -> None:
     producer(config).send("t", b"parent", partition=0).get(10)
     assert start(send_and_close, config, how="fork").result() == 1

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import LogCapture, Reader
 from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
 
@@ -16,8 +17,6 @@ from shmaccum.errors import ConfigError
 from shmaccum.spark.schema import record_columns
 from shmaccum.spark.task import TaskCommit, WriteTask
 from shmaccum.spark.writers import ROWS_PER_BATCH, BatchWriter, StreamRowWriter, batches_of_rows
-
-Reader = Callable[[Path, str], list[Any]]
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 SCHEMA = (
@@ -69,7 +68,7 @@ def test_rows_are_written_as_arrow_batches_are(config: ProducerConfig, stored: R
 
 @pytest.mark.parametrize("batch_id", [(), (7,)], ids=["batch", "stream"])
 def test_the_driver_says_how_much_was_written(
-    batch_id: tuple[int, ...], config: ProducerConfig, caplog: pytest.LogCaptureFixture
+    batch_id: tuple[int, ...], config: ProducerConfig, caplog: LogCapture
 ) -> None:
     writer: Any = (StreamRowWriter if batch_id else BatchWriter)(WriteTask(config, "t", {}))
     caplog.set_level(logging.INFO)
@@ -80,9 +79,7 @@ def test_the_driver_says_how_much_was_written(
     assert "failed: 1 of 2 tasks finished, with 3 records of 30 bytes; these stay in Kafka" in aborted
 
 
-def test_a_stopped_query_that_wrote_nothing_is_not_warned_of(
-    config: ProducerConfig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stopped_query_that_wrote_nothing_is_not_warned_of(config: ProducerConfig, caplog: LogCapture) -> None:
     writer = StreamRowWriter(WriteTask(config, "t", {}))
     writer.abort([None, None], 4)
     writer.abort([TaskCommit(0, 0), None], 4)

@@ -7,9 +7,9 @@ node 1. Time is never slept away: what takes a time is given one, counted from a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from kafka.record import MemoryRecords
+from senders import LogRecord as Sent
+from senders import decode_batches
 
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.accumulator_state import attach_for
@@ -99,17 +99,6 @@ def drain(accumulator: Accumulators, now_ms: int = 0, *, cluster: Cluster = CLUS
     return [*drained[0], *drained[1]]
 
 
-class Sent(NamedTuple):
-    """A record as kafka-python decodes it."""
-
-    offset: int
-    timestamp: int | None
-    """None in format 0, which has none."""
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-
-
 def as_sent(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) -> bytes:
     """Seal a copy of a batch as the sender would: compressed if a producer did that already."""
     sealed = accumulator.format.seal(
@@ -128,12 +117,7 @@ def as_sent(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0)
 
 def decode(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) -> list[Sent]:
     """Have kafka-python read a batch as it would be sent."""
-    stored = MemoryRecords(as_sent(accumulator, batch, base_offset))
-    found = []
-    while stored.has_next():
-        entry = stored.next_batch()
-        assert entry.validate_crc()
-        found += [Sent(each.offset, each.timestamp, each.key, each.value, each.headers) for each in entry]
+    found, _ = decode_batches(as_sent(accumulator, batch, base_offset))
     assert len(found) == batch.record_count
     if accumulator.format.magic > 0:
         assert max(each.timestamp or 0 for each in found) == batch.max_timestamp

@@ -46,10 +46,14 @@ def make_batch(
 def scattered(batch: ProduceBatch, size: int) -> ProduceBatch:
     """Return a batch in views of a given size, each of memory of its own: as in slots that are not adjacent."""
     whole = b"".join(batch.payload)
-    views = [memoryview(bytearray(whole[begin : begin + size])) for begin in range(0, len(whole), size)]
+    return with_payload(batch, *(bytearray(whole[begin : begin + size]) for begin in range(0, len(whole), size)))
+
+
+def with_payload(batch: ProduceBatch, *views: bytearray | memoryview) -> ProduceBatch:
+    """Return a batch that is elsewhere in memory."""
     return ProduceBatch(
         batch.topic_partition,
-        tuple(views),
+        tuple(map(memoryview, views)),
         batch.record_count,
         batch.magic,
         batch.producer_id,

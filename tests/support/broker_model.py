@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 import pytest
+import splitting
 from kafka.record import MemoryRecords
 from senders import HandRun
+from splitting import SLOT as SLOT
 
 from shmaccum.accumulator.append import record_appender
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -37,6 +40,8 @@ from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 BATCHES_KEPT = 5
 LARGEST_SEQUENCE = (1 << 31) - 1
 NODES = (Node(0), Node(1))
+TIMEOUT_MS = 2000
+"""Of delivery."""
 
 
 @dataclass
@@ -133,8 +138,7 @@ class ClusterModel:
         self.numbers = count()
         self.topic_id = 0
         self.snapshot = Cluster()
-        self.remake(partitions)
-        self.publish()
+        self.remake(partitions, seen=True)
 
     def publish(self) -> None:
         """Let clients see the topic and its leaders as they are."""
@@ -146,12 +150,17 @@ class ClusterModel:
         counts, ids = {self.topic: len(self.partitions)}, {self.topic: self.topic_id}
         self.snapshot = Cluster(nodes, counts, dict(self.leaders), topic_ids=ids, leader_epochs=epochs)
 
-    def remake(self, partitions: int) -> None:
-        """Delete the topic, and create it again with this number of partitions; with 0, only delete it."""
+    def remake(self, partitions: int, *, seen: bool = False) -> None:
+        """Delete the topic, and create it again with this number of partitions; with 0, only delete it.
+
+        Clients learn of it when they next ask, or at once if it is ``seen``.
+        """
         self.topic_id += 1
         self.partitions = {TopicPartition(self.topic, number): PartitionModel() for number in range(partitions)}
         self.leaders = {each: NODES[each.partition % 2].id for each in self.partitions}
         self.epochs = dict.fromkeys(self.partitions, 0)
+        if seen:
+            self.publish()
 
     def grow(self) -> None:
         """Give the topic one partition more."""
@@ -354,22 +363,17 @@ class BrokerRun(HandRun):
         raise AssertionError(f"{self.slab.undelivered()} is left")
 
 
-def troubled_config(slab_name: str, slot_size: int, timeout_ms: int) -> ProducerConfig:
-    """Return settings under which much happens in a short time: little memory, short waits, two partitions."""
-    return ProducerConfig.parse(
-        {
-            "shmaccum.name": slab_name,
-            "transport": "log",
-            "log.dir": "/nowhere",
-            "batch.size": slot_size,
-            "buffer.memory": 24 * slot_size,
-            "linger.ms": 0,
-            "retry.backoff.ms": 2,
-            "retry.backoff.max.ms": 10,
-            "request.timeout.ms": 500,
-            "delivery.timeout.ms": timeout_ms,
-            "shmaccum.max.processes": 4,
-            "shmaccum.max.topics": 1,
-            "shmaccum.max.partitions": 2,
-        }
-    )
+StartBrokerRun = Callable[..., BrokerRun]
+
+
+def config_of(slab_name: str, **settings: object) -> ProducerConfig:
+    """Return settings under which much happens in a short time: little memory, short waits."""
+    waits = {"linger_ms": 0, "retry_backoff_max_ms": 10, "request_timeout_ms": 500, "delivery_timeout_ms": TIMEOUT_MS}
+    return splitting.config_of(slab_name, Path("/nowhere"), **(waits | settings))
+
+
+def sent(run: BrokerRun, partition: TopicPartition) -> list[tuple[int, int]]:
+    """Return (epoch, sequence number) of all that was sent to a partition since the last call."""
+    found = [(epoch, sequence) for number, epoch, sequence in run.transport.sent if number == partition.partition]
+    run.transport.sent.clear()
+    return found

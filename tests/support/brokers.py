@@ -28,6 +28,9 @@ from tools.kafka.settings import USERS
 PATIENCE_S = 60.0
 """How long a test waits for a broker before it gives up: far longer than anything takes."""
 
+MakeCluster = Callable[..., KafkaCluster]
+"""The fixture ``kafka_cluster``."""
+
 _numbers = itertools.count()
 
 
@@ -50,9 +53,7 @@ def kafka(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def kafka_cluster(
-    apache_kafka: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., KafkaCluster]]:
+def kafka_cluster(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeCluster]:
     """Return ``kafka_cluster(nodes=3, sasl=True, ...)``: a cluster, not started, which goes with the module.
 
     The arguments are those of `KafkaCluster`.

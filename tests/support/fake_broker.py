@@ -61,9 +61,7 @@ class FakeBroker:
         self.answers: dict[int, Answer] = {
             API_VERSIONS: self.api_versions,
             METADATA: self.metadata,
-            INIT_PRODUCER_ID: lambda request: InitProducerIdResponse(
-                throttle_time_ms=0, error_code=0, producer_id=77, producer_epoch=0
-            ),
+            INIT_PRODUCER_ID: lambda request: producer_id_of(77),
             PRODUCE: lambda request: produced((0, 0), (1, 0)),
         }
         self._running = threading.Event()
@@ -135,9 +133,7 @@ class FakeBroker:
         """Let everybody in by a mechanism of SASL, whatever they send."""
         self.versions |= {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
         self.answers[SASL_HANDSHAKE] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=[mechanism])
-        self.answers[SASL_AUTHENTICATE] = lambda request: SaslAuthenticateResponse(
-            error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0
-        )
+        self.answers[SASL_AUTHENTICATE] = lambda request: authenticated()
 
     def send(self, data: bytes) -> None:
         """Send bytes that are no answer to anything, over the newest connection."""
@@ -224,6 +220,18 @@ def encoded(response: Any, request: Request) -> bytes:
     response.API_VERSION = request.version
     response.with_header(correlation_id=request.correlation_id)
     return bytes(response.encode(header=True, framed=True))
+
+
+def producer_id_of(producer_id: int, error_code: int = 0, throttle_ms: int = 0) -> Any:
+    """Return the response to an InitProducerId request."""
+    return InitProducerIdResponse(
+        throttle_time_ms=throttle_ms, error_code=error_code, producer_id=producer_id, producer_epoch=0
+    )
+
+
+def authenticated(error_code: int = 0, said: str | None = None, data: bytes = b"") -> Any:
+    """Return the response to a SaslAuthenticate request."""
+    return SaslAuthenticateResponse(error_code=error_code, error_message=said, auth_bytes=data, session_lifetime_ms=0)
 
 
 def produced(*partitions: tuple[int, int], throttle_ms: int = 0, **more: Any) -> Any:

@@ -41,8 +41,8 @@ def before(function: Callable[..., Any], text: str, action: Callable[[], object]
     sys.settrace(trace)
 
 
-def die() -> None:
-    """Be killed."""
+def die(*_: object) -> None:
+    """Be killed, now."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
+from faults import die as die
+
 Action = Callable[[], object]
 
 
@@ -53,11 +55,6 @@ def die_in(action: Action) -> None:
     status = os.waitpid(pid, 0)[1]
     assert os.WIFSIGNALED(status), "the child did not die"
     assert os.WTERMSIG(status) == signal.SIGKILL
-
-
-def die(*_: object) -> None:
-    """Be killed, now."""
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def interrupt_before(line: Line, action: Action, *modules: ModuleType) -> None:

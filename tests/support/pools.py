@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach
@@ -13,3 +15,7 @@ def join_pool(name: str, geometry: Geometry | None = None) -> BufferPool:
     pool = BufferPool(slab)
     slab.rebuild_by(pool.rebuild, lambda: None, lambda stripe: None)
     return pool
+
+
+MakePool = Callable[[int, int], BufferPool]
+"""The fixture ``make_pool``: ``make_pool(memory, poolable_size)``."""

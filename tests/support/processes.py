@@ -22,9 +22,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, NamedTuple
 
@@ -80,6 +81,17 @@ class Child:
         if isinstance(self._outcome, _Raised):
             raise ChildFailedError(self._outcome.text)
         raise ChildFailedError(f"the child returned {self._outcome.value!r} instead of saying something")
+
+    def ready(self, said: Any = None) -> Child:
+        """Wait until the child has sent something, which is ``said`` if that is given; return the child."""
+        heard = self.hear()
+        assert said in (None, heard)
+        return self
+
+    def finish(self) -> Any:
+        """Tell the child to go on to its end, and return what its function returned."""
+        self.tell()
+        return self.result()
 
     def result(self, timeout_s: float = PATIENCE_S) -> Any:
         """Wait for the child's end and return what its function returned; raise what it raised."""
@@ -138,12 +150,41 @@ class Child:
             raise ChildFailedError(f"child {self.pid} died without a word, with exit code {self.join()}") from None
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until something that others bring about is so."""
+Start = Callable[..., Child]
+"""The fixture ``start``: ``start(function, *args, how="clean")``."""
+
+
+def leave(child: Child) -> None:
+    """Have a sender leave by SIGTERM: its function returns "left"."""
+    child.signal(signal.SIGTERM)
+    assert child.result() == "left"
+
+
+def finish(*children: Child) -> list[Any]:
+    """Tell children to go on to their ends, all at once; return what their functions returned."""
+    for child in children:
+        child.tell()
+    return [child.result() for child in children]
+
+
+@contextlib.contextmanager
+def in_threads(*functions: Callable[[], object]) -> Iterator[None]:
+    """Call functions in a thread each during the block, and wait at its end until all have returned."""
+    threads = [threading.Thread(target=function, daemon=True) for function in functions]
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], object], what: str = "something that others bring about") -> None:
+    """Wait for something that is bound to happen."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.001)
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+        time.sleep(0.002)
 
 
 def _run(where: Any, link: Connection, args: tuple[Any, ...]) -> None:

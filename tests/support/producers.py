@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from faults import is_stopped
+from processes import PATIENCE_S as PATIENCE_S
+from processes import wait_until as wait_until
 from senders import read_partition
 
 from shmaccum import Producer
@@ -17,7 +19,8 @@ from shmaccum.sender.process import WATCH_S
 from shmaccum.shm.layout import Super
 from shmaccum.shm.names import leftovers
 
-PATIENCE_S = 60.0
+Settings = Callable[..., dict[str, object]]
+"""The fixture ``settings``: settings of the test's slab, some of them changed; ``_`` stands for Kafka's ``.``."""
 
 
 def settings_of(name: str, log_dir: Path | str, **settings: object) -> dict[str, object]:
@@ -35,14 +38,6 @@ def settings_of(name: str, log_dir: Path | str, **settings: object) -> dict[str,
         "shmaccum.max.partitions": 256,
     }
     return defaults | {key.replace("_", "."): value for key, value in settings.items()}
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Wait for something that is bound to happen."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
-        time.sleep(0.005)
 
 
 def wait_until_gone(name: str) -> None:

@@ -18,7 +18,7 @@ from shmaccum.errors import InvalidRecordError, KafkaError, OutOfOrderSequenceEr
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
 from shmaccum.record.reader import Record, iter_batches
-from shmaccum.record.split import write_piece
+from shmaccum.record.split import write_part
 from shmaccum.sender.log.log_transport import NODE
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
@@ -38,6 +38,18 @@ class LogRecord(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
+def decode_batches(data: bytes) -> tuple[list[LogRecord], int]:
+    """Return the records of whole batches, each with a right checksum, and how many bytes these batches have."""
+    found = []
+    stored = MemoryRecords(data)
+    while stored.has_next():
+        batch = stored.next_batch()
+        assert batch is not None
+        assert batch.validate_crc()
+        found += [LogRecord(each.offset, each.timestamp, each.key, each.value, each.headers or []) for each in batch]
+    return found, stored.valid_bytes()
+
+
 def read_partition(log_dir: Path, topic: str, partition: int = 0, *, while_written: bool = False) -> list[LogRecord]:
     """Return all records of a partition; every batch's checksum is right, and nothing else is in the files.
 
@@ -46,15 +58,9 @@ def read_partition(log_dir: Path, topic: str, partition: int = 0, *, while_writt
     found = []
     for segment in sorted((log_dir / f"{topic}-{partition}").glob("*.log")):
         data = segment.read_bytes()
-        stored = MemoryRecords(data)
-        while stored.has_next():
-            batch = stored.next_batch()
-            assert batch is not None
-            assert batch.validate_crc()
-            found += [
-                LogRecord(each.offset, each.timestamp, each.key, each.value, each.headers or []) for each in batch
-            ]
-        assert while_written or stored.valid_bytes() == len(data)
+        records, size = decode_batches(data)
+        found += records
+        assert while_written or size == len(data)
     assert [record.offset for record in found] == list(range(len(found)))
     return found
 
@@ -179,7 +185,7 @@ class Hand:
     def write_as_another(self, to: TopicPartition) -> None:
         """Write a record into the log, as another producer would."""
         record = Record(0, 0, None, b"another's")
-        piece = write_piece(record_format(2), [record])
+        piece = write_part(record_format(2), [record])
         payload = record_format(2).seal(
             piece.memory,
             record_count=1,
@@ -249,15 +255,16 @@ class HandRun:
             self.run(1, after_ms)
 
     def resign(self) -> None:
-        """Stop being the sender; what is not delivered is the next one's."""
+        """Stop being the sender, if it is the sender still; what is not delivered is the next one's."""
+        if self._resigned:
+            return
         self.transport.close()
         self.slab.resign_as_sender(self.doorbell)
         self._resigned = True
 
     def close(self) -> None:
         """Leave the slab; the last one drops what is not delivered."""
-        if not self._resigned:
-            self.resign()
+        self.resign()
         if self.slab.users == 1 and not self.slab.has_sender():
             self.accumulator.sender.recover()
             self.accumulator.sender.abort_incomplete_batches(KafkaError)

@@ -6,7 +6,19 @@ import os
 from multiprocessing.connection import Connection
 
 from shmaccum.shm import names
-from shmaccum.shm.layout import WORD, Geometry, Lock, Super
+from shmaccum.shm.layout import (
+    COMMIT_SIZE_SHIFT,
+    SLOTS_SHIFT,
+    WORD,
+    Geometry,
+    Lock,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+    Topic,
+    TopicState,
+)
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
@@ -35,6 +47,36 @@ def rebuilding(slab: Slab) -> list[int]:
 def whats_there(name: str) -> list[str]:
     """Return the existing files of a slab."""
     return [path for path in names.leftovers(name) if os.path.exists(path)]
+
+
+def overwrite(name: str, word: int, value: int) -> None:
+    """Store a word into a slab's file, as damage or another version does."""
+    with open(names.segment_path(name), "r+b") as file:
+        file.seek(word * WORD)
+        file.write(value.to_bytes(WORD, "little"))
+
+
+def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
+    """Leave a slab with a batch of three records for the one partition of topic "t"."""
+    slab = attach(name, geometry)
+    for word, value in words_of_a_batch(geometry).items():
+        slab.words[word] = value
+    detach(slab)
+
+
+def words_of_a_batch(geometry: Geometry) -> dict[int, int]:
+    """Return the words, in the order of their stores, of a batch of three records in an otherwise empty slab."""
+    topic, header = geometry.topic(0), geometry.header(0)
+    return {
+        topic + Topic.NAME: ord("t"),
+        topic + Topic.NAME_LENGTH: 1,
+        topic + Topic.STATE: TopicState.REQUESTED,
+        Super.TOPIC_COUNT: 1,
+        geometry.partition(0) + Partition.KEY: 1 << 32,
+        Super.PARTITION_COUNT: 1,
+        header + Slot.COMMIT: 64 << COMMIT_SIZE_SHIFT | 3 << 1,
+        header + Slot.STATE: SlotState.CLOSED | 1 << SLOTS_SHIFT,
+    }
 
 
 def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:

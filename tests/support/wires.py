@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from batches import make_batch
+
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NotLeaderOrFollowerError
 from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+from tools.kafka import KafkaCluster
 
 PATIENCE_S = 60.0
 """How long a test waits for a broker before it gives up: far longer than anything takes."""
@@ -45,6 +48,11 @@ class Wire:
             assert time.monotonic() < deadline, "it does not come about"
             self.poll()
         return found
+
+    def ask_until(self, condition: Callable[[], Any]) -> Any:
+        """Ask about topic "t", and poll until a condition holds; return what it said."""
+        self.transport.request_update(["t"])
+        return self.until(condition)
 
     def leader(self, to: TopicPartition) -> Node:
         """Find out who leads a partition."""
@@ -87,6 +95,19 @@ class Wire:
         """Get a producer id."""
         answer: tuple[int, int] = self.until(self.transport.init_producer_id)
         return answer
+
+
+def assert_stores(wire: MakeWire, cluster: KafkaCluster, topic: str, **settings: object) -> None:
+    """Create a topic, and store a batch in it with these settings."""
+    cluster.admin.create_topic(topic)
+    here = wire(cluster.bootstrap_servers, **settings)
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+
+
+def start_transport(**settings: object) -> None:
+    """Start a transport to no broker at all, to see what is said of its settings."""
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    KafkaTransport(ProducerConfig.parse({"bootstrap.servers": "127.0.0.1:9092"} | given)).start()
 
 
 MakeWire = Callable[..., Wire]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture
+from runs import run_python
 
 from shmaccum.accumulator.state import accumulator_state
 from shmaccum.pool.slots import Slots
-from shmaccum.sender.log import partition_log
+from shmaccum.sender.log.recent_batches import RecentBatches
 from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
@@ -30,8 +30,6 @@ from tools.crashpoints.victim import Victim
 
 pytestmark = pytest.mark.plain  # steps are lines of Python
 
-ROOT = Path(__file__).parents[2]
-
 # --- points of all operations ---------------------------------------------------------------------------------------
 
 
@@ -45,9 +43,8 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_every_operation_may_be_killed_anywhere(sample: int, seed: int) -> None:
-    command = [sys.executable, "-m", "tools.crashpoints", "--sample", str(sample), "--seed", str(seed)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    print(ran.stdout, ran.stderr, f"all of it again: {' '.join(command[1:])}")
+    ran = run_python("-m", "tools.crashpoints", "--sample", sample, "--seed", seed, timeout_s=800)
+    print(ran.stdout, ran.stderr, f"all of it again: python -m tools.crashpoints --sample {sample} --seed {seed}")
     assert ran.returncode == 0
 
 
@@ -110,7 +107,7 @@ def test_a_deque_that_is_not_rebuilt_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "_stored_at", lambda end, batch: None)
+    monkeypatch.setattr(RecentBatches, "find", lambda *identity: None)
     assert "'a" in problems_of(findings_of(OPERATIONS["complete"], 8))
 
 
@@ -215,7 +212,7 @@ def test_steps_are_the_same_every_time(survivor: Survivor) -> None:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "found.json"
     assert main(["--operation", "lock", "--jobs", "2", "--json", str(file)]) == 0
     found = json.loads(file.read_text())["lock"]
@@ -228,9 +225,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert not [entry for entry in os.listdir("/dev/shm") if f"crashpoints{os.getpid()}" in entry]
 
 
-def test_the_command_says_what_was_not_survived(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_was_not_survived(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(SlabLock, "forget_dead", lambda lock, entry: None)
     assert main(["--operation", "lock", "--sample", "12", "--seed", "1"]) == 1
     printed = capsys.readouterr().out
@@ -248,7 +243,7 @@ def test_the_command_says_what_was_not_survived(
         (["--json", "/nowhere/found.json"], "/nowhere/found.json"),
     ],
 )
-def test_misuse(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misuse(arguments: list[str], said: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(arguments)
     assert exit_.value.code == 2

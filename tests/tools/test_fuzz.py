@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Capture
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.shm import validation
@@ -180,9 +181,7 @@ def test_seeds_are_read_as_what_they_are() -> None:
 # --- the command ----------------------------------------------------------------------------------------
 
 
-def test_failing_inputs_are_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failing_inputs_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture) -> None:
     class Fails(Brittle):
         def make(self, rng: random.Random) -> bytes:
             return b"fails"
@@ -196,7 +195,7 @@ def test_failing_inputs_are_kept(
     assert [data for _, data in load(tmp_path, "brittle")] == [b"fails"]
 
 
-def test_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_fails(tmp_path: Path, capsys: Capture) -> None:
     assert fuzz.main(["compression", "--seconds", "0.1", "--corpus", str(tmp_path)]) == 0
     assert "0 failed" in capsys.readouterr().out
 
@@ -204,7 +203,7 @@ def test_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"), [(["slap"], "there is no target 'slap'; there are: slab,"), (["--seconds", "-1"], "seconds")]
 )
-def test_misuse(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misuse(arguments: list[str], said: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as end:
         fuzz.main(arguments)
     assert end.value.code == 2

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from runs import run_python
 
 DETACHED = """
 import os, sys, time
@@ -44,13 +42,7 @@ LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen
 
 def check(program: str, shm: Path, patience_s: float = 20.0) -> tuple[int, str]:
     """Run a Python program under the check, with a directory for /dev/shm; return the status and what was said."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHECK.format(shm=str(shm), patience_s=patience_s), sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-c", CHECK.format(shm=str(shm), patience_s=patience_s), sys.executable, "-c", program)
     assert done.stderr == ""
     return done.returncode, done.stdout
 
@@ -87,10 +79,12 @@ def test_processes_that_end_in_time_are_no_leftovers(tmp_path: Path) -> None:
     assert check(DETACHED.format(action="", seconds=0.5), tmp_path)[0] == 0
 
 
-def test_a_detached_process(tmp_path: Path) -> None:
-    status, out = check_detached("", tmp_path)
+@pytest.mark.parametrize(("action", "said"), [("", ""), (LISTEN, ": listening on tcp 0100007F:")])
+def test_a_detached_process_and_its_port(action: str, said: str, tmp_path: Path) -> None:
+    status, out = check_detached(action, tmp_path)
     assert status == 1
-    assert out.count("LEFT BEHIND") == 1
+    assert out.count("LEFT BEHIND") == 1 + bool(said)
+    assert said in out
 
 
 def test_processes_that_fork_and_go(tmp_path: Path) -> None:
@@ -102,12 +96,6 @@ def test_processes_that_fork_and_go(tmp_path: Path) -> None:
         goes_on.unlink()
     assert status == 1
     assert ": process " in out
-
-
-def test_a_port(tmp_path: Path) -> None:
-    status, out = check_detached(LISTEN, tmp_path)
-    assert status == 1
-    assert ": listening on tcp 0100007F:" in out
 
 
 def test_a_file(tmp_path: Path) -> None:

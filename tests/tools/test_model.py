@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture
 
 from tools.model.check import Result, check_all, missing_tools, verdict
 from tools.model.runs import BRIEF, FULL, MUTANTS, Property, Run
@@ -77,7 +78,7 @@ def test_runs_are_distinguishable() -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_the_models_hold_and_the_mutants_of_the_day_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_models_hold_and_the_mutants_of_the_day_are_found(capsys: Capture) -> None:
     missing = missing_tools()
     if missing and "CI" not in os.environ:
         pytest.skip(missing)

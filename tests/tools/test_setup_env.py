@@ -5,77 +5,73 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from runs import run_python
 
-ROOT = Path(__file__).parents[2]
-APT_GET = """#!/bin/sh
-echo "$*" >> {notes}
-if [ "$1" = install ]; then
-    printf '#!/bin/sh\\necho version \\\\"{version}\\\\" >&2\\n' > {bin}/java
-    /bin/chmod +x {bin}/java
-fi
-"""
+APT_GET = 'echo "$*" >> {bin}/notes; [ "$1" != install ] || /bin/cp {bin}/packages/* {bin}'
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="apt-get is only run by root")
 
 
-def put_apt_get(directory: Path, version: str) -> None:
-    script = directory / "apt-get"
-    script.write_text(APT_GET.format(notes=directory / "notes", bin=directory, version=version))
-    script.chmod(0o755)
+def put_apt_get(directory: Path, line: str, *programs: str) -> None:
+    """Put an apt-get into a directory, which notes its arguments and installs programs of one line there."""
+    (directory / "packages").mkdir()
+    files = {directory / "apt-get": APT_GET.format(bin=directory)}
+    for file, text in (files | {directory / "packages" / name: line for name in programs}).items():
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
 
 
-def ensure_java(path: Path) -> subprocess.CompletedProcess[str]:
-    """Run the set-up's part for Java, with nothing on the PATH but what is in a directory."""
-    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(path)}
-    return subprocess.run(
-        [sys.executable, "-c", "from tools.setup_env import ensure_java; ensure_java()"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def ensure(what: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """Run a part of the set-up with nothing on the PATH but what is in a directory."""
+    return run_python("-c", f"from tools.setup_env import ensure_{what}; ensure_{what}()", env={"PATH": str(path)})
 
 
 @needs_root
-def test_root_gets_a_missing_java_installed(tmp_path: Path) -> None:
-    put_apt_get(tmp_path, "17.0.15")
-    done = ensure_java(tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    install = "install --yes --no-install-recommends default-jre-headless"
-    assert done.stdout == f"PySpark needs a Java runtime: apt-get {install}\n"
+@pytest.mark.parametrize(
+    ("what", "line", "programs", "reason", "packages"),
+    [
+        ("java", "echo 'version \"17.0.15\"' >&2", ["java"], "PySpark needs a Java runtime", "default-jre-headless"),
+        ("spin", "", ["spin", "gcc"], "the models need spin and gcc", "spin gcc libc6-dev"),
+    ],
+    ids=["java", "spin"],
+)
+def test_root_gets_what_is_missing_installed(
+    tmp_path: Path, what: str, line: str, programs: list[str], reason: str, packages: str
+) -> None:
+    put_apt_get(tmp_path, line, *programs)
+    done = ensure(what, tmp_path)
+    install = f"install --yes --no-install-recommends {packages}"
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{reason}: apt-get {install}\n", "")
     assert (tmp_path / "notes").read_text() == f"update --quiet\n{install}\n"
-    again = ensure_java(tmp_path)
+    again = ensure(what, tmp_path)
     assert (again.returncode, again.stdout) == (0, ""), "what is there is not installed again"
 
 
 @needs_root
 def test_one_that_is_too_old_is_no_help(tmp_path: Path) -> None:
-    put_apt_get(tmp_path, "11.0.2")
-    done = ensure_java(tmp_path)
+    put_apt_get(tmp_path, "echo 'version \"11.0.2\"' >&2", "java")
+    done = ensure("java", tmp_path)
     assert done.returncode == 1
     assert "version 17 or later, but found 11" in done.stderr
 
 
-def test_without_permission_the_error_has_the_command(tmp_path: Path) -> None:
-    done = ensure_java(tmp_path)  # no apt-get, and so not for root either
+@pytest.mark.parametrize(
+    ("what", "reason", "packages"),
+    [
+        ("java", "PySpark needs a Java runtime", "default-jre-headless\n"),
+        ("spin", "the models need spin and gcc", ""),
+        ("kerberos", "the tests with Kerberos need a key distribution center", ""),
+    ],
+)
+def test_without_permission_the_error_has_the_command(tmp_path: Path, what: str, reason: str, packages: str) -> None:
+    done = ensure(what, tmp_path)  # no apt-get, and so not for root either
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "PySpark needs a Java runtime: sudo apt-get install --yes --no-install-recommends default-jre-headless\n"
-    )
+    assert done.stderr.startswith(f"{reason}: sudo apt-get install --yes --no-install-recommends {packages}")
 
 
-APT_GET_MAVEN = """#!/bin/sh
-echo "$*" >> {bin}/notes
-if [ "$1" = install ]; then
-    printf '#!/bin/sh\\necho no way to the repository; exit 1\\n' > {bin}/mvn
-    /bin/chmod +x {bin}/mvn
-fi
-"""
 FETCH = """
 import sys
 from pathlib import Path
@@ -91,34 +87,12 @@ def fetch_kafka(path: Path) -> subprocess.CompletedProcess[str]:
     java = shutil.which("java")
     assert java is not None
     (path / "java").symlink_to(java)
-    return subprocess.run(
-        [sys.executable, "-c", FETCH, path],
-        cwd=ROOT,
-        env=os.environ | {"PATH": str(path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-FETCH_SPIN = """#!/bin/sh
-echo "$*" >> {bin}/notes
-[ "$1" = install ] && /usr/bin/touch {bin}/spin {bin}/gcc && /bin/chmod +x {bin}/spin {bin}/gcc
-exit 0
-"""
-
-
-def ensure_spin(path: Path) -> subprocess.CompletedProcess[str]:
-    program = "from tools.setup_env import ensure_spin; ensure_spin()"
-    return subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env={"PATH": str(path)}, capture_output=True, text=True, check=False
-    )
+    return run_python("-c", FETCH, path, env=os.environ | {"PATH": str(path)})
 
 
 @needs_root
 def test_root_gets_a_missing_maven_installed(tmp_path: Path) -> None:
-    (tmp_path / "apt-get").write_text(APT_GET_MAVEN.format(bin=tmp_path))
-    (tmp_path / "apt-get").chmod(0o755)
+    put_apt_get(tmp_path, "echo no way to the repository; exit 1", "mvn")
     done = fetch_kafka(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     install = "install --yes --no-install-recommends maven"
@@ -137,42 +111,9 @@ def test_without_maven_the_set_up_goes_on_and_says_what_to_do(tmp_path: Path) ->
     assert "apt-get install --yes --no-install-recommends maven`" in done.stdout
 
 
-@needs_root
-def test_root_gets_a_missing_spin_installed(tmp_path: Path) -> None:
-    (tmp_path / "apt-get").write_text(FETCH_SPIN.format(bin=tmp_path))
-    (tmp_path / "apt-get").chmod(0o755)
-    install = "install --yes --no-install-recommends spin gcc libc6-dev"
-
-    done = ensure_spin(tmp_path)
-
-    assert (done.returncode, done.stdout) == (0, f"the models need spin and gcc: apt-get {install}\n")
-    again = ensure_spin(tmp_path)
-    assert (again.returncode, again.stdout) == (0, ""), "what is there is not installed again"
-
-
-def test_without_permission_the_error_has_the_command_for_spin(tmp_path: Path) -> None:
-    done = ensure_spin(tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("the models need spin and gcc: sudo apt-get install --yes ")
-
-
-def test_without_permission_the_error_has_the_command_for_kerberos(tmp_path: Path) -> None:
-    program = "from tools.setup_env import ensure_kerberos; ensure_kerberos()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("the tests with Kerberos need a key distribution center: sudo apt-get install --yes ")
-
-
 def test_an_old_python_is_refused() -> None:
     program = "import sys; sys.version_info = (3, 10, 0); sys.version = '3.10.0 (main)'; import tools.setup_env"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("-c", program)
     assert done.returncode == 1
     assert done.stderr.startswith("Python 3.11 or later is needed, this is 3.10.0: make PYTHON=")
 
@@ -183,14 +124,7 @@ def test_the_site_needs_neither_the_project_nor_java(tmp_path: Path) -> None:
     pip.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/notes\n')
     pip.chmod(0o755)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.setup_env", tmp_path / "venv", "docs"],
-        cwd=ROOT,
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", "tools.setup_env", tmp_path / "venv", "docs", env={"PATH": str(tmp_path)})
 
     assert (done.returncode, done.stderr) == (0, "")
     (command,) = (tmp_path / "notes").read_text().splitlines()

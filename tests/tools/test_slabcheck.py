@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from collections.abc import Iterator
 
 import pytest
-from processes import Child
+from fixture_types import Link, Start
 
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import Geometry, Partition, Process, Super
@@ -38,10 +37,7 @@ def test_at_rest(slab: Slab) -> None:
 def test_slots(slab: Slab) -> None:
     pool = BufferPool(slab)
     buffer = pool.allocate(3 * SLOT, 0)
-    assert seen(slab) == [
-        "slots are not free: 1 ALLOCATED",
-        "20 slots, but the bitmap has 17 free and the count 17",
-    ]
+    assert seen(slab) == ["slots are not free: 1 ALLOCATED", "20 slots, but the bitmap has 17 free and the count 17"]
     pool.deallocate(buffer)
     assert seen(slab) == []
     slab.words[Super.FREE_SLOTS] = 19
@@ -72,13 +68,13 @@ def test_words(slab: Slab, region: str, word: int, line: str) -> None:
     assert seen(slab) == [line]
 
 
-def join_and_wait(link: Connection, name: str) -> None:
+def join_and_wait(link: Link, name: str) -> None:
     attach(name)
     link.send(None)
     link.recv()
 
 
-def test_dead_processes(slab: Slab, start: Callable[..., Child]) -> None:
+def test_dead_processes(slab: Slab, start: Start) -> None:
     child = start(join_and_wait, slab.name)
     child.hear()
     assert seen(slab) == []

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
+import os
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +41,7 @@ Damage on purpose. For each target: the corpus is tried first, then random input
 
   slab         a slab with words overwritten, and operations on it
   sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone, it
-               prints a table of the results; without --seconds it tries all of them, which takes 90 minutes
+               prints a table of the results; without --seconds it tries all of them, which takes a while
   records      logs of message formats 0, 1 and 2, and batches in slots
   compression  compressed sections
   columns      Arrow batches whose buffers do not match their description
@@ -47,6 +50,8 @@ Damage on purpose. For each target: the corpus is tried first, then random input
   settings     files of settings, and credentials
 """
 _SECONDS: Final = 60.0
+_SHARE: Final = 100
+"""Inputs of the sweep for which one process makes a slab."""
 _EPILOG: Final = """\
 An input fails if what reads it crashes, hangs, takes memory without bound, or raises an error that it does not declare.
 Inputs that fail are written into the corpus; tests/tools/test_fuzz.py tries all that are there. The same seed makes the
@@ -71,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     targets = args.targets or list(TARGETS)
     print(f"seed {args.seed}, {'compiled' if shmaccum.compiled else 'plain'}", flush=True)
     if targets == ["sweep"]:
-        return 1 if _sweep(args.corpus, args.seconds, args.seed) else 0
+        return 1 if _sweep(args.corpus, args.seconds, args.seed, args.jobs) else 0
     seconds = _SECONDS if args.seconds is None else args.seconds
     failed = [_run(name, seconds / len(targets), args.seed, args.corpus) for name in targets]
     return 1 if any(failed) else 0
@@ -88,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("targets", metavar="TARGET", nargs="*", type=_target, help="all of them, if none is named")
     parser.add_argument("--seconds", type=_seconds, help=f"in all; {_SECONDS:.0f} by default")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the inputs; else random")
+    parser.add_argument(
+        "--jobs", metavar="N", type=_jobs, default=3 * (os.cpu_count() or 1), help="of the sweep, which mostly waits"
+    )
     parser.add_argument("--corpus", metavar="DIR", type=Path, default=CORPUS, help="default: tests/fuzz_corpus")
     parser.add_argument(
         "--sanitize",
@@ -113,6 +121,12 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
+    return int(text)
+
+
 def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
     """Run a target; return whether anything failed."""
     deadline = time.monotonic() + seconds
@@ -131,22 +145,31 @@ def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
     return failures.count > 0
 
 
-def _sweep(corpus: Path, seconds: float | None, seed: int) -> bool:
+def _sweep(corpus: Path, seconds: float | None, seed: int, jobs: int) -> bool:
     """Overwrite every word by every value, or as many as there is time for; return whether anything failed."""
     deadline = float("inf") if seconds is None else time.monotonic() + seconds
     tried = 0
     with SweepTarget() as target:
-        table, failures = Table(target.geometry), _Failures(corpus, "sweep", target.suffix)
-        plans = list(target.plans())
-        if seconds is not None:
-            random.Random(f"sweep {seed}").shuffle(plans)
-        for attempt in target.try_all(itertools.takewhile(lambda _: time.monotonic() < deadline, plans)):
+        plans, table = list(target.plans()), Table(target.geometry)
+        failures = _Failures(corpus, "sweep", target.suffix)
+    if seconds is not None:
+        random.Random(f"sweep {seed}").shuffle(plans)
+    shares = [plans[start : start + _SHARE] for start in range(0, len(plans), _SHARE)]
+    with ProcessPoolExecutor(jobs) as pool:
+        for attempt in itertools.chain.from_iterable(pool.map(partial(_try_share, deadline), shares)):
             tried += 1
             table.note(attempt)
             failures.note(attempt)
     print("\n".join(table.lines()))
     print(f"sweep: {tried:,} of {len(plans):,} inputs, {failures.count} failed")
     return failures.count > 0
+
+
+def _try_share(deadline: float, plans: Sequence[bytes]) -> list[Attempt]:
+    if time.monotonic() > deadline:
+        return []
+    with SweepTarget() as target:
+        return list(target.try_all(itertools.takewhile(lambda _: time.monotonic() < deadline, plans)))
 
 
 class _Failures:

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shmaccum.config import describe_settings
-from shmaccum.config.configdef import Scope, SettingDescription
+from shmaccum.config.configdef import Scope, Setting
 from tools.generate_docs.layout import slab_layout
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -86,28 +86,29 @@ def _scopes() -> Iterator[str]:
         yield f"| **{scope}** | {' '.join(concerns.split())} | {', '.join(f'`{name}`' for name in names)} |"
 
 
-def _table_row(setting: SettingDescription) -> str:
+def _table_row(setting: Setting[Any]) -> str:
+    default = setting.default_text()
     cells = (
         f"`{setting.name}`",
-        setting.description,
-        setting.type,
-        f"`{setting.default}`{_in_units(setting)}" if setting.default != '""' else "empty",
-        setting.valid_values,
+        setting.doc,
+        setting.type.name,
+        f"`{default}`{_in_units(setting.name, default)}" if default != '""' else "empty",
+        setting.valid.allowed if setting.valid is not None else "",
         setting.importance,
         setting.scope,
     )
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
-def _in_units(setting: SettingDescription) -> str:
+def _in_units(name: str, default: str) -> str:
     """Return a default in the largest unit that divides it, in parentheses (``ConfigDef.niceTimeUnits``)."""
-    if setting.name.endswith(".ms"):
+    if name.endswith(".ms"):
         units = TIME_UNITS
-    elif setting.name.endswith((".memory", ".size", ".bytes")):
+    elif name.endswith((".memory", ".size", ".bytes")):
         units = MEMORY_UNITS
     else:
         return ""
-    value = int(setting.default)
+    value = int(default)
     for size, unit in units:
         if value > 0 and value % size == 0:
             count = value // size

@@ -32,7 +32,7 @@ class BatchAppender:
         self, records: RecordAppender, pool: BufferPool, before_new_batch: Callable[[], None] | None = None
     ) -> None:
         self.pool = pool
-        self.before_new_batch = before_new_batch or _do_nothing
+        self.before_new_batch = before_new_batch or (lambda: None)
         self._records = records
         self._compressor = records.compressor
         self._slab = records.slab
@@ -136,7 +136,3 @@ class BatchAppender:
     def _is_unused(self, buffer: Buffer) -> bool:
         state = self._words[self._slab.geometry.header(buffer.slot) + Slot.STATE]
         return state & STATE_MASK == SlotState.ALLOCATED and self.pool.is_taken(buffer)
-
-
-def _do_nothing() -> None:
-    pass

@@ -6,7 +6,7 @@ still queued, the result then replaces the records under the partition's lock (`
 batch that is closed from the start is compressed before it is placed.
 
 The *claim* is the SEALING word of a closed batch: the time when this process began, stored under the partition's lock.
-The sender waits for a claimed batch at most `SEALING_PATIENCE_MS`. Batches that no producer compresses, because it
+The sender waits for a claimed batch at most `SEALING_TIMEOUT_MS`. Batches that no producer compresses, because it
 died, was stopped or late, or the batch was sent while open, the sender compresses when it seals them.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS, compressed_word, replace_records
+from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS, compressed_word, replace_records
 from shmaccum.errors import LockTimeoutError
 from shmaccum.record.compression import DEFAULT_LEVELS, CompressionType, compress
 from shmaccum.record.format import RecordFormat
@@ -129,7 +129,7 @@ class BatchCompressor:
         stored, compressed = self._compress(self._words[header + Slot.LINGER] & COMPRESSION_MASK, records)
         try:
             # A longer wait is useless: by then the sender no longer honours the claim.
-            with claim.queue.lock.within(SEALING_PATIENCE_MS / 1000):
+            with claim.queue.lock.within(SEALING_TIMEOUT_MS / 1000):
                 if self._is_open_to(claim):
                     if stored is records:
                         self._words[header + Slot.COMPRESSED] = compressed

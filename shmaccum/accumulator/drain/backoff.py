@@ -13,7 +13,7 @@ MULTIPLIER: Final = 2.0
 JITTER: Final = 0.2
 """Spreads the retries of batches that failed together: each wait is up to 20% longer or shorter."""
 
-_LARGEST_EXPONENT: Final = 32
+LARGEST_EXPONENT: Final = 32
 _MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: its products spread adjacent numbers apart
 
 
@@ -37,7 +37,7 @@ class RetryBackoff:
         """
         words = headers[:, Slot.ATTEMPTS]
         attempts = words >> np.uint64(ATTEMPTS_SHIFT)
-        exponent = np.minimum(attempts.astype(np.float64) - 1, _LARGEST_EXPONENT)
+        exponent = np.minimum(attempts.astype(np.float64) - 1, LARGEST_EXPONENT)
         mixed = (words ^ headers[:, Slot.PARTITION] ^ headers[:, Slot.POSITION] << np.uint64(32)) * _MIXER
         mixed = (mixed ^ mixed >> np.uint64(32)) * _MIXER
         drawn = (mixed >> np.uint64(40)) / float(1 << 24)

@@ -23,7 +23,7 @@ cdef Py_ssize_t _COMMIT
 cdef Py_ssize_t _BASE_OFFSET
 cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _SETTLED
-cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _PART
 cdef unsigned long long _STATE_BITS
 cdef int _SLOTS_SHIFT
 cdef unsigned long long _SLOTS_MASK

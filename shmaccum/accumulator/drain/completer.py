@@ -62,7 +62,7 @@ _COMMIT: Final = Slot.COMMIT
 _BASE_OFFSET: Final = Slot.BASE_OFFSET
 _RESULT: Final = Slot.RESULT
 _SETTLED: Final = Slot.SETTLED
-_PIECE: Final = Slot.PIECE
+_PART: Final = Slot.PART
 _STATE_BITS: Final = STATE_MASK
 _SLOTS_SHIFT: Final = SLOTS_SHIFT
 _SLOTS_MASK: Final = SLOTS_MASK
@@ -157,7 +157,7 @@ class BatchCompleter:
             batch = outcome.batch
             self._conclude(batch, outcome, tally)
             words[batch.partition_at + _IN_FLIGHT] -= 1
-            if not words[batch.at + _PIECE]:
+            if not words[batch.at + _PART]:
                 self._sequences.finished(batch)
             batches.append(batch)
         self._count(tally)
@@ -194,7 +194,7 @@ class BatchCompleter:
         done: list[RecordBatch] = []
         left: list[RecordBatch] = []
         for batch in batches:
-            if not words[batch.at + _PIECE]:
+            if not words[batch.at + _PART]:
                 self._push(batch, contributors, again)
                 done.append(batch)
                 continue
@@ -259,7 +259,7 @@ class BatchCompleter:
             self._sequences.fail_lane(batch.partition, error)  # first: who sees the result sees that
             if error is not TransactionAbortedError and self.is_orphan(batch):
                 self._report_loss(batch, records, error)
-        if memory.words[at + _PIECE]:
+        if memory.words[at + _PART]:
             batch.set_result_end(end)
         batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error, outcome.incident))
         memory.words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
@@ -297,7 +297,7 @@ class BatchCompleter:
         """Push a batch's result to all of its contributors, and add them to ``contributors``."""
         memory, at = self._memory, batch.at
         batch_id = memory.words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
-        range_word = batch.result_range if memory.words[at + _PIECE] else 0
+        range_word = batch.result_range if memory.words[at + _PART] else 0
         entry = batch.next_contributor(0)
         while entry >= 0:
             if not (again and self._rings.has_pushed(entry, batch_id, range_word)):

@@ -2,7 +2,7 @@ from shmaccum.shm.locks cimport SlabLock
 
 cdef class Deferral:
     cdef readonly dict _until_ms
-    cpdef PatientLock with_lock(self, SlabLock lock)
+    cpdef DeferringLock with_lock(self, SlabLock lock)
     cpdef acquire(self, SlabLock lock)
 
 cdef class BatchReturns:
@@ -11,6 +11,6 @@ cdef class BatchReturns:
     cdef dict _waiting
     cpdef retry(self)
 
-cdef class PatientLock:
+cdef class DeferringLock:
     cdef SlabLock _lock
     cdef Deferral _deferral

@@ -17,11 +17,10 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import LockTimeoutError
 from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.slab import STOPPED_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
-STOPPED_TIMEOUT_S: Final = 0.25
-"""How long the sender waits for a lock: enough to take it over if its holder has died."""
 RETRY_MS: Final = 1000
 """How long the sender skips a lock whose acquire timed out."""
 
@@ -36,13 +35,13 @@ class Deferral:
         """Return whether any lock is remembered as timed out."""
         return bool(self._until_ms)
 
-    def with_lock(self, lock: SlabLock) -> PatientLock:
+    def with_lock(self, lock: SlabLock) -> DeferringLock:
         """Use as ``with deferral.with_lock(lock): ...``.
 
         Raises:
             LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
         """
-        return PatientLock(self, lock)
+        return DeferringLock(self, lock)
 
     def held_up(self) -> list[int]:
         """Return the numbers of the locks to skip now."""
@@ -72,7 +71,7 @@ class Deferral:
             self._until_ms.pop(lock.number, None)
 
 
-class PatientLock:
+class DeferringLock:
     """A lock as returned by `Deferral.with_lock`."""
 
     __slots__ = ("_deferral", "_lock")

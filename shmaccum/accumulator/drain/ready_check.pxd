@@ -30,7 +30,7 @@ cdef Py_ssize_t _PARTITION
 cdef int _ATTEMPTS_SHIFT
 cdef unsigned long long _STATE_BITS
 cdef long long _TIME_BITS
-cdef long long _SEALING_PATIENCE_MS
+cdef long long _SEALING_TIMEOUT_MS
 cdef unsigned long long _OPEN
 cdef long long _AHEAD_MS
 

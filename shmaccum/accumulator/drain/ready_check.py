@@ -20,7 +20,7 @@ from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.state.partition_map import PartitionMap
-from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
+from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.cluster import Cluster, Node
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import (
@@ -75,7 +75,7 @@ _PARTITION: Final = Slot.PARTITION
 _ATTEMPTS_SHIFT: Final = ATTEMPTS_SHIFT
 _STATE_BITS: Final = STATE_MASK
 _TIME_BITS: Final = TIME_MASK
-_SEALING_PATIENCE_MS: Final = SEALING_PATIENCE_MS
+_SEALING_TIMEOUT_MS: Final = SEALING_TIMEOUT_MS
 _OPEN: Final = int(SlotState.OPEN)
 _AHEAD_MS: Final = AHEAD_MS
 _STATE: Final = np.uint64(STATE_MASK)
@@ -352,8 +352,8 @@ class ReadyCheck:
             # Only the sender stores this word once a batch is in its deque.
             attempts = attempts >> _ATTEMPTS_SHIFT << _ATTEMPTS_SHIFT | now_ms
             memory.words[header + _ATTEMPTS] = attempts
-        if 0 < sealing_since_ms <= latest_ms and sealing_since_ms + _SEALING_PATIENCE_MS > now_ms:
-            return sealing_since_ms + _SEALING_PATIENCE_MS - now_ms
+        if 0 < sealing_since_ms <= latest_ms and sealing_since_ms + _SEALING_TIMEOUT_MS > now_ms:
+            return sealing_since_ms + _SEALING_TIMEOUT_MS - now_ms
         if not attempts >> _ATTEMPTS_SHIFT or self._has_new_leader(slot, memory.words[header + _PARTITION]):
             return 0
         backoff_ms = self.backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])[0]

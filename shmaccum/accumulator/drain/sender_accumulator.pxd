@@ -1,7 +1,6 @@
 from shmaccum.accumulator.drain.batch_drainer cimport BatchDrainer
 from shmaccum.accumulator.drain.completer cimport BatchCompleter
 from shmaccum.accumulator.drain.deferral cimport BatchReturns, Deferral
-from shmaccum.accumulator.drain.expirer cimport BatchExpirer
 from shmaccum.accumulator.drain.open_batch_throttle cimport OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check cimport ReadyCheck
 from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
@@ -21,7 +20,7 @@ cdef class SenderAccumulator:
     cdef BatchCompleter _completer
     cdef ReadyCheck _ready_check
     cdef BatchDrainer _drainer
-    cdef BatchExpirer _expirer
+    cdef object _expirer
 
     cpdef ready(self, cluster, long long now_ms)
     cpdef dict drain(self, cluster, nodes, Py_ssize_t max_size, long long now_ms)

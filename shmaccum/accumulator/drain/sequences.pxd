@@ -10,7 +10,7 @@ cdef Py_ssize_t _ACKED_SEQUENCE
 cdef Py_ssize_t _HELD
 cdef Py_ssize_t _SEQUENCE
 cdef Py_ssize_t _PRODUCER_ID
-cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _PART
 cdef int _EPOCH_SHIFT
 cdef unsigned long long _SEQUENCE_MASK
 cdef long long _LAST_SEQUENCE

@@ -51,9 +51,7 @@ from shmaccum.accumulator.state.record_batch import SEQUENCES, RecordBatch, next
 from shmaccum.errors import KafkaError, OutOfOrderSequenceError
 from shmaccum.shm.layout import KEY_LANE_SHIFT, LANE_ERROR, Lane, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
-
-MAX_EPOCH: Final = (1 << 15) - 1
-"""A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
+from shmaccum.shm.validation import MAX_EPOCH
 
 _SUPER_PRODUCER_ID: Final = Super.PRODUCER_ID
 _LANE_PRODUCER_ID: Final = Lane.PRODUCER_ID
@@ -62,7 +60,7 @@ _ACKED_SEQUENCE: Final = Partition.ACKED_SEQUENCE
 _HELD: Final = Partition.HELD
 _SEQUENCE: Final = Slot.SEQUENCE
 _PRODUCER_ID: Final = Slot.PRODUCER_ID
-_PIECE: Final = Slot.PIECE
+_PART: Final = Slot.PART
 
 _EPOCH_SHIFT: Final = 32
 _CODE_MASK: Final = 0xFFFF
@@ -208,7 +206,7 @@ class Sequences:
             return
         memory = self._memory
         number = memory.words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
-        end = next_sequence(batch.part_sequence if memory.words[batch.at + _PIECE] else number, records)
+        end = next_sequence(batch.part_sequence if memory.words[batch.at + _PART] else number, records)
         partition = self._of(batch.partition)
         if 0 < (end - self._acked(partition)) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES:
             epoch = memory.words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
@@ -397,7 +395,7 @@ class Sequences:
         if partition.batches:
             first = partition.batches[0]
             number = memory.words[first.at + _SEQUENCE] & _SEQUENCE_MASK
-            expected = first.part_sequence if memory.words[first.at + _PIECE] else number
+            expected = first.part_sequence if memory.words[first.at + _PART] else number
         return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:

@@ -11,7 +11,7 @@ cdef Py_ssize_t _SEQUENCE
 cdef Py_ssize_t _MAX_RECORD
 cdef Py_ssize_t _SETTLED
 cdef Py_ssize_t _COMPRESSED
-cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _PART
 cdef Py_ssize_t _LINGER
 cdef Py_ssize_t _CONTRIBUTORS
 

@@ -22,7 +22,7 @@ _SEQUENCE: Final = Slot.SEQUENCE
 _MAX_RECORD: Final = Slot.MAX_RECORD
 _SETTLED: Final = Slot.SETTLED
 _COMPRESSED: Final = Slot.COMPRESSED
-_PIECE: Final = Slot.PIECE
+_PART: Final = Slot.PART
 _LINGER: Final = Slot.LINGER
 _CONTRIBUTORS: Final = Slot.CONTRIBUTORS
 
@@ -64,7 +64,7 @@ def begin(
     words[header + _SEQUENCE] = 0
     words[header + _MAX_RECORD] = max_record
     words[header + _SETTLED] = 0
-    words[header + _PIECE] = 0
+    words[header + _PART] = 0
     words[header + _COMPRESSED] = compressed
     words[header + _LINGER] = linger
     for index in range(contributor_words):

@@ -5,7 +5,7 @@ is needed. A batch completes as a whole or, after batch splitting, in parts from
 sender that dies before it stores RING_TAIL has pushed nothing; a new sender pushes again what `RingWriter.has_pushed`
 does not find.
 
-A ring cannot overflow. Its length is the slab's slots plus `PIECES_IN_FLIGHT`. Let *unread* be the completions that
+A ring cannot overflow. Its length is the slab's slots plus `PARTS_IN_FLIGHT`. Let *unread* be the completions that
 the process has not popped, *owed* the batches in slots that it contributed to, and *parts* the parts of split batches
 in flight. Then unread + owed + parts never exceeds the length:
 

@@ -14,7 +14,7 @@ cdef Py_ssize_t _BASE_OFFSET
 cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _SETTLED
 cdef Py_ssize_t _COMPRESSED
-cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _PART
 cdef Py_ssize_t _CONTRIBUTORS
 cdef unsigned long long _COUNT_MASK
 cdef int _SIZE_SHIFT

@@ -46,7 +46,7 @@ _BASE_OFFSET: Final = Slot.BASE_OFFSET
 _RESULT: Final = Slot.RESULT
 _SETTLED: Final = Slot.SETTLED
 _COMPRESSED: Final = Slot.COMPRESSED
-_PIECE: Final = Slot.PIECE
+_PART: Final = Slot.PART
 _CONTRIBUTORS: Final = Slot.CONTRIBUTORS
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
@@ -242,7 +242,7 @@ class RecordBatch:
         memory, at = self._memory, self.at
         memory.words[at + _SEQUENCE] = 0
         memory.words[at + _PRODUCER_ID] = producer_id + 1
-        if memory.words[at + _PIECE]:
+        if memory.words[at + _PART]:
             # Under the new numbers no record is skipped yet, and nothing has been tried.
             settled = memory.words[at + Slot.SETTLED] = self.settled
             memory.words[at + Slot.ATTEMPTS] = self.last_attempt_ms
@@ -252,7 +252,7 @@ class RecordBatch:
     @property
     def is_split(self) -> bool:
         """Whether it is split: sent in parts because the broker refused the whole."""
-        return bool(self._memory.words[self.at + _PIECE])
+        return bool(self._memory.words[self.at + _PART])
 
     @property
     def settled(self) -> int:
@@ -272,7 +272,7 @@ class RecordBatch:
         if not word:
             return -1
         sequence = word & 0xFFFFFFFF
-        return next_sequence(sequence, self.settled - self.skipped) if words[at + Slot.PIECE] else sequence
+        return next_sequence(sequence, self.settled - self.skipped) if words[at + Slot.PART] else sequence
 
     def identity(self) -> tuple[int, int, int]:
         """Return `producer_id`, `producer_epoch` and `part_sequence`, at once."""
@@ -280,7 +280,7 @@ class RecordBatch:
         number = memory.words[at + _SEQUENCE]
         if not number:
             return -1, -1, -1
-        sequence = self.part_sequence if memory.words[at + _PIECE] else number & _SEQUENCE_BITS
+        sequence = self.part_sequence if memory.words[at + _PART] else number & _SEQUENCE_BITS
         return memory.words[at + _PRODUCER_ID] - 1, (number >> 32) - 1, sequence
 
     def end_sequence(self) -> int:
@@ -292,25 +292,25 @@ class RecordBatch:
     @property
     def part_end(self) -> int:
         """End (exclusive record number) of the part being sent; if that is complete, the next part is not cut yet."""
-        return self._memory.words[self.at + _PIECE] & _PROGRESS_MASK
+        return self._memory.words[self.at + _PART] & _PROGRESS_MASK
 
     def cut(self, end: int) -> None:
         """Send it in parts from now on, even under another sender; the next part ends before record ``end``."""
-        self._memory.words[self.at + Slot.PIECE] = end
+        self._memory.words[self.at + Slot.PART] = end
 
     @property
     def result_end(self) -> int:
         """End (exclusive record number) of the part that the result words cover."""
-        return self._memory.words[self.at + Slot.PIECE] >> PROGRESS_SHIFT
+        return self._memory.words[self.at + Slot.PART] >> PROGRESS_SHIFT
 
     def set_result_end(self, end: int) -> None:
         """Store that the result will cover the records from the first incomplete one to ``end``, exclusive."""
-        self._memory.words[self.at + Slot.PIECE] = end << PROGRESS_SHIFT | self.part_end
+        self._memory.words[self.at + Slot.PART] = end << PROGRESS_SHIFT | self.part_end
 
     @property
     def result_range(self) -> int:
         """The part that the result words cover, as the range word of a completion."""
-        if not self._memory.words[self.at + Slot.PIECE]:
+        if not self._memory.words[self.at + Slot.PART]:
             return 0
         is_last = self.result_end == self.record_count
         return pack_range(self.settled, 0 if is_last else self.result_end - self.settled)
@@ -405,7 +405,7 @@ class RecordBatch:
     def write_off(self) -> None:
         """Clear the split and compression words of a damaged header, so that the batch can fail as a whole."""
         words, at = self._memory.words, self.at
-        words[at + Slot.PIECE] = 0
+        words[at + Slot.PART] = 0
         words[at + Slot.SETTLED] = 0
         words[at + Slot.COMPRESSED] = 0
 

@@ -16,7 +16,7 @@ from shmaccum.record.fields import BytesLike
 from shmaccum.shm.layout import COMPRESSED_SIZE_SHIFT, Slot
 from shmaccum.shm.slab import Slab
 
-SEALING_PATIENCE_MS: Final = 30
+SEALING_TIMEOUT_MS: Final = 30
 """How long, from its closing, the sender leaves a batch to the producer that compresses it.
 
 16 KiB take 0.1 ms to compress, 1 ms with gzip; the rest is for a producer that waits for a processor. A producer that

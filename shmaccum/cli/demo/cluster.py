@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -19,7 +19,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import NetworkError
 
-_PATIENCE_S: Final = 30.0
+_TIMEOUT_S: Final = 30.0
 """Limit for each response of the cluster."""
 _NOT_KNOWN_YET: Final = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -67,7 +67,7 @@ class ClusterTarget:
         with self._answers(), self._consumer() as consumer:
             admin = AdminClient(self._connection)  # it must outlive its futures
             topics = [NewTopic(self.topic, self._partitions)]
-            made = admin.create_topics(topics, operation_timeout=_PATIENCE_S, request_timeout=_PATIENCE_S)
+            made = admin.create_topics(topics, operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
             try:
                 made[self.topic].result()
             except KafkaException as error:
@@ -88,9 +88,9 @@ class ClusterTarget:
             consumer.assign([TopicPartition(self.topic, *each) for each in nexts.items()])
             while left := sum(max(0, end - nexts[partition]) for partition, end in ends.items()):
                 # consume waits until it has as many messages as requested.
-                messages = consumer.consume(min(left, _AT_ONCE), timeout=_PATIENCE_S)
+                messages = consumer.consume(min(left, _AT_ONCE), timeout=_TIMEOUT_S)
                 if not messages:
-                    contents.problems.append(f"{self.name}: {left} records still missing after {_PATIENCE_S:.0f} s")
+                    contents.problems.append(f"{self.name}: {left} records still missing after {_TIMEOUT_S:.0f} s")
                     break
                 for message in messages:
                     if message.error() is not None:
@@ -103,7 +103,7 @@ class ClusterTarget:
 
     def _ends(self, consumer: Consumer) -> dict[int, int]:
         """Return where each partition ends now, once all brokers know a topic that has just been created."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 return self._ends_now(consumer)
@@ -113,27 +113,22 @@ class ClusterTarget:
                 time.sleep(0.1)
 
     def _ends_now(self, consumer: Consumer) -> dict[int, int]:
-        metadata = consumer.list_topics(self.topic, timeout=_PATIENCE_S).topics[self.topic]
+        metadata = consumer.list_topics(self.topic, timeout=_TIMEOUT_S).topics[self.topic]
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         return {
-            number: consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=_PATIENCE_S)[1]
+            number: consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=_TIMEOUT_S)[1]
             for number in sorted(metadata.partitions)
         }
 
-    @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
+    def _consumer(self) -> closing[Consumer]:
         settings = {
             "group.id": "shmaccum-demo",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "check.crcs": True,
         }
-        consumer = Consumer(self._connection | settings)
-        try:
-            yield consumer
-        finally:
-            consumer.close()
+        return closing(Consumer(self._connection | settings))
 
     @contextmanager
     def _answers(self) -> Iterator[None]:

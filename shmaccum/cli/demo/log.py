@@ -38,11 +38,7 @@ class LogTarget:
         self.hint = f"{command} dump {directory}"
 
     def prepare(self) -> None:
-        """Empty the directory.
-
-        Raises:
-            KafkaStorageError: it holds anything but an earlier demo's output, or cannot be created.
-        """
+        """Create or empty the directory, as `make_empty`."""
         make_empty(self._directory, self.topic)
 
     def read_back(self) -> TopicContents:

@@ -7,7 +7,7 @@ from shmaccum.config.validators import at_least, between, between_or, one_of
 from shmaccum.config.valuetypes import INT, LONG, STRING
 
 
-class AccumulatorSettings(Config):
+class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
     """Kafka's settings of the RecordAccumulator and BufferPool (``ProducerConfig``)."""
 
     __slots__ = ()
@@ -18,7 +18,6 @@ class AccumulatorSettings(Config):
         at_least(1024),
         importance=Importance.HIGH,
         scope=Scope.SLAB,
-        group=Group.ACCUMULATOR,
         doc="""Bytes of shared memory for batches, from the first record until they are complete, for all producers of
             the host together. If none is free, `send` waits up to `max.block.ms` for it, first come, first served. The
             slab's tables take memory beside this. At least `batch.size`.""",
@@ -29,7 +28,6 @@ class AccumulatorSettings(Config):
         one_of("none", "gzip", "snappy", "lz4", "zstd"),
         importance=Importance.HIGH,
         scope=Scope.PRODUCER,
-        group=Group.ACCUMULATOR,
         doc="""How batches are compressed; the producer that begins a batch decides. A batch is compressed as a
             whole, so fuller batches compress better. The producer that fills a batch compresses it. The sender
             compresses batches that are sent before they are full, and all batches if `message.format.version` is older
@@ -44,7 +42,6 @@ class AccumulatorSettings(Config):
         between_or(1, 9, -1),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.ACCUMULATOR,
         doc="""Level of `compression.type` gzip: 1 is fastest, 9 compresses best; -1 is zlib's default, 6.""",
     )
     compression_lz4_level = Setting(
@@ -53,7 +50,6 @@ class AccumulatorSettings(Config):
         between(1, 17),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.ACCUMULATOR,
         doc="""Level of `compression.type` lz4. The default selects LZ4's fast compressor, as in Kafka. Every other
             level selects its high compressor: higher levels compress better, and levels above 12 count as 12.""",
     )
@@ -63,7 +59,6 @@ class AccumulatorSettings(Config):
         between(-131072, 22),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.ACCUMULATOR,
         doc="""Level of `compression.type` zstd: higher levels compress better and take longer.""",
     )
     batch_size = Setting(
@@ -72,7 +67,6 @@ class AccumulatorSettings(Config):
         at_least(1024, "a slot of the slab holds one batch, so Kafka's 0, no batching, is not possible"),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        group=Group.ACCUMULATOR,
         doc="""Bytes in a slot, which holds one batch: records of one partition, from any producer of the host. A
             batch is sent once it is full or `linger.ms` have passed. Every batch takes a whole slot, even with one
             small record. A record larger than a slot gets a batch of its own, in as many free slots as it needs,
@@ -84,7 +78,6 @@ class AccumulatorSettings(Config):
         at_least(0),
         importance=Importance.MEDIUM,
         scope=Scope.PRODUCER,
-        group=Group.ACCUMULATOR,
         doc="""Milliseconds that a batch that is not full waits for more records, counted from its first. A batch of
             several producers uses the shortest of theirs. It is sent sooner when it is full, while producers wait for
             memory, and on `flush` and `close`. If the sender is busy with many small batches, it is sent up to 50 ms
@@ -96,7 +89,6 @@ class AccumulatorSettings(Config):
         at_least(0),
         importance=Importance.MEDIUM,
         scope=Scope.PRODUCER,
-        group=Group.ACCUMULATOR,
         doc="""Milliseconds that one call of `send` can wait, for the topic's metadata and for memory together, before
             it fails with KafkaTimeoutError or BufferExhaustedError. Time spent in serializers does not count.""",
     )

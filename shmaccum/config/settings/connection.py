@@ -7,7 +7,7 @@ from shmaccum.config.validators import at_least, one_of
 from shmaccum.config.valuetypes import ADDRESSES, INT, LONG, STRING, word
 
 
-class ConnectionSettings(Config):
+class ConnectionSettings(Config, group=Group.CONNECTION):
     """Kafka's settings of its ``NetworkClient`` (``CommonClientConfigs``)."""
 
     __slots__ = ()
@@ -17,7 +17,6 @@ class ConnectionSettings(Config):
         (),
         importance=Importance.HIGH,
         scope=Scope.SLAB,
-        group=Group.CONNECTION,
         doc="""Brokers to discover the cluster from, as `host1:port1,host2:port2`. Give more than one, in case one is
             down; their order does not matter. Required by `transport` kafka.""",
     )
@@ -27,7 +26,6 @@ class ConnectionSettings(Config):
         one_of("use_all_dns_ips"),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""How a broker's name is resolved: the sender tries all its addresses until it can connect to one.""",
     )
     client_id = Setting(
@@ -35,7 +33,6 @@ class ConnectionSettings(Config):
         "",
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""The name that the sender gives to brokers, for their logs and quotas. One sender has one name: that of
             its newest producer. A program that needs a quota of its own needs a `shmaccum.name` of its own. Empty:
             `shmaccum-` and the slab's name.""",
@@ -45,7 +42,6 @@ class ConnectionSettings(Config):
         540_000,
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""Milliseconds after which an unused connection is closed. Negative: never.""",
     )
     metadata_recovery_rebootstrap_trigger_ms = Setting(
@@ -54,7 +50,6 @@ class ConnectionSettings(Config):
         at_least(0),
         importance=Importance.LOW,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""Milliseconds without a metadata response after which the sender closes its connections and starts again
             from `bootstrap.servers`. Only with `metadata.recovery.strategy` rebootstrap.""",
     )
@@ -64,7 +59,6 @@ class ConnectionSettings(Config):
         one_of("rebootstrap", "none"),
         importance=Importance.LOW,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""What the sender does when it can reach none of the brokers that it knows. `rebootstrap`: it also asks
             `bootstrap.servers`. It starts again from them if a broker requests that (REBOOTSTRAP_REQUIRED), or after
             `metadata.recovery.rebootstrap.trigger.ms`. `none`: it keeps trying the brokers that it knows.""",
@@ -75,7 +69,6 @@ class ConnectionSettings(Config):
         at_least(-1),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""Bytes of a connection's receive buffer (SO_RCVBUF). -1: the operating system's default.""",
     )
     send_buffer_bytes = Setting(
@@ -84,7 +77,6 @@ class ConnectionSettings(Config):
         at_least(-1),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""Bytes of a connection's send buffer (SO_SNDBUF). -1: the operating system's default.""",
     )
     socket_connection_setup_timeout_max_ms = Setting(
@@ -93,7 +85,6 @@ class ConnectionSettings(Config):
         at_least(1),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""Most milliseconds that the sender waits for a connection to a broker to be established, after any number
             of failures.""",
     )
@@ -103,7 +94,6 @@ class ConnectionSettings(Config):
         at_least(1),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""Milliseconds that the sender waits for a connection to a broker to be established. Grows exponentially
             with each further failure, up to `socket.connection.setup.timeout.max.ms`.""",
     )
@@ -113,7 +103,6 @@ class ConnectionSettings(Config):
         at_least(0),
         importance=Importance.LOW,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""Most milliseconds between two attempts to connect to a broker. If only `reconnect.backoff.ms` is given,
             it takes that value.""",
     )
@@ -123,7 +112,6 @@ class ConnectionSettings(Config):
         at_least(0),
         importance=Importance.LOW,
         scope=Scope.SHARED,
-        group=Group.CONNECTION,
         doc="""Milliseconds that the sender waits before it connects again to a broker after a failed attempt. The wait
             grows exponentially with each further failure, up to `reconnect.backoff.max.ms`.""",
     )

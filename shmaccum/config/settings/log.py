@@ -7,7 +7,7 @@ from shmaccum.config.validators import at_least, matching
 from shmaccum.config.valuetypes import INT, LONG, LONG_MAX, PATH, STRING
 
 
-class LogSettings(Config):
+class LogSettings(Config, group=Group.LOG_TRANSPORT):
     """Kafka's settings of a broker's log and of topics (``LogConfig``), for the log transport."""
 
     __slots__ = ()
@@ -17,7 +17,6 @@ class LogSettings(Config):
         "",
         importance=Importance.HIGH,
         scope=Scope.SLAB,
-        group=Group.LOG_TRANSPORT,
         doc="""Directory of the log. Each partition is a directory in it, named `<topic>-<partition>`, that holds
             segment files in Kafka's format. Required by `transport` log. A relative path starts at the working
             directory of the process that creates the producer. A new directory is private to its user (mode 0700); an
@@ -29,7 +28,6 @@ class LogSettings(Config):
         at_least(1),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        group=Group.LOG_TRANSPORT,
         doc="""Records written to a partition after which its log is synced to disk; 1 syncs after every batch. By
             default the operating system decides when to write: acknowledged records survive the death of every
             process, but not of the host.""",
@@ -40,7 +38,6 @@ class LogSettings(Config):
         at_least(0),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        group=Group.LOG_TRANSPORT,
         doc="""Milliseconds after which records written to a partition are synced to disk. By default the operating
             system decides.""",
     )
@@ -53,7 +50,6 @@ class LogSettings(Config):
         ),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        group=Group.LOG_TRANSPORT,
         doc="""The format of batches, as a version of Kafka or as its own number: v0 before 0.10, v1 before 0.11, v2
             from then on. Only v2 has headers, idempotence and zstd.""",
     )
@@ -63,7 +59,6 @@ class LogSettings(Config):
         at_least(1),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.LOG_TRANSPORT,
         doc="""Partitions of a new topic. A topic that is in the log already keeps its partitions. At most
             `shmaccum.max.partitions`.""",
     )
@@ -73,7 +68,6 @@ class LogSettings(Config):
         at_least(1024),
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
-        group=Group.LOG_TRANSPORT,
         doc="""Most bytes in a segment file: a batch that would exceed them begins the next file. At least `batch.size`;
             a batch of one larger record that does not fit fails with RecordBatchTooLargeError.""",
     )

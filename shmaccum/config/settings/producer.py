@@ -7,7 +7,7 @@ from shmaccum.config.validators import DISTINCT, at_least
 from shmaccum.config.valuetypes import BOOLEAN, CLASS, LONG, SERIALIZER, list_of, optional
 
 
-class OwnSettings(Config):
+class OwnSettings(Config, group=Group.PRODUCER, scope=Scope.PRODUCER):
     """Kafka's settings of what a producer does before a record is in a batch (``ProducerConfig``)."""
 
     __slots__ = ()
@@ -16,8 +16,6 @@ class OwnSettings(Config):
         optional(SERIALIZER),
         None,
         importance=Importance.HIGH,
-        scope=Scope.PRODUCER,
-        group=Group.PRODUCER,
         doc="""A callable that takes a record's key and returns its bytes, or its dotted name. An object with a method
             `serialize`, as in kafka-python, or a class of such objects, is called as `serialize(topic, key)`. Without
             one, a key is bytes or text.""",
@@ -26,8 +24,6 @@ class OwnSettings(Config):
         optional(SERIALIZER),
         None,
         importance=Importance.HIGH,
-        scope=Scope.PRODUCER,
-        group=Group.PRODUCER,
         doc="""A callable that takes a record's value and returns its bytes, or its dotted name. An object with a method
             `serialize`, as in kafka-python, or a class of such objects, is called as `serialize(topic, value)`. Without
             one, a value is bytes or text.""",
@@ -36,8 +32,6 @@ class OwnSettings(Config):
         BOOLEAN,
         False,
         importance=Importance.MEDIUM,
-        scope=Scope.PRODUCER,
-        group=Group.PRODUCER,
         doc="""Whether the partitioner ignores a record's key: the record goes to the current sticky partition, not to
             the partition that the hash of its key selects.""",
     )
@@ -46,8 +40,6 @@ class OwnSettings(Config):
         (),
         DISTINCT,
         importance=Importance.LOW,
-        scope=Scope.PRODUCER,
-        group=Group.PRODUCER,
         doc="""Classes of interceptors, or their dotted names, in the order in which they see a record before it is
             serialized. Each is called without arguments when the producer is created.""",
     )
@@ -55,8 +47,6 @@ class OwnSettings(Config):
         BOOLEAN,
         True,
         importance=Importance.LOW,
-        scope=Scope.PRODUCER,
-        group=Group.PRODUCER,
         doc="""Whether records without a key go more often to partitions with fewer waiting batches, whose brokers are
             faster. Otherwise all partitions get the same share.""",
     )
@@ -65,8 +55,6 @@ class OwnSettings(Config):
         0,
         at_least(0),
         importance=Importance.LOW,
-        scope=Scope.PRODUCER,
-        group=Group.PRODUCER,
         doc="""Milliseconds. A broker that has accepted none of its ready batches for this long gets no further
             records without a key. 0: never. Needs `partitioner.adaptive.partitioning.enable`.""",
     )

@@ -11,7 +11,7 @@ from shmaccum.config.validators import matching, one_of
 from shmaccum.config.valuetypes import BOOLEAN, PASSWORD, PATH, STRING, optional, word
 
 
-class SecuritySettings(Config):
+class SecuritySettings(Config, group=Group.SECURITY, scope=Scope.SLAB):
     """Kafka's settings of TLS and SASL (``SslConfigs``, ``SaslConfigs``), in PEM (KIP-651) or in Java's keystores."""
 
     __slots__ = ()
@@ -20,8 +20,6 @@ class SecuritySettings(Config):
         optional(PASSWORD),
         None,
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The credentials in the form of Kafka's Java clients,
             `<login module> required username="..." password="...";`, with PlainLoginModule or ScramLoginModule, which
             accepts `tokenauth=true` for a delegation token. Of Krb5LoginModule, `useKeyTab`, `keyTab`, `principal`,
@@ -32,8 +30,6 @@ class SecuritySettings(Config):
         PATH,
         "",
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The keytab with the keys of `sasl.kerberos.principal`, with which the sender gets its tickets. By default
             they come from the credential cache of the user. The name is librdkafka's; in Java it is `keyTab` in
             `sasl.jaas.config`. A relative path starts at the working directory of the process that creates the
@@ -43,8 +39,6 @@ class SecuritySettings(Config):
         STRING,
         "",
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The sender's principal. Required by `sasl.kerberos.keytab`. Without a keytab it selects one of the
             credential caches of the user. The name is librdkafka's; in Java it is `principal` in
             `sasl.jaas.config`.""",
@@ -53,8 +47,6 @@ class SecuritySettings(Config):
         STRING,
         "",
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The Kerberos principal that the brokers run as. Required by `sasl.mechanism` GSSAPI. The sender gets
             its own ticket with `sasl.kerberos.keytab`, or from the credential cache of the user.""",
     )
@@ -63,8 +55,6 @@ class SecuritySettings(Config):
         "GSSAPI",
         one_of("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""How the sender authenticates, if `security.protocol` has SASL.""",
     )
     sasl_oauthbearer_token_provider = Setting(
@@ -72,8 +62,6 @@ class SecuritySettings(Config):
         "",
         matching(r"([A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*)?", "empty, or the dotted name of a callable"),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""Dotted name of a callable that returns a token (text). The sender imports it and calls it without
             arguments for every connection, one call at a time, on a background thread. If the call takes longer than
             `socket.connection.setup.timeout.ms`, the login is tried again. Required by `sasl.mechanism`
@@ -83,16 +71,12 @@ class SecuritySettings(Config):
         optional(PASSWORD),
         None,
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The password of `sasl.username`. Required by `sasl.mechanism` PLAIN and SCRAM.""",
     )
     sasl_tokenauth = Setting(
         BOOLEAN,
         False,
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""Whether `sasl.username` and `sasl.password` are the id and the HMAC of one of Kafka's delegation tokens
             (KIP-48), for `sasl.mechanism` SCRAM. In Java it is `tokenauth=true` in `sasl.jaas.config`.""",
     )
@@ -100,8 +84,6 @@ class SecuritySettings(Config):
         STRING,
         "",
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The sender's user name at the brokers. Required by `sasl.mechanism` PLAIN and SCRAM.""",
     )
     security_protocol = Setting(
@@ -109,16 +91,12 @@ class SecuritySettings(Config):
         "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""Whether connections are encrypted (SSL) and whether the sender logs in (SASL).""",
     )
     ssl_key_password = Setting(
         optional(PASSWORD),
         None,
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The password of the private key in `ssl.keystore.location` or `ssl.keystore.key`, if the key is
             encrypted. In a Java keystore the default is the store's password.""",
     )
@@ -126,8 +104,6 @@ class SecuritySettings(Config):
         optional(PASSWORD),
         None,
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The sender's certificate and the certificates of its issuers, as text in PEM. Together with
             `ssl.keystore.key`, instead of `ssl.keystore.location`.""",
     )
@@ -135,16 +111,12 @@ class SecuritySettings(Config):
         optional(PASSWORD),
         None,
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The private key of `ssl.keystore.certificate.chain`, as text in PEM.""",
     )
     ssl_keystore_location = Setting(
         PATH,
         "",
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""PEM file or Java keystore (JKS, PKCS#12) with the sender's private key and certificates, for brokers that
             ask for one. PKCS#12 needs `pip install 'shmaccum[keystores]'`. A relative path starts at the working
             directory of the process that creates the producer.""",
@@ -153,16 +125,12 @@ class SecuritySettings(Config):
         optional(PASSWORD),
         None,
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The password of the Java keystore in `ssl.keystore.location`. A PEM file has none.""",
     )
     ssl_truststore_certificates = Setting(
         optional(PASSWORD),
         None,
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The certificate authorities that the brokers' certificates must be signed by, as text in PEM. Instead of
             `ssl.truststore.location`.""",
     )
@@ -170,8 +138,6 @@ class SecuritySettings(Config):
         PATH,
         "",
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""PEM file or Java keystore (JKS, PKCS#12) of the certificate authorities that the brokers' certificates
             must be signed by. Without it and `ssl.truststore.certificates`, the operating system's are used.""",
     )
@@ -179,8 +145,6 @@ class SecuritySettings(Config):
         optional(PASSWORD),
         None,
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The password of the Java keystore in `ssl.truststore.location`. Without it, a JKS is read without an
             integrity check. A PEM file has none.""",
     )
@@ -189,8 +153,6 @@ class SecuritySettings(Config):
         "",
         one_of("PEM", "PKCS12", "JKS", ""),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The format of `ssl.keystore.location`; by default the file's content decides. JKS and PKCS12 are
             interchangeable, as in Java.""",
     )
@@ -199,8 +161,6 @@ class SecuritySettings(Config):
         "",
         one_of("PEM", "PKCS12", "JKS", ""),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""The format of `ssl.truststore.location`; by default the file's content decides. JKS and PKCS12 are
             interchangeable, as in Java.""",
     )
@@ -209,8 +169,6 @@ class SecuritySettings(Config):
         "https",
         one_of("https", ""),
         importance=Importance.LOW,
-        scope=Scope.SLAB,
-        group=Group.SECURITY,
         doc="""Whether a broker's certificate must match the name that the sender connects to (https), or can be any
             trusted one (empty).""",
     )

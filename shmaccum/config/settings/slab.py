@@ -14,7 +14,7 @@ NO_LOG: Final = "none"
 _AUTO_OR_SOME: Final[Validator[int]] = Validator(lambda value: value == AUTO or value >= 1, "auto, or at least 1")
 
 
-class SlabSettings(Config):
+class SlabSettings(Config, group=Group.SLAB):
     """Settings of our own."""
 
     __slots__ = ()
@@ -25,7 +25,6 @@ class SlabSettings(Config):
         one_of("kafka", "log"),
         importance=Importance.HIGH,
         scope=Scope.SLAB,
-        group=Group.SLAB,
         doc="""Where the sender writes batches. `kafka`: to the cluster of `bootstrap.servers`. `log`: into segment
             files in Kafka's format, in `log.dir`.""",
     )
@@ -34,7 +33,6 @@ class SlabSettings(Config):
         False,
         importance=Importance.LOW,
         scope=Scope.SENDER,
-        group=Group.SLAB,
         doc="""Whether a sender that crashes leaves a normal core dump. Its memory holds records and passwords, so by
             default it leaves none, or one without memory.""",
     )
@@ -44,7 +42,6 @@ class SlabSettings(Config):
         at_least(-1),
         importance=Importance.MEDIUM,
         scope=Scope.SENDER,
-        group=Group.SLAB,
         doc="""Milliseconds that a sender stays when no producer lives and nothing is left to send; then it removes the
             slab and exits. -1: it stays forever, as `shmaccum sender` does by default.""",
     )
@@ -53,7 +50,6 @@ class SlabSettings(Config):
         "",
         importance=Importance.MEDIUM,
         scope=Scope.SENDER,
-        group=Group.SLAB,
         doc="""File to which the sender process appends its log: a regular file of its user, and not a link. Empty:
             `$XDG_STATE_HOME/shmaccum/NAME.log` (`~/.local/state` if that is not set), where NAME is the slab's; it
             rotates at 1 MiB and keeps one old file. Without a writable home there is no log. `none`: no log.
@@ -66,7 +62,6 @@ class SlabSettings(Config):
         shown_default="auto",
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        group=Group.SLAB,
         doc="""Partitions, of all topics together, that the slab has room for; each takes 128 bytes of shared memory. A
             topic that exceeds them fails with SlabFullError. `auto`: one for each KiB of `buffer.memory`, which is
             32,768 for 32 MiB; at least 4,096, and at most 200,000.""",
@@ -77,7 +72,6 @@ class SlabSettings(Config):
         between(2, 1024),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        group=Group.SLAB,
         doc="""Processes, the sender included, that can use the slab at once. One more fails with SlabFullError. The
             last entry is reserved for the sender, so that a dead sender can always be replaced.""",
     )
@@ -88,7 +82,6 @@ class SlabSettings(Config):
         shown_default="auto",
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        group=Group.SLAB,
         doc="""Topics that the slab has room for; each takes 320 bytes of shared memory. One more fails with
             SlabFullError. `auto`: one for each 3 KiB of `buffer.memory`, which is 10,922 for 32 MiB; at least 512, and
             at most 100,000.""",
@@ -99,7 +92,6 @@ class SlabSettings(Config):
         between(1, MAX_LANES),
         importance=Importance.LOW,
         scope=Scope.SLAB,
-        group=Group.SLAB,
         doc="""Transactions that the slab has room for at once; each takes 320 bytes of shared memory, and an entry of
             `shmaccum.max.partitions` for every partition that it sends to. One more fails with SlabFullError.""",
     )
@@ -109,7 +101,6 @@ class SlabSettings(Config):
         matching(f"({SLAB_NAME_PATTERN})?", f"empty, or {SLAB_NAME_RULE}"),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        group=Group.SLAB,
         doc="""Name of the slab. The default is a hash of the settings of scope slab that are not at their defaults, the
             user id and the version of the slab's layout. Producers that agree on these share a slab; others do not.
             Passwords are not in it, because every user of the host can read it. A producer is refused if its settings

@@ -1,6 +1,5 @@
 cimport cython
 from shmaccum.sender.kafka.channel cimport Channel
-from shmaccum.sender.kafka.timing cimport monotonic_ms
 from shmaccum.sender.kafka.frames cimport FrameReader
 from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.requests cimport CallRequest, Request

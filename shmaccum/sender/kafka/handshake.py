@@ -188,8 +188,6 @@ class Handshake:
                 )
             _check(response.error_code, f"a login by {self._mechanism_name}")
             yield self._task(mechanism.receive, response.auth_bytes)
-        if not mechanism.is_authenticated():
-            raise SaslAuthenticationError(f"the broker did not complete the login by {self._mechanism_name}")
         self.session_lifetime_ms = max(0, response.session_lifetime_ms)
 
     def _task(self, function: Callable[..., Any], *args: object) -> Task:

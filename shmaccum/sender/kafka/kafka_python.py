@@ -15,41 +15,21 @@ from shmaccum.errors import ApiVersionError, NetworkError
 from shmaccum.shm.incidents import printable
 
 try:
-    from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
-    from kafka.protocol.producer import (
-        AddOffsetsToTxnRequest,
-        AddPartitionsToTxnRequest,
-        EndTxnRequest,
-        InitProducerIdRequest,
-        ProduceResponse,
-        TxnOffsetCommitRequest,
-    )
-    from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+    from kafka.protocol.metadata import ApiVersionsRequest as ApiVersionsRequest
+    from kafka.protocol.metadata import FindCoordinatorRequest as FindCoordinatorRequest
+    from kafka.protocol.metadata import MetadataRequest as MetadataRequest
+    from kafka.protocol.producer import AddOffsetsToTxnRequest as AddOffsetsToTxnRequest
+    from kafka.protocol.producer import AddPartitionsToTxnRequest as AddPartitionsToTxnRequest
+    from kafka.protocol.producer import EndTxnRequest as EndTxnRequest
+    from kafka.protocol.producer import InitProducerIdRequest as InitProducerIdRequest
+    from kafka.protocol.producer import ProduceResponse as ProduceResponse
+    from kafka.protocol.producer import TxnOffsetCommitRequest as TxnOffsetCommitRequest
+    from kafka.protocol.sasl import SaslAuthenticateRequest as SaslAuthenticateRequest
+    from kafka.protocol.sasl import SaslHandshakeRequest as SaslHandshakeRequest
 except ImportError as error:
     raise ApiVersionError(
         f"transport kafka needs kafka-python 3.0: pip install 'kafka-python>=3.0,<3.1' ({error})"
     ) from error
-
-__all__ = [
-    "LONG_TEXT",
-    "MISUNDERSTANDINGS",
-    "SHORT_TEXT",
-    "AddOffsetsToTxnRequest",
-    "AddPartitionsToTxnRequest",
-    "ApiVersionsRequest",
-    "EndTxnRequest",
-    "FindCoordinatorRequest",
-    "InitProducerIdRequest",
-    "MetadataRequest",
-    "ProduceResponse",
-    "SaslAuthenticateRequest",
-    "SaslHandshakeRequest",
-    "TxnOffsetCommitRequest",
-    "decode",
-    "encode",
-    "misunderstood",
-    "understanding",
-]
 
 MISUNDERSTANDINGS: Final = (
     ValueError,

@@ -1,12 +1,8 @@
 cimport cython
-from shmaccum.sender.kafka.brokers cimport Brokers
-from shmaccum.sender.kafka.timing cimport monotonic_ms
 from shmaccum.sender.kafka.connection cimport Connection
-from shmaccum.sender.kafka.cluster_metadata cimport Metadata
 from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.produce_request cimport ProduceEncoder, by_partition
 from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers, largest_answer
-from shmaccum.sender.kafka.producer_id cimport ProducerIds
 from shmaccum.sender.kafka.requests cimport Request
 
 cdef class KafkaTransport
@@ -27,8 +23,8 @@ cdef class KafkaTransport:
     cdef object _mask
     cdef object _shown
     cdef long long _shunned
-    cdef readonly Metadata _metadata
-    cdef ProducerIds _producer_ids
+    cdef readonly object _metadata
+    cdef object _producer_ids
     cdef dict _encoders
     cdef readonly list _answers
     cdef set _awaited
@@ -37,7 +33,7 @@ cdef class KafkaTransport:
     cdef readonly double _next_ms
     cdef Poller _poller
     cdef object _background_calls
-    cdef readonly Brokers _brokers
+    cdef readonly object _brokers
 
     cpdef failure(self)
 

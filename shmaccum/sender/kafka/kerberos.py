@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from shmaccum.errors import SaslAuthenticationError
+from shmaccum.sender.kafka.mechanisms import Login
 from shmaccum.shm.incidents import printable
 
 _NO_LAYER: Final = 1
@@ -36,7 +37,7 @@ def check_keytab(path: str) -> None:
         raise ValueError("the file is no keytab")
 
 
-class Kerberos:
+class Kerberos(Login):
     """One login.
 
     Args:
@@ -52,13 +53,13 @@ class Kerberos:
     def __init__(self, host: str, service_name: str, principal: str = "", keytab: str = "") -> None:
         import gssapi  # here, on the background thread, since loading it takes long
 
+        super().__init__()
         if keytab:
             self._who = f"{principal} by sasl.kerberos.keytab {keytab!r}"
         else:
             self._who = f"{principal or 'the user'} by the credential cache"
         self._with_whom = f"{service_name}@{host}"
         self._has_agreed = False
-        self._is_done = False
         with self._explained(gssapi):
             credentials = _credentials(gssapi, principal, keytab) if principal else None
             target = gssapi.Name(self._with_whom, gssapi.NameType.hostbased_service)
@@ -92,14 +93,6 @@ class Kerberos:
                 self._has_agreed = True
             else:
                 self._next = self._context.step(auth_bytes) or b""
-
-    def is_done(self) -> bool:
-        """See `Mechanism`."""
-        return self._is_done
-
-    def is_authenticated(self) -> bool:
-        """See `Mechanism`."""
-        return self._is_done
 
     def _agree(self, layers: bytes) -> bytes:
         """Return the answer to the broker's offer: no security layer, and our name, as Java's client sends it."""

@@ -35,14 +35,11 @@ class Mechanism(Protocol):
         """Handle the broker's answer."""
 
     def is_done(self) -> bool:
-        """Return whether nothing is left to send."""
-
-    def is_authenticated(self) -> bool:
         """Return whether the broker has accepted the login."""
 
 
-class _OneMessage:
-    """A login of one message."""
+class Login:
+    """Base of the mechanisms: knows whether the broker has accepted the login."""
 
     def __init__(self) -> None:
         self._is_done = False
@@ -51,12 +48,8 @@ class _OneMessage:
         """See `Mechanism`."""
         return self._is_done
 
-    def is_authenticated(self) -> bool:
-        """See `Mechanism`."""
-        return self._is_done
 
-
-class Plain(_OneMessage):
+class Plain(Login):
     """User and password in clear text (RFC 4616)."""
 
     def __init__(self, username: str, password: str) -> None:
@@ -72,7 +65,7 @@ class Plain(_OneMessage):
         self._is_done = True
 
 
-class OAuthBearer(_OneMessage):
+class OAuthBearer(Login):
     """A token (RFC 7628).
 
     Args:
@@ -98,7 +91,7 @@ class OAuthBearer(_OneMessage):
         self._is_done = not auth_bytes
 
 
-class Scram:
+class Scram(Login):
     """Proves to each side that the other knows the password, without sending it (RFC 5802).
 
     Args:
@@ -109,6 +102,7 @@ class Scram:
     """
 
     def __init__(self, name: str, username: str, password: str, *, is_token: bool = False) -> None:
+        super().__init__()
         self._name = name
         self._hash = _HASHES[name]
         self._password = password.encode()
@@ -118,7 +112,6 @@ class Scram:
         self._first = f"n={escaped},r={self._nonce}" + ",tokenauth=true" * is_token
         self._next = (_NO_CHANNEL_BINDING + self._first).encode()
         self._signature = b""
-        self._is_authenticated = False
 
     def auth_bytes(self) -> bytes:
         """See `Mechanism`."""
@@ -142,14 +135,6 @@ class Scram:
         except (KeyError, ValueError, binascii.Error):
             # Without the message, which can hold anything, secrets included.
             raise SaslAuthenticationError(f"the broker's {self._name} message is malformed") from None
-
-    def is_done(self) -> bool:
-        """See `Mechanism`."""
-        return self._is_authenticated
-
-    def is_authenticated(self) -> bool:
-        """See `Mechanism`."""
-        return self._is_authenticated
 
     def _answer(self, first_of_broker: str, nonce: str, salt: bytes, iterations: int) -> None:
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
@@ -178,7 +163,7 @@ class Scram:
                 f"the broker's {self._name} signature is wrong: it accepted the login without knowing the password, so "
                 "it is not the right broker"
             )
-        self._is_authenticated = True
+        self._is_done = True
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)

@@ -11,6 +11,7 @@ import time
 from typing import Final
 
 from shmaccum._compiled import COMPILED
+from shmaccum.accumulator.drain.backoff import JITTER, LARGEST_EXPONENT, MULTIPLIER
 
 if COMPILED:
     from shmaccum.sender.kafka.fastcalls import FastCalls
@@ -23,10 +24,6 @@ _fast_calls = FastCalls() if COMPILED else None
 def monotonic_ms() -> float:
     """Return the time of the monotonic clock."""
     return time.monotonic_ns() / 1_000_000 if _fast_calls is None else _fast_calls.monotonic_ms()
-
-
-_JITTER: Final = 0.2
-_LARGEST_EXPONENT: Final = 32
 
 
 class ExponentialBackoff:
@@ -43,5 +40,5 @@ class ExponentialBackoff:
 
     def wait_ms(self, attempts: int) -> float:
         """Return how long to wait after this number of failed attempts in a row, at least 1."""
-        wait_ms = self._initial_ms * 2.0 ** min(attempts - 1, _LARGEST_EXPONENT)
-        return min(wait_ms, self._max_ms) * random.uniform(1 - _JITTER, 1 + _JITTER)
+        wait_ms = self._initial_ms * MULTIPLIER ** min(attempts - 1, LARGEST_EXPONENT)
+        return min(wait_ms, self._max_ms) * random.uniform(1 - JITTER, 1 + JITTER)

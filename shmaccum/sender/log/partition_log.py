@@ -81,7 +81,9 @@ class PartitionLog:
             )
         try:
             end = self._end or self._recover()
-            stored_at = _stored_at(end, batch)
+            stored_at = end.producers.find(
+                batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count
+            )
             if stored_at is None:
                 return self._append_new(batch, end)
             self._flush_if_due()  # a dead sender can have written it without a sync
@@ -187,10 +189,3 @@ class PartitionLog:
 
     def _storage_error(self, what: str, error: OSError) -> KafkaStorageError:
         return KafkaStorageError(f"{error.filename or self._path}: {what}: {error.strerror}")
-
-
-def _stored_at(end: LogEnd, batch: ProduceBatch) -> int | None:
-    """Return the base offset of a batch that the log holds already, or None."""
-    if batch.producer_id < 0:
-        return None
-    return end.producers.find(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)

@@ -49,7 +49,7 @@ class RecentBatches:
                 self.add(producer_id, batch)
 
     def find(self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int) -> int | None:
-        """Return the base offset of a batch that the log holds already, or None for a new one."""
+        """Return the base offset of a batch that the log holds already; None for a new one, or one without an id."""
         for batch in self._by_producer.get(producer_id, ()):
             if (
                 batch.base_sequence == base_sequence

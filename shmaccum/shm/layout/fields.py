@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from shmaccum.errors import KafkaError, error_for_code
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -26,7 +28,7 @@ COMMIT_COUNT_MASK: Final = (1 << 24) - 1
 """After a shift right by one: the record count. A slot holds fewer records than this mask."""
 PROGRESS_SHIFT: Final = 24
 PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
-"""Width and mask of each half of the words SETTLED and PIECE."""
+"""Width and mask of each half of the words SETTLED and PART."""
 RANGE_SHIFT: Final = 32
 RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
@@ -50,6 +52,12 @@ LANE_ERROR: Final = 1 << 16
 SLEEP_BITS: Final = 16
 MAX_SLEEP_MS: Final = (1 << SLEEP_BITS) - 1
 """The low bits of the word SENDER_RAN."""
+
+
+def lane_error(error_word: int) -> type[KafkaError]:
+    """Return the error in a lane's ERROR word, which is not 0."""
+    code = error_word & (LANE_ERROR - 1)
+    return error_for_code(code - LANE_ERROR if code & LANE_ERROR >> 1 else code)
 
 
 def state_of(state_word: Word) -> Word:

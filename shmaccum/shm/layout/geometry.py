@@ -43,7 +43,7 @@ COMPLETION_WORDS: Final = 4
 INCIDENT_WORDS: Final = 64
 INCIDENTS: Final = 32
 """Incidents that are kept; the entry after them has the place of the sender's log."""
-PIECES_IN_FLIGHT: Final = 64
+PARTS_IN_FLIGHT: Final = 64
 """Parts of split batches that can be in flight at once, over all partitions: every ring has room for their results."""
 NEARLY_FULL: Final = 0.9
 """Used fraction of the topic or partition table from which the log and ``shmaccum status`` warn."""
@@ -116,7 +116,7 @@ class Geometry:
             raise ValueError(f"redo_size must be a multiple of {WORD}, not {self.redo_size}")
         contributor_words = -(-self.max_processes // 64)
         sizes = {
-            "ring_length": self.slot_count + PIECES_IN_FLIGHT,
+            "ring_length": self.slot_count + PARTS_IN_FLIGHT,
             "contributor_words": contributor_words,
             "slot_words": _round_up((Slot.CONTRIBUTORS + contributor_words) * WORD, CACHE_LINE) // WORD,
             "bitmap_size": -(-self.slot_count // 64) * WORD,

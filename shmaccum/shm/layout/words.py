@@ -401,7 +401,7 @@ class Slot:
     them"""
     REDO: Final = 21
     """value of COMPRESSED once the stripe's redo area has been copied here; 0 when that is done"""
-    PIECE: Final = 22
+    PART: Final = 22
     """of a split batch: end of the part that the result words are for << 24 | end of the part being sent, in records.
     `0` while the batch is sent as a whole. A part begins where the settled records end, and is stored before it is
     sent"""

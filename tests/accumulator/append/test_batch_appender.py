@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -21,8 +20,10 @@ from accumulators import (
     queued,
     values_of,
 )
+from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runs import in_threads, threads
 
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
@@ -37,8 +38,6 @@ from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 
-OpenAccumulator = Callable[..., Accumulators]
-
 HALF = bytes(BATCH_SIZE // 2)
 
 datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 3000).map(bytes))
@@ -49,8 +48,7 @@ records = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, headers), 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records)
 def test_records_round_trip(
-    accumulator: Accumulators,
-    appended: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    accumulator: Accumulators, appended: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
 ) -> None:
     log = Log(accumulator)
     futures = []
@@ -109,7 +107,6 @@ def test_key_or_value_of_the_wrong_type_is_refused(accumulator: Accumulators, ke
 def fitting_value(accumulator: Accumulators) -> bytes:
     """Return a value with which the next record fills the open batch of partition 0 to its last byte."""
     batch = first(accumulator, TP0)
-    assert batch is not None
     for size in range(BATCH_SIZE):
         body = accumulator.format.encode_body(None, bytes(size), ())
         record = accumulator.format.encode_record(batch.record_count, 0, 0, body)
@@ -138,7 +135,6 @@ def test_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
     result = accumulator.append(TP0, 0, None, bytes(BATCH_SIZE - overhead + 900))
     assert (result.batch_is_full, result.new_batch_created) == (True, True)
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
 
 
@@ -233,15 +229,13 @@ def test_slot_that_a_thread_could_not_free_is_freed_by_another(accumulator: Accu
         pool.deallocate = deallocate  # type: ignore[method-assign]
         raise LockTimeoutError("a stopped process has the lock")
 
-    def append() -> None:
+    def append(_: int) -> None:
         with pytest.raises(OSError, match="no good"):
             add(accumulator, TP0)
 
     race(accumulator, fail)
     pool.deallocate = time_out  # type: ignore[method-assign]
-    thread = threading.Thread(target=append)
-    thread.start()
-    thread.join()
+    in_threads(1, append)
     assert pool.available_memory() == pool.total_memory - BATCH_SIZE
     add(accumulator, TP1)
     assert pool.available_memory() == pool.total_memory - BATCH_SIZE
@@ -272,21 +266,15 @@ def test_no_memory(accumulate: OpenAccumulator) -> None:
 def test_closed_while_waiting_for_memory(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(buffer_memory=BATCH_SIZE)
     add(accumulator, TP0, HALF)
-    errors: list[BaseException] = []
 
-    def append() -> None:
-        try:
+    def append(_: int) -> None:
+        with pytest.raises(ProducerClosedError):
             accumulator.append(TP0, 0, None, HALF)
-        except ProducerClosedError as error:
-            errors.append(error)
 
-    thread = threading.Thread(target=append)
-    thread.start()
-    while not accumulator.pool.queued():
-        pass
-    accumulator.producer.close()
-    thread.join(30)
-    assert len(errors) == 1
+    with threads(1, append):
+        while not accumulator.pool.queued():
+            pass
+        accumulator.producer.close()
     assert accumulator.pool.queued() == 0
 
 

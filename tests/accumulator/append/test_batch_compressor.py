@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,20 +26,20 @@ from accumulators import (
     first,
     queued,
 )
-from faults import before, stop
+from faults import before, stop, stopped_with
+from fixture_types import OpenAccumulator
 from record_batches import decoders
+from runs import in_threads
 
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
+from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.errors import BufferExhaustedError
 from shmaccum.record.columns.encoder import encode_columns
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Process, Slot, SlotState
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
@@ -67,7 +66,7 @@ def append_batch(accumulator: Accumulators, value: bytes = THIRD, records: int =
 
 def drain_first(accumulator: Accumulators) -> RecordBatch:
     """Drain the first batch of a partition as a sender does once all claims have expired."""
-    return drain(accumulator, now_ms() + SEALING_PATIENCE_MS)[0]
+    return drain(accumulator, now_ms() + SEALING_TIMEOUT_MS)[0]
 
 
 def word(accumulator: Accumulators, slot: int, number: int) -> int:
@@ -80,11 +79,18 @@ def compressed_here(accumulator: Accumulators) -> int:
     return int(slab.words[slab.geometry.process(slab.me) + Process.COMPRESSED])
 
 
-def append_rows(accumulator: Accumulators, values: list[bytes]) -> None:
-    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    accumulator.producer.append_columns(
-        accumulator.map.queues[TP0], bodies, FutureColumnsMetadata(len(values), accumulator.producer.pending), 1000
-    )
+def append_and_claim(accumulator: Accumulators, *values: bytes) -> None:
+    """Append records; close their batch and claim it for compression."""
+    for value in values:
+        add(accumulator, TP0, value)
+    queue = accumulator.map.queues[TP0]
+    with queue.lock:
+        accumulator.producer.compressor.claim(queue, queue.close_open())
+
+
+def append_claim_and_compress(accumulator: Accumulators) -> None:
+    append_and_claim(accumulator, *[THIRD] * 3)
+    accumulator.producer.compressor.compress_claimed()
 
 
 @contextmanager
@@ -137,7 +143,6 @@ def test_no_claim_without_compression_or_in_old_formats(accumulate: OpenAccumula
     accumulator = accumulate(**{"compression_type": "gzip"} | settings)
     values = append_batch(accumulator, THIRD + bytes(20))
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert (batch.state, batch.compression, batch.sealing_since_ms) == (SlotState.CLOSED, None, 0)
     assert accumulator.slab.geometry.redo_size == 0
     log = Log(accumulator)
@@ -165,7 +170,6 @@ def test_large_record_is_compressed_before_it_is_placed(
     value = bytes(size) if compressible else noise(size)
     add(accumulator, TP0, value)
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert batch.sealing_since_ms == 0
     assert batch.compression is (LZ4 if compressible else NONE)
     assert batch.size > size
@@ -181,7 +185,9 @@ def test_all_batches_of_columns_but_the_last_are_compressed(accumulate: OpenAccu
     accumulator = accumulate(compression_type="zstd", buffer_memory=40 * BATCH_SIZE)
     add(accumulator, TP0, b"first")
     values = [b"%d " % number + THIRD for number in range(20)] + [bytes(2 * BATCH_SIZE), b"last"]
-    append_rows(accumulator, values)
+    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
+    accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
     log = Log(accumulator)
     compressions = []
     while batches := drain(accumulator, now_ms()):
@@ -236,7 +242,7 @@ def test_reused_slot_has_no_trace_of_compression(accumulate: OpenAccumulator) ->
     for _ in range(5):
         expected += append_batch(accumulator)
         expected.append(b"3: " + THIRD)
-        log.take_all(now_ms() + SEALING_PATIENCE_MS)
+        log.take_all(now_ms() + SEALING_TIMEOUT_MS)
     assert log.values(TP0) == expected
     assert_empty(accumulator)
 
@@ -248,11 +254,10 @@ def test_sender_waits_for_a_claim(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd", linger_ms=100_000, delivery_timeout_ms=200_000)
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)):
         batch = first(accumulator, TP0)
-        assert batch is not None
         since = batch.sealing_since_ms
         assert 0 < since <= now_ms()
-        just_before, then = since + SEALING_PATIENCE_MS - 1, since + SEALING_PATIENCE_MS
-        assert accumulator.sender.ready(CLUSTER, since) == (set(), SEALING_PATIENCE_MS, set())
+        just_before, then = since + SEALING_TIMEOUT_MS - 1, since + SEALING_TIMEOUT_MS
+        assert accumulator.sender.ready(CLUSTER, since) == (set(), SEALING_TIMEOUT_MS, set())
         assert accumulator.sender.ready(CLUSTER, just_before) == (set(), 1, set())
         assert accumulator.sender.drain(CLUSTER, [NODE0], UNLIMITED, just_before) == {0: []}
         assert accumulator.sender.ready(CLUSTER, then).ready_nodes == {NODE0}
@@ -282,49 +287,26 @@ def test_claim_is_void_once_the_batch_was_drained(accumulate: OpenAccumulator) -
 def test_claim_is_void_when_another_process_claims_the_slot(accumulate: OpenAccumulator) -> None:
     """Even one of the same millisecond."""
     accumulator = accumulate(compression_type="zstd", buffer_memory=BATCH_SIZE)
-    queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
-
-    def fill_and_claim(value: bytes) -> None:
-        for _ in range(3):
-            add(accumulator, TP0, value)
-        with queue.lock:
-            compressor.claim(queue, queue.close_open())
-
-    def fill_and_compress() -> None:
-        fill_and_claim(THIRD)
-        compressor.compress_claimed()
-
     log = Log(accumulator)
-    with stopped_at("stored, compressed =", fill_and_compress):
+    with stopped_at("stored, compressed =", lambda: append_claim_and_compress(accumulator)):
         batch = first(accumulator, TP0)
-        assert batch is not None
         since, header = batch.sealing_since_ms, accumulator.slab.geometry.header(batch.slot)
         log.take([drain_first(accumulator)])
-        fill_and_claim(THIRD[::-1])
+        append_and_claim(accumulator, *[THIRD[::-1]] * 3)
         accumulator.slab.words[header + Slot.SEALING] = since
-    log.take_all(now_ms() + SEALING_PATIENCE_MS)
+    log.take_all(now_ms() + SEALING_TIMEOUT_MS)
     assert log.values(TP0) == [THIRD] * 3 + [THIRD[::-1]] * 3
 
 
 @pytest.mark.parametrize("text", ["records =", "if not self._is_open_to", "with claim.queue.lock"])
 def test_claim_is_void_when_the_slot_has_another_batch(accumulate: OpenAccumulator, text: str) -> None:
     accumulator = accumulate(compression_type="gzip", buffer_memory=BATCH_SIZE)
-
-    def fill_and_close() -> None:
-        for _ in range(3):
-            add(accumulator, TP0, THIRD)
-        queue = accumulator.map.queues[TP0]
-        with queue.lock:
-            accumulator.producer.compressor.claim(queue, queue.close_open())
-        accumulator.producer.compressor.compress_claimed()
-
-    with stopped_at(text, fill_and_close):
+    with stopped_at(text, lambda: append_claim_and_compress(accumulator)):
         log = Log(accumulator)
         log.take([drain_first(accumulator)])
         for _ in range(3):
             add(accumulator, TP0, THIRD[::-1])
         batch = first(accumulator, TP0)
-        assert batch is not None
         body = b"".join(batch.views())
     assert b"".join(batch.views()) == body
     assert (batch.compression, batch.state) == (None, SlotState.OPEN)
@@ -337,10 +319,9 @@ def test_claim_of_a_dead_producer_expires(accumulate: OpenAccumulator) -> None:
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)) as pid:
         os.kill(pid, signal.SIGKILL)
     batch = first(accumulator, TP0)
-    assert batch is not None
-    assert accumulator.sender.ready(CLUSTER, batch.sealing_since_ms + SEALING_PATIENCE_MS).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, batch.sealing_since_ms + SEALING_TIMEOUT_MS).ready_nodes == {NODE0}
     log = Log(accumulator)
-    log.take_all(now_ms() + SEALING_PATIENCE_MS)
+    log.take_all(now_ms() + SEALING_TIMEOUT_MS)
     assert [value[:2] for value in log.values(TP0) if value] == [b"0:", b"1:", b"2:"]
     accumulator.slab.reap_dead()
     accumulator.pool.reclaim()
@@ -350,22 +331,10 @@ def test_claim_of_a_dead_producer_expires(accumulate: OpenAccumulator) -> None:
 def test_append_does_not_fail_when_a_stopped_process_blocks_compression(accumulate: OpenAccumulator) -> None:
     """The record is in already, or may be: `append` does not fail over what is only a preference."""
     accumulator = accumulate(compression_type="zstd")
-    queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
-    add(accumulator, TP0, THIRD)
-    with queue.lock:
-        compressor.claim(queue, queue.close_open())
-    pid = os.fork()
-    if not pid:
-        with queue.lock:
-            stop()
-        os._exit(0)
-    os.waitpid(pid, os.WUNTRACED)
-    assert compressor.compress_claimed()
-    batch = first(accumulator, TP0)
-    assert batch is not None
-    assert batch.compression is None
-    os.kill(pid, signal.SIGCONT)
-    os.waitpid(pid, 0)
+    append_and_claim(accumulator, THIRD)
+    with stopped_with(accumulator.map.queues[TP0].lock):
+        assert accumulator.producer.compressor.compress_claimed()
+        assert first(accumulator, TP0).compression is None
     log = Log(accumulator)
     log.take([drain_first(accumulator)])
     assert log.values(TP0) == [THIRD]
@@ -374,13 +343,10 @@ def test_append_does_not_fail_when_a_stopped_process_blocks_compression(accumula
 def test_claimed_batch_does_not_wake_the_sender(accumulate: OpenAccumulator) -> None:
     """An append says that there is a full batch, but not while that is being compressed."""
     accumulator, other = accumulate(compression_type="zstd"), accumulate(compression_type="zstd")
-    queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
-    add(accumulator, TP0, THIRD)
-    with queue.lock:
-        compressor.claim(queue, queue.close_open())
+    append_and_claim(accumulator, THIRD)
     assert other.append(TP0, 0, None, b"")[1:3] == (False, True)
     assert other.append(TP0, 0, None, b"")[1:3] == (False, False)
-    compressor.compress_claimed()
+    accumulator.producer.compressor.compress_claimed()
     assert other.append(TP0, 0, None, b"")[1:3] == (True, False)
 
 
@@ -389,10 +355,8 @@ def test_claimed_batch_does_not_wake_the_sender(accumulate: OpenAccumulator) -> 
 
 def test_forked_child_ignores_claims_of_its_parent(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd")
-    queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
-    add(accumulator, TP0, THIRD)
-    with queue.lock:
-        compressor.claim(queue, queue.close_open())
+    compressor = accumulator.producer.compressor
+    append_and_claim(accumulator, THIRD)
     pid = os.fork()
     if not pid:
         found = compressor.compress_claimed()
@@ -403,7 +367,7 @@ def test_forked_child_ignores_claims_of_its_parent(accumulate: OpenAccumulator) 
     assert not compressor.compress_claimed()
     log = Log(accumulator)
     compressions = []
-    while batches := drain(accumulator, now_ms() + SEALING_PATIENCE_MS):
+    while batches := drain(accumulator, now_ms() + SEALING_TIMEOUT_MS):
         compressions += [batch.compression for batch in batches]
         log.take(batches)
     assert compressions == [ZSTD, ZSTD, None]
@@ -414,24 +378,15 @@ def test_threads_compress_batches_of_each_other(accumulate: OpenAccumulator) -> 
     """They close each other's batches, and compress what any of them has closed."""
     accumulator = accumulate(compression_type="lz4", buffer_memory=1000 * BATCH_SIZE)
     threads, count = 6, 300
-    errors: list[BaseException] = []
 
     def run(thread: int) -> None:
-        try:
-            for number in range(count):
-                value = b"%d:%d:" % (thread, number) + THIRD[: number % 200]
-                accumulator.append((TP0, TP1)[number % 2], 0, None, value)
-        except BaseException as error:
-            errors.append(error)
+        for number in range(count):
+            value = b"%d:%d:" % (thread, number) + THIRD[: number % 200]
+            accumulator.append((TP0, TP1)[number % 2], 0, None, value)
 
-    running = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    assert not errors
+    in_threads(threads, run)
     log = Log(accumulator)
-    log.take_all(now_ms() + SEALING_PATIENCE_MS)
+    log.take_all(now_ms() + SEALING_TIMEOUT_MS)
     for parity, partition in enumerate((TP0, TP1)):
         for thread_number in range(threads):
             prefix = b"%d:" % thread_number

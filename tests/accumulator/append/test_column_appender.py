@@ -5,42 +5,23 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from accumulators import (
-    BATCH_SIZE,
-    TP0,
-    TP1,
-    VALUE,
-    Log,
-    add,
-    assert_empty,
-    decode,
-    drain,
-    first,
-    queued,
-)
+from accumulators import BATCH_SIZE, TP0, TP1, VALUE, Log, add, assert_empty, decode, drain, queued
 from faults import interrupted_by_alarm
+from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shmaccum.accumulator.append import column_appender
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import (
-    BufferExhaustedError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    RecordTooLargeError,
-)
+from shmaccum.errors import BufferExhaustedError, KafkaTimeoutError, ProducerClosedError, RecordTooLargeError
 from shmaccum.record.columns.encoder import encode_columns
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 HALF = bytes(BATCH_SIZE // 2)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -158,8 +139,6 @@ def test_row_larger_than_a_slot(accumulator: Accumulators) -> None:
     large = bytes(3 * BATCH_SIZE)
     future = append_columns(accumulator, TP0, values_only(b"one", large, b"two"))
     assert queued(accumulator, TP0) == 3
-    batch = first(accumulator, TP0)
-    assert batch is not None
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"one", large, b"two"]

@@ -7,24 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
-from accumulators import (
-    BATCH_SIZE,
-    KEY,
-    TP0,
-    TP1,
-    VALUE,
-    Log,
-    add,
-    assert_empty,
-    config_of,
-    drain,
-    open_accumulator,
-)
+from accumulators import BATCH_SIZE, KEY, TP0, TP1, VALUE, Log, add, assert_empty, config_of, drain, open_accumulator
+from fixture_types import Link, OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
-from processes import Child
+from runs import in_threads, threads
 
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
@@ -34,9 +22,6 @@ from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeErr
 from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 
 HALF = bytes(BATCH_SIZE // 2)
 
@@ -146,7 +131,7 @@ def test_callbacks_run_once_in_order_and_in_this_process(accumulator: Accumulato
     assert set(told.where) == {(os.getpid(), threading.get_ident())}
 
 
-def append_with_callback(link: Connection, name: str, count: int) -> list[int]:
+def append_with_callback(link: Link, name: str, count: int) -> list[int]:
     accumulator = open_accumulator(config_of(name))
     told = Told()
     for _ in range(count):
@@ -227,25 +212,23 @@ def test_callbacks_run_in_order_under_threads(accumulator: Accumulators) -> None
     """Many threads append and poll; each callback is called once, by one thread at a time, in order."""
     told, calling = Told(), threading.Lock()
     log = Log(accumulator)
-    threads, count = 4, 150
+    count = 150
 
     def callback(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
         assert calling.acquire(blocking=False), "two threads run callbacks at once"
         told(error, metadata)
         calling.release()
 
-    def run() -> None:
+    def run(_: int) -> None:
         for _ in range(count):
             append(accumulator, callback)
 
-    running = [threading.Thread(target=run) for _ in range(threads)]
-    for thread in running:
-        thread.start()
-    while any(thread.is_alive() for thread in running):
-        log.take(drain(accumulator))
+    with threads(4, run) as any_runs:
+        while any_runs():
+            log.take(drain(accumulator))
     log.take_all()
     accumulator.producer.pending.poll()
-    assert told.offsets == list(range(threads * count))
+    assert told.offsets == list(range(4 * count))
     assert not told.errors
 
 
@@ -310,7 +293,7 @@ def test_futures_of_the_parent_fail_in_a_forked_child(accumulator: Accumulators,
     accumulator.slab.reap_dead()
 
 
-def use_in_child(accumulator: Accumulators, inherited: object, told: Told, link: Connection) -> list[int]:
+def use_in_child(accumulator: Accumulators, inherited: object, told: Told, link: Link) -> list[int]:
     future = inherited
     with pytest.raises(DeadOwnerError, match=str(os.getppid())):
         future.get(0)  # type: ignore[attr-defined]
@@ -327,7 +310,7 @@ def test_threads_of_a_forked_child_join_once(accumulator: Accumulators, start: S
     """They are all of one new process, whichever of them is the first to use the slab."""
     add(accumulator, TP0)
     child = start(lambda link: append_in_threads(accumulator, link), how="fork")
-    assert child.hear() == 8
+    assert child.hear() == "appended"
     (entry,) = set(accumulator.slab.processes.in_use()) - {accumulator.slab.me}
     Log(accumulator).take_all()
     assert child.result() == list(range(1, 9))
@@ -335,20 +318,16 @@ def test_threads_of_a_forked_child_join_once(accumulator: Accumulators, start: S
     accumulator.slab.reap_dead()
 
 
-def append_in_threads(accumulator: Accumulators, link: Connection) -> list[int]:
+def append_in_threads(accumulator: Accumulators, link: Link) -> list[int]:
     told = Told()
     together = threading.Barrier(8)
 
-    def run() -> None:
+    def run(_: int) -> None:
         together.wait()
         append(accumulator, told)
 
-    threads = [threading.Thread(target=run) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    link.send(len(threads))
+    in_threads(8, run)
+    link.send("appended")
     accumulator.producer.flush(30)
     return sorted(told.offsets)
 
@@ -363,15 +342,10 @@ def test_flush_wakes_for_half_of_its_batches(accumulator: Accumulators, has_call
     for _ in range(8):
         append(accumulator, told if has_callbacks else None, HALF)
 
-    def flush() -> None:
-        accumulator.producer.flush(60)
-
-    flushing = threading.Thread(target=flush)
-    flushing.start()
-    while not slab.wakeup.waiting:
-        time.sleep(0.001)
-    assert slab.words[accumulator.producer.pending.process_at + Process.ASLEEP] == expected
-    Log(accumulator).take_all()
-    flushing.join()
+    with threads(1, lambda _: accumulator.producer.flush(60)):
+        while not slab.wakeup.waiting:
+            time.sleep(0.001)
+        assert slab.words[accumulator.producer.pending.process_at + Process.ASLEEP] == expected
+        Log(accumulator).take_all()
     assert not accumulator.producer.pending.incomplete()
     assert len(told.offsets) == 8 * has_callbacks

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from multiprocessing.connection import Connection
-
 from accumulators import CLUSTER, TP0, TP1, add, config_of, created_ms, drain, first, open_accumulator
-from processes import Child
+from fixture_types import Link, OpenAccumulator, Start
 
 from shmaccum.shm.lifecycle import detach
-from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 LIMITS = {"delivery_timeout_ms": 5_000, "retries": 3}
 LONGER = {"delivery_timeout_ms": 60_000, "retries": 70}
 
 
-def append_and_stay(link: Connection, name: str, settings: dict[str, object]) -> None:
+def append_and_stay(link: Link, name: str, settings: dict[str, object]) -> None:
     accumulator = open_accumulator(config_of(name, **settings))
     add(accumulator, TP0)
     link.send("appended")
@@ -50,7 +44,6 @@ def test_shared_batch_has_the_least_linger(accumulate: OpenAccumulator) -> None:
     assert long.sender.ready(CLUSTER, began_ms + 10).ready_nodes
     add(long, TP0)
     batch = first(long, TP0)
-    assert batch is not None
     assert (batch.linger_ms, batch.record_count) == (10, 4)
 
 
@@ -67,16 +60,13 @@ def test_batch_has_the_limits_of_its_producer(accumulate: OpenAccumulator) -> No
     accumulator = accumulate(**LIMITS)
     add(accumulator, TP0)
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert (accumulator.sender.limits.timeout_ms(batch), accumulator.sender.limits.retries(batch)) == (5_000, 3)
     assert accumulator.sender.limits.shortest_ms() == 5_000
     assert accumulator.sender.abort_expired_batches(batch.created_ms + 4_999) == []
     assert len(accumulator.sender.abort_expired_batches(batch.created_ms + 5_000)) == 1
 
 
-def test_shared_batch_has_the_longest_limits(
-    accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Child]
-) -> None:
+def test_shared_batch_has_the_longest_limits(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
     """Also when the one that has them is dead by then."""
     accumulator = accumulate(**LIMITS)
     add(accumulator, TP0)
@@ -85,7 +75,6 @@ def test_shared_batch_has_the_longest_limits(
     other.hear()
     other.kill()
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert (batch.record_count, len(batch.contributors())) == (2, 2)
     assert (accumulator.sender.limits.timeout_ms(batch), accumulator.sender.limits.retries(batch)) == (60_000, 70)
     assert accumulator.sender.limits.shortest_ms() == 5_000
@@ -93,9 +82,7 @@ def test_shared_batch_has_the_longest_limits(
     assert len(accumulator.sender.abort_expired_batches(batch.created_ms + 60_000)) == 1
 
 
-def test_shorter_timeout_takes_effect_at_once(
-    accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Child]
-) -> None:
+def test_shorter_timeout_takes_effect_at_once(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
     """Though the sender had nothing to look for before the longer time was over."""
     accumulator = accumulate(**LONGER)
     add(accumulator, TP1)

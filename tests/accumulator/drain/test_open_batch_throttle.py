@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
+from fixture_types import Link, Start
 
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -45,10 +44,14 @@ class Open:
         self.other = TopicPartition(TOPIC, partitions)
         leaders = dict.fromkeys(self.partitions, 0) | {self.other: 1}
         self.cluster = Cluster(dict(enumerate(NODES)), {TOPIC: partitions + 1}, leaders)
-        for each in self.partitions:
-            add(self.accumulator, each)
+        self.add()
         self.now_ms = self.accumulator.map.queues[self.partitions[0]].first().created_ms  # type: ignore[union-attr]
         self.late_ms = self.now_ms + 2 * HOUR_MS
+
+    def add(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Append a record to some partitions, or to all of node 0."""
+        for each in self.partitions if partitions is None else partitions:
+            add(self.accumulator, each)
 
     def ready(self, now_ms: int = 0) -> set[int]:
         """Return the ids of the nodes that have something to be sent, at a time when all of it has lingered."""
@@ -76,8 +79,11 @@ class Open:
         detach(self.accumulator.slab)
 
 
+Begin = Callable[..., Open]
+
+
 @pytest.fixture
-def begin(slab_name: str) -> Iterator[Callable[..., Open]]:
+def begin(slab_name: str) -> Iterator[Begin]:
     begun: list[Open] = []
 
     def begin_one(partitions: int, slots: int = SLOTS) -> Open:
@@ -92,65 +98,61 @@ def begin(slab_name: str) -> Iterator[Callable[..., Open]]:
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-def test_all_open_batches_leave_with_enough_free_slots(begin: Callable[..., Open]) -> None:
+def test_all_open_batches_leave_with_enough_free_slots(begin: Begin) -> None:
     many = begin(SLOTS // 2)
     assert many.of(many.drain()) == many.partitions
 
 
-def test_open_batches_leave_up_to_the_free_slots(begin: Callable[..., Open]) -> None:
+def test_open_batches_leave_up_to_the_free_slots(begin: Begin) -> None:
     many = begin(SLOTS - 200)
     first = many.drain()
     assert many.of(first) == many.partitions[:200]
     assert many.ready() == {0}  # the free slots are still free
-    for each in many.of(first):
-        add(many.accumulator, each)
+    many.add(many.of(first))
     assert many.ready() == set()
     assert many.drain() == []
 
 
-def test_open_batches_wait_for_a_response(begin: Callable[..., Open]) -> None:
+def test_open_batches_wait_for_a_response(begin: Begin) -> None:
     many = begin(SLOTS)
     under_way = many.drain()
     assert many.of(under_way) == many.partitions[:SHARE]
     for _ in range(3):
-        for each in many.partitions[SHARE:]:
-            add(many.accumulator, each)
+        many.add(many.partitions[SHARE:])
         assert many.ready() == set()
         assert many.accumulator.sender.ready(many.cluster, many.late_ms).next_ready_check_delay_ms == float("inf")
         assert many.drain() == []
     many.answer(under_way)
-    for each in many.partitions[:SHARE]:  # the free slots are taken at once
-        add(many.accumulator, each)
+    many.add(many.partitions[:SHARE])  # the free slots are taken at once
     assert many.ready() == {0}
     assert [batch.record_count for batch in many.drain()] == [4] * SHARE
 
 
-def test_failed_batch_is_no_longer_in_flight(begin: Callable[..., Open]) -> None:
+def test_failed_batch_is_no_longer_in_flight(begin: Begin) -> None:
     many = begin(SLOTS)
     for batch in many.drain():
         many.accumulator.sender.reenqueue(batch, many.late_ms)
     assert many.ready() == {0}
 
 
-def test_few_open_batches_leave_with_little_memory(begin: Callable[..., Open]) -> None:
+def test_few_open_batches_leave_with_little_memory(begin: Begin) -> None:
     many = begin(16, 16)
     assert many.of(many.drain()) == many.partitions
     assert many.ready() == set()
 
 
-def test_partitions_take_turns(begin: Callable[..., Open]) -> None:
+def test_partitions_take_turns(begin: Begin) -> None:
     many = begin(SLOTS)
     left: list[TopicPartition] = []
     for _ in range(2 * len(many.partitions) // SHARE):
         batches = many.drain()
         left += many.of(batches)
         many.answer(batches)
-        for each in many.of(batches):
-            add(many.accumulator, each)
+        many.add(many.of(batches))
     assert left == many.partitions * 2
 
 
-def test_full_batches_are_not_held_back(begin: Callable[..., Open]) -> None:
+def test_full_batches_are_not_held_back(begin: Begin) -> None:
     many = begin(SLOTS - 1)
     many.drain()
     full = many.partitions[-1]
@@ -160,7 +162,7 @@ def test_full_batches_are_not_held_back(begin: Callable[..., Open]) -> None:
     assert many.of(many.drain()) == [full]
 
 
-def test_silent_node_delays_no_other(begin: Callable[..., Open]) -> None:
+def test_silent_node_delays_no_other(begin: Begin) -> None:
     many = begin(SLOTS - 1)
     add(many.accumulator, many.other)
     many.drain()
@@ -172,16 +174,14 @@ def test_silent_node_delays_no_other(begin: Callable[..., Open]) -> None:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def append_one(link: Connection, name: str, slots: int, value_size: int) -> None:
+def append_one(link: Link, name: str, slots: int, value_size: int) -> None:
     accumulator = open_accumulator(hour_config(name, slots))
     accumulator.append(TopicPartition(TOPIC, len(accumulator.map.topics[TOPIC].queues) - 1), 0, None, bytes(value_size))
     detach(accumulator.slab)
 
 
 @pytest.mark.parametrize("slots", [1, SHARE + 1])
-def test_waiter_gets_memory_of_lingering_batches(
-    begin: Callable[..., Open], start: Callable[..., Any], slab_name: str, slots: int
-) -> None:
+def test_waiter_gets_memory_of_lingering_batches(begin: Begin, start: Start, slab_name: str, slots: int) -> None:
     many = begin(SLOTS)
     assert many.ready(many.now_ms) == set()
     waiter = start(append_one, slab_name, SLOTS, (slots - 1) * BATCH_SIZE + 1)
@@ -204,11 +204,10 @@ def test_waiter_gets_memory_of_lingering_batches(
 # --- rest -------------------------------------------------------------------------------------------------------------
 
 
-def test_lingered_batches_rest_after_a_large_pass(begin: Callable[..., Open]) -> None:
+def test_lingered_batches_rest_after_a_large_pass(begin: Begin) -> None:
     many = begin(150)
     assert len(many.drain()) == 150
-    for each in many.partitions:
-        add(many.accumulator, each)
+    many.add()
     sent_ms = many.late_ms + 10
     many.accumulator.sender.rest_after(many.late_ms, sent_ms)
 
@@ -220,16 +219,15 @@ def test_lingered_batches_rest_after_a_large_pass(begin: Callable[..., Open]) ->
     assert len(many.drain(now_ms=sent_ms + 30)) == 150
 
 
-def test_no_rest_after_a_small_pass(begin: Callable[..., Open]) -> None:
+def test_no_rest_after_a_small_pass(begin: Begin) -> None:
     many = begin(50)
     many.drain()
-    for each in many.partitions:
-        add(many.accumulator, each)
+    many.add()
     many.accumulator.sender.rest_after(many.late_ms, many.late_ms + 10)
     assert many.ready(many.late_ms + 10) == {0}
 
 
-def test_rest_is_bounded(begin: Callable[..., Open]) -> None:
+def test_rest_is_bounded(begin: Begin) -> None:
     many = begin(150)
     many.drain()
     add(many.accumulator, many.partitions[0])
@@ -239,11 +237,10 @@ def test_rest_is_bounded(begin: Callable[..., Open]) -> None:
 
 
 @pytest.mark.parametrize("urgent", ["full", "flush", "leaving"])
-def test_urgent_batches_do_not_rest(begin: Callable[..., Open], urgent: str) -> None:
+def test_urgent_batches_do_not_rest(begin: Begin, urgent: str) -> None:
     many = begin(150)
     many.drain()
-    for each in many.partitions:
-        add(many.accumulator, each)
+    many.add()
     sent_ms = many.late_ms + 10
     many.accumulator.sender.rest_after(many.late_ms, sent_ms)
     if urgent == "full":

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
-from accumulators import (
-    BATCH_SIZE,
-    TP0,
-    TP1,
-    Log,
-    assert_empty,
-    config_of,
-    drain,
-    open_accumulator,
-    queued,
-)
+from accumulators import BATCH_SIZE, TP0, TP1, Log, assert_empty, config_of, drain, open_accumulator, queued
+from fixture_types import Link, OpenAccumulator, Start
 from hypothesis import given
 from hypothesis import strategies as st
 from killpoints import die, die_in
-from processes import Child
+from runs import threads
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain.completer import BatchOutcome
@@ -30,9 +19,6 @@ from shmaccum.errors import KafkaError, KafkaStorageError, SlabFullError, Unknow
 from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 
 HALF = bytes(BATCH_SIZE // 2)
 SLOTS = 4
@@ -93,22 +79,18 @@ def test_ring_holds_the_completions_of_all_slots(accumulator: Accumulators) -> N
 def test_ring_holds_the_completions_of_threads_that_waited_for_memory(accumulator: Accumulators) -> None:
     """None of them polls between getting its memory and its append; the ring does not overflow all the same."""
     futures: list[FutureRecordMetadata] = []
-    threads = [
-        threading.Thread(target=lambda: futures.append(accumulator.append(TP0, 0, None, HALF).future))
-        for _ in range(6 * SLOTS)
-    ]
     log = Log(accumulator)
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        if accumulator.pool.queued() or queued(accumulator, TP0):
-            log.take(drain(accumulator))
+    append = lambda _: futures.append(accumulator.append(TP0, 0, None, HALF).future)  # noqa: E731
+    with threads(6 * SLOTS, append) as any_runs:
+        while any_runs():
+            if accumulator.pool.queued() or queued(accumulator, TP0):
+                log.take(drain(accumulator))
     log.take_all()
     assert sorted(future.get(1).offset for future in futures) == list(range(6 * SLOTS))
     assert_empty(accumulator)
 
 
-def append_and_sleep(link: Connection, name: str, count: int) -> list[int]:
+def append_and_sleep(link: Link, name: str, count: int) -> list[int]:
     accumulator = open_accumulator(config_of(name, buffer_memory=SLOTS * BATCH_SIZE))
     futures = [accumulator.append(TP1, 0, None, HALF).future for _ in range(count)]
     link.send("appended")
@@ -116,6 +98,16 @@ def append_and_sleep(link: Connection, name: str, count: int) -> list[int]:
     offsets = [future.get(30).offset for future in futures]
     detach(accumulator.slab)
     return offsets
+
+
+def die_before_free(accumulator: Accumulators, action: Callable[[], object]) -> None:
+    """Act in a child that dies as it is about to free a slot."""
+
+    def act() -> None:
+        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
+        action()
+
+    die_in(act)
 
 
 @pytest.mark.parametrize("told_before", [0, 2])
@@ -128,17 +120,10 @@ def test_sender_death_between_push_and_free_loses_no_completion(
     Log(accumulator).take([drain(accumulator)[0] for _ in range(told_before)])
     in_flight = [drain(accumulator)[0] for _ in range(SLOTS - told_before)]
 
-    def complete_and_die() -> None:
-        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
-        accumulator.sender.complete(BatchOutcome(batch, told_before + number) for number, batch in enumerate(in_flight))
-
-    def recover_and_die() -> None:
-        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
-        accumulator.sender.recover()
-
-    die_in(complete_and_die)
+    outcomes = [BatchOutcome(batch, told_before + number) for number, batch in enumerate(in_flight)]
+    die_before_free(accumulator, lambda: accumulator.sender.complete(outcomes))
     for _ in range(3):
-        die_in(recover_and_die)
+        die_before_free(accumulator, accumulator.sender.recover)
     accumulator.sender.recover()
     producer.tell()
     assert producer.result() == list(range(SLOTS))
@@ -163,12 +148,7 @@ def test_duplicate_completion_is_ignored(accumulator: Accumulators) -> None:
     told = []
     future = accumulator.append(TP0, 0, None, b"value", (), lambda error, metadata: told.append(metadata)).future
     (batch,) = drain(accumulator)
-
-    def complete_and_die() -> None:
-        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
-        accumulator.sender.complete([BatchOutcome(batch, 7)])
-
-    die_in(complete_and_die)
+    die_before_free(accumulator, lambda: accumulator.sender.complete([BatchOutcome(batch, 7)]))
     assert future.get(0).offset == 7
     accumulator.sender.recover()
     accumulator.producer.pending.poll()

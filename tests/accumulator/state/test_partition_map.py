@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from accumulators import TOPIC, config_of, open_accumulator
+from fixture_types import Link, OpenAccumulator, Start
 from killpoints import die, die_in
-from processes import Child
+from runs import threads
 
 from shmaccum.accumulator.state.partition_map import PartitionMap, TopicEntry, TopicUpdate
 from shmaccum.cluster import TopicPartition
@@ -19,9 +19,6 @@ from shmaccum.errors import InvalidTopicError, NetworkError, SlabFullError, Unkn
 from shmaccum.shm.layout import Super, TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 
 
 @pytest.fixture
@@ -84,7 +81,6 @@ def test_topic_recreated_with_fewer_partitions(known: PartitionMap, other: Parti
 def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
     """A producer that sends to it requests metadata, as for a new one."""
     entry = known.topic(TOPIC)
-    assert entry is not None
     other.update(TOPIC, 0, UnknownTopicOrPartitionError)
     known.refresh()
     assert (entry.state, partitions(known, TOPIC)) == (TopicState.FAILED, [])
@@ -182,7 +178,7 @@ def test_full_partition_table_raises(known: PartitionMap, other: PartitionMap) -
 # --- at once --------------------------------------------------------------------------------------------
 
 
-def request_topics(link: Connection, name: str) -> dict[str, int]:
+def request_topics(link: Link, name: str) -> dict[str, int]:
     accumulator = open_accumulator(config_of(name))
     link.send("ready")
     link.recv()
@@ -221,7 +217,7 @@ def test_threads_refresh_concurrently(accumulate: OpenAccumulator) -> None:
     seen: set[int] = set()
     together = threading.Barrier(4)
 
-    def look(name: str) -> None:
+    def look(_: int) -> None:
         together.wait()
         while not (entry := known.topic(name)) or not entry.queues:
             known.refresh()
@@ -232,13 +228,9 @@ def test_threads_refresh_concurrently(accumulate: OpenAccumulator) -> None:
     for number in range(rounds):
         name = f"wide{number}"
         known.request(name)
-        threads = [threading.Thread(target=look, args=(name,)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        together.wait()
-        sender.update(name, 100, None)
-        for thread in threads:
-            thread.join()
+        with threads(3, look):
+            together.wait()
+            sender.update(name, 100, None)
     assert seen == {100}
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, Log, add, assert_empty, drain, first, queued
-from hypothesis import HealthCheck, given, settings
+from fixture_types import OpenAccumulator
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from killpoints import die, die_in
 
@@ -15,8 +14,6 @@ from shmaccum.accumulator.state import partition_queue
 from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 HALF = bytes(BATCH_SIZE // 2)
 """A value of which one fits a batch, and two do not."""
@@ -68,9 +65,13 @@ def test_empty_deque(accumulator: Accumulators) -> None:
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.sampled_from(["append", "append", "drain", "put back first", "put back last"]), max_size=30))
-def test_deque_keeps_order_under_any_operations(accumulator: Accumulators, operations: list[str]) -> None:
-    """In whatever order batches come and go and come back, they stay in the order of append."""
+@given(st.lists(st.sampled_from(["append", "append", "drain", "drain", 0, 1, 2]), min_size=10, max_size=30))
+@example(["append"] * 8 + ["drain"] * 5 + [1, 3, 0, 1, 0])
+def test_deque_keeps_order_under_any_operations(accumulator: Accumulators, operations: list[str | int]) -> None:
+    """In whatever order batches come and go and come back, they stay in the order of append.
+
+    A number puts that batch of those in flight back.
+    """
     in_flight = []
     appended = 0
     for operation in operations:
@@ -79,8 +80,8 @@ def test_deque_keeps_order_under_any_operations(accumulator: Accumulators, opera
             appended += 1
         elif operation == "drain":
             in_flight += drain(accumulator)
-        elif operation.startswith("put back") and in_flight:
-            accumulator.sender.reenqueue(in_flight.pop(0 if operation == "put back first" else -1), 0)
+        elif isinstance(operation, int) and in_flight:
+            accumulator.sender.reenqueue(in_flight.pop(operation % len(in_flight)), 0)
         assert_whole(accumulator, TP0)
     for batch in in_flight:
         accumulator.sender.reenqueue(batch, 0)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, Log, add, as_sent, assert_empty, drain, first
-from faults import InterruptAt
+from fixture_types import OpenAccumulator
 from killpoints import die, die_in
 from record_batches import decoders
+from runs import interrupts
 
-from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
+from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Slot, Super
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 THIRD = b"all work and no play " * (BATCH_SIZE // 72)
 """Three records of this make a batch, with little room left."""
@@ -31,7 +29,7 @@ def accumulator(accumulate: OpenAccumulator) -> Accumulators:
 
 def late_ms() -> int:
     """Return a time at which no sender waits for a producer any more."""
-    return time.monotonic_ns() // 1_000_000 + SEALING_PATIENCE_MS
+    return time.monotonic_ns() // 1_000_000 + SEALING_TIMEOUT_MS
 
 
 def add_before(accumulator: Accumulators) -> None:
@@ -70,7 +68,6 @@ def in_the_middle(accumulator: Accumulators, copied: float) -> None:
     def die_there() -> None:
         slab = accumulator.slab
         batch = first(accumulator, TP0)
-        assert batch is not None
         start = accumulator.format.header_size
         stored, word = accumulator.producer.compressor.compress(b"".join(batch.views())[start:])
         area, body = slab.geometry.redo_area(batch.partition), slab.geometry.slot(batch.slot)
@@ -126,15 +123,11 @@ def test_stripes_have_separate_redo_areas(accumulator: Accumulators) -> None:
 def test_interrupted_copy_is_finished(accumulator: Accumulators) -> None:
     """The process and its locks live on; the lock's next holder finishes the copy."""
     seen = set()
-    for moment in range(3000):
+    for moment, interrupt in enumerate(interrupts()):
         add_before(accumulator)
-        with InterruptAt(moment) as interrupt:
+        with interrupt:
             accumulator.append(TP0, 0, None, VICTIM)
         values, compressions = finish(accumulator)
         assert values in ([*BEFORE, b"after"], [*BEFORE, VICTIM, b"after"]), moment
         seen.add(compressions[0])
-        if not interrupt.came:
-            break
-    else:
-        pytest.fail("there is no end to the moments")
     assert seen == {None, CompressionType.ZSTD}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,10 +67,6 @@ def log(settings: dict[str, object], tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def segment(log: Path) -> Path:
-    return log / "t-1" / "00000000000000000000.log"
-
-
 def test_a_log_that_is_right(log: Path) -> None:
     contents = read_topic(log, "t")
     assert contents.problems == []
@@ -77,20 +74,17 @@ def test_a_log_that_is_right(log: Path) -> None:
     assert contents.values == {key: [b"v%d" % number for number in range(10)] * 2 for key in (b"k0", b"k1")}
 
 
-def test_a_wrong_crc(log: Path) -> None:
-    data = segment(log).read_bytes()
-    segment(log).write_bytes(data.replace(b"v3", b"V3", 1))
-    assert read_topic(log, "t").problems == [f"{segment(log)}: the CRC of the batch at offset 0 is wrong"]
-
-
-def test_a_batch_cut_short(log: Path) -> None:
-    data = segment(log).read_bytes()
-    segment(log).write_bytes(data[:-1])
-    (problem,) = read_topic(log, "t").problems
-    assert problem == f"{segment(log)}: {len(data) // 2 - 1} bytes at its end are not a whole batch"
-
-
-def test_a_gap_in_the_offsets(log: Path) -> None:
-    data = segment(log).read_bytes()
-    segment(log).write_bytes(data[len(data) // 2 :])
-    assert read_topic(log, "t").problems == [f"{segment(log)}: offset 10 instead of 0"]
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda data: data.replace(b"v3", b"V3", 1), "the CRC of the batch at offset 0 is wrong"),
+        (lambda data: data[:-1], "{rest} bytes at its end are not a whole batch"),
+        (lambda data: data[len(data) // 2 :], "offset 10 instead of 0"),
+    ],
+    ids=["crc", "cut short", "gap"],
+)
+def test_damage_is_found(log: Path, damage: Callable[[bytes], bytes], problem: str) -> None:
+    segment = log / "t-1" / "00000000000000000000.log"
+    data = segment.read_bytes()
+    segment.write_bytes(damage(data))
+    assert read_topic(log, "t").problems == [f"{segment}: {problem.format(rest=len(data) // 2 - 1)}"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 from brokers import produce
+from fixture_types import MakeCluster
 
 from shmaccum.cli.demo.cluster import ClusterTarget, librdkafka_settings
 from shmaccum.config import ProducerConfig
@@ -60,9 +61,7 @@ def test_a_list_of_brokers_is_one_option(kafka: KafkaCluster, topic: str) -> Non
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_secured_cluster(
-    kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates, topic: str, mechanism: str
-) -> None:
+def test_a_secured_cluster(kafka_cluster: MakeCluster, certificates: Certificates, topic: str, mechanism: str) -> None:
     cluster = kafka_cluster(sasl=True, certificates=certificates)
     cluster.start()
     given: dict[str, object] = {
@@ -78,7 +77,7 @@ def test_a_secured_cluster(
 
 
 def test_brokers_that_are_not_there(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmaccum.cli.demo.cluster._PATIENCE_S", 1.0)
+    monkeypatch.setattr("shmaccum.cli.demo.cluster._TIMEOUT_S", 1.0)
     with pytest.raises(NetworkError, match=f"^topic {topic} of 127.0.0.1:1: no broker responded; "):
         ClusterTarget({"bootstrap.servers": "127.0.0.1:1"}, topic, 1).prepare()
 

@@ -21,17 +21,16 @@ if shmaccum.compiled:
 
     @pytest.mark.parametrize(
         "shape",
-        [(4, 0, 4, 0, None, OFFSETS, b""), (3, 1, 4, 0, None, OFFSETS, b""), (2, 0, 8, 0, None, OFFSETS, b"")],
+        [
+            *[(4, 0, 4, 0, None, OFFSETS, b""), (3, 1, 4, 0, None, OFFSETS, b""), (2, 0, 8, 0, None, OFFSETS, b"")],
+            *[
+                (9, 0, 0, 0, b"\xff", None, None),
+                (8, 1, 0, 0, b"\xff", None, None),
+                (3, 1, 0, 3, None, None, b"abcabc"),
+            ],
+        ],
     )
-    def test_offsets_are_all_there(shape: tuple) -> None:
-        with pytest.raises(SerializationError, match="too short"):
-            FastCells(*shape)
-
-    @pytest.mark.parametrize(
-        "shape",
-        [(9, 0, 0, 0, b"\xff", None, None), (8, 1, 0, 0, b"\xff", None, None), (3, 1, 0, 3, None, None, b"abcabc")],
-    )
-    def test_bits_and_bytes_are_all_there(shape: tuple) -> None:
+    def test_offsets_bits_and_bytes_are_all_there(shape: tuple) -> None:
         with pytest.raises(SerializationError, match="too short"):
             FastCells(*shape)
 

@@ -33,6 +33,12 @@ def fake() -> Iterator[FakeBroker]:
         yield broker
 
 
+@pytest.fixture
+def here(fake: FakeBroker, wire: MakeWire) -> Wire:
+    """Return a transport to that broker, with the usual settings."""
+    return wire(fake.servers)
+
+
 @pytest.fixture(scope="session")
 def stores(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Stores:
     """Return keystores of Java's with the certificates of the tests."""

@@ -6,9 +6,9 @@ import math
 
 import pytest
 from batches import make_batch
-from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
-from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
-from wires import MakeWire, now_ms
+from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced, producer_id_of
+from kafka.protocol.producer import ProduceResponse
+from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import (
@@ -33,10 +33,10 @@ def hint(leader_id: int, leader_epoch: int) -> object:
 
 
 @pytest.mark.parametrize("version", range(7, 13))
-def test_offsets_of_stored_batches(fake: FakeBroker, wire: MakeWire, version: int) -> None:
+def test_offsets_of_stored_batches(fake: FakeBroker, here: Wire, version: int) -> None:
     fake.versions[PRODUCE] = (3, version)
     fake.answers[PRODUCE] = lambda request: produced((1, 0), (0, 0), log_append_time_ms=5)
-    first, second = wire(fake.servers).ask(ONE, OTHER)
+    first, second = here.ask(ONE, OTHER)
     assert fake.of(PRODUCE)[0].version == version
     assert (first.batch, first.base_offset, first.log_append_time_ms) == (ONE, 100, 5)
     assert (second.batch, second.base_offset, second.log_append_time_ms) == (OTHER, 101, 5)
@@ -44,10 +44,10 @@ def test_offsets_of_stored_batches(fake: FakeBroker, wire: MakeWire, version: in
 
 
 @pytest.mark.parametrize("version", [7, 8, 12])
-def test_an_error_is_that_of_its_batch(fake: FakeBroker, wire: MakeWire, version: int) -> None:
+def test_an_error_is_that_of_its_batch(fake: FakeBroker, here: Wire, version: int) -> None:
     fake.versions[PRODUCE] = (3, version)
     fake.answers[PRODUCE] = lambda request: produced((0, 6), (1, 0))
-    failed, stored = wire(fake.servers).ask(ONE, OTHER)
+    failed, stored = here.ask(ONE, OTHER)
     assert (failed.error, failed.message) == (
         NotLeaderOrFollowerError,
         "broker 1 answered NotLeaderOrFollowerError for t-0",
@@ -55,59 +55,55 @@ def test_an_error_is_that_of_its_batch(fake: FakeBroker, wire: MakeWire, version
     assert (stored.error, stored.base_offset) == (None, 101)
 
 
-def test_an_error_without_a_name(fake: FakeBroker, wire: MakeWire) -> None:
+def test_an_error_without_a_name(fake: FakeBroker, here: Wire) -> None:
     fake.answers[PRODUCE] = lambda request: produced((0, 1234), error_message="new in Kafka 9")
-    (answer,) = wire(fake.servers).ask(ONE)
+    (answer,) = here.ask(ONE)
     assert answer.error is UnknownServerError
     assert answer.message == "broker 1 answered error code 1234 for t-0: new in Kafka 9"
 
 
-def test_records_that_were_refused(fake: FakeBroker, wire: MakeWire) -> None:
+def test_records_that_were_refused(fake: FakeBroker, here: Wire) -> None:
     """KIP-467."""
     Partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
     errors = [
         Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=None) for index in (1, 4)
     ]
     fake.answers[PRODUCE] = lambda request: produced((0, 87), record_errors=errors, error_message="no key")
-    (answer,) = wire(fake.servers).ask(ONE)
+    (answer,) = here.ask(ONE)
     assert (answer.error, tuple(answer.invalid_records)) == (InvalidRecordError, (1, 4))
     assert answer.message.endswith("no key")
 
 
-def test_a_new_leader_is_followed_at_once(fake: FakeBroker, wire: MakeWire) -> None:
+def test_a_new_leader_is_followed_at_once(fake: FakeBroker, here: Wire) -> None:
     """KIP-951: the answer says who leads now, and where that is."""
     Endpoint = ProduceResponse.NodeEndpoint
     endpoint = Endpoint(node_id=2, host="elsewhere", port=9, rack=None)
     fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=hint(2, 4), node_endpoints=[endpoint])
-    here = wire(fake.servers)
     here.ask(ONE)
     assert here.transport.cluster().leader_for(T0) == Node(2, "elsewhere", 9)
     assert here.transport.cluster().leader_for(T1) == Node(1, "127.0.0.1", fake.port)
 
 
-def test_leader_hint_with_an_older_epoch_is_ignored(fake: FakeBroker, wire: MakeWire) -> None:
+def test_leader_hint_with_an_older_epoch_is_ignored(fake: FakeBroker, here: Wire) -> None:
     """The metadata had epoch 3."""
     fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=hint(2, 3))
-    here = wire(fake.servers)
     before = here.leader(T0)
     here.ask(ONE)
     assert here.transport.cluster().leader_for(T0) == before
 
 
-def test_old_metadata_does_not_undo_a_leader(fake: FakeBroker, wire: MakeWire) -> None:
-    here = wire(fake.servers)
+def test_old_metadata_does_not_undo_a_leader(fake: FakeBroker, here: Wire) -> None:
     before = here.leader(T0)
     fake.answers[METADATA] = lambda request: fake.metadata(request, leader=2, epoch=2)
     asked = len(fake.of(METADATA))
-    here.transport.request_update(["t"])
-    here.until(lambda: not here.transport.cluster().pending)
+    here.ask_until(lambda: not here.transport.cluster().pending)
     assert len(fake.of(METADATA)) > asked
     assert here.transport.cluster().leader_for(T0) == before
 
 
-def test_an_answer_that_leaves_a_batch_out(fake: FakeBroker, wire: MakeWire) -> None:
+def test_an_answer_that_leaves_a_batch_out(fake: FakeBroker, here: Wire) -> None:
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
-    answers = wire(fake.servers).ask(ONE, OTHER)
+    answers = here.ask(ONE, OTHER)
     assert [answer.error for answer in answers] == [NetworkError, NetworkError]
     assert "t-1" in answers[0].message
 
@@ -121,21 +117,21 @@ def test_an_answer_that_leaves_a_batch_out(fake: FakeBroker, wire: MakeWire) -> 
         (b"\x00\x00\x00\x02\x00\x00", "answers no request"),
     ],
 )
-def test_malformed_answer_is_a_network_error(fake: FakeBroker, wire: MakeWire, answer: bytes, said: str) -> None:
+def test_malformed_answer_is_a_network_error(fake: FakeBroker, here: Wire, answer: bytes, said: str) -> None:
     fake.answers[PRODUCE] = lambda request: answer
-    (response,) = wire(fake.servers).ask(ONE)
+    (response,) = here.ask(ONE)
     assert response.error is NetworkError
     assert said in response.message
 
 
-def test_an_answer_cut_short(fake: FakeBroker, wire: MakeWire) -> None:
+def test_an_answer_cut_short(fake: FakeBroker, here: Wire) -> None:
     fake.answers[PRODUCE] = lambda request: (9).to_bytes(4) + request.correlation_id.to_bytes(4) + b"\x00\x02\x02t\x02"
-    (response,) = wire(fake.servers).ask(ONE)
+    (response,) = here.ask(ONE)
     assert response.error is NetworkError
     assert "no ProduceResponse" in response.message
 
 
-def test_answer_in_several_reads(fake: FakeBroker, wire: MakeWire) -> None:
+def test_answer_in_several_reads(fake: FakeBroker, here: Wire) -> None:
     """A frame may come in any number of pieces, and several in one."""
     held: list[bytes] = []
 
@@ -144,7 +140,6 @@ def test_answer_in_several_reads(fake: FakeBroker, wire: MakeWire) -> None:
         return b"" if len(held) < 3 else b"".join(held)[:-1]
 
     fake.answers[PRODUCE] = answer
-    here = wire(fake.servers)
     for _ in range(3):
         here.send(ONE)
     assert [response.error for response in here.take(2)] == [None, None]
@@ -152,10 +147,9 @@ def test_answer_in_several_reads(fake: FakeBroker, wire: MakeWire) -> None:
     assert here.take(1)[0].error is None
 
 
-def test_throttled(fake: FakeBroker, wire: MakeWire) -> None:
+def test_throttled(fake: FakeBroker, here: Wire) -> None:
     """A broker that is overburdened says for how long to leave it alone (KIP-219)."""
     fake.answers[PRODUCE] = lambda request: produced((0, 0), throttle_ms=60_000)
-    here = wire(fake.servers)
     node = here.connect(T0)
     here.ask(ONE)
     assert not here.transport.ready(node, now_ms())
@@ -191,12 +185,10 @@ def errors_that_refresh() -> type:
 # --- metadata and producer ids ----------------------------------------------------------------------
 
 
-def test_invalid_topic_stays_until_the_next_request(fake: FakeBroker, wire: MakeWire) -> None:
+def test_invalid_topic_stays_until_the_next_request(fake: FakeBroker, here: Wire) -> None:
     """A final answer counts until the next request."""
     fake.answers[METADATA] = lambda request: fake.metadata(request, error=17, partition_count=0)
-    here = wire(fake.servers)
-    here.transport.request_update(["t"])
-    assert here.until(lambda: here.transport.cluster().topic_errors) == {"t": InvalidTopicError}
+    assert here.ask_until(lambda: here.transport.cluster().topic_errors) == {"t": InvalidTopicError}
     assert not here.transport.cluster().pending
     here.transport.request_update(["t"])
     assert here.transport.cluster().pending == {"t"}
@@ -209,8 +201,7 @@ def test_a_topic_that_is_not_there_yet(fake: FakeBroker, wire: MakeWire, error: 
     """Asked for again and again, each time after a longer while."""
     fake.answers[METADATA] = lambda request: fake.metadata(request, error=error, partition_count=0)
     here = wire(fake.servers, retry_backoff_ms=20, retry_backoff_max_ms=80)
-    here.transport.request_update(["t"])
-    here.until(lambda: len(fake.of(METADATA)) >= 6)
+    here.ask_until(lambda: len(fake.of(METADATA)) >= 6)
     assert here.transport.cluster().topic_errors == {"t": error_for_code(error)}
     came = [request.came for request in fake.of(METADATA)]
     assert came[3] - came[1] >= 0.8 * 0.020 + 0.8 * 0.040
@@ -218,11 +209,9 @@ def test_a_topic_that_is_not_there_yet(fake: FakeBroker, wire: MakeWire, error: 
     here.leader(T0)
 
 
-def test_a_partition_without_a_leader(fake: FakeBroker, wire: MakeWire) -> None:
+def test_a_partition_without_a_leader(fake: FakeBroker, here: Wire) -> None:
     fake.answers[METADATA] = lambda request: fake.metadata(request, leader=-1)
-    here = wire(fake.servers)
-    here.transport.request_update(["t"])
-    here.until(lambda: here.transport.cluster().partition_counts)
+    here.ask_until(lambda: here.transport.cluster().partition_counts)
     assert here.transport.cluster().leader_for(T0) is None
     fake.answers[METADATA] = lambda request: fake.metadata(request, epoch=4)
     assert here.until(lambda: here.transport.cluster().leader_for(T0)).id == 1
@@ -258,23 +247,17 @@ def test_the_cluster_is_the_same_object_until_something_changes(fake: FakeBroker
     assert here.transport.cluster() is before
 
 
-def test_a_producer_id_at_the_second_attempt(fake: FakeBroker, wire: MakeWire) -> None:
+def test_a_producer_id_at_the_second_attempt(fake: FakeBroker, here: Wire) -> None:
     codes = [CoordinatorLoadInProgressError.code, 0]
-    fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
-        throttle_time_ms=0, error_code=codes.pop(0), producer_id=9, producer_epoch=0
-    )
-    here = wire(fake.servers)
+    fake.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(9, codes.pop(0))
     assert here.producer_id() == (9, 0)
     assert here.transport.failure() is None
 
 
-def test_refused_producer_id_is_a_failure(fake: FakeBroker, wire: MakeWire) -> None:
+def test_refused_producer_id_is_a_failure(fake: FakeBroker, here: Wire) -> None:
     """An idempotent producer may have to be permitted to be one."""
     code = ClusterAuthorizationError.code
-    fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
-        throttle_time_ms=0, error_code=code, producer_id=9, producer_epoch=0
-    )
-    here = wire(fake.servers)
+    fake.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(9, code)
 
     def failure() -> object:
         assert here.transport.init_producer_id() is None
@@ -286,7 +269,7 @@ def test_refused_producer_id_is_a_failure(fake: FakeBroker, wire: MakeWire) -> N
     assert here.transport.failure() is None
 
 
-def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_else(fake: FakeBroker, wire: MakeWire) -> None:
+def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_else(fake: FakeBroker, here: Wire) -> None:
     """Null instead of the list of topics, which the library takes for an answer."""
 
     def null(request: Request) -> bytes:
@@ -294,17 +277,16 @@ def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_else(fake
         return b"\0\0\0\x0b" + request.correlation_id.to_bytes(4, "big") + bytes(7)
 
     fake.answers[PRODUCE] = null
-    connected = wire(fake.servers)
-    (answer,) = connected.ask(ONE)
+    (answer,) = here.ask(ONE)
     assert answer.error is NetworkError
     assert "cannot decode the broker's answer" in answer.message
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
-    (answer,) = connected.ask(ONE)
+    (answer,) = here.ask(ONE)
     assert answer.error is None
 
 
-def test_impossible_offset_or_time_is_refused(fake: FakeBroker, wire: MakeWire) -> None:
+def test_impossible_offset_or_time_is_refused(fake: FakeBroker, here: Wire) -> None:
     fake.answers[PRODUCE] = lambda request: produced((0, 0), base_offset=-7)
-    (answer,) = wire(fake.servers).ask(ONE)
+    (answer,) = here.ask(ONE)
     assert answer.error is NetworkError
     assert "offset -7" in answer.message

@@ -83,8 +83,7 @@ def test_name_lookup_timeout(
 ) -> None:
     """The next attempt waits for the first one, rather than for a thread of its own."""
     here = wire("slow.example:9092", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **SHORT)
-    here.transport.request_update(["t"])
-    here.until(lambda: "its name took longer than socket.connection.setup.timeout.ms; attempt 2" in caplog.text)
+    here.ask_until(lambda: "its name took longer than socket.connection.setup.timeout.ms; attempt 2" in caplog.text)
     assert here.transport.failure() is None
     assert len(resolver.asked) == 1
     resolver.may_return.set()
@@ -151,8 +150,7 @@ def test_token_timeout(
     """The error names the provider, which is not called again while a call runs."""
     fake.let_in("OAUTHBEARER")
     here = wire(fake.servers, reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **slow_token, **SHORT)
-    here.transport.request_update(["t"])
-    here.until(lambda: len(fake.connections) > 3)
+    here.ask_until(lambda: len(fake.connections) > 3)
     assert "not ready within" in caplog.text
     assert "since sasl.oauthbearer.token.provider takes longer" in caplog.text
     assert here.transport.failure() is None
@@ -167,8 +165,7 @@ def test_a_token_provider_that_ends_the_program(
     fake.let_in("OAUTHBEARER")
     monkeypatch.setattr(tokens, "no_token", lambda: os.sys.exit("secret"))  # type: ignore[attr-defined]
     here = wire(fake.servers, **BY_TOKEN, sasl_oauthbearer_token_provider="tokens.no_token")
-    here.transport.request_update(["t"])
-    here.until(here.transport.failure)
+    here.ask_until(here.transport.failure)
     assert "SystemExit" in caplog.text
     assert "secret" not in caplog.text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -206,19 +205,3 @@ def test_a_quota_is_obeyed(kafka: KafkaCluster, here: Wire, topic: str) -> None:
         assert not here.transport.ready(node, now_ms())
     finally:
         kafka.admin.throttle(None)
-
-
-def test_a_broker_that_is_killed_and_comes_back(
-    kafka_cluster: Callable[..., KafkaCluster], wire: MakeWire, topic: str
-) -> None:
-    with kafka_cluster() as cluster:
-        cluster.admin.create_topic(topic)
-        to = TopicPartition(topic, 0)
-        here = wire(cluster.bootstrap_servers)
-        assert here.store(make_batch([b"before"], to=to))[0].error is None
-        cluster.nodes[1].kill()
-        node = here.leader(to)
-        here.until(lambda: not here.transport.ready(node, now_ms()))
-        cluster.nodes[1].start()
-        assert here.store(make_batch([b"after"], to=to))[0].error is None
-        assert consume_values(settings(cluster), topic) == {0: [b"before", b"after"]}

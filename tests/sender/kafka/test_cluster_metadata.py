@@ -54,9 +54,8 @@ def ask(here: Wire, topics: list[str]) -> None:
     here.until(lambda: not here.transport.cluster().pending)
 
 
-def test_a_new_topic_is_asked_about_alone(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
+def test_a_new_topic_is_asked_about_alone(asked: Asked, here: Wire) -> None:
     """And what is known of the others stays."""
-    here = wire(fake.servers)
     for name in names(20):
         ask(here, [name])
     assert asked.requests == [[name] for name in names(20)]
@@ -64,8 +63,7 @@ def test_a_new_topic_is_asked_about_alone(fake: FakeBroker, asked: Asked, wire: 
     assert len(here.transport.cluster().leaders) == 20
 
 
-def test_what_is_asked_for_meanwhile_goes_into_the_next_request(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
-    here = wire(fake.servers)
+def test_what_is_asked_for_meanwhile_goes_into_the_next_request(asked: Asked, here: Wire) -> None:
     here.connect(T0)
     asked.answers.clear()
     here.transport.request_update(["second"])
@@ -80,16 +78,14 @@ def test_what_is_asked_for_meanwhile_goes_into_the_next_request(fake: FakeBroker
     assert len(asked.requests) == 3
 
 
-def test_a_request_has_not_too_many_topics(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
-    here = wire(fake.servers)
+def test_a_request_has_not_too_many_topics(asked: Asked, here: Wire) -> None:
     many = names(2 * TOPICS_A_REQUEST + 1)
     ask(here, many)
     assert [len(request) for request in asked.requests] == [TOPICS_A_REQUEST, TOPICS_A_REQUEST, 1]
     assert here.transport.cluster().partition_counts.keys() == set(many)
 
 
-def test_a_snapshot_says_what_has_changed_since_another(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
-    here = wire(fake.servers)
+def test_a_snapshot_says_what_has_changed_since_another(asked: Asked, here: Wire) -> None:
     ask(here, names(10))
     before = here.transport.cluster()
     assert before.changed_since(None) is None
@@ -130,8 +126,7 @@ def test_answers_without_news_are_asked_for_less_and_less_often(
     asked.changes["partition_count"] = 2
     here.until(lambda: here.transport.cluster().partition_counts == {"t": 2})
     count, began = len(asked.requests), time.monotonic()
-    here.transport.request_update(["t"])
-    here.until(lambda: len(asked.requests) > count)
+    here.ask_until(lambda: len(asked.requests) > count)
     assert time.monotonic() - began < 0.25
 
 
@@ -186,8 +181,7 @@ def test_rebootstrap_required(fake: FakeBroker, asked: Asked, wire: MakeWire) ->
         assert here.transport.cluster().leader_for(T0).id == 1
         other.answers[METADATA] = at_first
         asked.changes["top_level_error"] = REBOOTSTRAP_REQUIRED
-        here.transport.request_update(["t"])
-        here.until(lambda: (leader := here.transport.cluster().leader_for(T0)) is not None and leader.id == 2)
+        here.ask_until(lambda: (leader := here.transport.cluster().leader_for(T0)) is not None and leader.id == 2)
 
 
 def test_no_rebootstrap_without_the_strategy(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
@@ -196,8 +190,7 @@ def test_no_rebootstrap_without_the_strategy(fake: FakeBroker, asked: Asked, wir
     asked.changes["top_level_error"] = REBOOTSTRAP_REQUIRED
     before, connections = here.transport.cluster(), len(fake.connections)
     count = len(asked.requests)
-    here.transport.request_update(["t"])
-    here.until(lambda: len(asked.requests) >= count + 3)
+    here.ask_until(lambda: len(asked.requests) >= count + 3)
     assert here.transport.cluster() is before
     assert len(fake.connections) == connections
     assert here.transport._metadata.rebootstrap_ms() == math.inf
@@ -215,8 +208,7 @@ def test_rebootstrap_when_no_broker_answers(fake: FakeBroker, asked: Asked, wire
         here.transport.send(node, [make_batch([b"x"], to=T0)], now_ms())
         asked.changes["brokers"] = [(1, fake)]
         count, began = len(asked.requests), time.monotonic()
-        here.transport.request_update(["t"])
-        here.until(lambda: len(asked.requests) > count)
+        here.ask_until(lambda: len(asked.requests) > count)
         assert time.monotonic() - began > 0.25
         here.until(lambda: (leader := here.transport.cluster().leader_for(T0)) is not None and leader.port == fake.port)
         assert here.take(1)[0].error is NetworkError

@@ -63,8 +63,7 @@ def test_a_broker_that_is_not_up_yet_is_waited_for(wire: MakeWire) -> None:
 
 def test_a_name_that_is_not_known_yet(wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
     here = wire("no-such-host.invalid:9092")
-    here.transport.request_update(["t"])
-    here.until(lambda: "no-such-host.invalid:9092" in caplog.text)
+    here.ask_until(lambda: "no-such-host.invalid:9092" in caplog.text)
     assert here.transport.failure() is None
 
 
@@ -73,13 +72,12 @@ def test_one_of_two_is_enough(fake: FakeBroker, wire: MakeWire) -> None:
     assert here.leader(T0) == Node(1, "127.0.0.1", fake.port)
 
 
-def test_no_connection_without_need(fake: FakeBroker, wire: MakeWire) -> None:
-    here = wire(fake.servers)
+def test_no_connection_without_need(fake: FakeBroker, here: Wire) -> None:
     here.poll(50)
     assert fake.connections == []
 
 
-def test_a_broker_of_old_versions_is_asked_again_in_them(fake: FakeBroker, wire: MakeWire) -> None:
+def test_a_broker_of_old_versions_is_asked_again_in_them(fake: FakeBroker, here: Wire) -> None:
     """As brokers have it that are older than the question (KIP-511), and librdkafka's mock in a way of its own."""
 
     def answer(request: Request) -> Any:
@@ -88,21 +86,19 @@ def test_a_broker_of_old_versions_is_asked_again_in_them(fake: FakeBroker, wire:
         return fake.api_versions(request)
 
     fake.answers[API_VERSIONS] = answer
-    assert wire(fake.servers).ask(batch())[0].error is None
+    assert here.ask(batch())[0].error is None
     assert [request.version for request in fake.of(API_VERSIONS)] == [3, 0, 3, 0]
 
 
 @pytest.mark.parametrize(("versions", "said"), [((3, 6), "Kafka 2.1"), ((13, 14), "Kafka 2.1"), (None, "controller")])
 def test_broker_without_a_common_version(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, versions: tuple[int, int] | None, said: str
+    fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture, versions: tuple[int, int] | None, said: str
 ) -> None:
     if versions is None:
         del fake.versions[PRODUCE]
     else:
         fake.versions[PRODUCE] = versions
-    here = wire(fake.servers)
-    here.transport.request_update(["t"])
-    assert here.until(here.transport.failure) is UnsupportedVersionError
+    assert here.ask_until(here.transport.failure) is UnsupportedVersionError
     assert said in caplog.text
     assert here.transport.cluster().topic_errors == {"t": UnsupportedVersionError}
 
@@ -123,8 +119,7 @@ def test_broker_that_never_answers_api_versions(fake: FakeBroker, wire: MakeWire
     fake.answers[API_VERSIONS] = silent
     setup = {"socket_connection_setup_timeout_ms": 50, "socket_connection_setup_timeout_max_ms": 50}
     here = wire(fake.servers, reconnect_backoff_ms=5, **setup)
-    here.transport.request_update(["t"])
-    here.until(lambda: len(fake.connections) >= 2)
+    here.ask_until(lambda: len(fake.connections) >= 2)
     fake.answers[API_VERSIONS] = fake.api_versions
     here.leader(T0)
 
@@ -168,17 +163,15 @@ def test_the_transport_is_busy_while_no_node_takes_another_request(fake: FakeBro
     assert not here.transport.is_busy()
 
 
-def test_poll_returns_when_a_node_is_ready_again(fake: FakeBroker, wire: MakeWire) -> None:
-    here = wire(fake.servers)
+def test_poll_returns_when_a_node_is_ready_again(here: Wire) -> None:
     node = here.leader(T0)
     assert not here.transport.ready(node, now_ms())
     while not here.transport.ready(node, now_ms()):
         here.poll(math.inf)
 
 
-def test_poll_waits_for_the_doorbell(fake: FakeBroker, wire: MakeWire) -> None:
+def test_poll_waits_for_the_doorbell(here: Wire) -> None:
     """And for nothing, where there is nothing: not a moment of the processor."""
-    here = wire(fake.servers)
     here.ask(batch())
     reader, writer = os.pipe()
     try:
@@ -222,11 +215,11 @@ def test_a_batch_in_many_slots_goes_out_from_all_of_them(fake: FakeBroker, wire:
     assert all(is_free(each) for each in large)
 
 
-def test_many_batches_in_a_request(fake: FakeBroker, wire: MakeWire) -> None:
+def test_many_batches_in_a_request(fake: FakeBroker, here: Wire) -> None:
     many = [make_batch([b"%d" % number], to=TopicPartition("t", number)) for number in range(700)]
     fake.answers[METADATA] = lambda request: fake.metadata(request, partition_count=700)
     fake.answers[PRODUCE] = lambda request: produced(*((number, 0) for number in range(700)))
-    answers = wire(fake.servers).ask(*many)
+    answers = here.ask(*many)
     assert [answer.base_offset for answer in answers] == [100 + number for number in range(700)]
 
 
@@ -310,17 +303,15 @@ def test_a_connection_that_ends(fake: FakeBroker, wire: MakeWire, acks: str) -> 
     assert is_free(sent[0])
 
 
-def test_metadata_is_asked_for_again_after_a_connection_ended(fake: FakeBroker, wire: MakeWire) -> None:
+def test_metadata_is_asked_for_again_after_a_connection_ended(fake: FakeBroker, here: Wire) -> None:
     """The leader may be another one now."""
-    here = wire(fake.servers)
     here.ask(batch())
     asked = len(fake.of(METADATA))
     fake.cut()
     here.until(lambda: len(fake.of(METADATA)) > asked)
 
 
-def test_without_a_connection_there_is_an_answer_all_the_same(fake: FakeBroker, wire: MakeWire) -> None:
-    here = wire(fake.servers)
+def test_without_a_connection_there_is_an_answer_all_the_same(here: Wire) -> None:
     node = here.leader(T0)
     here.transport.send(node, [batch()], now_ms())
     assert here.take(1)[0].error is NetworkError
@@ -348,8 +339,7 @@ def test_a_busy_connection_is_not_idle(fake: FakeBroker, wire: MakeWire) -> None
     assert here.transport._brokers.connection(node)
 
 
-def test_bootstrap_connections_are_not_kept(fake: FakeBroker, wire: MakeWire) -> None:
-    here = wire(fake.servers)
+def test_bootstrap_connections_are_not_kept(here: Wire) -> None:
     here.connect(T0)
     here.poll(20)
     assert list(here.transport._brokers._brokers) == [1]
@@ -364,8 +354,7 @@ def test_inquiry_goes_to_a_broker_that_is_not_busy(wire: MakeWire) -> None:
             each.answers[METADATA] = lambda request: silent_one.metadata(request, brokers=both)
         silent_one.answers[PRODUCE] = silent
         here.send(batch())
-        here.transport.request_update(["t"])
-        here.until(lambda: other.of(METADATA))
+        here.ask_until(lambda: other.of(METADATA))
         assert here.until(lambda: here.transport.cluster().partition_counts) == {"t": 2}
 
 
@@ -376,19 +365,16 @@ def test_the_first_brokers_are_asked_again_when_all_others_are_gone(wire: MakeWi
         here.connect(T0)
         new.answers[METADATA] = new.metadata
         old.stop()
-        here.transport.request_update(["t"])
-        here.until(lambda: here.transport.cluster().leader_for(T0) == Node(1, "127.0.0.1", new.port))
+        here.ask_until(lambda: here.transport.cluster().leader_for(T0) == Node(1, "127.0.0.1", new.port))
         assert here.ask(batch())[0].error is None
 
 
-def test_a_broker_that_moves(fake: FakeBroker, wire: MakeWire) -> None:
+def test_a_broker_that_moves(fake: FakeBroker, here: Wire) -> None:
     """The same number at another address is another connection."""
-    here = wire(fake.servers)
     here.ask(batch())
     with FakeBroker() as elsewhere:
         fake.answers[METADATA] = elsewhere.metadata
-        here.transport.request_update(["t"])
-        here.until(lambda: here.leader(T0).port == elsewhere.port)
+        here.ask_until(lambda: here.leader(T0).port == elsewhere.port)
         here.ask(batch())
         assert len(elsewhere.of(PRODUCE)) == 1
 
@@ -403,9 +389,7 @@ def test_close_releases_everything(fake: FakeBroker, wire: MakeWire) -> None:
     assert here.transport._answers == []
 
 
-def test_nothing_secret_or_endless_is_logged(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_secret_or_endless_is_logged(here: Wire, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    wire(fake.servers).ask(make_batch([b"confidential"]))
+    here.ask(make_batch([b"confidential"]))
     assert "confidential" not in caplog.text

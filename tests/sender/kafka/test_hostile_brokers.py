@@ -14,10 +14,20 @@ from typing import Any
 import pytest
 import tokens
 from batches import make_batch
-from fake_broker import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
+from fake_broker import (
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    FakeBroker,
+    Request,
+    authenticated,
+    encoded,
+    produced,
+    producer_id_of,
+)
 from kafka.protocol.metadata import MetadataResponse
-from kafka.protocol.producer import InitProducerIdResponse
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from producers import wait_until
 from wires import MakeWire, Wire, now_ms
 
@@ -47,6 +57,12 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("shmaccum")]
 
 
+def assert_recovers(fake: FakeBroker, here: Wire) -> None:
+    """Check that the sender finds the leader once the broker says the truth again."""
+    fake.answers[METADATA] = fake.metadata
+    here.leader(T0)
+
+
 # --- sizes ------------------------------------------------------------------------------------------------
 
 
@@ -64,8 +80,7 @@ def test_a_frame_is_refused_by_its_size_alone(
         assert "103809024 bytes" in answer.message
     elif key == INIT_PRODUCER_ID:
         here.transport.init_producer_id()
-    here.transport.request_update(["t"])
-    here.until(lambda: "an answer of 103809024 bytes" in caplog.text)
+    here.ask_until(lambda: "an answer of 103809024 bytes" in caplog.text)
     fake.answers[key] = truth
     assert here.producer_id() == (77, 0)
     here.until(lambda: here.ask(make_batch([b"x"]))[0].error is None)
@@ -81,7 +96,7 @@ def test_an_answer_to_something_else_is_refused_by_its_first_bytes(fake: FakeBro
     assert here.ask(make_batch([b"x"]))[0].error is None
 
 
-def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, wire: MakeWire) -> None:
+def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, here: Wire) -> None:
     """A batch of tiny records, each refused in Kafka's words on a topic with the longest name."""
     from kafka.protocol.producer import ProduceResponse
 
@@ -91,26 +106,23 @@ def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, wire: MakeWire) 
         Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=words) for index in range(2000)
     ]
     fake.answers[PRODUCE] = lambda request: produced((0, 87), record_errors=errors, error_message=words)
-    (answer,) = wire(fake.servers).ask(make_batch([b""] * 2000))
+    (answer,) = here.ask(make_batch([b""] * 2000))
     assert len(answer.invalid_records) == 2000
 
 
-def test_endless_varint_is_refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_endless_varint_is_refused(fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture) -> None:
     """Read as the library does, 40 kB of it take a second, and 4 MB hours."""
     size = 4 * MB
     fake.answers[METADATA] = lambda request: (
         struct.pack(">ii", size, request.correlation_id) + b"\0\0\0\0\0" + b"\xff" * (size - 9)
     )
-    here = wire(fake.servers)
-    here.transport.request_update(["t"])
-    here.until(lambda: "in a row are beyond ASCII" in caplog.text)
-    fake.answers[METADATA] = fake.metadata
-    here.leader(T0)
+    here.ask_until(lambda: "in a row are beyond ASCII" in caplog.text)
+    assert_recovers(fake, here)
 
 
 @pytest.mark.parametrize("index", [-1, 2**31 - 1])
 def test_a_partition_of_an_absurd_number(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, index: int
+    fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture, index: int
 ) -> None:
     def answer(request: Request) -> Any:
         response = fake.metadata(request)
@@ -118,18 +130,13 @@ def test_a_partition_of_an_absurd_number(
         return response
 
     fake.answers[METADATA] = answer
-    here = wire(fake.servers)
-    here.transport.request_update(["t"])
-    here.until(lambda: "has partition number" in caplog.text)
+    here.ask_until(lambda: "has partition number" in caplog.text)
     assert not here.transport.cluster().partition_counts
-    fake.answers[METADATA] = fake.metadata
-    here.leader(T0)
+    assert_recovers(fake, here)
 
 
 @pytest.mark.parametrize("count", [-2, -(2**31), 2**31 - 1])
-def test_a_list_of_an_absurd_length(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, count: int
-) -> None:
+def test_a_list_of_an_absurd_length(fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture, count: int) -> None:
     """Of partitions: below zero, it is none to the library."""
     fake.versions[METADATA] = (0, 8)
 
@@ -140,12 +147,9 @@ def test_a_list_of_an_absurd_length(
         return data[:at] + struct.pack(">i", count) + data[at + 4 :]
 
     fake.answers[METADATA] = answer
-    here = wire(fake.servers)
-    here.transport.request_update(["t"])
-    here.until(lambda: "failed, the next one" in caplog.text)
+    here.ask_until(lambda: "failed, the next one" in caplog.text)
     assert not here.transport.cluster().partition_counts
-    fake.answers[METADATA] = fake.metadata
-    here.leader(T0)
+    assert_recovers(fake, here)
 
 
 def test_another_broker_is_asked_when_one_talks_nonsense(
@@ -160,8 +164,7 @@ def test_another_broker_is_asked_when_one_talks_nonsense(
         here = wire(fake.servers, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0, metadata_max_age_ms=60_000)
         here.connect(T0)
         fake.answers[METADATA] = lambda request: head(99 * MB, request)
-        here.transport.request_update(["t"])
-        here.until(lambda: other.of(METADATA))
+        here.ask_until(lambda: other.of(METADATA))
         here.until(lambda: not here.transport.cluster().pending)
         assert len(fake.of(METADATA)) <= 4
 
@@ -174,7 +177,7 @@ def test_a_pause_of_days_is_no_longer_than_a_request_may_take(fake: FakeBroker, 
     assert 0 < here.transport.connection_delay_ms(node, now_ms()) <= 20_001
 
 
-def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, wire: MakeWire) -> None:
+def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, here: Wire) -> None:
     with FakeBroker() as other:
 
         def throttled(request: Request) -> Any:
@@ -184,14 +187,9 @@ def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, wire
 
         fake.answers[METADATA] = throttled
         other.answers[METADATA] = lambda request: fake.metadata(request, brokers=[(2, other)], leader=2)
-        here = wire(fake.servers)
         here.leader(T0)
-        other.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
-            throttle_time_ms=0, error_code=0, producer_id=88, producer_epoch=0
-        )
-        fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
-            throttle_time_ms=86_400_000, error_code=15, producer_id=-1, producer_epoch=-1
-        )
+        other.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(88)
+        fake.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(-1, 15, 86_400_000)
         assert here.producer_id() == (88, 0)
 
 
@@ -199,18 +197,18 @@ def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, wire
 
 
 def test_control_characters_of_an_error_are_escaped(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
+    fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     fake.answers[PRODUCE] = lambda request: produced((0, TopicAuthorizationError.code), error_message=FORGED * 500)
-    (answer,) = wire(fake.servers).ask(make_batch([b"x"]))
+    (answer,) = here.ask(make_batch([b"x"]))
     assert is_harmless(answer.words)
     assert is_harmless(answer.message)
     assert all(map(is_harmless, logged(caplog)))
 
 
 def test_control_characters_of_a_host_name_are_refused(
-    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
+    fake: FakeBroker, here: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
@@ -224,26 +222,18 @@ def test_control_characters_of_a_host_name_are_refused(
         return response
 
     fake.answers[METADATA] = answer
-    here = wire(fake.servers)
-    here.transport.request_update(["t"])
-    here.until(lambda: "has an impossible broker: 2" in caplog.text)
+    here.ask_until(lambda: "has an impossible broker: 2" in caplog.text)
     assert all(map(is_harmless, logged(caplog)))
     assert not here.transport.cluster().nodes
-    fake.answers[METADATA] = fake.metadata
-    here.leader(T0)
+    assert_recovers(fake, here)
 
 
 def log_in(fake: FakeBroker, wire: MakeWire, said: str, **settings: str) -> Wire:
     """Log in to a broker that refuses everybody in these words."""
-    fake.versions |= {17: (0, 1), 36: (0, 2)}
-    mechanism = settings["sasl_mechanism"]
-    fake.answers[17] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=[mechanism])
-    fake.answers[36] = lambda request: SaslAuthenticateResponse(
-        error_code=SaslAuthenticationError.code, error_message=said, auth_bytes=b"", session_lifetime_ms=0
-    )
+    fake.let_in(settings["sasl_mechanism"])
+    fake.answers[SASL_AUTHENTICATE] = lambda request: authenticated(SaslAuthenticationError.code, said)
     here = wire(fake.servers, security_protocol="SASL_PLAINTEXT", **settings)
-    here.transport.request_update(["t"])
-    assert here.until(here.transport.failure) is SaslAuthenticationError
+    assert here.ask_until(here.transport.failure) is SaslAuthenticationError
     return here
 
 
@@ -267,9 +257,7 @@ def test_a_password_that_a_broker_repeats_is_hidden(
     assert "password [hidden]" in caplog.text
     assert all(map(is_harmless, logged(caplog)))
     # And by any other answer, later.
-    fake.answers[36] = lambda request: SaslAuthenticateResponse(
-        error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0
-    )
+    fake.answers[SASL_AUTHENTICATE] = lambda request: authenticated()
     fake.answers[PRODUCE] = lambda request: produced((0, 29), error_message="not with s3cr3t")
     (answer,) = here.ask(make_batch([b"x"]))
     assert answer.words == "broker 1 says: not with [hidden]"
@@ -292,11 +280,10 @@ def test_mask_hides_parts_of_secrets() -> None:
 # --- floods -----------------------------------------------------------------------------------------------
 
 
-def test_what_follows_an_answer_ends_the_connection(fake: FakeBroker, wire: MakeWire) -> None:
+def test_what_follows_an_answer_ends_the_connection(fake: FakeBroker, here: Wire) -> None:
     """Nothing was asked that it could answer, so nothing of it is kept."""
     flood = encoded(produced((0, 0)), Request(PRODUCE, 12, 1, b"", 0.0)) * 200_000
     fake.answers[PRODUCE] = lambda request: encoded(produced((0, 0)), request) + flood
-    here = wire(fake.servers)
     assert here.ask(make_batch([b"x"]))[0].error is None
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
     here.until(lambda: here.ask(make_batch([b"x"]))[0].error is None)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 from brokers import consume_values
-from processes import Child
-from producers import sender_pid, wait_until, wait_until_gone
+from processes import Start
+from producers import wait_until, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.errors import (
     InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
-    SaslAuthenticationError,
     UnknownTopicOrPartitionError,
 )
 from tools.kafka import KafkaCluster
 
-Start = Callable[..., Child]
 PARTITIONS = 3
 
 
@@ -60,20 +55,6 @@ def test_many_processes_through_one_sender(
             of_worker = [value for value in values if value is not None and value.startswith(b"%d-" % worker)]
             assert of_worker == [b"%d-%d" % (worker, number) for number in range(partition, count, PARTITIONS)]
     assert sum(map(len, found.values())) == workers * count
-
-
-def test_the_sender_is_killed(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    """The next one goes on with the same producer id and numbers: everything is there once, and in order."""
-    kafka.admin.create_topic(topic)
-    values = [b"%d" % number for number in range(20_000)]
-    with Producer(settings(kafka.bootstrap_servers, slab_name, linger_ms=0)) as producer:
-        for number, value in enumerate(values):
-            producer.send(topic, value)
-            if number % 5_000 == 4_000 and (pid := sender_pid(producer)):
-                os.kill(pid, signal.SIGKILL)
-        producer.flush()
-    wait_until_gone(slab_name)
-    assert consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic) == {0: values}
 
 
 def error_of(producer: Producer, topic: str) -> type[Any]:
@@ -129,20 +110,4 @@ def test_a_topic_that_is_deleted(kafka: KafkaCluster, slab_name: str, topic: str
         assert type(caught.value.__cause__) is UnknownTopicOrPartitionError
         kafka.admin.create_topic(topic)
         assert producer.send(topic, b"after").get(30).offset == 0
-    wait_until_gone(slab_name)
-
-
-def test_a_wrong_password(kafka_cluster: Callable[..., KafkaCluster], slab_name: str, topic: str) -> None:
-    login = {
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "PLAIN",
-        "sasl_username": "alice",
-        "sasl_password": "not-it",
-    }
-    with (
-        kafka_cluster(sasl=True) as cluster,
-        Producer(settings(cluster.bootstrap_servers, slab_name, **login)) as producer,
-    ):
-        cluster.admin.create_topic(topic)
-        assert error_of(producer, topic) is SaslAuthenticationError
     wait_until_gone(slab_name)

@@ -6,18 +6,18 @@ import base64
 import hashlib
 import hmac
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_broker import FakeBroker, Request
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeResponse
+from fake_broker import SASL_AUTHENTICATE, FakeBroker, Request, authenticated
+from kafka.protocol.sasl import SaslAuthenticateRequest
 from wires import MakeWire
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import SaslAuthenticationError
 
 SALT = b"salt of the broker"
-HANDSHAKE, AUTHENTICATE = 17, 36
 
 
 class ScramBroker:
@@ -39,9 +39,8 @@ class ScramBroker:
         self.password = b"alice-secret"
         self.proofs: list[bool] = []
         self._said = ""
-        fake.versions |= {HANDSHAKE: (0, 1), AUTHENTICATE: (0, 2)}
-        fake.answers[HANDSHAKE] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=["SCRAM-SHA-256"])
-        fake.answers[AUTHENTICATE] = self.answer
+        fake.let_in("SCRAM-SHA-256")
+        fake.answers[SASL_AUTHENTICATE] = self.answer
 
     def answer(self, request: Request) -> Any:
         buffer = io.BytesIO(request.frame[4:])
@@ -49,7 +48,7 @@ class ScramBroker:
         kind.parse_header(buffer)
         text = kind.decode(buffer).auth_bytes.decode()
         data = self._first(text) if text.startswith("n,,") else self._final(text)
-        return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=data, session_lifetime_ms=0)
+        return authenticated(data=data)
 
     def _first(self, text: str) -> bytes:
         bare = text.removeprefix("n,,")
@@ -67,6 +66,9 @@ class ScramBroker:
         self.proofs.append(bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True)) == client_key)
         own = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), said, "sha256")
         return self.final if self.final is not None else b"v=" + base64.b64encode(own)
+
+
+Refused = Callable[..., str]
 
 
 @pytest.fixture
@@ -89,32 +91,33 @@ def test_lets_us_in(fake: FakeBroker, broker: ScramBroker, wire: MakeWire, itera
     assert set(broker.proofs) == {True}
 
 
-def refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> str:
-    here = wire(fake.servers, **LOGIN)
-    here.transport.request_update(["t"])
-    assert here.until(here.transport.failure) is SaslAuthenticationError
-    assert "alice-secret" not in caplog.text
-    return caplog.text
+@pytest.fixture
+def refused(broker: ScramBroker, fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> Refused:
+    """Return a function that logs in to the broker, which changes in some ways; it returns what is logged."""
+
+    def log_in(**changes: Any) -> str:
+        vars(broker).update(changes)
+        here = wire(fake.servers, **LOGIN)
+        assert here.ask_until(here.transport.failure) is SaslAuthenticationError
+        assert "alice-secret" not in caplog.text
+        return caplog.text
+
+    return log_in
 
 
 @pytest.mark.parametrize("iterations", ["4095", "1", "0", "-5", "1000001", "2147483647", "9" * 4000])
-def test_unsafe_iterations_are_refused(
-    fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, iterations: str
-) -> None:
+def test_unsafe_iterations_are_refused(broker: ScramBroker, refused: Refused, iterations: str) -> None:
     """With fewer, a false broker could guess the password; more keep a processor busy."""
-    broker.iterations = iterations
-    assert f"asks for {iterations[:20]} iterations of SCRAM-SHA-256, not 4096 to 1000000" in refused(fake, wire, caplog)
+    assert f"asks for {iterations[:20]} iterations of SCRAM-SHA-256, not 4096 to 1000000" in refused(
+        iterations=iterations
+    )
     assert broker.proofs == []
 
 
 @pytest.mark.parametrize("final", [None, b"v=" + base64.b64encode(bytes(32)), b"v="])
-def test_a_wrong_signature_is_called_that(
-    fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, final: bytes | None
-) -> None:
+def test_a_wrong_signature_is_called_that(refused: Refused, final: bytes | None) -> None:
     """A false broker accepts any login, and cannot prove that it knows the password."""
-    broker.final = final
-    broker.password = b"guessed"
-    text = refused(fake, wire, caplog)
+    text = refused(final=final, password=b"guessed")
     assert "the broker's SCRAM-SHA-256 signature is wrong" in text
     assert "refused" not in text
 
@@ -133,28 +136,14 @@ def test_a_wrong_signature_is_called_that(
         (None, b"alice-secret"),
     ],
 )
-def test_malformed_message_is_refused(
-    fake: FakeBroker,
-    broker: ScramBroker,
-    wire: MakeWire,
-    caplog: pytest.LogCaptureFixture,
-    first: bytes | None,
-    final: bytes | None,
-) -> None:
-    broker.first, broker.final = first, final
-    assert "the broker's SCRAM-SHA-256 message is malformed" in refused(fake, wire, caplog)
+def test_malformed_message_is_refused(refused: Refused, first: bytes | None, final: bytes | None) -> None:
+    assert "the broker's SCRAM-SHA-256 message is malformed" in refused(first=first, final=final)
 
 
 @pytest.mark.parametrize("nonce", ["brokers", "{}"])
-def test_a_nonce_that_is_not_both_sides(
-    fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, nonce: str
-) -> None:
-    broker.nonce = nonce
-    assert "its nonce does not begin with our nonce" in refused(fake, wire, caplog)
+def test_a_nonce_that_is_not_both_sides(refused: Refused, nonce: str) -> None:
+    assert "its nonce does not begin with our nonce" in refused(nonce=nonce)
 
 
-def test_a_proof_that_is_refused(
-    fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
-) -> None:
-    broker.final = b"e=invalid-proof"
-    assert "the broker refused our SCRAM-SHA-256 proof" in refused(fake, wire, caplog)
+def test_a_proof_that_is_refused(refused: Refused) -> None:
+    assert "the broker refused our SCRAM-SHA-256 proof" in refused(final=b"e=invalid-proof")

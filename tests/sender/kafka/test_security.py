@@ -6,13 +6,13 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import javastores
 import pytest
 from batches import make_batch, scattered
-from brokers import make_delegation_token
+from brokers import MakeCluster, make_delegation_token
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
@@ -20,10 +20,9 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from wires import MakeWire
+from wires import MakeWire, assert_stores, start_transport
 
 from shmaccum.cluster import TopicPartition
-from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     ConfigError,
     KafkaError,
@@ -32,26 +31,25 @@ from shmaccum.errors import (
     TopicAuthorizationError,
     UnsupportedSaslMechanismError,
 )
-from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 from tools.kafka import Certificates, KafkaCluster
 
 PASSWORD = "alice-secret"
 
 
 @pytest.fixture(scope="module")
-def sasl(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
+def sasl(kafka_cluster: MakeCluster) -> Iterator[KafkaCluster]:
     with kafka_cluster(sasl=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def secure(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates) -> Iterator[KafkaCluster]:
+def secure(kafka_cluster: MakeCluster, certificates: Certificates) -> Iterator[KafkaCluster]:
     with kafka_cluster(sasl=True, certificates=certificates) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def tls(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates) -> Iterator[KafkaCluster]:
+def tls(kafka_cluster: MakeCluster, certificates: Certificates) -> Iterator[KafkaCluster]:
     """A cluster that wants a certificate of its clients."""
     with kafka_cluster(
         certificates=certificates, overrides={"listener.name.client.ssl.client.auth": "required"}
@@ -80,16 +78,11 @@ BY_TOKEN: dict[str, Any] = {
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_by_password(sasl: KafkaCluster, wire: MakeWire, topic: str, mechanism: str) -> None:
-    sasl.admin.create_topic(topic)
-    to = TopicPartition(topic, 0)
-    here = wire(sasl.bootstrap_servers, **login(mechanism))
-    assert here.store(make_batch([b"x"], to=to))[0].error is None
+    assert_stores(wire, sasl, topic, **login(mechanism))
 
 
 def test_by_token(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
-    sasl.admin.create_topic(topic)
-    here = wire(sasl.bootstrap_servers, **BY_TOKEN)
-    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+    assert_stores(wire, sasl, topic, **BY_TOKEN)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +96,6 @@ def test_by_delegation_token(
     sasl: KafkaCluster, delegation_token: tuple[str, str], wire: MakeWire, topic: str, mechanism: str
 ) -> None:
     """As the user that the token stands for, by the line that Spark's own sink makes of one."""
-    sasl.admin.create_topic(topic)
     sasl.admin.allow("alice", topic)
     token_id, token_hmac = delegation_token
     line = (
@@ -111,15 +103,12 @@ def test_by_delegation_token(
         f'username="{token_id}" password="{token_hmac}";'
     )
     given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_jaas_config": line}
-    here = wire(sasl.bootstrap_servers, **given)
-    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+    assert_stores(wire, sasl, topic, **given)
 
 
 def test_by_password_through_tls(secure: KafkaCluster, certificates: Certificates, wire: MakeWire, topic: str) -> None:
-    secure.admin.create_topic(topic)
     trust = {"security_protocol": "SASL_SSL", "ssl_truststore_location": certificates.ca}
-    here = wire(secure.bootstrap_servers, **(login("SCRAM-SHA-512") | trust))
-    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+    assert_stores(wire, secure, topic, **(login("SCRAM-SHA-512") | trust))
 
 
 @pytest.mark.parametrize("form", ["files", "texts", *javastores.KINDS])
@@ -150,9 +139,7 @@ def test_by_certificate(
         assert here.store(scattered(large, slot_size))[0].error is None
 
 
-def test_logs_in_again_before_the_session_ends(
-    kafka_cluster: Callable[..., KafkaCluster], wire: MakeWire, topic: str
-) -> None:
+def test_logs_in_again_before_the_session_ends(kafka_cluster: MakeCluster, wire: MakeWire, topic: str) -> None:
     """KIP-368: over the same connection, between two requests, whatever else there is to be watched for."""
     long = {
         "request_timeout_ms": 100_000,
@@ -179,8 +166,7 @@ def test_logs_in_again_before_the_session_ends(
 
 def failure_of(wire: MakeWire, servers: str, **settings: object) -> type[KafkaError]:
     here = wire(servers, **settings)
-    here.transport.request_update(["t"])
-    failure: type[KafkaError] = here.until(here.transport.failure)
+    failure: type[KafkaError] = here.ask_until(here.transport.failure)
     assert here.transport.cluster().topic_errors == {"t": failure}
     return failure
 
@@ -228,7 +214,7 @@ def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureF
 
 
 def test_mechanism_the_broker_does_not_offer(
-    kafka_cluster: Callable[..., KafkaCluster], wire: MakeWire, caplog: pytest.LogCaptureFixture
+    kafka_cluster: MakeCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     with kafka_cluster(sasl=True, overrides={"sasl.enabled.mechanisms": "PLAIN"}) as cluster:
         failure = failure_of(wire, cluster.bootstrap_servers, **login("SCRAM-SHA-256"))
@@ -241,27 +227,18 @@ def test_an_authority_that_we_do_not_trust(tls: KafkaCluster, wire: MakeWire, ca
     assert "unable to get local issuer certificate" in caplog.text
 
 
-def test_a_certificate_that_the_broker_wants_and_does_not_get(
-    tls: KafkaCluster, certificates: Certificates, wire: MakeWire
+@pytest.mark.parametrize("ours", ["none", "expired"])
+def test_a_certificate_that_the_broker_does_not_accept(
+    tls: KafkaCluster, certificates: Certificates, wire: MakeWire, ours: str
 ) -> None:
-    given = {"security_protocol": "SSL", "ssl_truststore_location": certificates.ca}
-    assert failure_of(wire, tls.bootstrap_servers, **given) is SslAuthenticationError
-
-
-def test_an_expired_certificate_of_ours(tls: KafkaCluster, certificates: Certificates, wire: MakeWire) -> None:
-    given = {
-        "security_protocol": "SSL",
-        "ssl_truststore_location": certificates.ca,
-        "ssl_keystore_location": certificates.expired.pem,
-    }
+    given: dict[str, object] = {"security_protocol": "SSL", "ssl_truststore_location": certificates.ca}
+    if ours == "expired":
+        given["ssl_keystore_location"] = certificates.expired.pem
     assert failure_of(wire, tls.bootstrap_servers, **given) is SslAuthenticationError
 
 
 def test_an_expired_certificate_of_the_brokers(
-    kafka_cluster: Callable[..., KafkaCluster],
-    certificates: Certificates,
-    wire: MakeWire,
-    caplog: pytest.LogCaptureFixture,
+    kafka_cluster: MakeCluster, certificates: Certificates, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     overrides = {"listener.name.client.ssl.keystore.location": certificates.expired.pem}
     given = {"security_protocol": "SSL", "ssl_truststore_location": certificates.ca}
@@ -279,16 +256,14 @@ def test_a_name_that_is_not_the_certificates(
     assert failure_of(wire, f"127.1:{port}", **given) is SslAuthenticationError
     assert "certificate is not valid for '127.1'" in caplog.text
     unchecked = wire(f"127.1:{port}", ssl_endpoint_identification_algorithm="", **given)
-    unchecked.transport.request_update(["t"])
-    unchecked.until(lambda: unchecked.transport.cluster().nodes)
+    unchecked.ask_until(lambda: unchecked.transport.cluster().nodes)
 
 
 def test_plain_text_to_a_broker_that_speaks_tls(
     tls: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = wire(tls.bootstrap_servers)
-    here.transport.request_update(["t"])
-    here.until(lambda: "the next one" in caplog.text)
+    here.ask_until(lambda: "the next one" in caplog.text)
     assert "set security.protocol to SSL" in caplog.text
     assert here.transport.failure() is None
 
@@ -297,8 +272,7 @@ def test_tls_to_a_broker_that_does_not_speak_it(
     sasl: KafkaCluster, certificates: Certificates, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = wire(sasl.bootstrap_servers, security_protocol="SSL", ssl_truststore_location=certificates.ca)
-    here.transport.request_update(["t"])
-    here.until(lambda: "connection to broker" in caplog.text)
+    here.ask_until(lambda: "connection to broker" in caplog.text)
 
 
 def test_one_topic_of_two_is_forbidden(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
@@ -327,26 +301,21 @@ def test_a_topic_that_may_not_even_be_described(sasl: KafkaCluster, wire: MakeWi
 # --- settings that cannot work --------------------------------------------------------------------------
 
 
-def start(**settings: object) -> None:
-    given = {name.replace("_", "."): value for name, value in settings.items()}
-    KafkaTransport(ProducerConfig.parse({"bootstrap.servers": "127.0.0.1:9092"} | given)).start()
-
-
 def test_files_that_cannot_be_used(certificates: Certificates, tmp_path: Any) -> None:
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("no certificate at all")
     for setting in ("ssl.truststore.location", "ssl.keystore.location"):
         for path in (nonsense, tmp_path / "missing.pem"):
             with pytest.raises(ConfigError, match=f"{setting} = '{path}'"):
-                start(security_protocol="SSL", **{setting: path})
+                start_transport(security_protocol="SSL", **{setting: path})
 
 
 def test_texts_that_cannot_be_used(certificates: Certificates) -> None:
     key = certificates.client.key.read_text()
     with pytest.raises(ConfigError, match=r"ssl.truststore.certificates = \[hidden\]"):
-        start(security_protocol="SSL", ssl_truststore_certificates="very secret")
+        start_transport(security_protocol="SSL", ssl_truststore_certificates="very secret")
     with pytest.raises(ConfigError, match=r"ssl.keystore.key = \[hidden\]") as caught:
-        start(security_protocol="SSL", ssl_keystore_certificate_chain="nonsense", ssl_keystore_key=key)
+        start_transport(security_protocol="SSL", ssl_keystore_certificate_chain="nonsense", ssl_keystore_key=key)
     assert key not in str(caught.value)
 
 
@@ -359,11 +328,11 @@ def test_a_key_without_its_password(certificates: Certificates, tmp_path: Any) -
     given = {"security_protocol": "SSL", "ssl_keystore_location": encrypted}
     for password in ({}, {"ssl_key_password": "wrong"}):
         with pytest.raises(ConfigError, match="wrong password of the key"):
-            start(**given, **password)
-    start(**given, ssl_key_password="open")
+            start_transport(**given, **password)
+    start_transport(**given, ssl_key_password="open")
 
 
 def test_a_token_provider_that_is_not_there() -> None:
     given = BY_TOKEN | {"sasl_oauthbearer_token_provider": "no_such_module.token"}
     with pytest.raises(ConfigError, match="no_such_module"):
-        start(**given)
+        start_transport(**given)

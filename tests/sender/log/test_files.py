@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from logfiles import disk_full_beyond
 
 from shmaccum.sender.log.files import OpenFiles, sync_directory, write_fully
 
@@ -65,9 +64,7 @@ def test_descriptors_are_not_inherited_by_other_programs(tmp_path: Path) -> None
     files.close_all()
 
 
-def test_write_fully_goes_on_after_a_partial_write(
-    tmp_path: Path, disk_full_beyond: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_write_fully_goes_on_after_a_partial_write(tmp_path: Path) -> None:
     data = bytes(range(256)) * 16
     views = [memoryview(data)[begin : begin + 7] for begin in range(0, len(data), 7)]
     with (tmp_path / "a").open("w+b") as file:

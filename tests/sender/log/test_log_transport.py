@@ -7,14 +7,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
 import pytest
+from batches import make_batch, with_payload
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from logfiles import disk_full_beyond, put_device, read_log
 
 from shmaccum.cluster import Cluster, TopicPartition
 from shmaccum.errors import (
@@ -26,11 +27,6 @@ from shmaccum.errors import (
 )
 from shmaccum.sender.log.log_transport import NODE, LogTransport
 from shmaccum.sender.transport import ProduceBatch
-
-MakeBatch = Callable[..., ProduceBatch]
-ReadLog = Callable[[Path], list[tuple[int, bytes]]]
-DiskFullBeyond = Callable[[int], AbstractContextManager[None]]
-
 
 OpenSender = Callable[..., Any]
 """Gives conftest's ``Sender``."""
@@ -48,7 +44,7 @@ def doorbell() -> Iterator[tuple[int, int]]:
 # --- start and close -----------------------------------------------------------------------------
 
 
-def test_one_sender_at_a_time_writes_to_a_directory(tmp_path: Path, open_sender: OpenSender) -> None:
+def test_one_sender_at_a_time_writes_to_a_directory(open_sender: OpenSender) -> None:
     sender = open_sender()
     with pytest.raises(SlabInUseError, match=f"in use by process {os.getpid()}"):
         open_sender()
@@ -64,9 +60,7 @@ def test_a_transport_that_did_not_start_can_be_closed(tmp_path: Path) -> None:
     transport.close()
 
 
-def test_close_syncs_what_is_not_synced_and_closes_everything(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, synced: list[str]
-) -> None:
+def test_close_syncs_what_is_not_synced_and_closes_everything(open_sender: OpenSender, synced: list[str]) -> None:
     before = set(os.listdir("/proc/self/fd"))
     sender = open_sender(num_partitions=2)
     sender.offsets(make_batch([b"a"]))
@@ -130,7 +124,7 @@ def test_an_illegal_topic_is_an_answer_and_no_directory(tmp_path: Path, open_sen
 
 
 def test_a_topic_that_cannot_be_made_is_unknown_until_it_can(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, open_sender: OpenSender, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "t-0").touch()
@@ -145,11 +139,7 @@ def test_a_topic_that_cannot_be_made_is_unknown_until_it_can(
 
 
 def test_removed_topic_is_created_again(
-    tmp_path: Path,
-    open_sender: OpenSender,
-    make_batch: MakeBatch,
-    read_log: ReadLog,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, open_sender: OpenSender, caplog: pytest.LogCaptureFixture
 ) -> None:
     partitions = [TopicPartition(topic, 0) for topic in ("again", "idle", "kept")]
     topics = tuple(each.topic for each in partitions)
@@ -165,9 +155,7 @@ def test_removed_topic_is_created_again(
     assert caplog.records == []
 
 
-def test_removed_topic_that_cannot_be_created_stays_known(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch
-) -> None:
+def test_removed_topic_that_cannot_be_created_stays_known(tmp_path: Path, open_sender: OpenSender) -> None:
     """What is in the way may go: its batches fail and are tried again, and those of its other partitions are stored."""
     sender = open_sender()
     known = sender.transport.cluster()
@@ -179,7 +167,7 @@ def test_removed_topic_that_cannot_be_created_stays_known(
     assert response.error is KafkaStorageError
 
 
-def test_partitions_that_are_not_there_are_unknown(open_sender: OpenSender, make_batch: MakeBatch) -> None:
+def test_partitions_that_are_not_there_are_unknown(open_sender: OpenSender) -> None:
     missing = [TopicPartition("t", 1), TopicPartition("u", 0)]
     responses = open_sender().send(*(make_batch([b"a"], to=each) for each in missing))
     assert [response.error for response in responses] == [UnknownTopicOrPartitionError] * 2
@@ -189,9 +177,7 @@ def test_partitions_that_are_not_there_are_unknown(open_sender: OpenSender, make
 # --- send and poll -------------------------------------------------------------------------------
 
 
-def test_every_batch_is_answered_once_by_the_next_poll(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, read_log: ReadLog
-) -> None:
+def test_every_batch_is_answered_once_by_the_next_poll(tmp_path: Path, open_sender: OpenSender) -> None:
     sender = open_sender(num_partitions=3)
     batches = [make_batch([b"%d" % partition], to=TopicPartition("t", partition)) for partition in (2, 0, 1)]
     sender.transport.send(NODE, batches, 0)
@@ -203,9 +189,7 @@ def test_every_batch_is_answered_once_by_the_next_poll(
     assert sender.transport.poll(0, -1) == []
 
 
-def test_batches_are_written_from_shared_memory_and_released(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, read_log: ReadLog, disk_full_beyond: DiskFullBeyond
-) -> None:
+def test_batches_are_written_from_shared_memory_and_released(tmp_path: Path, open_sender: OpenSender) -> None:
     sender = open_sender()
     sender.offsets(make_batch([b"a"]))
     sealed = make_batch([b"b" * 1000])
@@ -213,7 +197,7 @@ def test_batches_are_written_from_shared_memory_and_released(
     try:
         payload = slab.buf[: sealed.size]
         payload[:] = sealed.payload[0]
-        batch = ProduceBatch(sealed.topic_partition, (payload,), *_rest_of(sealed))
+        batch = with_payload(sealed, payload)
         with disk_full_beyond(500):
             assert [response.error for response in sender.send(batch)] == [KafkaStorageError]
         assert sender.offsets(batch) == [1]
@@ -225,21 +209,7 @@ def test_batches_are_written_from_shared_memory_and_released(
     assert read_log(tmp_path / "log" / "t-0") == [(0, b"a"), (1, b"b" * 1000)]
 
 
-def _rest_of(batch: ProduceBatch) -> tuple[int, int, int, int, int, int, int]:
-    return (
-        batch.record_count,
-        batch.magic,
-        batch.producer_id,
-        batch.producer_epoch,
-        batch.base_sequence,
-        batch.max_timestamp,
-        batch.slot,
-    )
-
-
-def test_the_others_go_on_where_one_partition_fails(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, read_log: ReadLog, disk_full_beyond: DiskFullBeyond
-) -> None:
+def test_the_others_go_on_where_one_partition_fails(tmp_path: Path, open_sender: OpenSender) -> None:
     sender = open_sender(num_partitions=3, segment_bytes=3000)
     batches = [
         make_batch([b"x" * size], to=TopicPartition("t", partition), producer_id=9, sequence=0)
@@ -256,9 +226,7 @@ def test_the_others_go_on_where_one_partition_fails(
     assert [len(read_log(tmp_path / "log" / f"t-{i}")) for i in range(3)] == [1, 1, 0]
 
 
-def test_thousands_of_partitions_need_few_descriptors(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, read_log: ReadLog
-) -> None:
+def test_thousands_of_partitions_need_few_descriptors(tmp_path: Path, open_sender: OpenSender) -> None:
     before = len(os.listdir("/proc/self/fd"))  # of tests that this process ran, too
     sender = open_sender(num_partitions=1200)
     for round_ in range(2):
@@ -313,7 +281,7 @@ def test_a_new_topic_is_on_disk_before_it_is_used(open_sender: OpenSender, synce
 
 
 def test_flush_ms_wakes_poll_from_its_wait(
-    open_sender: OpenSender, make_batch: MakeBatch, doorbell: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    open_sender: OpenSender, doorbell: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only thing that rings the doorbell is the sync of the last of two partitions."""
     sender = open_sender(num_partitions=2, flush_ms=30)
@@ -331,9 +299,7 @@ def test_flush_ms_wakes_poll_from_its_wait(
     assert sender.transport.poll(math.inf, doorbell[0]) == []
 
 
-def test_flush_ms_counts_from_the_first_record_that_is_not_synced(
-    open_sender: OpenSender, make_batch: MakeBatch, synced: list[str]
-) -> None:
+def test_flush_ms_counts_from_the_first_record_that_is_not_synced(open_sender: OpenSender, synced: list[str]) -> None:
     sender = open_sender(num_partitions=2, flush_ms=3_600_000)
     t0, t1 = make_batch([b"a"]), make_batch([b"b"], to=TopicPartition("t", 1))
     now_ms = _now_ms()
@@ -347,9 +313,7 @@ def test_flush_ms_counts_from_the_first_record_that_is_not_synced(
     assert synced == ["00000000000000000000.log", "t-0", "00000000000000000000.log", "t-1"]
 
 
-def test_flush_ms_is_kept_while_answers_keep_poll_from_waiting(
-    open_sender: OpenSender, make_batch: MakeBatch, synced: list[str]
-) -> None:
+def test_flush_ms_is_kept_while_answers_keep_poll_from_waiting(open_sender: OpenSender, synced: list[str]) -> None:
     sender = open_sender(flush_ms=60_000)
     synced.clear()
     sender.send(make_batch([b"a"]), now_ms=_now_ms() - 60_000)
@@ -360,9 +324,7 @@ def test_flush_ms_is_kept_while_answers_keep_poll_from_waiting(
     assert synced[2:] == ["00000000000000000000.log"]
 
 
-def test_what_a_dead_sender_wrote_is_synced_too(
-    open_sender: OpenSender, make_batch: MakeBatch, synced: list[str]
-) -> None:
+def test_what_a_dead_sender_wrote_is_synced_too(open_sender: OpenSender, synced: list[str]) -> None:
     batch = make_batch([b"a"], producer_id=9, sequence=0)
     sender = open_sender()
     sender.offsets(batch)
@@ -375,12 +337,7 @@ def test_what_a_dead_sender_wrote_is_synced_too(
 
 
 def test_failed_flush_is_logged_and_others_go_on(
-    tmp_path: Path,
-    open_sender: OpenSender,
-    make_batch: MakeBatch,
-    synced: list[str],
-    put_device: Callable[[Path, str], None],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, open_sender: OpenSender, synced: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     sender = open_sender(num_partitions=2)
     segment = tmp_path / "log" / "t-0" / "00000000000000000000.log"
@@ -399,9 +356,7 @@ def _now_ms() -> int:
 # --- exactly once --------------------------------------------------------------------------------
 
 
-def test_nothing_is_doubled_or_lost_over_the_death_of_a_sender(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, read_log: ReadLog
-) -> None:
+def test_nothing_is_doubled_or_lost_over_the_death_of_a_sender(tmp_path: Path, open_sender: OpenSender) -> None:
     batches = [make_batch([b"%d" % i, b"+"], producer_id=9, sequence=2 * i) for i in range(8)]
     child = os.fork()
     if child == 0:
@@ -423,13 +378,7 @@ def test_nothing_is_doubled_or_lost_over_the_death_of_a_sender(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), magic=st.sampled_from([1, 2]), segment_bytes=st.integers(200, 1000))
 def test_any_run_of_sends_failures_resends_and_deaths_gives_the_records_in_order(
-    tmp_path_factory: pytest.TempPathFactory,
-    make_batch: MakeBatch,
-    read_log: ReadLog,
-    disk_full_beyond: DiskFullBeyond,
-    data: st.DataObject,
-    magic: int,
-    segment_bytes: int,
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, magic: int, segment_bytes: int
 ) -> None:
     log_dir = tmp_path_factory.mktemp("log")
     stored: list[bytes] = []

@@ -3,10 +3,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from batches import make_batch
+from logfiles import disk_full_beyond, put_device, read_log
 
 from shmaccum.errors import KafkaStorageError, RecordBatchTooLargeError, UnsupportedForMessageFormatError
 from shmaccum.record.compression import CompressionType
@@ -14,13 +15,8 @@ from shmaccum.record.format import record_format
 from shmaccum.sender.log.files import OpenFiles
 from shmaccum.sender.log.partition_log import LogConfig, PartitionLog
 from shmaccum.sender.log.segments import segment_path
-from shmaccum.sender.transport import ProduceBatch
 
-MakeBatch = Callable[..., ProduceBatch]
-ReadLog = Callable[[Path], list[tuple[int, bytes]]]
-PutDevice = Callable[[Path, str], None]
 OpenLog = Callable[..., PartitionLog]
-DiskFullBeyond = Callable[[int], AbstractContextManager[None]]
 
 NEVER = 2**63 - 1
 
@@ -72,16 +68,14 @@ def open_links() -> Iterator[str]:
 # --- offsets and segments ------------------------------------------------------------------------
 
 
-def test_offsets_follow_each_other_over_appends_and_processes(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
-) -> None:
+def test_offsets_follow_each_other_over_appends_and_processes(tmp_path: Path, open_log: OpenLog) -> None:
     log = open_log()
     assert [log.append(make_batch([b"a", b"b"])), log.append(make_batch([b"c"]))] == [0, 2]
     assert open_log().append(make_batch([b"d"])) == 3
     assert read_log(tmp_path) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
 
 
-def test_the_base_offset_is_set_in_the_payload_itself(make_batch: MakeBatch, open_log: OpenLog) -> None:
+def test_the_base_offset_is_set_in_the_payload_itself(open_log: OpenLog) -> None:
     log = open_log()
     log.append(make_batch([b"a", b"b", b"c"]))
     batch = make_batch([b"d"])
@@ -94,12 +88,7 @@ def test_the_base_offset_is_set_in_the_payload_itself(make_batch: MakeBatch, ope
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP], ids=str)
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_another_decoder_reads_what_was_written(
-    tmp_path: Path,
-    make_batch: MakeBatch,
-    read_log: ReadLog,
-    open_log: OpenLog,
-    magic: int,
-    compression: CompressionType,
+    tmp_path: Path, open_log: OpenLog, magic: int, compression: CompressionType
 ) -> None:
     log = open_log(magic=magic)
     values = [b"value %d" % i for i in range(9)]
@@ -109,9 +98,7 @@ def test_another_decoder_reads_what_was_written(
     assert read_log(tmp_path) == list(enumerate(values))
 
 
-def test_a_batch_that_does_not_fit_begins_a_segment(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
-) -> None:
+def test_a_batch_that_does_not_fit_begins_a_segment(tmp_path: Path, open_log: OpenLog) -> None:
     size = make_batch([b"a"]).size
     log = open_log(segment_bytes=2 * size)
     for i in range(5):
@@ -123,9 +110,7 @@ def test_a_batch_that_does_not_fit_begins_a_segment(
     assert read_log(tmp_path) == [(i, b"%d" % i) for i in range(6)]
 
 
-def test_a_batch_larger_than_a_segment_is_refused(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
-) -> None:
+def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path, open_log: OpenLog) -> None:
     batch = make_batch([b"a"])
     log = open_log(segment_bytes=batch.size)
     assert log.append(batch) == 0
@@ -135,9 +120,7 @@ def test_a_batch_larger_than_a_segment_is_refused(
     assert read_log(tmp_path) == [(0, b"a"), (1, b"c")]
 
 
-def test_offsets_in_a_segment_fit_four_bytes_of_an_index(
-    tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog
-) -> None:
+def test_offsets_in_a_segment_fit_four_bytes_of_an_index(tmp_path: Path, open_log: OpenLog) -> None:
     first = make_batch([b"a"])
     record_format(2).set_base_offset(first.payload[0], 1, 2**31 - 3)  # as compaction leaves it
     segment_path(tmp_path, 0).write_bytes(first.payload[0])
@@ -148,7 +131,7 @@ def test_offsets_in_a_segment_fit_four_bytes_of_an_index(
     assert list(sizes(tmp_path)) == [0, 2**31]
 
 
-def test_a_batch_of_another_format_is_refused(tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog) -> None:
+def test_a_batch_of_another_format_is_refused(tmp_path: Path, open_log: OpenLog) -> None:
     with pytest.raises(UnsupportedForMessageFormatError, match="format 1 cannot be appended to a log of format 2"):
         open_log().append(make_batch([b"a"], magic=1))
     assert sizes(tmp_path) == {}
@@ -158,9 +141,7 @@ def test_a_batch_of_another_format_is_refused(tmp_path: Path, make_batch: MakeBa
 
 
 @pytest.mark.parametrize("same_process", [True, False])
-def test_a_batch_sent_again_is_not_written_again(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, same_process: bool
-) -> None:
+def test_a_batch_sent_again_is_not_written_again(tmp_path: Path, open_log: OpenLog, same_process: bool) -> None:
     size = make_batch([b"0"]).size
     log = open_log(segment_bytes=3 * size)
     for i in range(7):
@@ -172,16 +153,14 @@ def test_a_batch_sent_again_is_not_written_again(
 
 
 @pytest.mark.parametrize("changed", [{"producer_id": 8}, {"epoch": 1}, {"sequence": 5}])
-def test_a_batch_that_differs_in_its_identity_is_written(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, changed: dict[str, int]
-) -> None:
+def test_a_batch_that_differs_in_its_identity_is_written(open_log: OpenLog, changed: dict[str, int]) -> None:
     identity = {"producer_id": 9, "sequence": 4, "epoch": 0}
     log = open_log()
     assert log.append(make_batch([b"a"], **identity)) == 0
     assert log.append(make_batch([b"a"], **(identity | changed))) == 1
 
 
-def test_without_idempotence_nothing_is_a_duplicate(make_batch: MakeBatch, open_log: OpenLog) -> None:
+def test_without_idempotence_nothing_is_a_duplicate(open_log: OpenLog) -> None:
     log = open_log()
     batch = make_batch([b"a"])
     assert [log.append(batch), log.append(batch)] == [0, 1]
@@ -191,9 +170,7 @@ def test_without_idempotence_nothing_is_a_duplicate(make_batch: MakeBatch, open_
 # --- syncing -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_synced_where_no_policy_asks_for_it(
-    make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
-) -> None:
+def test_nothing_is_synced_where_no_policy_asks_for_it(open_log: OpenLog, synced: list[tuple[str, int]]) -> None:
     log = open_log()
     assert log.is_flushed
     log.append(make_batch([b"a"]))
@@ -202,7 +179,7 @@ def test_nothing_is_synced_where_no_policy_asks_for_it(
 
 
 def test_flush_messages_counts_records_since_the_last_flush(
-    tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
+    tmp_path: Path, open_log: OpenLog, synced: list[tuple[str, int]]
 ) -> None:
     log = open_log(flush_messages=3)
     log.append(make_batch([b"a", b"b"]))
@@ -217,7 +194,7 @@ def test_flush_messages_counts_records_since_the_last_flush(
     assert [name for name, _ in synced[2:]] == ["00000000000000000000.log"]
 
 
-def test_flush_syncs_once(make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]) -> None:
+def test_flush_syncs_once(open_log: OpenLog, synced: list[tuple[str, int]]) -> None:
     log = open_log()
     log.flush()
     assert synced == []
@@ -229,7 +206,7 @@ def test_flush_syncs_once(make_batch: MakeBatch, open_log: OpenLog, synced: list
 
 
 def test_a_segment_is_synced_before_the_next_one_begins(
-    tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
+    tmp_path: Path, open_log: OpenLog, synced: list[tuple[str, int]]
 ) -> None:
     size = make_batch([b"a"]).size
     log = open_log(segment_bytes=size)
@@ -241,7 +218,7 @@ def test_a_segment_is_synced_before_the_next_one_begins(
 
 
 def test_a_duplicate_is_not_acknowledged_before_it_is_on_disk(
-    tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
+    tmp_path: Path, open_log: OpenLog, synced: list[tuple[str, int]]
 ) -> None:
     """The sender that wrote it may have died between its write and its sync."""
     batch = make_batch([b"a"], producer_id=9, sequence=0)
@@ -254,13 +231,7 @@ def test_a_duplicate_is_not_acknowledged_before_it_is_on_disk(
 # --- errors --------------------------------------------------------------------------------------
 
 
-def test_partial_write_is_truncated_and_a_later_one_succeeds(
-    tmp_path: Path,
-    make_batch: MakeBatch,
-    read_log: ReadLog,
-    open_log: OpenLog,
-    disk_full_beyond: DiskFullBeyond,
-) -> None:
+def test_partial_write_is_truncated_and_a_later_one_succeeds(tmp_path: Path, open_log: OpenLog) -> None:
     log = open_log()
     log.append(make_batch([b"a"], producer_id=9, sequence=0))
     (size,) = sizes(tmp_path).values()
@@ -276,9 +247,7 @@ def test_partial_write_is_truncated_and_a_later_one_succeeds(
     assert read_log(tmp_path) == [(0, b"a"), (1, b"b" * 1000)]
 
 
-def test_a_segment_that_cannot_be_made_is_made_later(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
-) -> None:
+def test_a_segment_that_cannot_be_made_is_made_later(tmp_path: Path, open_log: OpenLog) -> None:
     log = open_log(segment_bytes=make_batch([b"a"]).size)
     log.append(make_batch([b"a"]))
     in_the_way = segment_path(tmp_path, 1)
@@ -291,12 +260,7 @@ def test_a_segment_that_cannot_be_made_is_made_later(
 
 
 def test_failed_truncation_leads_to_recovery_before_the_next_write(
-    tmp_path: Path,
-    make_batch: MakeBatch,
-    read_log: ReadLog,
-    open_log: OpenLog,
-    put_device: PutDevice,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, open_log: OpenLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     segment = segment_path(tmp_path, 0)
     log = open_log()
@@ -311,9 +275,7 @@ def test_failed_truncation_leads_to_recovery_before_the_next_write(
     assert read_log(tmp_path) == [(0, b"stored"), (1, b"a")]
 
 
-def test_a_batch_that_cannot_be_synced_is_not_stored(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, put_device: PutDevice
-) -> None:
+def test_a_batch_that_cannot_be_synced_is_not_stored(tmp_path: Path, open_log: OpenLog) -> None:
     segment = segment_path(tmp_path, 0)
     log = open_log(flush_messages=1)
     assert log.append(make_batch([b"first"])) == 0
@@ -325,9 +287,7 @@ def test_a_batch_that_cannot_be_synced_is_not_stored(
     assert read_log(tmp_path) == [(0, b"first"), (1, b"a")]
 
 
-def test_after_a_failed_flush_the_end_is_looked_for_again(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, put_device: PutDevice
-) -> None:
+def test_after_a_failed_flush_the_end_is_looked_for_again(tmp_path: Path, open_log: OpenLog) -> None:
     segment = segment_path(tmp_path, 0)
     log = open_log()
     assert log.append(make_batch([b"first"])) == 0
@@ -340,7 +300,7 @@ def test_after_a_failed_flush_the_end_is_looked_for_again(
 
 
 def test_partition_whose_files_were_removed_begins_again(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, synced: list[tuple[str, int]]
+    tmp_path: Path, open_log: OpenLog, synced: list[tuple[str, int]]
 ) -> None:
     log = open_log(flush_messages=1)
     log.append(make_batch([b"a"]))
@@ -354,9 +314,7 @@ def test_partition_whose_files_were_removed_begins_again(
     assert read_log(tmp_path) == [(0, b"b")]
 
 
-def test_segment_created_from_outside_is_continued(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
-) -> None:
+def test_segment_created_from_outside_is_continued(tmp_path: Path, open_log: OpenLog) -> None:
     batch = make_batch([b"a"])
     log = open_log(segment_bytes=2 * batch.size)
     for _ in range(2):
@@ -369,9 +327,7 @@ def test_segment_created_from_outside_is_continued(
     assert read_log(tmp_path) == [(0, b"a"), (1, b"a"), (2, b"a"), (3, b"b")]
 
 
-def test_a_partition_that_cannot_be_read_is_recovered_once_it_can(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
-) -> None:
+def test_a_partition_that_cannot_be_read_is_recovered_once_it_can(tmp_path: Path, open_log: OpenLog) -> None:
     segment_path(tmp_path, 0).mkdir()
     log = open_log()
     for _ in range(2):

@@ -2,21 +2,19 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from batches import make_batch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from logfiles import read_log
 
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
 from shmaccum.sender.log.recovery import LogEnd, recover
 from shmaccum.sender.log.segments import segment_path
 from shmaccum.sender.transport import ProduceBatch
-
-MakeBatch = Callable[..., ProduceBatch]
-ReadLog = Callable[[Path], list[tuple[int, bytes]]]
 
 PRODUCER = 4711
 
@@ -40,7 +38,7 @@ def found(end: LogEnd, sequences: range) -> list[int | None]:
     return [end.producers.find(PRODUCER, 0, sequence, 1) for sequence in sequences]
 
 
-def numbered(make_batch: MakeBatch, offsets: range, first: int = 0) -> list[bytes]:
+def numbered(offsets: range, first: int = 0) -> list[bytes]:
     """One-record batches of a producer, whose sequence numbers are ``first`` less than the offsets."""
     return [at(i, make_batch([b"%d" % i], producer_id=PRODUCER, sequence=i - first)) for i in offsets]
 
@@ -51,13 +49,13 @@ def test_a_partition_without_segments_gets_its_first(tmp_path: Path) -> None:
     assert segment_path(tmp_path, 0).read_bytes() == b""
 
 
-def test_an_empty_last_segment_is_where_its_name_says(tmp_path: Path, make_batch: MakeBatch) -> None:
+def test_an_empty_last_segment_is_where_its_name_says(tmp_path: Path) -> None:
     write_segment(tmp_path, 0, at(0, make_batch([b"a", b"b"])))
     write_segment(tmp_path, 100)
     assert where(recover(tmp_path, idempotent=True)) == (100, 0, 100)
 
 
-def test_gaps_between_segments_and_within_them_are_kept(tmp_path: Path, make_batch: MakeBatch) -> None:
+def test_gaps_between_segments_and_within_them_are_kept(tmp_path: Path) -> None:
     write_segment(tmp_path, 5, at(5, make_batch([b"a"])))
     last = write_segment(tmp_path, 50, at(60, make_batch([b"b", b"c"])), at(70, make_batch([b"d", b"e"])))
     content = last.read_bytes()
@@ -75,9 +73,7 @@ def test_a_partition_that_is_gone_is_an_error(tmp_path: Path) -> None:
     ("magic", "compression"),
     [(0, CompressionType.NONE), (1, CompressionType.GZIP), (2, CompressionType.NONE), (2, CompressionType.GZIP)],
 )
-def test_tail_torn_at_any_byte_is_truncated(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, magic: int, compression: CompressionType
-) -> None:
+def test_tail_torn_at_any_byte_is_truncated(tmp_path: Path, magic: int, compression: CompressionType) -> None:
     whole = at(0, make_batch([b"a", b"b"], magic=magic, compression=compression))
     last = at(2, make_batch([b"last" * 10], magic=magic, compression=compression))
     for kept in range(len(last)):
@@ -89,7 +85,7 @@ def test_tail_torn_at_any_byte_is_truncated(
     assert read_log(tmp_path) == [(0, b"a"), (1, b"b"), (2, b"last" * 10)]
 
 
-def test_a_byte_flipped_anywhere_behind_the_base_offset_ends_the_log(tmp_path: Path, make_batch: MakeBatch) -> None:
+def test_a_byte_flipped_anywhere_behind_the_base_offset_ends_the_log(tmp_path: Path) -> None:
     whole, last = at(0, make_batch([b"a"])), at(1, make_batch([b"b"], producer_id=PRODUCER, sequence=0))
     epoch_of_the_leader = range(12, 16)  # like the base offset outside the checksum, and without meaning here
     for flipped in sorted(set(range(8, len(last))) - set(epoch_of_the_leader)):
@@ -103,7 +99,7 @@ def test_a_byte_flipped_anywhere_behind_the_base_offset_ends_the_log(tmp_path: P
 
 @pytest.mark.parametrize("tail", [bytes(4096), b"\xff" * 4096, b"x"], ids=["zeros", "ones", "one byte"])
 def test_what_a_crash_of_the_host_leaves_is_cut_off_with_a_warning(
-    tmp_path: Path, make_batch: MakeBatch, tail: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, tail: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = at(0, make_batch([b"a"]))
     path = write_segment(tmp_path, 0, whole, tail)
@@ -114,27 +110,23 @@ def test_what_a_crash_of_the_host_leaves_is_cut_off_with_a_warning(
     assert f"{path}: truncating {len(tail)} bytes from byte {len(whole)} on" in record.message
 
 
-def test_whole_log_is_recovered_without_a_warning(
-    tmp_path: Path, make_batch: MakeBatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_segment(tmp_path, 0, *numbered(make_batch, range(10)))
+def test_whole_log_is_recovered_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_segment(tmp_path, 0, *numbered(range(10)))
     recover(tmp_path, idempotent=True)
     assert caplog.records == []
 
 
-def test_a_whole_batch_of_the_past_behind_the_end_is_cut_off(tmp_path: Path, make_batch: MakeBatch) -> None:
+def test_a_whole_batch_of_the_past_behind_the_end_is_cut_off(tmp_path: Path) -> None:
     """A crash of the host can bring back blocks that the file had once held."""
-    batches = numbered(make_batch, range(3))
+    batches = numbered(range(3))
     write_segment(tmp_path, 0, *batches, batches[1])
     assert where(recover(tmp_path, idempotent=True)) == (0, len(b"".join(batches)), 3)
     write_segment(tmp_path, 10, batches[0])
     assert where(recover(tmp_path, idempotent=True)) == (10, 0, 10)
 
 
-def test_only_the_last_segment_is_changed(
-    tmp_path: Path, make_batch: MakeBatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    batches = numbered(make_batch, range(3))
+def test_only_the_last_segment_is_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    batches = numbered(range(3))
     wrong_checksum = batches[0][:-1] + b"?"
     older = write_segment(tmp_path, 0, wrong_checksum, batches[1], b"\0" * 40)
     content = older.read_bytes()
@@ -146,24 +138,24 @@ def test_only_the_last_segment_is_changed(
     assert f"cannot be read: {older} is corrupt at byte " in record.message
 
 
-def test_the_last_five_batches_of_a_producer_are_known_again(tmp_path: Path, make_batch: MakeBatch) -> None:
-    write_segment(tmp_path, 100, *numbered(make_batch, range(100, 107), first=100))
+def test_the_last_five_batches_of_a_producer_are_known_again(tmp_path: Path) -> None:
+    write_segment(tmp_path, 100, *numbered(range(100, 107), first=100))
     end = recover(tmp_path, idempotent=True)
     assert found(end, range(7)) == [None, None, 102, 103, 104, 105, 106]
 
 
 @pytest.mark.parametrize("splits", [(4,), (5,), (6,), (9,), (10,), (3, 6, 9), (5, 6, 7, 8, 9), (5, 8, 8, 10)])
 def test_batches_before_the_last_segment_are_known_where_it_has_fewer_than_five(
-    tmp_path: Path, make_batch: MakeBatch, splits: tuple[int, ...]
+    tmp_path: Path, splits: tuple[int, ...]
 ) -> None:
-    batches = numbered(make_batch, range(10))
+    batches = numbered(range(10))
     for start, stop in itertools.pairwise((0, *splits, 10)):
         write_segment(tmp_path, start, *batches[start:stop])
     assert found(recover(tmp_path, idempotent=True), range(5, 10)) == [5, 6, 7, 8, 9]
 
 
-def test_batches_of_a_producer_that_others_followed_are_known(tmp_path: Path, make_batch: MakeBatch) -> None:
-    write_segment(tmp_path, 0, *numbered(make_batch, range(2)))
+def test_batches_of_a_producer_that_others_followed_are_known(tmp_path: Path) -> None:
+    write_segment(tmp_path, 0, *numbered(range(2)))
     write_segment(tmp_path, 2, at(2, make_batch([b"x"], producer_id=8, sequence=0)))
     end = recover(tmp_path, idempotent=True)
     assert found(end, range(2)) == [0, 1]
@@ -171,18 +163,16 @@ def test_batches_of_a_producer_that_others_followed_are_known(tmp_path: Path, ma
 
 
 @pytest.mark.parametrize(("idempotent", "in_last"), [(False, 1), (True, 5)])
-def test_no_older_segment_is_read_without_need(
-    tmp_path: Path, make_batch: MakeBatch, idempotent: bool, in_last: int
-) -> None:
+def test_no_older_segment_is_read_without_need(tmp_path: Path, idempotent: bool, in_last: int) -> None:
     os.mkfifo(segment_path(tmp_path, 0))  # to open it would wait for ever
-    write_segment(tmp_path, 1, *numbered(make_batch, range(1, 1 + in_last)))
+    write_segment(tmp_path, 1, *numbered(range(1, 1 + in_last)))
     assert recover(tmp_path, idempotent=idempotent).next_offset == 1 + in_last
 
 
-def test_looking_back_ends_after_five_batches(tmp_path: Path, make_batch: MakeBatch) -> None:
+def test_looking_back_ends_after_five_batches(tmp_path: Path) -> None:
     os.mkfifo(segment_path(tmp_path, 0))  # to open it would wait for ever
     write_segment(tmp_path, 1, *(at(i, make_batch([b"no producer"])) for i in range(1, 6)))
-    write_segment(tmp_path, 6, *numbered(make_batch, range(6, 9)))
+    write_segment(tmp_path, 6, *numbered(range(6, 9)))
     assert found(recover(tmp_path, idempotent=True), range(6, 9)) == [6, 7, 8]
 
 
@@ -194,13 +184,7 @@ def test_looking_back_ends_after_five_batches(tmp_path: Path, make_batch: MakeBa
     garbage=st.binary(max_size=80),
 )
 def test_recovery_keeps_exactly_the_whole_batches(
-    tmp_path: Path,
-    make_batch: MakeBatch,
-    read_log: ReadLog,
-    counts: list[int],
-    magic: int,
-    kept_share: float,
-    garbage: bytes,
+    tmp_path: Path, counts: list[int], magic: int, kept_share: float, garbage: bytes
 ) -> None:
     if magic < 2:
         counts = [1] * sum(counts)  # every message is an entry of its own

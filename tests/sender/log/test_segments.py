@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from batches import make_batch
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.reader import Batch
 from shmaccum.sender.log.segments import SegmentReader, base_offset_of, list_segments, segment_path
-from shmaccum.sender.transport import ProduceBatch
-
-MakeBatch = Callable[..., ProduceBatch]
 
 
 def test_names_are_kafkas(tmp_path: Path) -> None:
@@ -42,7 +39,7 @@ def test_list_segments_of_a_directory_that_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_reader_says_where_every_batch_is(tmp_path: Path, make_batch: MakeBatch, magic: int) -> None:
+def test_a_reader_says_where_every_batch_is(tmp_path: Path, magic: int) -> None:
     parts = [b"".join(make_batch([value], magic=magic).payload) for value in (b"a", b"bb" * 1_000_000, b"ccc")]
     path = tmp_path / "segment"
     path.write_bytes(b"".join(parts))
@@ -61,9 +58,7 @@ def _first_byte(batch: Batch) -> bytes | None:
     return record.value and record.value[:1]
 
 
-def test_a_reader_stops_at_a_batch_that_is_cut_short_and_at_what_comes_later(
-    tmp_path: Path, make_batch: MakeBatch
-) -> None:
+def test_a_reader_stops_at_a_batch_that_is_cut_short_and_at_what_comes_later(tmp_path: Path) -> None:
     whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
     path.write_bytes(whole + whole[:-1])
@@ -74,7 +69,7 @@ def test_a_reader_stops_at_a_batch_that_is_cut_short_and_at_what_comes_later(
     assert (reader.end, reader.size) == (len(whole), 2 * len(whole) - 1)
 
 
-def test_a_reader_stops_where_a_writer_cut_the_file_meanwhile(tmp_path: Path, make_batch: MakeBatch) -> None:
+def test_a_reader_stops_where_a_writer_cut_the_file_meanwhile(tmp_path: Path) -> None:
     whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
     path.write_bytes(whole + whole)
@@ -86,7 +81,7 @@ def test_a_reader_stops_where_a_writer_cut_the_file_meanwhile(tmp_path: Path, ma
         path.write_bytes(whole + whole)
 
 
-def test_one_batch_is_in_memory_at_a_time(tmp_path: Path, make_batch: MakeBatch) -> None:
+def test_one_batch_is_in_memory_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"".join(make_batch([b"x" * 16_000] * 4).payload) * 400)
     tracemalloc.start()
@@ -98,7 +93,7 @@ def test_one_batch_is_in_memory_at_a_time(tmp_path: Path, make_batch: MakeBatch)
 
 
 @pytest.mark.parametrize(("size", "reason"), [(-1, "size -1"), (0, "size 0"), (13, "size 13")])
-def test_a_size_that_no_batch_has_is_corrupt(tmp_path: Path, make_batch: MakeBatch, size: int, reason: str) -> None:
+def test_a_size_that_no_batch_has_is_corrupt(tmp_path: Path, size: int, reason: str) -> None:
     whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
     path.write_bytes(whole + whole[:8] + size.to_bytes(4, "big", signed=True) + whole[12:])
@@ -108,7 +103,7 @@ def test_a_size_that_no_batch_has_is_corrupt(tmp_path: Path, make_batch: MakeBat
     assert reader.end == len(whole)
 
 
-def test_a_wrong_checksum_is_corrupt_unless_it_is_not_asked_for(tmp_path: Path, make_batch: MakeBatch) -> None:
+def test_a_wrong_checksum_is_corrupt_unless_it_is_not_asked_for(tmp_path: Path) -> None:
     whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
     path.write_bytes(whole + whole[:-1] + b"?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixture_types import Capture
 
 from tools.benchmark.cases.base import Turn, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
@@ -67,7 +68,7 @@ def test_figures_of_all_rounds_together() -> None:
     assert result["ratios"]["peer"]["largest"] == (1.05, 1.05, 1.05)
 
 
-def test_how_long_it_will_still_take(capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_long_it_will_still_take(capsys: Capture) -> None:
     progress = Progress()
     progress.say("unknown")
     progress.expect(1000)
@@ -88,9 +89,7 @@ def test_how_long_it_will_still_take(capsys: pytest.CaptureFixture[str]) -> None
         (MissingError("there is no Java"), "missing", "there is no Java"),
     ],
 )
-def test_a_turn_that_fails_ends_the_variant(
-    error: BenchmarkError, kind: str, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_turn_that_fails_ends_the_variant(error: BenchmarkError, kind: str, why: str, capsys: Capture) -> None:
     turns: list[str] = []
 
     def turn(contestant: str) -> dict[str, float]:

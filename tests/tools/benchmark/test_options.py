@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmark_results import result, rounds, variant
+from fixture_types import Capture
+from runs import run_python
 
 from tools.benchmark.__main__ import main
 from tools.benchmark.cases import CASES
 from tools.benchmark.measuring import in_turn
 from tools.benchmark.options import parse
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_cases_by_number_and_name() -> None:
@@ -47,7 +45,7 @@ def test_numbers_are_those_of_the_document() -> None:
         ("--all --document /nowhere.md", "there is no such file"),
     ],
 )
-def test_misused(arguments: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misused(arguments: str, error: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(arguments.split())
     assert ended.value.code == 2
@@ -57,10 +55,10 @@ def test_misused(arguments: str, error: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_list() -> None:
-    command = [sys.executable, "-m", "tools.benchmark", "--list"]
-    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "1  records: One process, record by record" in out
-    assert "     4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink" in out
+    done = run_python("-m", "tools.benchmark", "--list")
+    assert done.returncode == 0
+    assert "1  records: One process, record by record" in done.stdout
+    assert "     4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink" in done.stdout
 
 
 GOOD = result(("records", [variant("apache-unkeyed", {"shmaccum": rounds(records_per_core_s=[1.0])})]))
@@ -85,7 +83,7 @@ def without(key: str) -> dict[str, Any]:
         (json.dumps(GOOD).replace('"contestants": {', '"contestants": [1], "x": {'), "is damaged (AttributeError"),
     ],
 )
-def test_not_a_result(text: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_not_a_result(text: str, error: str, tmp_path: Path, capsys: Capture) -> None:
     other = tmp_path / "other.json"
     other.write_text(text)
     assert main(["--from", str(other)]) == 2
@@ -94,7 +92,7 @@ def test_not_a_result(text: str, error: str, tmp_path: Path, capsys: pytest.Capt
     assert said.startswith(f"python -m tools.benchmark: {other}")
 
 
-def test_a_result_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_again(tmp_path: Path, capsys: Capture) -> None:
     other = tmp_path / "other.json"
     other.write_text(json.dumps(GOOD))
     assert main(["--from", str(other)]) == 0

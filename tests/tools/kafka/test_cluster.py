@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 
 import pytest
 from brokers import PATIENCE_S, consume, consume_values, produce
 from confluent_kafka import KafkaError, KafkaException, Producer
+from fixture_types import MakeCluster
 from processes import wait_until
 
 from tools.kafka import KafkaCluster, KafkaToolError, dump_batches, dump_text, segments
@@ -16,7 +16,7 @@ VALUES = [f"value {number}".encode() for number in range(100)]
 
 
 @pytest.fixture(scope="module")
-def alone(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+def alone(kafka_cluster: MakeCluster) -> KafkaCluster:
     """Return a cluster of one broker that may be hurt."""
     cluster = kafka_cluster()
     cluster.start()
@@ -24,7 +24,7 @@ def alone(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
 
 
 @pytest.fixture(scope="module")
-def three(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+def three(kafka_cluster: MakeCluster) -> KafkaCluster:
     """Return a cluster of three brokers that may be hurt."""
     cluster = kafka_cluster(nodes=3)
     cluster.start()
@@ -163,13 +163,13 @@ def test_a_node_lost_for_good_is_done_without(three: KafkaCluster, topic: str) -
     assert consume_values(settings(three), topic) == {0: VALUES}
 
 
-def test_a_wrong_setting_is_reported(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+def test_a_wrong_setting_is_reported(kafka_cluster: MakeCluster) -> None:
     cluster = kafka_cluster(overrides={"compression.type": "none such"})
     with pytest.raises(KafkaToolError, match="Invalid value none such for configuration compression"):
         cluster.start()
 
 
-def test_a_broker_that_cannot_start_says_why(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+def test_a_broker_that_cannot_start_says_why(kafka_cluster: MakeCluster) -> None:
     cluster = kafka_cluster()
     with (
         socket.create_server(("127.0.0.1", cluster.nodes[1].port)),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from processes import wait_until
+from runs import run_python
 
 from tools.kafka import keeper
 from tools.kafka.running import Running
@@ -38,7 +39,6 @@ def test_the_command_dies_with_them(killed: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER.format(keeper=keeper.__file__)], stdout=subprocess.PIPE, text=True
     ) as owner:
-        assert owner.stdout is not None
         keeper_pid, pid = map(int, owner.stdout.readline().split())
         command = Running.process(pid)
         assert command.is_alive()
@@ -49,8 +49,7 @@ def test_the_command_dies_with_them(killed: str) -> None:
 
 def keep(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a command under a keeper of ours."""
-    line = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), *command]
-    return subprocess.run(line, capture_output=True, text=True, check=False)
+    return run_python("-I", "-S", keeper.__file__, os.getpid(), *command)
 
 
 def test_the_commands_status_and_output_are_passed_on() -> None:
@@ -70,8 +69,7 @@ def test_a_command_that_is_not_there() -> None:
 
 
 def test_only_its_own_parent_can_be_the_owner() -> None:
-    line = [sys.executable, keeper.__file__, "1", "sh", "-c", "echo never"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = run_python(keeper.__file__, "1", "sh", "-c", "echo never")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
 
 
@@ -79,7 +77,6 @@ def test_a_broker_dies_with_the_program_that_started_it(apache_kafka: None, tmp_
     with subprocess.Popen(
         [sys.executable, "-c", STARTS_A_BROKER, tmp_path], stdout=subprocess.PIPE, text=True
     ) as program:
-        assert program.stdout is not None
         broker = Running.process(int(program.stdout.readline()))
         assert broker.is_alive()
         program.kill()

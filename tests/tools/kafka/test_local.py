@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from brokers import consume_values, produce
+from runs import run_python
 
 from tools.kafka.running import Running
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -24,14 +23,7 @@ sys.exit(__main__.main())
 
 def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line with a directory of the test's own, so that no cluster of the user's is touched."""
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, directory, *arguments],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python("-c", PROGRAM, directory, *arguments, env=os.environ | environment)
 
 
 def settings(said: str) -> dict[str, str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
+from fixture_types import Link, Start
 
 from tools.kafka import ports
 
@@ -40,13 +38,13 @@ def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ports.free_port() != given
 
 
-def ask_for(link: Connection, port: int) -> int:
+def ask_for(link: Link, port: int) -> int:
     with pytest.MonkeyPatch.context() as monkeypatch:
         draw(monkeypatch, port)
         return ports.free_port()
 
 
-def test_to_one_process(start: Callable[..., Child]) -> None:
+def test_to_one_process(start: Start) -> None:
     """And to another one when that has ended."""
     child = start(give_and_stay)
     given = child.hear()
@@ -55,6 +53,6 @@ def test_to_one_process(start: Callable[..., Child]) -> None:
     assert start(ask_for, given).result() == given
 
 
-def give_and_stay(link: Connection) -> None:
+def give_and_stay(link: Link) -> None:
     link.send(ports.free_port())
     link.recv()

@@ -12,16 +12,18 @@ from typing import Any
 import pytest
 from brokers import PATIENCE_S, consume_values, produce
 from confluent_kafka import KafkaError, KafkaException, Producer
+from fixture_types import MakeCluster
 
 from tools.kafka import Certificates, KafkaCluster, make_certificates
 from tools.kafka.settings import USERS
 
 VALUES = [b"one", b"two"]
+Client = Callable[..., dict[str, Any]]
 UNSECURED = {"sasl.mechanism": "OAUTHBEARER", "enable.sasl.oauthbearer.unsecure.jwt": True}
 
 
 @pytest.fixture(scope="module")
-def secured(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates) -> KafkaCluster:
+def secured(kafka_cluster: MakeCluster, certificates: Certificates) -> KafkaCluster:
     cluster = kafka_cluster(sasl=True, certificates=certificates)
     cluster.start()
     return cluster
@@ -69,30 +71,26 @@ def greet(cluster: KafkaCluster, context: ssl.SSLContext) -> bytes:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_the_right_password(
-    secured: KafkaCluster, client: Callable[..., dict[str, Any]], topic: str, mechanism: str
-) -> None:
+def test_the_right_password(secured: KafkaCluster, client: Client, topic: str, mechanism: str) -> None:
     secured.admin.create_topic(topic)
     produce(client(sasl_mechanism=mechanism), topic, VALUES)
     assert consume_values(client(sasl_mechanism=mechanism), topic) == {0: VALUES}
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password(
-    secured: KafkaCluster, client: Callable[..., dict[str, Any]], topic: str, mechanism: str
-) -> None:
+def test_a_wrong_password(secured: KafkaCluster, client: Client, topic: str, mechanism: str) -> None:
     secured.admin.create_topic(topic)
     check_refused(client(sasl_mechanism=mechanism, sasl_password="wrong"), topic, "uthentication failed")
 
 
-def test_a_token(secured: KafkaCluster, client: Callable[..., dict[str, Any]], topic: str) -> None:
+def test_a_token(secured: KafkaCluster, client: Client, topic: str) -> None:
     secured.admin.create_topic(topic)
     produce(client() | UNSECURED | {"sasl.oauthbearer.config": "principal=alice"}, topic, VALUES)
     assert consume_values(client(), topic) == {0: VALUES}
 
 
 def test_a_client_with_a_certificate(
-    secured: KafkaCluster, client: Callable[..., dict[str, Any]], certificates: Certificates, topic: str
+    secured: KafkaCluster, client: Client, certificates: Certificates, topic: str
 ) -> None:
     secured.admin.create_topic(topic)
     identity = certificates.client
@@ -111,16 +109,12 @@ def test_a_client_whose_certificate_has_expired(secured: KafkaCluster, certifica
         greet(secured, trust)
 
 
-def test_brokers_of_another_authority_are_not_trusted(
-    client: Callable[..., dict[str, Any]], topic: str, tmp_path: Path
-) -> None:
+def test_brokers_of_another_authority_are_not_trusted(client: Client, topic: str, tmp_path: Path) -> None:
     stranger = make_certificates(tmp_path / "tls")
     check_refused(client(ssl_ca_location=str(stranger.ca)), topic, "certificate verify failed")
 
 
-def test_one_topic_of_two_is_forbidden(
-    secured: KafkaCluster, client: Callable[..., dict[str, Any]], topic: str
-) -> None:
+def test_one_topic_of_two_is_forbidden(secured: KafkaCluster, client: Client, topic: str) -> None:
     for name in (topic, f"{topic}-forbidden"):
         secured.admin.create_topic(name)
     secured.admin.deny("alice", f"{topic}-forbidden")
@@ -133,7 +127,7 @@ def test_one_topic_of_two_is_forbidden(
     assert consume_values(client(), f"{topic}-forbidden") == {0: VALUES}
 
 
-def test_a_topic_for_one_user(secured: KafkaCluster, client: Callable[..., dict[str, Any]], topic: str) -> None:
+def test_a_topic_for_one_user(secured: KafkaCluster, client: Client, topic: str) -> None:
     secured.admin.create_topic(topic)
     secured.admin.allow("alice", topic)
     produce(client("alice"), topic, VALUES)
@@ -143,9 +137,7 @@ def test_a_topic_for_one_user(secured: KafkaCluster, client: Callable[..., dict[
     assert error.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_brokers_with_an_expired_certificate(
-    kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates
-) -> None:
+def test_brokers_with_an_expired_certificate(kafka_cluster: MakeCluster, certificates: Certificates) -> None:
     cluster = kafka_cluster(
         certificates=certificates, overrides={"listener.name.client.ssl.keystore.location": certificates.expired.pem}
     )

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from producers import settings_of
+from runs import run_python
 
 from tools.support.slabcheck import shared_files
-
-ROOT = Path(__file__).parents[3]
 
 # In a process of its own: whose children it all is.
 COME_TO_REST = """
@@ -29,7 +26,6 @@ print(json.dumps([figures is not None, problems + children.problems]))
 
 def test_the_sender_that_the_last_producer_starts_leaves_too(slab_name: str, tmp_path: Path) -> None:
     settings = settings_of(slab_name, tmp_path / "log", sender_idle_ms=60_000)
-    arguments = [sys.executable, "-c", COME_TO_REST, slab_name, str(tmp_path / "messages"), json.dumps(settings)]
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = run_python("-c", COME_TO_REST, slab_name, tmp_path / "messages", json.dumps(settings))
     assert json.loads(done.stdout) == [True, []], done.stderr
     assert shared_files(slab_name) == []

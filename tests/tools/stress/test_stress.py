@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture
+from producers import wait_until
 from tool_runs import ToolRun
 
 from shmaccum.shm import names
@@ -97,11 +99,12 @@ DAMAGED = 80
 def test_records_are_lost(runs: list[Stress], tmp_path: Path) -> None:
     """A log that loses what it was given: the run does not hold, and keeps what there is to look at."""
     bad = run(runs, tmp_path, "--producers 1 --seconds 4 --kill-producers 0 --kill-sender 0 --stop 0 --rate 50")
-    deadline = time.monotonic() + PATIENCE_S
-    while not (segments := [path for path in tmp_path.glob("*/log/*-0/*.log") if path.stat().st_size > DAMAGED]):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    with segments[0].open("r+b") as file:
+
+    def segments() -> list[Path]:
+        return [path for path in tmp_path.glob("*/log/*-0/*.log") if path.stat().st_size > DAMAGED]
+
+    wait_until(segments, "a batch is stored")
+    with segments()[0].open("r+b") as file:
         file.seek(DAMAGED)
         (byte,) = file.read(1)
         file.seek(DAMAGED)
@@ -136,10 +139,7 @@ def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals)
 def test_killed(runs: list[Stress], tmp_path: Path) -> None:
     """Its producers die with it. The sender, without users, leaves and removes the slab."""
     killed = run(runs, tmp_path, "--producers 2 --seconds 60 --stop 0 --kill-sender 0 --kill-producers 0")
-    deadline = time.monotonic() + PATIENCE_S
-    while not any(log.stat().st_size for log in tmp_path.rglob("*.log")):  # then there is a sender
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: any(log.stat().st_size for log in tmp_path.rglob("*.log")), "there is a sender")
     killed.process.kill()
     deadline = time.monotonic() + PATIENCE_S
     while killed.started() or killed.slab_files():
@@ -171,7 +171,7 @@ def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
         ("--soak --pid-namespaces 1", "is for neither --soak nor --pyspark"),
     ],
 )
-def test_bad_arguments(arguments: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments(arguments: str, error: str, capsys: Capture) -> None:
     from tools.stress.options import parse
 
     with pytest.raises(SystemExit) as ended:
@@ -180,7 +180,7 @@ def test_bad_arguments(arguments: str, error: str, capsys: pytest.CaptureFixture
     assert error in capsys.readouterr().err
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help(capsys: Capture) -> None:
     from tools.stress.options import parse
 
     with pytest.raises(SystemExit) as ended:

@@ -1,0 +1,408 @@
+"""Every error that shmaccum raises, under Kafka's names.
+
+Kafka's ``XxxException`` is ``XxxError`` here. ``code`` is the broker's error code, or a code below -100 for an error
+that only a client raises. So each error fits the one word that a completion has for it (see ``shmaccum.accumulator``).
+If an error is ``retriable``, the sender sends its batch again.
+
+This module is at the bottom: it imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Final
+
+_JAVA_NAME: Final = re.compile(r" \(``\w+``\)")
+_BY_CODE: Final[dict[int, type[KafkaError]]] = {}
+
+
+class ShmaccumError(Exception):
+    """Base of all errors that this package raises."""
+
+    @classmethod
+    def meaning(cls) -> str:
+        """Return the error's general cause: its docstring's first line."""
+        first_line = (cls.__doc__ or f"{cls.__name__}.").splitlines()[0]
+        return _JAVA_NAME.sub("", first_line).replace("``", "").removesuffix(".")
+
+
+class KafkaError(ShmaccumError):
+    """Base of the errors that Kafka has too (``org.apache.kafka.common.KafkaException``)."""
+
+    code: ClassVar[int] = -1
+    """Kafka's protocol error code, or one below -100 for an error that only a client raises."""
+    retriable: ClassVar[bool] = False
+    """Whether the sender sends the batch again (``RetriableException``)."""
+    is_api: ClassVar[bool] = True
+    """Whether `Producer.send` calls the callback of a record that it refuses with this error (``ApiException``)."""
+
+    def __init_subclass__(cls, *, code: int | None = None) -> None:
+        if code is not None:
+            cls.code = code
+            _BY_CODE[code] = cls
+
+
+class RetriableError(KafkaError, code=-101):
+    """Base of the errors after which the same request may succeed (``RetriableException``)."""
+
+    retriable = True
+
+
+class InvalidMetadataError(RetriableError, code=-110):
+    """Base of the errors that show that our metadata is out of date (``InvalidMetadataException``)."""
+
+
+class AuthenticationError(KafkaError, code=-111):
+    """The cluster and this client could not authenticate each other (``AuthenticationException``)."""
+
+
+class AuthorizationError(KafkaError, code=-113):
+    """The cluster does not authorize this user for the operation (``AuthorizationException``)."""
+
+
+# Only a client raises these.
+
+
+class SslAuthenticationError(AuthenticationError, code=-112):
+    """One side did not trust the other's certificate (``SslAuthenticationException``)."""
+
+
+class KafkaTimeoutError(KafkaError, code=-102):
+    """An operation did not finish in time (``TimeoutException``)."""
+
+
+class BufferExhaustedError(KafkaTimeoutError, code=-103):
+    """No memory became free within ``max.block.ms`` (``BufferExhaustedException``)."""
+
+
+class DeliveryTimeoutError(KafkaTimeoutError, code=-104):
+    """A record was not acknowledged within ``delivery.timeout.ms`` of its batch's creation."""
+
+
+class ProducerClosedError(KafkaError, code=-105):
+    """The producer, or the accumulator behind it, has been closed."""
+
+    is_api = False
+
+
+class SerializationError(KafkaError, code=-106):
+    """A key, value or header has the wrong type, or its serializer cannot turn it into bytes."""
+
+    is_api = False
+
+
+class IllegalStateError(KafkaError, code=-107):
+    """A call is not allowed in the object's state (``IllegalStateException``)."""
+
+    is_api = False
+
+
+class IllegalArgumentError(KafkaError, code=-116):
+    """An argument's value is not allowed (``IllegalArgumentException``)."""
+
+    is_api = False
+
+
+class ConfigError(KafkaError, code=-108):
+    """A setting does not exist, has a wrong value, or contradicts another (``ConfigException``)."""
+
+    is_api = False
+
+
+# Brokers answer these, with the codes of ``org.apache.kafka.common.protocol.Errors``. A class is here if a producer can
+# meet its code; every other code is an `UnknownServerError`.
+
+
+class UnknownServerError(KafkaError, code=-1):
+    """The server failed with an error that has no code of its own."""
+
+
+class CorruptRecordError(RetriableError, code=2):
+    """The bytes of a record or batch are not valid: bad CRC, length or varint."""
+
+
+class UnknownTopicOrPartitionError(InvalidMetadataError, code=3):
+    """The topic or partition does not exist."""
+
+
+class LeaderNotAvailableError(InvalidMetadataError, code=5):
+    """The partition has no leader at the moment (``LeaderNotAvailableException``)."""
+
+
+class NotLeaderOrFollowerError(InvalidMetadataError, code=6):
+    """The broker is no longer the partition's leader (``NotLeaderOrFollowerException``)."""
+
+
+class RequestTimedOutError(RetriableError, code=7):
+    """The broker did not answer within ``request.timeout.ms``, or its followers did not replicate in time."""
+
+
+class BrokerNotAvailableError(KafkaError, code=8):
+    """The broker is not available (``BrokerNotAvailableException``)."""
+
+
+class ReplicaNotAvailableError(InvalidMetadataError, code=9):
+    """The broker has no available replica of the partition (``ReplicaNotAvailableException``)."""
+
+
+class RecordTooLargeError(KafkaError, code=10):
+    """The record is larger than ``max.request.size``, the slab, or the broker's limit."""
+
+
+class NetworkError(InvalidMetadataError, code=13):
+    """The connection broke before the response came (``NetworkException``)."""
+
+
+class CoordinatorLoadInProgressError(RetriableError, code=14):
+    """The coordinator that gives out producer ids is still loading (``CoordinatorLoadInProgressException``)."""
+
+
+class CoordinatorNotAvailableError(RetriableError, code=15):
+    """The coordinator that gives out producer ids is not available yet (``CoordinatorNotAvailableException``)."""
+
+
+class NotCoordinatorError(RetriableError, code=16):
+    """Another broker is the coordinator (``NotCoordinatorException``)."""
+
+
+class InvalidTopicError(KafkaError, code=17):
+    """Kafka does not allow the topic's name (``InvalidTopicException``)."""
+
+
+class RecordBatchTooLargeError(KafkaError, code=18):
+    """The batch is larger than a segment of the log (``RecordBatchTooLargeException``)."""
+
+
+class NotEnoughReplicasError(RetriableError, code=19):
+    """The partition has fewer in-sync replicas than ``min.insync.replicas``; nothing was stored."""
+
+
+class NotEnoughReplicasAfterAppendError(RetriableError, code=20):
+    """The batch was stored, but in fewer in-sync replicas than ``min.insync.replicas``."""
+
+
+class InvalidRequiredAcksError(KafkaError, code=21):
+    """The broker does not support this value of ``acks`` (``InvalidRequiredAcksException``)."""
+
+
+class TopicAuthorizationError(AuthorizationError, code=29):
+    """The user is not authorized to write to the topic (``TopicAuthorizationException``)."""
+
+
+class ClusterAuthorizationError(AuthorizationError, code=31):
+    """The user is not authorized for this operation on the cluster (``ClusterAuthorizationException``)."""
+
+
+class InvalidTimestampError(KafkaError, code=32):
+    """The record's timestamp is out of range."""
+
+
+class UnsupportedSaslMechanismError(AuthenticationError, code=33):
+    """The broker does not offer ``sasl.mechanism`` (``UnsupportedSaslMechanismException``)."""
+
+
+class IllegalSaslStateError(AuthenticationError, code=34):
+    """The broker did not expect this login message; does it support SASL? (``IllegalSaslStateException``)"""
+
+
+class UnsupportedVersionError(KafkaError, code=35):
+    """The broker supports no protocol version that we support (``UnsupportedVersionException``)."""
+
+
+class InvalidRequestError(KafkaError, code=42):
+    """The broker found the request malformed (``InvalidRequestException``)."""
+
+
+class UnsupportedForMessageFormatError(KafkaError, code=43):
+    """The topic's ``message.format.version`` does not support this (headers, sequences)."""
+
+
+class PolicyViolationError(KafkaError, code=44):
+    """A policy of the cluster forbids the request (``PolicyViolationException``)."""
+
+
+class OutOfOrderSequenceError(KafkaError, code=45):
+    """The batch does not follow the last one of its producer in the log (``OutOfOrderSequenceException``)."""
+
+
+class DuplicateSequenceNumberError(KafkaError, code=46):
+    """The log holds this batch already; the sender counts it as success."""
+
+
+class InvalidProducerEpochError(KafkaError, code=47):
+    """The log has seen a newer epoch of the producer id (``InvalidProducerEpochException``)."""
+
+
+class SecurityDisabledError(KafkaError, code=54):
+    """The broker has this security feature switched off (``SecurityDisabledException``)."""
+
+
+class KafkaStorageError(InvalidMetadataError, code=56):
+    """The log could not be written: disk full, I/O error, directory gone."""
+
+
+class SaslAuthenticationError(AuthenticationError, code=58):
+    """The SASL login failed: one side did not accept the other (``SaslAuthenticationException``)."""
+
+
+class UnknownProducerIdError(OutOfOrderSequenceError, code=59):
+    """The broker knows nothing of the producer id, and the batch is not its first (``UnknownProducerIdException``)."""
+
+
+class ListenerNotFoundError(InvalidMetadataError, code=72):
+    """The partition's leader has no listener that matches the asked broker's (``ListenerNotFoundException``)."""
+
+
+class FencedLeaderEpochError(InvalidMetadataError, code=74):
+    """The partition has a newer leader epoch than the request (``FencedLeaderEpochException``)."""
+
+
+class UnknownLeaderEpochError(RetriableError, code=75):
+    """The request has a newer leader epoch than the broker knows (``UnknownLeaderEpochException``)."""
+
+
+class UnsupportedCompressionTypeError(KafkaError, code=76):
+    """The broker or the message format does not support this compression."""
+
+
+class InvalidRecordError(KafkaError, code=87):
+    """The broker refused the record as invalid."""
+
+
+class ThrottlingQuotaExceededError(RetriableError, code=89):
+    """A quota is used up for now (``ThrottlingQuotaExceededException``)."""
+
+
+class ProducerFencedError(KafkaError, code=90):
+    """Another producer has taken over the producer id (``ProducerFencedException``)."""
+
+
+class UnknownTopicIdError(InvalidMetadataError, code=100):
+    """No topic has that id (``UnknownTopicIdException``)."""
+
+
+class InconsistentTopicIdError(InvalidMetadataError, code=103):
+    """The topic was deleted and recreated (``InconsistentTopicIdException``)."""
+
+
+# Of transactions, and of the consumer groups whose offsets they commit.
+
+
+class TransactionAbortedError(KafkaError, code=-117):
+    """The record was not sent, because its transaction is aborted (``TransactionAbortedException``)."""
+
+
+class IllegalGenerationError(KafkaError, code=22):
+    """The consumer group has a newer generation (``CommitFailedException``, ILLEGAL_GENERATION)."""
+
+
+class InvalidGroupIdError(KafkaError, code=24):
+    """The consumer group's id is not allowed (``InvalidGroupIdException``)."""
+
+
+class UnknownMemberIdError(KafkaError, code=25):
+    """The consumer group has no such member, or no longer (``UnknownMemberIdException``)."""
+
+
+class GroupAuthorizationError(AuthorizationError, code=30):
+    """The user is not authorized for the consumer group (``GroupAuthorizationException``)."""
+
+
+class InvalidTxnStateError(KafkaError, code=48):
+    """The transaction is not in a state that allows this, as after its timeout (``InvalidTxnStateException``)."""
+
+
+class InvalidPidMappingError(KafkaError, code=49):
+    """The coordinator knows another producer id for the transactional id (``InvalidPidMappingException``)."""
+
+
+class InvalidTxnTimeoutError(KafkaError, code=50):
+    """``transaction.timeout.ms`` exceeds the brokers' transaction.max.timeout.ms (``InvalidTxnTimeoutException``)."""
+
+
+class ConcurrentTransactionsError(RetriableError, code=51):
+    """The transactional id's last transaction is still being ended (``ConcurrentTransactionsException``)."""
+
+
+class TransactionCoordinatorFencedError(KafkaError, code=52):
+    """The broker is no longer the transaction's coordinator (``TransactionCoordinatorFencedException``)."""
+
+
+class TransactionalIdAuthorizationError(AuthorizationError, code=53):
+    """The user is not authorized for the transactional id (``TransactionalIdAuthorizationException``)."""
+
+
+class OperationNotAttemptedError(KafkaError, code=55):
+    """The broker did not try it, because another part of the request failed (OPERATION_NOT_ATTEMPTED)."""
+
+
+class FencedInstanceIdError(KafkaError, code=82):
+    """Another consumer has the same ``group.instance.id`` (``FencedInstanceIdException``)."""
+
+
+class TransactionalIdNotFoundError(KafkaError, code=105):
+    """The coordinator knows no such transactional id (``TransactionalIdNotFoundException``)."""
+
+
+class TransactionAbortableError(KafkaError, code=120):
+    """The transaction must be aborted, and the producer can go on after that (``TransactionAbortableException``)."""
+
+
+# Of the shared memory, its processes, and the installed libraries.
+
+
+class SlabError(ShmaccumError):
+    """Base of the errors of the shared memory."""
+
+
+class SlabNotFoundError(SlabError):
+    """No slab has that name."""
+
+
+class SlabPermissionError(SlabError):
+    """The slab belongs to another user, or other users can open it."""
+
+
+class SlabAbiError(SlabError):
+    """The segment is no slab, is truncated, or was laid out by another version or for other settings."""
+
+
+class SlabDamagedError(SlabError):
+    """A word of the slab has a value that no live code could have written; names it, and the cure."""
+
+
+class SlabMemoryError(SlabError):
+    """/dev/shm cannot hold the slab; names what is needed, what is free and the cure."""
+
+
+class SlabFullError(SlabError, KafkaError, code=-109):
+    """A table of fixed size (processes, topics, partitions) has no entry left."""
+
+
+class SlabInUseError(SlabError):
+    """Another process uses the slab, the sender's role or the log directory."""
+
+
+class SenderExistsError(SlabInUseError):
+    """The slab already has a living sender; it can have only one."""
+
+
+class LockTimeoutError(SlabError, KafkaTimeoutError, code=-114):
+    """A lock could not be acquired in time; names the process that holds it."""
+
+
+class DeadOwnerError(SlabError):
+    """The object belongs to a process that has left, or to the parent of a forked child."""
+
+
+class SenderError(ShmaccumError):
+    """The sender process did not start, or refused its settings."""
+
+
+class ApiVersionError(ShmaccumError):
+    """An installed library lacks a needed feature; names it, and what to install."""
+
+
+def error_for_code(code: int) -> type[KafkaError]:
+    """Return the error class for a completion's code; `UnknownServerError` for an unknown one."""
+    return _BY_CODE.get(code, UnknownServerError)

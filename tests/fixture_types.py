@@ -1,0 +1,33 @@
+"""Types of what fixtures return, for the signatures of tests."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # a child process that loads the module of a test then imports only what that needs
+    from processes import Child
+
+    from shmaccum import Producer
+    from tools.kafka import KafkaCluster
+    from tools.support.accumulators import Accumulators
+
+Link = Connection
+"""A child process's end of the pipe to its test, see `processes`."""
+Start = Callable[..., "Child"]
+Produce = Callable[..., "Producer"]
+Settings = Callable[..., dict[str, object]]
+OpenAccumulator = Callable[..., "Accumulators"]
+MakeCluster = Callable[..., "KafkaCluster"]
+Reader = Callable[[Path, str], list[Any]]
+Written = Callable[[str], list[Any]]
+Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+Capture = pytest.CaptureFixture[str]
+LogCapture = pytest.LogCaptureFixture
+MonkeyPatch = pytest.MonkeyPatch
