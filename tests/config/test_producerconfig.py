@@ -56,6 +56,7 @@ OTHER_VALUES = {
     "shmaccum.max.partitions": 8,
     "shmaccum.max.processes": 8,
     "shmaccum.max.topics": 8,
+    "shmaccum.max.transactions": 8,
     "ssl.endpoint.identification.algorithm": "",
     "ssl.keystore.location": "/data/client.pem",
     "ssl.truststore.location": "/data/ca.pem",

@@ -17,6 +17,8 @@ KAFKA_DEFAULTS = {
     "bootstrap.servers": (),
     "client.dns.lookup": "use_all_dns_ips",
     "client.id": "",
+    "transactional.id": "",  # null in Kafka
+    "transaction.timeout.ms": 60000,
     "compression.gzip.level": -1,
     "compression.lz4.level": 9,
     "compression.type": "none",
@@ -76,6 +78,7 @@ OWN_DEFAULTS = {
     "shmaccum.max.partitions": AUTO,
     "shmaccum.max.processes": 128,
     "shmaccum.max.topics": AUTO,
+    "shmaccum.max.transactions": 64,
     "shmaccum.name": "",
     "ssl.keystore.location": "",
     "ssl.keystore.password": None,
@@ -119,6 +122,8 @@ def test_what_may_differ_between_the_producers_of_a_slab() -> None:
         "partitioner.availability.timeout.ms",
         "partitioner.ignore.keys",
         "retries",
+        "transaction.timeout.ms",
+        "transactional.id",
         "value.serializer",
     }
 

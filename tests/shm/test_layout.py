@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shmaccum.abi import MAX_LANES
 from shmaccum.cluster import MAX_TOPIC_LENGTH
+from shmaccum.config import rules
 from shmaccum.shm import layout
 from shmaccum.shm.layout import (
     ABI_VERSION,
@@ -24,6 +26,7 @@ from shmaccum.shm.layout import (
     WAITERS,
     WORD,
     Geometry,
+    Lane,
     Process,
     Slot,
     SlotState,
@@ -46,12 +49,13 @@ def at(text: str) -> dict[str, int]:
     return words
 
 
-ABI_OF_VERSION = 6
+ABI_OF_VERSION = 7
 ABI: dict[str, dict[str, int]] = {
     "Super": at(
         "0 MAGIC ABI READY TOTAL_SIZE OWNER_UID DIGEST SLOT_SIZE SLOT_COUNT MAX_PROCESSES MAX_TOPICS "
         "MAX_PARTITIONS CREATED_MS REDO_SIZE TOKEN 16 SENDER_ENTRY SENDER_ASLEEP SENDER_STARTS PRODUCER_ID "
-        "PRODUCER_EPOCH METADATA_REQUESTS SENDER_WAKES 24 TOPIC_COUNT PARTITION_COUNT GENERATION 32 "
+        "PRODUCER_EPOCH METADATA_REQUESTS SENDER_WAKES 24 TOPIC_COUNT PARTITION_COUNT GENERATION "
+        "MAX_LANES LANE_COUNT LANES_CHANGED 32 "
         "FREE_SLOTS PEAK_SLOTS TOUCHED_SLOTS WAITER_HEAD WAITER_TAIL RECLAIMED_SLOTS REBUILDS ENOUGH_SLOTS "
         "BATCHES_SENT RECORDS_SENT BYTES_SENT BATCHES_FAILED RECORDS_FAILED BATCHES_RETRIED REQUESTS_SENT "
         "FILL_BYTES CAPACITY_BYTES 50 EPOCH_BUMPS BATCHES_EXPIRED RECORDS_LOST HEIR_MS 55 INCIDENTS "
@@ -68,6 +72,7 @@ ABI: dict[str, dict[str, int]] = {
         "0 KEY LEADER HEAD TAIL OPEN QUEUED NEXT_POSITION HELD NEXT_SEQUENCE MUTED IN_FLIGHT RECORDS_SENT "
         "BATCHES_SENT RECORDS_FAILED LAST_OFFSET ACKED_SEQUENCE"
     ),
+    "Lane": at("0 HOLDER GENERATION PRODUCER_ID PRODUCER_EPOCH VERSION ERROR 7 ID_LENGTH ID"),
     "Slot": at(
         "0 STATE GENERATION PARTITION POSITION COMMIT MAX_TIMESTAMP 7 BASE_TIMESTAMP CREATED_MS ATTEMPTS "
         "PRODUCER_ID SEQUENCE BASE_OFFSET RESULT NEXT PREVIOUS MAX_RECORD DRAINED_MS SETTLED SEALING "
@@ -111,23 +116,27 @@ ABI: dict[str, dict[str, int]] = {
         "LIMITS_SHIFT": 32,
         "LIMITS_MASK": 0xFFFFFFFF,
         "SETTINGS_SIZE": 16384,
+        "KEY_TOPIC_SHIFT": 32,
+        "KEY_LANE_SHIFT": 52,
+        "LANE_ERROR": 1 << 16,
     },
     "geometry": {
         "locks": 33280,
         "processes": 34432,
         "topics": 108160,
         "partitions": 272000,
-        "waiters": 813184,
-        "rings": 829568,
-        "bitmap": 9480320,
-        "headers": 9480576,
-        "redo": 10004864,
-        "slots": 10006528,
-        "total_size": 43560960,
+        "lanes": 796288,
+        "waiters": 833664,
+        "rings": 850048,
+        "bitmap": 9500800,
+        "headers": 9501056,
+        "redo": 10025344,
+        "slots": 10027008,
+        "total_size": 43581440,
         "ring_length": 2112,
         "slot_words": 32,
         "bitmap_size": 256,
-        "incidents": 796288,
+        "incidents": 816768,
         "settings": 512,
     },
     "entries": {
@@ -135,11 +144,12 @@ ABI: dict[str, dict[str, int]] = {
         "process": 4376,
         "topic": 13560,
         "partition": 34016,
-        "ring": 112144,
-        "header": 1185104,
-        "slot": 10022912,
-        "incident": 99600,
-        "waiter": 101650,
+        "lane": 99576,
+        "ring": 114704,
+        "header": 1187664,
+        "slot": 10043392,
+        "incident": 102160,
+        "waiter": 104210,
     },
 }
 """What this version of the layout puts where: a process of another version must never read a slab of it."""
@@ -173,6 +183,7 @@ def entry_words(geometry: Geometry) -> dict[str, int]:
         "Process": layout.PROCESS_WORDS,
         "Topic": layout.TOPIC_WORDS,
         "Partition": layout.PARTITION_WORDS,
+        "Lane": layout.LANE_WORDS,
         "Slot": geometry.slot_words,
         "Waiter": layout.WAITER_WORDS,
         "Incident": layout.INCIDENT_WORDS,
@@ -190,6 +201,7 @@ def test_the_words_of_an_entry_are_different_and_inside_of_it(table: str) -> Non
 
 def test_entries_of_several_words_do_not_overlap() -> None:
     assert (layout.TOPIC_WORDS - Topic.NAME) * WORD >= MAX_TOPIC_LENGTH
+    assert (layout.LANE_WORDS - Lane.ID) * WORD == layout.MAX_TRANSACTIONAL_ID == rules.MAX_TRANSACTIONAL_ID
     assert Slot.BASE_TIMESTAMP - Slot.MAX_TIMESTAMP == 2  # two cells
     assert max(tables()["Slot"].values()) == Slot.CONTRIBUTORS
 
@@ -243,6 +255,7 @@ geometries = st.builds(
     max_processes=st.integers(1, MAX_PROCESSES),
     max_topics=st.integers(1, 2000),
     max_partitions=st.integers(1, 5000),
+    max_lanes=st.integers(1, MAX_LANES),
     redo_size=st.integers(0, 10_000).map(lambda words: words * WORD),
 )
 
@@ -256,6 +269,7 @@ def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) ->
         (geometry.processes, geometry.process(geometry.max_processes) * WORD),
         (geometry.topics, geometry.topic(geometry.max_topics) * WORD),
         (geometry.partitions, geometry.partition(geometry.max_partitions) * WORD),
+        (geometry.lanes, geometry.lane(geometry.max_lanes) * WORD),
         (geometry.incidents, (geometry.sender_log() + layout.INCIDENT_WORDS) * WORD),
         (geometry.waiters, geometry.waiter(WAITERS) * WORD),
         (geometry.rings, geometry.ring(geometry.max_processes) * WORD),

@@ -90,7 +90,7 @@ class DeliverySettings(Config, group=Group.DELIVERY):
         importance=Importance.LOW,
         scope=Scope.PRODUCER,
         doc="""Milliseconds after which the brokers abort a transaction that is still open. At most the brokers'
-            `transaction.max.timeout.ms`, 15 minutes by default. Needs `transactional.id`.""",
+            transaction.max.timeout.ms, 15 minutes by default. Needs `transactional.id`.""",
     )
     max_in_flight_requests_per_connection = Setting(
         INT,
