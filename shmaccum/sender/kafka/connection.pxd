@@ -1,7 +1,6 @@
 cimport cython
 from shmaccum.sender.kafka.channel cimport Channel
 from shmaccum.sender.kafka.frames cimport FrameReader
-from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.requests cimport CallRequest, Request
 
 cdef object _OPENING
@@ -15,7 +14,7 @@ cdef class Connection:
     cdef readonly object handshake
     cdef readonly double last_used_ms
     cdef Channel _channel
-    cdef Poller _poller
+    cdef object _poller
     cdef object _client_id
     cdef long long _request_timeout_ms
     cdef Py_ssize_t _max_in_flight

@@ -1,6 +1,5 @@
 cimport cython
 from shmaccum.sender.kafka.connection cimport Connection
-from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.produce_request cimport ProduceEncoder, by_partition
 from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers, largest_answer
 from shmaccum.sender.kafka.requests cimport Request
@@ -31,7 +30,7 @@ cdef class KafkaTransport:
     cdef bint _has_news
     cdef bint _has_new_nodes
     cdef readonly double _next_ms
-    cdef Poller _poller
+    cdef object _poller
     cdef object _background_calls
     cdef readonly object _brokers
 
