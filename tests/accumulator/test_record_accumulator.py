@@ -97,11 +97,11 @@ def test_drain_batches(accumulate: OpenAccumulator) -> None:
     assert drained(1) == [TP0, TP2]
     for partition in (TP1, TP2, TP3):
         add(accumulator, partition)
-    accumulator.sender.mute(TP3)
+    accumulator.sender.mute(accumulator.map.queues[TP3].entry)
     assert drained(1) == [TP1, TP2]
     for partition in (TP0, TP1, TP2):
         add(accumulator, partition)
-    accumulator.sender.unmute(TP3)
+    accumulator.sender.unmute(accumulator.map.queues[TP3].entry)
     assert sorted(drained(UNLIMITED)) == [TP0, TP1, TP2, TP3]
 
 
@@ -330,10 +330,10 @@ def test_unknown_leaders(accumulator: Accumulators) -> None:
 def test_muted_partitions(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     now = created_ms(accumulator, TP0) + 2000
-    accumulator.sender.mute(TP0)
+    accumulator.sender.mute(accumulator.map.queues[TP0].entry)
     assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
     assert not drain(accumulator, now)
-    accumulator.sender.unmute(TP0)
+    accumulator.sender.unmute(accumulator.map.queues[TP0].entry)
     assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert len(drain(accumulator, now)) == 1
 
@@ -473,7 +473,7 @@ def test_expired_batch_single(accumulate: OpenAccumulator, delivery_timeout_ms: 
     assert accumulator.sender.ready(CLUSTER, created + 300).ready_nodes == {NODE0}
     assert accumulator.sender.abort_expired_batches(created + 300) == []
     if muted:
-        accumulator.sender.mute(TP0)
+        accumulator.sender.mute(accumulator.map.queues[TP0].entry)
     assert accumulator.sender.abort_expired_batches(created + delivery_timeout_ms - 1) == []
     (expired,) = accumulator.sender.abort_expired_batches(created + delivery_timeout_ms)
     assert expired.error is DeliveryTimeoutError

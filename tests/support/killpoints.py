@@ -93,6 +93,19 @@ def interrupt_after(lines: int, action: Action, *modules: ModuleType) -> bool:
     return False
 
 
+def die_after(lines: int, action: Action, *modules: ModuleType) -> None:
+    """Run an action, and die just before line number ``lines`` of some modules, or at its end."""
+
+    def count(at: Line) -> None:
+        nonlocal lines
+        lines -= 1
+        if lines < 0:
+            die()
+
+    _trace(action, modules, count)
+    die()
+
+
 def _collect(found: list[Line], hits: int) -> Callable[[Line], object]:
     return lambda line: found.append(line) if line.hit <= hits else None
 

@@ -64,7 +64,8 @@ def test_new_inputs(name: str, seed: int) -> None:
 
 
 def test_a_slab_without_checks_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(validation, "_refuse", lambda name, findings: None)
+    for check in ("_refuse", "check_counts"):
+        monkeypatch.setattr(validation, check, lambda *args: None)
     monkeypatch.setattr(validation, "explain", lambda *args: None)
     plan = b'{"steps": ["status", "damage", "status"], "damage": [["super", 0, "TOPIC_COUNT", 1000000]]}'
     with fuzz.TARGETS["slab"]() as target:

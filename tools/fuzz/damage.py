@@ -13,6 +13,7 @@ from shmaccum.shm.layout import (
     COMPLETION_WORDS,
     INCIDENT_WORDS,
     INCIDENTS,
+    LANE_WORDS,
     LOCK_COUNT,
     LOCK_WORDS,
     PARTITION_WORDS,
@@ -26,6 +27,7 @@ from shmaccum.shm.layout import (
     Completion,
     Geometry,
     Incident,
+    Lane,
     Lock,
     Partition,
     Process,
@@ -60,6 +62,7 @@ def regions(geometry: Geometry) -> dict[str, Region]:
         "process": Region(geometry.process(0), geometry.max_processes, PROCESS_WORDS, _names(Process)),
         "topic": Region(geometry.topic(0), geometry.max_topics, TOPIC_WORDS, _names(Topic)),
         "partition": Region(geometry.partition(0), geometry.max_partitions, PARTITION_WORDS, _names(Partition)),
+        "lane": Region(geometry.lane(0), geometry.max_lanes, LANE_WORDS, _names(Lane)),
         "incident": Region(geometry.incident(0), INCIDENTS + 1, INCIDENT_WORDS, _names(Incident)),
         "waiter": Region(geometry.waiter(0), WAITERS, WAITER_WORDS, _names(Waiter)),
         "completion": Region(geometry.rings // WORD, rings, COMPLETION_WORDS, _names(Completion)),
@@ -75,8 +78,8 @@ def _names(kind: type) -> dict[str, int]:
 
 
 _WEIGHTS: Final = {
-    "super": 5, "settings": 1, "lock": 2, "process": 4, "topic": 3, "partition": 8, "incident": 1, "waiter": 1,
-    "completion": 1, "bitmap": 2, "slot": 12, "redo": 1, "memory": 2,
+    "super": 5, "settings": 1, "lock": 2, "process": 4, "topic": 3, "partition": 8, "lane": 2, "incident": 1,
+    "waiter": 1, "completion": 1, "bitmap": 2, "slot": 12, "redo": 1, "memory": 2,
 }  # fmt: skip
 
 

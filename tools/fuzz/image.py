@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.accumulator_state import attach_for, slab_geometry
+from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NetworkError
@@ -34,7 +35,7 @@ CLUSTER: Final = Cluster(
     {0: NODE}, {TOPIC: PARTITIONS}, {TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)}
 )
 SLOT_SIZE: Final = 1088
-_SLOTS: Final = 28
+_SLOTS: Final = 30
 _LARGEST: Final = 1 << 20
 
 
@@ -82,7 +83,13 @@ class SlabImage:
         self._name = name
 
     def __enter__(self) -> Self:
-        for life in (_be_first_producer, _be_sender, _be_waiting_producer, _be_killed_over_a_replacement):
+        for life in (
+            _be_first_producer,
+            _be_sender,
+            _be_transactional,
+            _be_waiting_producer,
+            _be_killed_over_a_replacement,
+        ):
             _live(lambda life=life: life(open_accumulator(self.config)))  # type: ignore[misc]
         self.memory = Path(names.segment_path(self._name)).read_bytes()
         self._private = names.PrivateNames.of(self._name, memoryview(self.memory).cast("Q"))
@@ -169,6 +176,15 @@ def _be_sender(accumulator: Accumulators) -> None:
     completing.state = SlotState.COMPLETING
     for batch in accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 10_000)[0]:
         batch.drained_ms = 1
+
+
+def _be_transactional(accumulator: Accumulators) -> None:
+    """Die in a transaction, with records queued."""
+    lane = LaneTable(accumulator.slab, accumulator.map).lease("orders-1")
+    lane.open(7, 1, 2)
+    body = accumulator.format.encode_body(None, b"in a transaction", ())
+    queue = lane.queue(accumulator.map.queues[TopicPartition(TOPIC, 1)])
+    accumulator.producer.append(queue, 1_700_000_000_000, body, None, 50)
 
 
 def _be_waiting_producer(accumulator: Accumulators) -> None:

@@ -3,6 +3,7 @@ from shmaccum.sender.kafka.connection cimport Connection
 from shmaccum.sender.kafka.produce_request cimport ProduceEncoder, by_partition
 from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers, largest_answer
 from shmaccum.sender.kafka.requests cimport Request
+from shmaccum.sender.transport cimport ProduceBatch
 
 cdef class KafkaTransport
 

@@ -1,0 +1,160 @@
+"""Lanes: who holds one, what its deques accept, and what the sender drops; whoever dies, and wherever."""
+
+from __future__ import annotations
+
+import pytest
+from accumulators import CLUSTER, TP0, TP1, Log, add
+from fixture_types import OpenAccumulator
+from killpoints import die_after, die_in, lines_here
+
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state import lanes
+from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import (
+    IllegalStateError,
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    TransactionAbortedError,
+)
+from tools.support.accumulators import Accumulators
+
+NODES = list(CLUSTER.nodes.values())
+
+
+@pytest.fixture
+def accumulator(accumulate: OpenAccumulator) -> Accumulators:
+    """An accumulator whose batches have sequence numbers."""
+    return accumulate(enable_idempotence=True)
+
+
+@pytest.fixture
+def table(accumulator: Accumulators) -> LaneTable:
+    """The lanes of an accumulator whose sender has a producer id."""
+    accumulator.sender.sequences.use_producer_id(1, 0)
+    return LaneTable(accumulator.slab, accumulator.map)
+
+
+def append(accumulator: Accumulators, lease: LaneLease, to: TopicPartition, value: bytes) -> FutureRecordMetadata:
+    queue = lease.queue(accumulator.map.queues[to])
+    body = accumulator.format.encode_body(None, value, ())
+    return accumulator.producer.append(queue, 0, body, None, 1000)[0]
+
+
+def opened(table: LaneTable, name: str = "orders", epoch: int = 3) -> LaneLease:
+    lease = table.lease(name)
+    lease.open(9, epoch, 2)
+    return lease
+
+
+def test_batches_have_the_lanes_identity_and_requests_those_of_one_lane(
+    accumulator: Accumulators, table: LaneTable
+) -> None:
+    accumulator.slab.become_sender()
+    for name, epoch in (("one", 3), ("two", 5)):
+        append(accumulator, opened(table, name, epoch), TP0, name.encode())
+    add(accumulator, TP0, b"plain")
+    accumulator.sender.send_all()
+    found = []
+    for _ in range(3):
+        drained = accumulator.sender.drain(CLUSTER, NODES, 1 << 20, 0)
+        batches = [batch for each in drained.values() for batch in each]
+        assert len(batches) == 1
+        found.append(batches[0].identity())
+    assert sorted(found) == [(1, 0, 0), (9, 3, 0), (9, 5, 0)]
+
+
+def test_a_lease_fences_the_one_before_it(accumulator: Accumulators, table: LaneTable) -> None:
+    older = opened(table)
+    append(accumulator, older, TP0, b"first")
+    newer = table.lease("orders")
+    assert not older.is_valid
+    with pytest.raises(ProducerFencedError):
+        append(accumulator, older, TP0, b"late")
+    with pytest.raises(ProducerFencedError):
+        older.open(9, 4, 2)
+    older.close()
+    older.release()
+    newer.open(9, 4, 2)
+    assert newer.is_valid
+
+
+def test_what_is_queued_in_a_closed_lane_is_dropped(accumulator: Accumulators, table: LaneTable) -> None:
+    accumulator.slab.become_sender()
+    lease = opened(table)
+    futures = [append(accumulator, lease, to, b"dropped") for to in (TP0, TP1)]
+    add(accumulator, TP0, b"kept")
+    lease.close()
+    with pytest.raises(IllegalStateError):
+        append(accumulator, lease, TP0, b"late")
+    assert len(accumulator.sender.drop_closed_lanes()) == 2
+    assert accumulator.sender.drop_closed_lanes() == []
+    assert table.is_empty(0)
+    accumulator.producer.pending.poll()
+    assert all(isinstance(future.exception, TransactionAbortedError) for future in futures)
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"kept"]
+
+
+def test_a_batch_that_fails_closes_its_lane(accumulator: Accumulators, table: LaneTable) -> None:
+    accumulator.slab.become_sender()
+    lease = opened(table)
+    append(accumulator, lease, TP0, b"fails")
+    accumulator.sender.send_all()
+    (batch,) = (batch for each in accumulator.sender.drain(CLUSTER, NODES, 1 << 20, 0).values() for batch in each)
+    append(accumulator, lease, TP0, b"behind it")
+    accumulator.sender.complete([BatchOutcome(batch, error=InvalidProducerEpochError)])
+    assert lease.error is InvalidProducerEpochError
+    with pytest.raises(InvalidProducerEpochError, match="abort"):
+        append(accumulator, lease, TP1, b"late")
+    assert len(accumulator.sender.drop_closed_lanes()) == 1
+    lease.open(9, 4, 2)
+    assert lease.error is None
+    append(accumulator, lease, TP0, b"next")
+    assert accumulator.sender.drop_closed_lanes() == []  # notices that it is open again
+    (batch,) = (batch for each in accumulator.sender.drain(CLUSTER, NODES, 1 << 20, 0).values() for batch in each)
+    assert batch.identity() == (9, 4, 0)
+
+
+def test_a_gap_fails_the_transaction_and_bumps_no_epoch(accumulator: Accumulators, table: LaneTable) -> None:
+    accumulator.slab.become_sender()
+    lease = opened(table)
+    append(accumulator, lease, TP0, b"refused")
+    accumulator.sender.send_all()
+    (batch,) = (batch for each in accumulator.sender.drain(CLUSTER, NODES, 1 << 20, 0).values() for batch in each)
+    accumulator.sender.sequences.refused(batch)
+    accumulator.sender.put_back(batch)
+    assert lease.error is OutOfOrderSequenceError
+    assert len(accumulator.sender.drop_closed_lanes()) == 1
+
+
+def test_a_death_at_any_line_leaves_a_lane_for_the_next(accumulator: Accumulators, table: LaneTable) -> None:
+    """The sender takes it from the dead process and empties it, and the next lease opens it."""
+    accumulator.slab.become_sender()
+
+    def live() -> None:
+        lease = table.lease("orders")
+        lease.open(9, 3, 2)
+        append(accumulator, lease, TP0, b"of the dead")
+        append(accumulator, lease, TP1, b"of the dead")
+        lease.close()
+        lease.release()
+
+    moments = len(lines_here(live, lanes, hits=1000))
+    for lines in range(moments):
+        die_in(lambda lines=lines: die_after(lines, live, lanes))
+        accumulator.slab.reap_dead()
+        accumulator.pool.reclaim()
+        accumulator.sender.take_lanes_from_dead()
+        assert not table.abandoned()
+        accumulator.sender.drop_closed_lanes()
+        assert table.is_empty(0)
+        lease = opened(table, epoch=4)
+        append(accumulator, lease, TP0, b"alive")
+        log = Log(accumulator)
+        log.take_all()
+        lease.release()
+        accumulator.sender.drop_closed_lanes()
