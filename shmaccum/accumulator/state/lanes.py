@@ -4,12 +4,13 @@ A lane has its own deque for each partition, and its own producer id, epoch and 
 connections and compression are those of all. A process *leases* the lane of its transactional id. With that the lane
 gets a new generation, and the deques refuse records of every older one: the slab's own fence, in front of the brokers'.
 
-All words of a lane are written under the tables' lock, by the holder, except these: the sender writes ERROR when a
-batch of the lane fails, and takes a lane away whose holder has died. A lane is *open* while it has a producer id and no
-error. What is queued in a lane that is not open, the sender fails; so records of an aborted transaction, or of a
-process that died in one, leave the slab without being sent. A lane is opened only when it is empty: then no batch in
-it has numbers of an older transaction. If the process dies in a lease, or before the store that opens the lane, the
-lane stays closed, and the next lease begins again.
+The holder writes all words of a lane, under the tables' lock, with two exceptions. The sender writes ERROR, without a
+lock, when a batch of the lane fails. Under the lock, it takes a lane away from a dead holder.
+
+A lane is *open* while it has a producer id and no error. The sender fails what is queued in a lane that is not open.
+So records of an aborted transaction, or of a process that died in one, leave the slab without being sent. A lane is
+opened only when it is empty: then no batch in it has numbers of an older transaction. If the process dies in a lease,
+or before the store that opens the lane, the lane stays closed, and the next lease begins again.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class LaneTable:
         return int(incarnation << _ENTRY_BITS | entry + 1)
 
     def _find(self, transactional_id: str) -> int:
-        """Return the lane of an id: its own, else a new one, else one that nobody holds; -1 if there is none."""
+        """Return the lane of an id: its own, else a new one, else one without a holder; -1 if there is none."""
         count = self.count()
         free = -1
         for lane in range(count):
@@ -153,7 +154,7 @@ class LaneTable:
         return free
 
     def _name(self, lane: int, transactional_id: str) -> None:
-        """Store an id; a death in between leaves a name that is nobody's, in a lane that is closed."""
+        """Store an id; a death in between leaves an empty one, in a closed lane."""
         at = self._geometry.lane(lane)
         name = transactional_id.encode()
         self._words[at + Lane.ID_LENGTH] = 0

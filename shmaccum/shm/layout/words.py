@@ -269,8 +269,8 @@ class Partition:
     """Words of a partition entry."""
 
     KEY: Final = 0
-    """(lane entry + 1) << 52 | (topic entry + 1) << 32 | partition number; without the lane for records outside of
-    transactions; 0 where unused; stored last: it commits the entry"""
+    """lane entry + 1, 0 outside of transactions << 52 | (topic entry + 1) << 32 | partition number; 0 where unused;
+    stored last: it commits the entry"""
     LEADER: Final = 1
     """id of the leader's node + 1, or 0 where there is none; written by the sender"""
     HEAD: Final = 2
@@ -311,7 +311,7 @@ class Lane:
     """
 
     HOLDER: Final = 0
-    """the holder's process entry + 1 | its incarnation << 16; 0 where nobody holds it"""
+    """the holder's process entry + 1 | its incarnation << 16; 0 while there is none"""
     GENERATION: Final = 1
     """raised by each lease: a deque refuses records of an older one"""
     PRODUCER_ID: Final = 2

@@ -1,4 +1,4 @@
-"""Lanes: who holds one, what its deques accept, and what the sender drops; whoever dies, and wherever."""
+"""Lanes: who holds one, what its deques accept, what the sender drops, and a death at every line."""
 
 from __future__ import annotations
 
