@@ -312,7 +312,7 @@ class Producer:
         self._guard.closed = True
         try:
             if self._transactions is not None:
-                self._transactions.close(abort=timeout != 0)
+                self._transactions.close(timeout)
             self._accumulator.close()
             self._accumulator.pending.check_process()
             if timeout != 0:

@@ -26,6 +26,7 @@ from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     ClusterAuthorizationError,
+    CorruptRecordError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidPidMappingError,
@@ -111,6 +112,8 @@ class TransactionManager:
         self._routes: dict[int, tuple[Route, _LaneRoute]] = {}
         self._has_begun = False
         """Whether anything was sent in the current transaction: an empty one is not ended at the coordinator."""
+        self._lost_before = 0
+        """`PendingBatches.lost` when the current transaction began."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         state.slab.on_fork(self._forked)
@@ -132,6 +135,8 @@ class TransactionManager:
             if self._lease is None:
                 self._lease = self._lanes.lease(self._id)
             self._wait_until_empty(self._lease, deadline_ms)
+            if not self._lease.is_valid:  # else this producer would fence the one that has the lane now
+                self._fail(self._lease.fenced())
             with _Failing(self):
                 self._me = self._coordinator.init_producer_id(self._timeout_ms, None, deadline_ms)
                 self._version = self._coordinator.version
@@ -143,6 +148,7 @@ class TransactionManager:
         with self._lock:
             self._enter(State.IN_TRANSACTION, "begin_transaction")
             self._has_begun = False
+            self._lost_before = self._accumulator.pending.lost
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
@@ -167,27 +173,29 @@ class TransactionManager:
             error = lease.error
             if error is not None:
                 self._fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
+            if self._accumulator.pending.lost != self._lost_before:
+                self._fail(CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
             self._end(lease, commit=True, deadline_ms=deadline_ms)
 
-    def abort(self) -> None:
-        """See `Producer.abort_transaction`."""
+    def abort(self, timeout_ms: float | None = None) -> None:
+        """See `Producer.abort_transaction`; wait ``timeout_ms`` at most, if that is less than ``max.block.ms``."""
         with self._lock:
             lease = self._enter(State.ABORTING_TRANSACTION, "abort_transaction")
             self._queues.clear()
-            deadline_ms = deadline_after(self._max_block_ms)
+            deadline_ms = deadline_after(min(self._max_block_ms, timeout_ms or self._max_block_ms))
             lease.close()
             self._wait_until_empty(lease, deadline_ms)
             self._end(lease, commit=False, deadline_ms=deadline_ms)
 
-    def close(self, *, abort: bool) -> None:
-        """Abort an open transaction if asked to, leave the lane, and close the connections."""
+    def close(self, timeout_s: float | None) -> None:
+        """Abort an open transaction, unless the timeout is 0; leave the lane, and close the connections."""
         with self._lock:
             if self._pid != os.getpid():
                 return
             lease, client = self._lease, self._client
             try:
-                if abort and self._state in _FROM[State.ABORTING_TRANSACTION]:
-                    self.abort()
+                if timeout_s != 0 and self._state in _FROM[State.ABORTING_TRANSACTION]:
+                    self.abort(None if timeout_s is None else timeout_s * 1000)
             except ShmaccumError as error:
                 logger.warning(
                     "transactional.id %r: its transaction stays open until its timeout: %s",
@@ -274,7 +282,11 @@ class TransactionManager:
                 self._me = self._coordinator.init_producer_id(self._timeout_ms, self._me, deadline_ms)
             if self._me != self._open_as or not commit:
                 self._wait_until_empty(lease, deadline_ms)
-                self._open(lease)
+                try:
+                    self._open(lease)
+                except ProducerFencedError as error:  # this transaction has ended well, and the next one cannot begin
+                    self._state, self._error = State.FATAL_ERROR, error
+                    return
         self._error = None
         self._state = State.READY
 

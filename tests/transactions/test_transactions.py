@@ -16,6 +16,7 @@ from producers import sender_pid, wait_until, wait_until_gone
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from shmaccum.errors import (
+    CorruptRecordError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidProducerEpochError,
@@ -23,9 +24,11 @@ from shmaccum.errors import (
     KafkaError,
     ProducerFencedError,
     RecordTooLargeError,
+    SlabDamagedError,
     SlabFullError,
     TransactionAbortedError,
 )
+from shmaccum.shm.layout import Slot, SlotState, state_of
 from tools.kafka import KafkaCluster
 
 Start = Callable[..., Child]
@@ -219,6 +222,19 @@ def test_dropped_records_say_so(cluster: KafkaCluster, slab_name: str, topic: st
         producer.abort_transaction()
         assert isinstance(future.exception, TransactionAbortedError)
     assert not visible(cluster, topic, "read_uncommitted")
+
+
+def test_a_batch_that_is_lost_fails_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    """One whose header is damaged leaves the slab without a word to the lane."""
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(cluster, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"lost", partition=0)
+        slab = producer._slab
+        (slot,) = (state_of(slab.headers[:, Slot.STATE]) == SlotState.OPEN).nonzero()[0].tolist()
+        slab.words[slab.geometry.header(slot) + Slot.STATE] = SlotState.FREE
+        with pytest.raises((CorruptRecordError, SlabDamagedError)):
+            producer.commit_transaction()
 
 
 def test_an_empty_transaction_costs_no_request(cluster: KafkaCluster, slab_name: str) -> None:

@@ -17,6 +17,7 @@ cdef class PendingBatches:
     cdef SlabMemory _memory
     cdef public dict _results
     cdef readonly set flushes
+    cdef public Py_ssize_t lost
     cdef object _reading
     cdef Callbacks _callbacks
     cdef Py_ssize_t _contributor_at

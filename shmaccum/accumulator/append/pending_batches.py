@@ -40,6 +40,7 @@ class PendingBatches:
     Attributes:
         while_waiting: called before and during a wait for the sender, under no lock: makes sure that one runs.
         flushes: under way in this process. Call `count_flushes` after a change.
+        lost: batches that left their slot without a completion.
     """
 
     def __init__(self, slab: Slab) -> None:
@@ -57,6 +58,7 @@ class PendingBatches:
         me = self._slab.me
         self._results: dict[int, ProduceRequestResult] = {}
         self.flushes: set[object] = set()
+        self.lost = 0
         self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
         self._reading = native.RLock()  # reentrant: a signal handler may poll, too
         self._callbacks = Callbacks()
@@ -166,6 +168,7 @@ class PendingBatches:
             for batch in gone:
                 result = self._results.pop(batch, None)
                 if result is not None:
+                    self.lost += 1
                     slot = batch & BATCH_SLOT_MASK
                     what = f"slot {slot}: a batch of {result.topic_partition} was freed without a completion"
                     result.settle(Part(result.told, -1, -1, partial(self._slab.damaged, what)), 0)
