@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "status": "show slabs: memory, queues, producers, sender",
     "dump": "print the records of a log directory",
     "destroy": "remove a slab whose users are gone",
+    "transactions": "list the cluster's transactions, and abort those left open",
 }
 _EPILOG: Final = """\
 examples:

@@ -37,7 +37,7 @@ PARTITIONS = 3
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["version-1", "version-2"])
 def cluster(request: pytest.FixtureRequest, kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
-    """Return a broker whose clusters' transactions have one version of the protocol."""
+    """Return a broker whose transactions have one version of the protocol."""
     cluster = kafka_cluster(features={"transaction.version": request.param})
     cluster.start()
     return cluster
@@ -203,9 +203,9 @@ def test_a_batch_that_fails_leaves_the_abort_as_the_only_way(cluster: KafkaClust
     assert visible(cluster, topic) == [b"after"]
 
 
-def test_a_record_that_is_refused_at_once_does_too(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    with transactional(cluster, slab_name, max_request_size=1000) as producer:
+def test_a_record_that_is_refused_at_once_does_too(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(kafka, slab_name, max_request_size=1000) as producer:
         producer.begin_transaction()
         with pytest.raises(RecordTooLargeError):
             producer.send(topic, bytes(5000))
@@ -214,20 +214,20 @@ def test_a_record_that_is_refused_at_once_does_too(cluster: KafkaCluster, slab_n
         producer.abort_transaction()
 
 
-def test_dropped_records_say_so(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    with transactional(cluster, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+def test_dropped_records_say_so(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         producer.begin_transaction()
         future = producer.send(topic, b"lingers", partition=0)
         producer.abort_transaction()
         assert isinstance(future.exception, TransactionAbortedError)
-    assert not visible(cluster, topic, "read_uncommitted")
+    assert not visible(kafka, topic, "read_uncommitted")
 
 
-def test_a_batch_that_is_lost_fails_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+def test_a_batch_that_is_lost_fails_the_transaction(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
     """One whose header is damaged leaves the slab without a word to the lane."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    with transactional(cluster, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         producer.begin_transaction()
         producer.send(topic, b"lost", partition=0)
         slab = producer._slab
@@ -237,8 +237,8 @@ def test_a_batch_that_is_lost_fails_the_transaction(cluster: KafkaCluster, slab_
             producer.commit_transaction()
 
 
-def test_an_empty_transaction_costs_no_request(cluster: KafkaCluster, slab_name: str) -> None:
-    with transactional(cluster, slab_name) as producer:
+def test_an_empty_transaction_costs_no_request(kafka: KafkaCluster, slab_name: str) -> None:
+    with transactional(kafka, slab_name) as producer:
         before = producer._transactions._me  # type: ignore[union-attr]
         for _ in range(3):
             producer.begin_transaction()
@@ -254,6 +254,7 @@ def test_the_sender_is_killed_in_a_transaction(cluster: KafkaCluster, slab_name:
         for number, value in enumerate(values):
             producer.send(topic, value, partition=number % PARTITIONS)
             if number % 1500 == 700:
+                wait_until(lambda: sender_pid(producer), "there is a sender")  # 0 would be this process's group
                 os.kill(sender_pid(producer), signal.SIGKILL)
         producer.commit_transaction()
     assert visible(cluster, topic) == values
@@ -282,21 +283,21 @@ def test_a_producer_is_killed_in_a_transaction(cluster: KafkaCluster, start: Sta
 
 
 def test_a_dead_producers_lane_is_emptied_without_another_one(
-    cluster: KafkaCluster, start: Start, slab_name: str, topic: str
+    kafka: KafkaCluster, start: Start, slab_name: str, topic: str
 ) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    lingering = settings(cluster, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000)
-    with Producer(settings(cluster, slab_name, transactional_id="")) as other:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    lingering = settings(kafka, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000)
+    with Producer(settings(kafka, slab_name, transactional_id="")) as other:
         dead = start(die_in_a_transaction, lingering, topic)
         assert dead.hear() == "sent"
         dead.kill()
         wait_until(lambda: other._slab.undelivered() == (0, 0), "the dead producer's records are dropped")
-    assert not visible(cluster, topic, "read_uncommitted")
+    assert not visible(kafka, topic, "read_uncommitted")
 
 
-def test_a_forked_child_is_not_in_its_parents_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    with transactional(cluster, slab_name) as producer:
+def test_a_forked_child_is_not_in_its_parents_transaction(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(kafka, slab_name) as producer:
         producer.begin_transaction()
         send(producer, topic, b"parent")
         pid = os.fork()
@@ -308,20 +309,20 @@ def test_a_forked_child_is_not_in_its_parents_transaction(cluster: KafkaCluster,
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         producer.commit_transaction()
-    assert visible(cluster, topic) == [b"parent"]
+    assert visible(kafka, topic) == [b"parent"]
 
 
-def test_a_close_aborts(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    with transactional(cluster, slab_name) as producer:
+def test_a_close_aborts(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(kafka, slab_name) as producer:
         producer.begin_transaction()
         send(producer, topic, b"never")
         producer.flush()
-    with transactional(cluster, slab_name) as producer:
+    with transactional(kafka, slab_name) as producer:
         producer.begin_transaction()
         send(producer, topic, b"then")
         producer.commit_transaction()
-    assert visible(cluster, topic) == [b"then"]
+    assert visible(kafka, topic) == [b"then"]
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -344,9 +345,9 @@ def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: s
     assert cluster.admin.committed_offsets(group.group_id, topic) == ({0: 5, 1: 7} if commits else {})
 
 
-def test_a_group_that_has_gone_on(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    with transactional(cluster, slab_name) as producer:
+def test_a_group_that_has_gone_on(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(kafka, slab_name) as producer:
         producer.begin_transaction()
         zombie = ConsumerGroupMetadata(f"group-{topic}", generation_id=5, member_id="gone")
         with pytest.raises(KafkaError):
@@ -356,33 +357,33 @@ def test_a_group_that_has_gone_on(cluster: KafkaCluster, slab_name: str, topic: 
         producer.commit_transaction()
 
 
-def test_a_timeout_above_the_brokers(cluster: KafkaCluster, slab_name: str) -> None:
+def test_a_timeout_above_the_brokers(kafka: KafkaCluster, slab_name: str) -> None:
     with (
-        Producer(settings(cluster, slab_name, transaction_timeout_ms=10**9)) as producer,
+        Producer(settings(kafka, slab_name, transaction_timeout_ms=10**9)) as producer,
         pytest.raises(InvalidTxnTimeoutError, match=r"transaction\.max\.timeout\.ms"),
     ):
         producer.init_transactions()
 
 
-def test_more_transactions_than_the_slab_has_room_for(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+def test_more_transactions_than_the_slab_has_room_for(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
     small = {"shmaccum_max_transactions": 1}
     with (
-        transactional(cluster, slab_name, transactional_id="one", **small),
-        Producer(settings(cluster, slab_name, transactional_id="two", **small)) as second,
+        transactional(kafka, slab_name, transactional_id="one", **small),
+        Producer(settings(kafka, slab_name, transactional_id="two", **small)) as second,
         pytest.raises(SlabFullError, match=r"shmaccum\.max\.transactions"),
     ):
         second.init_transactions()
-    with transactional(cluster, slab_name, transactional_id="two", **small) as second:
+    with transactional(kafka, slab_name, transactional_id="two", **small) as second:
         second.begin_transaction()
         send(second, topic, b"in the lane of the first")
         second.commit_transaction()
-    assert visible(cluster, topic) == [b"in the lane of the first"]
+    assert visible(kafka, topic) == [b"in the lane of the first"]
 
 
-def test_calls_that_the_state_does_not_allow(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    with Producer(settings(cluster, slab_name)) as producer:
+def test_calls_that_the_state_does_not_allow(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    with Producer(settings(kafka, slab_name)) as producer:
         for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
             with pytest.raises(IllegalStateError, match="UNINITIALIZED"):
                 call()
@@ -400,11 +401,11 @@ def test_calls_that_the_state_does_not_allow(cluster: KafkaCluster, slab_name: s
         with pytest.raises(IllegalArgumentError, match="group_id"):
             producer.send_offsets_to_transaction({}, "group")  # type: ignore[arg-type]
         producer.commit_transaction()
-    assert not visible(cluster, topic)
+    assert not visible(kafka, topic)
 
 
-def test_without_an_id(cluster: KafkaCluster, slab_name: str) -> None:
-    with Producer(settings(cluster, slab_name, transactional_id="")) as producer:
+def test_without_an_id(kafka: KafkaCluster, slab_name: str) -> None:
+    with Producer(settings(kafka, slab_name, transactional_id="")) as producer:
         for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
             with pytest.raises(IllegalStateError, match=r"transactional\.id"):
                 call()

@@ -15,6 +15,8 @@ from shmaccum.errors import ApiVersionError, NetworkError
 from shmaccum.shm.incidents import printable
 
 try:
+    from kafka.protocol.admin import DescribeTransactionsRequest as DescribeTransactionsRequest
+    from kafka.protocol.admin import ListTransactionsRequest as ListTransactionsRequest
     from kafka.protocol.metadata import ApiVersionsRequest as ApiVersionsRequest
     from kafka.protocol.metadata import FindCoordinatorRequest as FindCoordinatorRequest
     from kafka.protocol.metadata import MetadataRequest as MetadataRequest

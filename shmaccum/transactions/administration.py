@@ -1,0 +1,161 @@
+"""What transactions a cluster has, and the end of one that its producer has left open.
+
+Kafka's ``Admin.listTransactions``, ``describeTransactions`` and, by the transactional id, ``abortTransaction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import InvalidTxnStateError, KafkaError, TransactionalIdNotFoundError, error_for_code
+from shmaccum.sender.kafka.connection import Connection
+from shmaccum.sender.kafka.handshake import Call
+from shmaccum.sender.kafka.kafka_python import DescribeTransactionsRequest, ListTransactionsRequest, MetadataRequest
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
+from shmaccum.transactions.coordinator import FEATURE, IMPLICIT, Identity, TransactionCoordinator
+
+ONGOING: Final = "Ongoing"
+"""State of a transaction that is open."""
+STATES: Final = (
+    "Empty",
+    ONGOING,
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+"""``TransactionState``."""
+_METADATA_OLDEST: Final = 1
+_METADATA_NEWEST: Final = 12
+
+
+class TransactionDescription(NamedTuple):
+    """A transactional id at its coordinator (``TransactionDescription``)."""
+
+    transactional_id: str
+    state: str
+    """One of `STATES`."""
+    producer_id: int
+    producer_epoch: int
+    started_ms: int
+    """Milliseconds since the epoch when its transaction began; -1 if none is open."""
+    timeout_ms: int
+    coordinator: int
+    """Id of the broker."""
+    partitions: tuple[TopicPartition, ...]
+    """Those of the open transaction."""
+
+
+class Transactions:
+    """The transactions of a cluster.
+
+    Args:
+        client: connects to brokers.
+        config: the settings.
+    """
+
+    def __init__(self, client: BrokerClient, config: ProducerConfig) -> None:
+        self._client = client
+        self._config = config
+        self._version = 1
+
+    def find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
+        """Return transactional ids, sorted, as all coordinators know them.
+
+        Args:
+            prefix: only ids that begin with it.
+            states: only those in one of these states; empty for all.
+            deadline_ms: monotonic milliseconds.
+
+        Raises:
+            KafkaError: a broker did not answer, or refused.
+        """
+        request = ListTransactionsRequest(
+            state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
+        )
+        exchanges = [Exchange(node, lambda connection: call(request, connection)) for node in self._nodes(deadline_ms)]
+        self._client.ask_all(exchanges, deadline_ms)
+        found: list[TransactionDescription] = []
+        for exchange in exchanges:
+            answer = _answer_of(exchange)
+            _check(answer.error_code, f"broker {_id_of(exchange)} lists no transactions")
+            names = [each.transactional_id for each in answer.transaction_states]
+            names = [name for name in names if name.startswith(prefix)]
+            if names and exchange.node is not None:
+                found += self._describe(exchange.node, names, deadline_ms)
+        return sorted(each for each in found if not states or each.state in states)
+
+    def abort(self, transactional_id: str, deadline_ms: float) -> TransactionDescription:
+        """Abort the open transaction of an id; return what it was. A producer that is still in it gets an error.
+
+        Raises:
+            TransactionalIdNotFoundError: no coordinator knows the id.
+            InvalidTxnStateError: it has no open transaction.
+            KafkaError: a broker did not answer, or refused.
+        """
+        found = [each for each in self.find(transactional_id, (), deadline_ms) if each[0] == transactional_id]
+        if not found:
+            raise TransactionalIdNotFoundError(f"no coordinator knows transactional.id {transactional_id!r}")
+        transaction = found[0]
+        if transaction.state != ONGOING:
+            raise InvalidTxnStateError(
+                f"transactional.id {transactional_id!r} has no open transaction: its state is {transaction.state}"
+            )
+        coordinator = TransactionCoordinator(self._client, transactional_id, self._config)
+        me = Identity(transaction.producer_id, transaction.producer_epoch)
+        coordinator.end(me, commit=False, version=self._version, deadline_ms=deadline_ms)
+        return transaction
+
+    def _nodes(self, deadline_ms: float) -> list[Node]:
+        """Return all brokers."""
+
+        def make(connection: Connection) -> Call:
+            self._version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
+            return call(MetadataRequest(topics=[]), connection, oldest=_METADATA_OLDEST, newest=_METADATA_NEWEST)
+
+        answer = self._client.ask(None, make, deadline_ms)
+        return [Node(each.node_id, each.host, each.port) for each in answer.brokers]
+
+    def _describe(self, node: Node, names: list[str], deadline_ms: float) -> list[TransactionDescription]:
+        request = DescribeTransactionsRequest(transactional_ids=names)
+        answer = self._client.ask(node, lambda connection: call(request, connection), deadline_ms)
+        found = []
+        for each in answer.transaction_states:
+            if each.error_code == TransactionalIdNotFoundError.code:
+                continue  # it has expired meanwhile
+            _check(each.error_code, f"transactional.id {each.transactional_id!r} cannot be described")
+            partitions = [TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions]
+            found.append(
+                TransactionDescription(
+                    each.transactional_id,
+                    each.transaction_state,
+                    each.producer_id,
+                    each.producer_epoch,
+                    each.transaction_start_time_ms,
+                    each.transaction_timeout_ms,
+                    node.id,
+                    tuple(sorted(partitions)),
+                )
+            )
+        return found
+
+
+def _answer_of(exchange: Exchange) -> Any:
+    if exchange.error is not None:
+        raise exchange.error
+    return exchange.response
+
+
+def _id_of(exchange: Exchange) -> int:
+    return -1 if exchange.node is None else exchange.node.id
+
+
+def _check(code: int, what: str) -> None:
+    if code:
+        error: type[KafkaError] = error_for_code(code)
+        raise error(f"{what}: {error.meaning()}")
