@@ -197,6 +197,3 @@ def call(request: Any, connection: Connection, *, oldest: int = 0, newest: int |
 
 def _shown(node: Node | None) -> str:
     return "any broker" if node is None else f"broker {node.id} ({node.host}:{node.port})"
-
-
-__all__ = ["BrokerClient", "Exchange", "NetworkError", "call"]

@@ -126,7 +126,7 @@ def hold_until_told(link: Connection, name: str) -> None:
 
 
 def holding(start: Start, slab: Slab) -> Child:
-    """Start a child that holds the lock, until it is told to leave; it ends when it is told to."""
+    """Start a child that holds the lock until the next message."""
     child = start(hold_until_told, slab.name)
     child.tell("hold")
     return child.ready("holding")
