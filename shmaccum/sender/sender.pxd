@@ -1,7 +1,6 @@
 cimport cython
 from shmaccum.accumulator.drain.completer cimport BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator cimport SenderAccumulator
-from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.sender.response_handler cimport ResponseHandler
@@ -21,7 +20,7 @@ cdef class Sender:
     cdef object _slab
     cdef SlabMemory _memory
     cdef Sequences _sequences
-    cdef SequenceDoubt _doubt
+    cdef object _doubt
     cdef object _transport
     cdef Doorbell _doorbell
     cdef object _config

@@ -1,5 +1,4 @@
 cimport cython
-from shmaccum.shm.clockwait cimport ClockWait
 
 cdef class Wakeup
 
@@ -19,7 +18,7 @@ cdef class Listener:
 
 cdef class Wakeup:
     cdef readonly object semaphore
-    cdef ClockWait clock_wait
+    cdef object clock_wait
     cdef public long long count
     cdef object _words
     cdef Py_ssize_t _asleep_at

@@ -20,7 +20,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from producers import wait_until
 
+from shmaccum.config import ProducerConfig
+from shmaccum.transactions.administration import Transactions
+from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.coordinator import deadline_after
 from tools.kafka import Certificates, KafkaCluster, KafkaMissingError, ensure_kafka, make_certificates
 from tools.kafka.jvm import java_command
 from tools.kafka.settings import USERS
@@ -166,3 +171,14 @@ def consume(settings: dict[str, Any], topic: str) -> dict[int, list[Message]]:
 def consume_values(settings: dict[str, Any], topic: str) -> dict[int, list[bytes | None]]:
     """Read a topic from its beginning to its end by confluent-kafka: the values of each partition, in order."""
     return {partition: [each.value() for each in records] for partition, records in consume(settings, topic).items()}
+
+
+def wait_for_markers(bootstrap_servers: str) -> None:
+    """Wait until every transaction that was ended can be seen to have ended.
+
+    A coordinator answers EndTxn once the decision is in its log, and writes the markers into the partitions after that.
+    """
+    config = ProducerConfig.parse({"bootstrap.servers": bootstrap_servers})
+    with BrokerClient(config) as client:
+        transactions, deadline_ms = Transactions(client, config), deadline_after(PATIENCE_S * 1000)
+        wait_until(lambda: not transactions.find("", ("PrepareCommit", "PrepareAbort"), deadline_ms))

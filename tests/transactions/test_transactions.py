@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import pyarrow as pa
 import pytest
-from brokers import consume_values
+from brokers import consume_values, wait_for_markers
 from processes import Child
 from producers import sender_pid, wait_until, wait_until_gone
 
@@ -70,7 +70,8 @@ def settings(cluster: KafkaCluster, name: str, **more: object) -> dict[str, obje
 
 
 def visible(cluster: KafkaCluster, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
-    """Return the values that a consumer sees, sorted."""
+    """Return the values that a consumer sees once all that was ended has its markers, sorted."""
+    wait_for_markers(cluster.bootstrap_servers)
     found = consume_values({"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": isolation}, topic)
     return sorted((value for values in found.values() for value in values), key=lambda value: value or b"")
 

@@ -1,5 +1,4 @@
 cimport cython
-from shmaccum.accumulator.drain.undecided_batches cimport UndecidedBatches
 from shmaccum.accumulator.state.record_batch cimport RecordBatch, next_sequence
 from shmaccum.shm.memory cimport SlabMemory
 
@@ -34,7 +33,7 @@ cdef class Sequences:
     cdef object _words
     cdef SlabMemory _memory
     cdef object _geometry
-    cdef UndecidedBatches _undecided
+    cdef object _undecided
     cdef bint _enabled
     cdef list _partitions
     cdef bint _id_is_spent
@@ -70,7 +69,6 @@ cdef class Sequences:
     @cython.locals(partition=_Outstanding)
     cpdef review(self, Py_ssize_t entry)
 
-    @cython.locals(undecided=UndecidedBatches)
     cdef list _to_try(self, _Outstanding partition)
 
     @cython.locals(memory=SlabMemory)
