@@ -63,9 +63,28 @@ LEFT_OUT = (
 """Passes of GCC's -O2 that most modules do without: they mostly call Python, and compile in 3/5 of the time."""
 
 
-def optimized(source: str) -> list[str]:
-    """Return the compiler's flags for a module: the kernels, written for the compiled form alone, get all of -O2."""
-    return ["-O2", *(f"-fno-{each}" for each in LEFT_OUT if not source.endswith(".pyx"))]
+HOT = {
+    "batch_drainer.py",
+    "completer.py",
+    "completion_ring.py",
+    "futures.py",
+    "partition_queue.py",
+    "pending_batches.py",
+    "produce_request.py",
+    "record_accumulator.py",
+    "record_appender.py",
+    "record_batch.py",
+    "record_path.py",
+    "records.py",
+    "sealer.py",
+}
+"""Modules that get all of -O2, like the kernels: the way of a record into its batch, and of a batch into a request."""
+
+
+def optimized(source: Path) -> list[str]:
+    """Return the compiler's flags for a module."""
+    is_hot = source.suffix == ".pyx" or source.name in HOT
+    return ["-O2", *(f"-fno-{each}" for each in LEFT_OUT if not is_hot)]
 
 
 def extensions() -> list[Extension]:
@@ -82,11 +101,13 @@ def extensions() -> list[Extension]:
     typed = sorted(Path("shmaccum").rglob("*.pxd"))
     modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
     flags = SANITIZED if is_set("SHMACCUM_SANITIZE") else []
-    modules.sort(key=lambda module: module.stat().st_size, reverse=True)  # the longest first: then both cores end at once
-    sources = {".".join(module.with_suffix("").parts): str(module) for module in modules}
+    modules.sort(
+        key=lambda module: module.stat().st_size, reverse=True
+    )  # the longest first: then both cores end at once
+    sources = {".".join(module.with_suffix("").parts): module for module in modules}
     found = [
-        Extension(name, [source], extra_compile_args=flags or [*optimized(source), "-g0"], extra_link_args=flags)
-        for name, source in (sources | {SHARED: SHARED.replace(".", "/") + ".c"}).items()
+        Extension(name, [str(source)], extra_compile_args=flags or [*optimized(source), "-g0"], extra_link_args=flags)
+        for name, source in (sources | {SHARED: Path(SHARED.replace(".", "/") + ".c")}).items()
     ]
     return cythonize(
         found,

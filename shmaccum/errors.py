@@ -209,6 +209,10 @@ class UnsupportedVersionError(KafkaError, code=35):
     """The broker supports no protocol version that we support (``UnsupportedVersionException``)."""
 
 
+class TopicExistsError(KafkaError, code=36):
+    """There is a topic of this name already (``TopicExistsException``)."""
+
+
 class InvalidRequestError(KafkaError, code=42):
     """The broker found the request malformed (``InvalidRequestException``)."""
 
@@ -290,6 +294,10 @@ class InconsistentTopicIdError(InvalidMetadataError, code=103):
 
 class TransactionAbortedError(KafkaError, code=-117):
     """The record was not sent, because its transaction is aborted (``TransactionAbortedException``)."""
+
+
+class TransactionLostError(KafkaError, code=-118):
+    """The brokers aborted a transaction that was decided to be committed, after ``transaction.timeout.ms``."""
 
 
 class IllegalGenerationError(KafkaError, code=22):

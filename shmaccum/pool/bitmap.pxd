@@ -5,6 +5,7 @@ cdef Py_ssize_t _FREE_SLOTS
 cdef Py_ssize_t _WORD_BITS
 cdef unsigned long long _ALL_BITS
 
+@cython.final
 cdef class FreeBitmap:
     cdef object _buffer
     cdef Py_ssize_t _start

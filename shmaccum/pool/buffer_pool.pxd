@@ -1,7 +1,9 @@
+cimport cython
 from shmaccum.pool.slots cimport Buffer, Slots
 from shmaccum.pool.waiters cimport WaiterQueue
 from shmaccum.shm.locks cimport SlabLock
 
+@cython.final
 cdef class BufferPool:
     cdef dict __dict__
     cdef readonly object slab

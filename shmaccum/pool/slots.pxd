@@ -13,11 +13,13 @@ cdef unsigned long long _SLOTS_BITS
 cdef Py_ssize_t _PEAK_SLOTS
 cdef Py_ssize_t _TOUCHED_SLOTS
 
+@cython.final
 cdef class Buffer:
     cdef readonly Py_ssize_t slot
     cdef readonly Py_ssize_t slots
     cdef readonly unsigned long long generation
 
+@cython.final
 cdef class Slots:
     cdef object _slab
     cdef SlabMemory _memory

@@ -1,3 +1,5 @@
+cimport cython
+@cython.final
 cdef class CallGuard:
     cdef public bint closed
     cdef object _accumulator

@@ -1,3 +1,5 @@
+cimport cython
+@cython.final
 cdef class StickyPartitioner:
     cdef public Py_ssize_t partition
     cdef Py_ssize_t _sticky_bytes

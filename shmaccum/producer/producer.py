@@ -171,7 +171,7 @@ class Producer:
             KafkaError: the coordinator refused, as an InvalidTxnTimeoutError says of ``transaction.timeout.ms``.
         """
         with self._guard:
-            self._transactional("init_transactions").init()
+            self.transactions.init()
 
     def begin_transaction(self) -> None:
         """Begin a transaction: what is sent from now on becomes visible when it is committed, all at once.
@@ -181,7 +181,7 @@ class Producer:
             ProducerFencedError: another producer with the id has called `init_transactions`: close this one.
         """
         with self._guard:
-            self._transactional("begin_transaction").begin()
+            self.transactions.begin()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
@@ -200,7 +200,7 @@ class Producer:
             KafkaError: the group has gone on without this member, or the coordinator refused: abort the transaction.
         """
         with self._guard:
-            self._transactional("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
+            self.transactions.send_offsets(offsets, group_metadata)
 
     def commit_transaction(self) -> None:
         """Commit the transaction: wait until all that it sent is stored, then make it visible.
@@ -212,7 +212,7 @@ class Producer:
             KafkaError: a record was not stored, or the coordinator refused: abort the transaction.
         """
         with self._guard:
-            self._transactional("commit_transaction").commit()
+            self.transactions.commit()
 
     def abort_transaction(self) -> None:
         """Abort the transaction: drop what is not sent yet, and keep what was sent invisible.
@@ -225,13 +225,19 @@ class Producer:
             ProducerFencedError: another producer with the id has called `init_transactions`: close this one.
         """
         with self._guard:
-            self._transactional("abort_transaction").abort()
+            self.transactions.abort()
 
-    def _transactional(self, what: str) -> TransactionManager:
+    @property
+    def transactions(self) -> TransactionManager:
+        """The transactions themselves, for a sink whose transactions other processes end.
+
+        Raises:
+            IllegalStateError: there is no ``transactional.id``.
+        """
         if self._transactions is None:
             raise IllegalStateError(
-                f"Cannot use transactional methods without enabling transactions by setting the transactional.id "
-                f"configuration property: {what}"
+                "Cannot use transactional methods without enabling transactions by setting the transactional.id "
+                "configuration property"
             )
         return self._transactions
 

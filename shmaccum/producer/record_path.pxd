@@ -11,6 +11,7 @@ from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _SENDER_ASLEEP
 
+@cython.final
 cdef class RecordPath:
     cdef CallGuard _guard
     cdef RecordAccumulator _accumulator

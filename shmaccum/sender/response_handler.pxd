@@ -13,6 +13,7 @@ cdef unsigned long long _STATE_BITS
 cdef unsigned long long _PROGRESS_MASK
 cdef unsigned long long _COMPLETING
 
+@cython.final
 cdef class ResponseHandler:
     cdef SenderAccumulator _accumulator
     cdef Sequences _sequences

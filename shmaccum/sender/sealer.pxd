@@ -13,6 +13,7 @@ cdef Py_ssize_t _LINGER
 cdef unsigned long long _COMPRESSION_BITS
 cdef object _NONE
 
+@cython.final
 cdef class Sealer:
     cdef SlabMemory _memory
     cdef PartitionMap _map

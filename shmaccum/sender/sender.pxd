@@ -14,6 +14,7 @@ cdef Py_ssize_t _SETTINGS_GENERATION
 cdef Py_ssize_t _REQUESTS_SENT
 cdef Py_ssize_t _PART
 
+@cython.final
 cdef class Sender:
     cdef SenderAccumulator _accumulator
     cdef object _pool

@@ -1,3 +1,5 @@
+cimport cython
+@cython.final
 cdef class ProduceBatch:
     cdef readonly object topic_partition
     cdef readonly tuple payload
@@ -13,9 +15,11 @@ cdef class ProduceBatch:
     cdef readonly int transaction_version
     cpdef release(self)
 
+@cython.final
 cdef class OwnJournal:
     cdef readonly bint has_been_let_in
 
+@cython.final
 cdef class ProduceResponse:
     cdef readonly ProduceBatch batch
     cdef readonly long long base_offset

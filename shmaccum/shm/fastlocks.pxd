@@ -1,9 +1,11 @@
+cimport cython
 from shmaccum.shm.memory cimport word
 
 cdef extern from "<semaphore.h>" nogil:
     ctypedef struct sem_t:
         pass
 
+@cython.final
 cdef class FastSemaphore:
     cdef sem_t *_address
     cpdef bint take(self) except -1
@@ -11,6 +13,7 @@ cdef class FastSemaphore:
     cpdef int post(self) except -1
     cpdef close(self)
 
+@cython.final
 cdef class FastMutex:
     cdef object _gate
     cdef unsigned long _owner

@@ -5,6 +5,7 @@ from shmaccum.shm.turn cimport Turn
 
 cdef unsigned long long _COUNTER
 
+@cython.final
 cdef class SlabLock:
     cdef object __weakref__
     cdef readonly word[::1] words

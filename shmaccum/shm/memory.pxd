@@ -20,6 +20,7 @@ cdef Py_ssize_t _STATE
 cdef Py_ssize_t _CHAIN
 cdef unsigned long long _STATE_BITS
 
+@cython.final
 cdef class SlabMemory:
     cdef word[::1] words
     cdef readonly object buffer

@@ -1,5 +1,7 @@
+cimport cython
 from shmaccum.shm.fastlocks cimport FastMutex
 
+@cython.final
 cdef class Turn:
     cdef readonly FastMutex fast
     cdef public object mutex

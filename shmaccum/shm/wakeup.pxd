@@ -2,6 +2,7 @@ cimport cython
 
 cdef class Wakeup
 
+@cython.final
 cdef class Listener:
     cdef Wakeup _wakeup
     cdef long long _seen
@@ -16,6 +17,7 @@ cdef class Listener:
     @cython.locals(wakeup=Wakeup, mine=bint, woken=list)
     cpdef bint _wait(self, double timeout_s) except -1
 
+@cython.final
 cdef class Wakeup:
     cdef readonly object semaphore
     cdef object clock_wait
@@ -32,6 +34,7 @@ cdef class Wakeup:
 
     cpdef expect(self, Listener listener, completions)
 
+@cython.final
 cdef class Wakeups:
     cdef object _private
     cdef object _words
@@ -43,6 +46,7 @@ cdef class Wakeups:
 
     cpdef wake_for_completions(self, entry)
 
+@cython.final
 cdef class Doorbell:
     cdef object _words
     cdef object _barrier
@@ -57,6 +61,7 @@ cdef class Doorbell:
 
     cpdef answer(self)
 
+@cython.final
 cdef class DoorbellButton:
     cdef object _path
     cdef object _words

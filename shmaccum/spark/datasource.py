@@ -7,7 +7,8 @@ one to the other by the format's name. Errors that can be detected before a task
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import pyspark.sql.datasource
 from pyspark.sql.datasource import (
@@ -21,10 +22,11 @@ from pyspark.sql.types import StructType
 
 from shmaccum.cluster import check_topic
 from shmaccum.errors import ConfigError
+from shmaccum.spark.exactly_once import ExactlyOnce
 from shmaccum.spark.options import producer_config
 from shmaccum.spark.schema import record_columns, warn_of_unused
 from shmaccum.spark.task import WriteTask
-from shmaccum.spark.writers import BatchWriter, StreamRowWriter
+from shmaccum.spark.writers import BatchWriter, StreamCommits, StreamRowWriter
 
 _WRITES_ONLY: Final = (
     "format shmaccum only writes. Read a topic with format('kafka') of spark-sql-kafka-0-10. A table to write to needs "
@@ -33,7 +35,7 @@ _WRITES_ONLY: Final = (
 
 
 class ShmAccumDataSource(DataSource):
-    """Writes DataFrames, batch and streaming, at least once.
+    """Writes DataFrames, batch and streaming, at least once or exactly once.
 
     Use it as ``df.write.format("shmaccum").mode("append")`` or ``df.writeStream.format("shmaccum")``.
 
@@ -59,8 +61,22 @@ class ShmAccumDataSource(DataSource):
     every micro-batch is appended. Spark refuses ``update``; use ``foreachBatch`` instead.
 
     A task succeeds only when all its rows are acknowledged. If a task fails or a job is aborted, rows that are already
-    acknowledged stay in Kafka, and a retry by Spark writes them a second time.
+    acknowledged stay in Kafka, and a retry by Spark writes them a second time. With ``exactlyOnce`` they do not become
+    visible to consumers with ``isolation.level=read_committed`` (docs/exactly-once.md):
+
+    * ``exactlyOnce``: ``true`` makes a batch visible as a whole, and once. False by default.
+    * ``txnAppId`` and ``txnVersion``: name of a batch job and number of its run; a run whose number was written, or a
+      higher one, writes nothing. For a streaming query ``txnAppId`` takes the place of ``checkpointLocation``.
+    * ``failOnDataLoss``: ``false`` continues where a batch was lost or is in doubt. True by default.
+    * ``kafka.transactional.id``: begins all transactional ids; ``shmaccum-spark`` by default.
     """
+
+    _is_unpickled = False
+    """Whether this is where Spark commits a micro-batch, not where it plans one: there it makes a new object."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._is_unpickled = True
 
     @classmethod
     def name(cls) -> str:
@@ -101,7 +117,11 @@ class ShmAccumDataSource(DataSource):
         """
         if overwrite:
             raise ConfigError("save mode overwrite is not supported: records stay in their topic; use append")
-        return BatchWriter(write_task(self.options, schema))
+        task = write_task(self.options, schema)
+        exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=False)
+        if exactly_once is not None:
+            task = replace(task, config=exactly_once.config, plan=exactly_once.plan(is_job=True))
+        return BatchWriter(task, exactly_once)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; ``overwrite``, output mode complete, appends too.
@@ -110,11 +130,23 @@ class ShmAccumDataSource(DataSource):
             ConfigError, InvalidTopicError, SerializationError: as `writer`.
         """
         task = write_task(self.options, schema)
-        if not hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
-            return StreamRowWriter(task)
-        from shmaccum.spark.stream_arrow_writer import StreamArrowWriter
+        exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=True)
+        if exactly_once is not None:
+            plan = None if self._is_unpickled else exactly_once.plan(is_job=False)
+            task = replace(task, config=exactly_once.config, plan=plan)
+        writer: StreamCommits
+        if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
+            from shmaccum.spark.stream_arrow_writer import StreamArrowWriter
 
-        return StreamArrowWriter(task)
+            writer = StreamArrowWriter(task)
+        else:
+            writer = StreamRowWriter(task)
+        writer.exactly_once = exactly_once
+        return writer
+
+
+def _lower_case(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
 
 
 def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
@@ -123,7 +155,7 @@ def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
     Raises:
         ConfigError, InvalidTopicError, SerializationError: as `ShmAccumDataSource.writer`.
     """
-    lower_case = {name.lower(): value for name, value in options.items()}
+    lower_case = _lower_case(options)
     topic = lower_case.get("topic")
     if topic is not None:
         topic = check_topic(topic.strip())

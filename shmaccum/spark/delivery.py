@@ -15,12 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
-from shmaccum.config import ProducerConfig
 from shmaccum.errors import SerializationError, ShmaccumError
 from shmaccum.producer.producer import Producer
 from shmaccum.record.columns.arrow import arrow_of, numpy_of
 from shmaccum.spark.quickack import acknowledge_at_once
-from shmaccum.spark.worker import producer
 
 _SHARE_OF_MEMORY: Final = 4
 """The rows of one append take at most this fraction of ``buffer.memory``. ``max.block.ms`` bounds the wait for the
@@ -28,7 +26,7 @@ memory of a whole append, and rows that need the whole slab at once would wait f
 
 
 def deliver(
-    batches: Iterable[pa.RecordBatch], config: ProducerConfig, topic: str | None, columns: Mapping[str, str]
+    batches: Iterable[pa.RecordBatch], to: Producer, topic: str | None, columns: Mapping[str, str]
 ) -> tuple[int, int]:
     """Send the rows of one task and wait until they are acknowledged: see `shmaccum.spark.task.WriteTask`.
 
@@ -36,8 +34,8 @@ def deliver(
         The number of rows, and the bytes of their keys and values.
     """
     acknowledge_at_once()
-    deliveries = _Deliveries(producer(config))
-    append_bytes = config.buffer_memory // _SHARE_OF_MEMORY
+    deliveries = _Deliveries(to)
+    append_bytes = to.config.buffer_memory // _SHARE_OF_MEMORY
     for batch in batches:
         chosen = batch.select(list(columns))
         for name, rows in group_by_topic(chosen) if topic is None else ((topic, chosen),):

@@ -19,6 +19,8 @@ from shmaccum.errors import ShmaccumError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shmaccum.spark.exactly_once import TaskPlan, TransactionResult
+
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
@@ -27,10 +29,12 @@ class TaskCommit(WriterCommitMessage):
     Attributes:
         records: rows.
         bytes: of their keys and values.
+        result: the transaction, of a write that is exactly once.
     """
 
     records: int
     bytes: int
+    result: TransactionResult | None = None
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,13 @@ class WriteTask:
         config: of the producer.
         topic: the topic of all rows, or None if the column ``topic`` gives it.
         columns: the columns that make records, with their types as Spark writes them.
+        plan: of a write that is exactly once; None for one that is at least once.
     """
 
     config: ProducerConfig
     topic: str | None
     columns: Mapping[str, str]
+    plan: TaskPlan | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
         """Send the rows of one task and wait until they are acknowledged.
@@ -59,9 +65,12 @@ class WriteTask:
             SlabError, SenderError: the slab cannot be used, or the sender cannot be started.
         """
         from shmaccum.spark.delivery import deliver
+        from shmaccum.spark.worker import producer
 
         try:
-            records, size = deliver(batches, self.config, self.topic, self.columns)
+            if self.plan is not None:
+                return TaskCommit(*self.plan.write(batches, self.config, self.topic, self.columns))
+            records, size = deliver(batches, producer(self.config), self.topic, self.columns)
         except ShmaccumError as error:
             from shmaccum.spark.options import with_options_named
 

@@ -15,6 +15,7 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from shmaccum.errors import ConfigError
+from shmaccum.spark.exactly_once import ExactlyOnce, TransactionResult
 from shmaccum.spark.task import TaskCommit, WriteTask
 
 if TYPE_CHECKING:
@@ -41,26 +42,49 @@ class ArrowTask:
 
 
 class BatchWriter(ArrowTask, DataSourceArrowWriter):
-    """Writer of a batch job."""
+    """Writer of a batch job.
+
+    Args:
+        task: its tasks' part.
+        exactly_once: what makes all rows visible at once; None for a write that is at least once.
+    """
+
+    def __init__(self, task: WriteTask, exactly_once: ExactlyOnce | None) -> None:
+        super().__init__(task)
+        self._exactly_once = exactly_once
 
     def commit(self, messages: Commits) -> None:
-        """Log, on the driver, that all tasks are done; there is nothing else to do."""
+        """Make all rows visible, if they are not yet, and log that all tasks are done.
+
+        Raises:
+            KafkaError: `BatchCommitter.commit` failed.
+        """
+        if self._exactly_once is not None:
+            self._exactly_once.commit(self._exactly_once.version or 0, _results(messages), is_job=True)
         logger.info("%s", _total(messages))
 
     def abort(self, messages: Commits) -> None:
-        """Log, on the driver, that the job failed; acknowledged rows stay, as with Spark's own Kafka sink."""
-        logger.warning("The job failed: %s; these stay in Kafka.", _total(messages))
+        """Abort what the tasks wrote; at least once, acknowledged rows stay, as with Spark's own Kafka sink."""
+        if self._exactly_once is not None and self._task.plan is not None:
+            self._exactly_once.settle(self._task.plan.plan, is_job=True)
+            logger.warning("The job failed: %s; these are aborted, unless they were committed.", _total(messages))
+        else:
+            logger.warning("The job failed: %s; these stay in Kafka.", _total(messages))
 
 
 class StreamCommits:
     """The driver's part of the writers of a streaming query."""
 
+    exactly_once: ExactlyOnce | None = None
+    """What makes a micro-batch visible; None for a write that is at least once."""
+
     def commit(self, messages: Commits, batchId: int) -> None:
-        """Log that a micro-batch is done; there is nothing else to do.
+        """Make a micro-batch visible, if it is not yet, and log that it is done.
 
         Raises:
             ConfigError: a task returned nothing. With trigger(continuous=...), Spark never calls the tasks of a Python
                 sink, but commits the epochs.
+            KafkaError: `BatchCommitter.commit` failed.
         """
         if None in messages:
             raise ConfigError(
@@ -69,14 +93,24 @@ class StreamCommits:
                 "trigger(processingTime='1 second'), or format('kafka'); docs/spark.md, Continuous trigger, explains "
                 "how to continue with its checkpoint"
             )
+        if self.exactly_once is not None:
+            self.exactly_once.commit(batchId, _results(messages), is_job=False)
         logger.info("batch %d: %s", batchId, _total(messages))
 
     def abort(self, messages: Commits, batchId: int) -> None:
         """Log that a micro-batch failed, or that its query was stopped: Spark does not tell which.
 
-        Acknowledged rows stay, and the next attempt writes them again. Without any, this is not a warning: Spark itself
-        reports the cause of a failure.
+        What the tasks wrote exactly once is aborted. At least once, acknowledged rows stay, and the next attempt writes
+        them again. Without any, this is not a warning: Spark itself reports the cause of a failure.
+
+        Raises:
+            KafkaError: `BatchCommitter.settle` failed; the next micro-batch repeats it.
         """
+        if self.exactly_once is not None:
+            for result in _results(messages)[:1]:
+                self.exactly_once.settle(result.plan, is_job=False)
+            logger.info("batch %d failed: %s; these are aborted, unless they were committed", batchId, _total(messages))
+            return
         written = any(isinstance(message, TaskCommit) and message.records for message in messages)
         logger.log(
             logging.WARNING if written else logging.INFO,
@@ -118,6 +152,10 @@ def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, str]) -> Iterator
 def _plain(value: Any) -> Any:
     """Return a row's value as Arrow takes it: Spark gives a timestamp as local time without a zone."""
     return value.astimezone() if isinstance(value, datetime) else value
+
+
+def _results(messages: Commits) -> list[TransactionResult]:
+    return [each.result for each in messages if isinstance(each, TaskCommit) and each.result is not None]
 
 
 def _total(messages: Commits) -> str:

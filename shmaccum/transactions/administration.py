@@ -10,10 +10,19 @@ from typing import Any, Final, NamedTuple
 
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import InvalidTxnStateError, KafkaError, TransactionalIdNotFoundError, error_for_code
+from shmaccum.errors import (
+    InvalidTxnStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    RetriableError,
+    TransactionalIdNotFoundError,
+    error_for_code,
+)
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
 from shmaccum.sender.kafka.kafka_python import DescribeTransactionsRequest, ListTransactionsRequest, MetadataRequest
+from shmaccum.sender.kafka.timing import monotonic_ms
+from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
 from shmaccum.transactions.coordinator import FEATURE, IMPLICIT, Identity, TransactionCoordinator
 
@@ -57,12 +66,15 @@ class Transactions:
     Args:
         client: connects to brokers.
         config: the settings.
+
+    Attributes:
+        version: of the transaction protocol, as of the last `find`.
     """
 
     def __init__(self, client: BrokerClient, config: ProducerConfig) -> None:
         self._client = client
         self._config = config
-        self._version = 1
+        self.version = 1
 
     def find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
         """Return transactional ids, sorted, as all coordinators know them.
@@ -75,6 +87,17 @@ class Transactions:
         Raises:
             KafkaError: a broker did not answer, or refused.
         """
+        while True:
+            try:
+                return self._find(prefix, states, deadline_ms)
+            except KafkaTimeoutError:
+                raise
+            except RetriableError:  # a broker has just gone, and the coordinators that it was are about to move
+                if monotonic_ms() + self._config.retry_backoff_ms > deadline_ms:
+                    raise
+                native.pause(self._config.retry_backoff_ms / 1000)
+
+    def _find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
         request = ListTransactionsRequest(
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
         )
@@ -90,6 +113,15 @@ class Transactions:
                 found += self._describe(exchange.node, names, deadline_ms)
         return sorted(each for each in found if not states or each.state in states)
 
+    def describe(self, transactional_id: str, deadline_ms: float) -> TransactionDescription | None:
+        """Return a transactional id as its coordinator knows it; None if no coordinator does.
+
+        Raises:
+            KafkaError: a broker did not answer, or refused.
+        """
+        found = [each for each in self.find(transactional_id, (), deadline_ms) if each[0] == transactional_id]
+        return found[0] if found else None
+
     def abort(self, transactional_id: str, deadline_ms: float) -> TransactionDescription:
         """Abort the open transaction of an id; return what it was. A producer that is still in it gets an error.
 
@@ -98,24 +130,23 @@ class Transactions:
             InvalidTxnStateError: it has no open transaction.
             KafkaError: a broker did not answer, or refused.
         """
-        found = [each for each in self.find(transactional_id, (), deadline_ms) if each[0] == transactional_id]
-        if not found:
+        transaction = self.describe(transactional_id, deadline_ms)
+        if transaction is None:
             raise TransactionalIdNotFoundError(f"no coordinator knows transactional.id {transactional_id!r}")
-        transaction = found[0]
         if transaction.state != ONGOING:
             raise InvalidTxnStateError(
                 f"transactional.id {transactional_id!r} has no open transaction: its state is {transaction.state}"
             )
         coordinator = TransactionCoordinator(self._client, transactional_id, self._config)
         me = Identity(transaction.producer_id, transaction.producer_epoch)
-        coordinator.end(me, commit=False, version=self._version, deadline_ms=deadline_ms)
+        coordinator.end(me, commit=False, version=self.version, deadline_ms=deadline_ms)
         return transaction
 
     def _nodes(self, deadline_ms: float) -> list[Node]:
         """Return all brokers."""
 
         def make(connection: Connection) -> Call:
-            self._version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
+            self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
             return call(MetadataRequest(topics=[]), connection, oldest=_METADATA_OLDEST, newest=_METADATA_NEWEST)
 
         answer = self._client.ask(None, make, deadline_ms)

@@ -187,12 +187,19 @@ class BrokerClient:
         self.close()
 
 
-def call(request: Any, connection: Connection, *, oldest: int = 0, newest: int | None = None) -> Call:
+def call(
+    request: Any,
+    connection: Connection,
+    *,
+    oldest: int = 0,
+    newest: int | None = None,
+    largest_answer: int = _LARGEST_ANSWER,
+) -> Call:
     """Return a request in the newest version that both sides support (see `BrokerVersions.best`)."""
     name = request.name.removesuffix("Request")
     most = request.max_version if newest is None else min(newest, request.max_version)
     version = connection.handshake.versions.best(name, request.API_KEY, oldest, most)
-    return Call(request, version, _LARGEST_ANSWER)
+    return Call(request, version, largest_answer)
 
 
 def _shown(node: Node | None) -> str:

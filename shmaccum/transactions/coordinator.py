@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from shmaccum.cluster import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
@@ -46,7 +47,7 @@ from shmaccum.sender.kafka.kafka_python import (
 )
 from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, call
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
 
 FEATURE: Final = "transaction.version"
 """Finalized feature of the cluster that names the version of the transaction protocol (KIP-890)."""
@@ -61,6 +62,8 @@ _NEWEST_ADD_PARTITIONS: Final = 3
 """Later versions are for brokers."""
 _BEFORE_IMPLICIT: Final = 4
 """Of EndTxn and TxnOffsetCommit, the newest version in protocol version 1."""
+_FIRST_OF_MANY: Final = 4
+"""The first version of FindCoordinator that takes several keys."""
 _FIRST_BUMP: Final = 3
 """The first version of InitProducerId that takes the producer id and epoch to bump (KIP-360)."""
 _CONCURRENT_BACKOFF_MS: Final = 20
@@ -85,6 +88,20 @@ class Identity(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+class PreparedTransaction(NamedTuple):
+    """An open transaction whose records are all stored: whoever has this can end it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int
+    """Of the transaction protocol that it was written with."""
+    partitions: tuple[TopicPartition, ...]
+    """Where its records are."""
+    records: int = 0
+    """How many, if that is known."""
 
 
 def is_abortable(error: type[KafkaError]) -> bool:
@@ -213,14 +230,9 @@ class TransactionCoordinator:
         request = EndTxnRequest(
             transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, committed=commit
         )
-        newest = None if version >= IMPLICIT else _BEFORE_IMPLICIT
-        oldest = _BEFORE_IMPLICIT + 1 if version >= IMPLICIT else 0
+        versions = _end_versions(version)
         response = self._ask(
-            _TRANSACTION,
-            self._id,
-            lambda connection: call(request, connection, oldest=oldest, newest=newest),
-            _code_of,
-            deadline_ms,
+            _TRANSACTION, self._id, lambda connection: call(request, connection, **versions), _code_of, deadline_ms
         )
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
@@ -296,6 +308,100 @@ class TransactionCoordinator:
     def _timed_out(self, cause: KafkaError | None) -> KafkaTimeoutError:
         why = f": {type(cause).__name__}: {cause}" if cause is not None else ""
         return KafkaTimeoutError(f"transactional.id {self._id!r}: no answer within max.block.ms{why}")
+
+
+class TransactionEnds:
+    """Ends many transactions at once, at all their coordinators.
+
+    Args:
+        client: connects to brokers.
+        config: the settings: ``retry.backoff.ms``.
+    """
+
+    def __init__(self, client: BrokerClient, config: ProducerConfig) -> None:
+        self._client = client
+        self._backoff_ms = config.retry_backoff_ms
+        self._nodes: dict[str, Node] = {}
+        """Transactional id -> its coordinator, as far as known."""
+
+    def end(
+        self, transactions: Collection[PreparedTransaction], *, commit: bool, deadline_ms: float
+    ) -> dict[PreparedTransaction, KafkaError]:
+        """Commit or abort transactions; return the errors of those that have not ended so.
+
+        Args:
+            transactions: each with an id of its own.
+            commit: whether to commit them.
+            deadline_ms: monotonic milliseconds.
+        """
+        errors: dict[PreparedTransaction, KafkaError] = {}
+        waiting = list(transactions)
+        while waiting:
+            again: dict[PreparedTransaction, KafkaError] = {}
+            try:
+                self._find([each.transactional_id for each in waiting], deadline_ms)
+            except (*_MOVED, *_NOT_YET) as error:
+                again = dict.fromkeys(waiting, error)
+            except KafkaError as error:
+                return errors | dict.fromkeys(waiting, error)
+            exchanges = [
+                (each, Exchange(self._nodes[each.transactional_id], partial(self._request, each, commit)))
+                for each in waiting
+                if each.transactional_id in self._nodes
+            ]
+            self._client.ask_all([exchange for _, exchange in exchanges], deadline_ms)
+            for each, exchange in exchanges:
+                refusal = exchange.error or _refusal(each, exchange.response)
+                if isinstance(refusal, (*_MOVED, *_NOT_YET)):
+                    again[each] = refusal
+                    if isinstance(refusal, _MOVED):
+                        del self._nodes[each.transactional_id]
+                elif refusal is not None:
+                    errors[each] = refusal
+            waiting = list(again)
+            if again and monotonic_ms() + self._backoff_ms > deadline_ms:
+                return errors | again
+            if again:
+                native.pause(self._backoff_ms / 1000)
+        return errors
+
+    def _find(self, ids: Collection[str], deadline_ms: float) -> None:
+        """Ask for the coordinators of ids, as far as they are not known; those that have none now stay unknown."""
+        unknown = [each for each in ids if each not in self._nodes]
+        if unknown:
+            request = FindCoordinatorRequest(key="", key_type=_TRANSACTION, coordinator_keys=unknown)
+            response = self._client.ask(
+                None, lambda connection: call(request, connection, oldest=_FIRST_OF_MANY), deadline_ms
+            )
+            for found in response.coordinators:
+                if not found.error_code:
+                    node = self._nodes[found.key] = Node(found.node_id, found.host, found.port)
+                    self._client.learn(node)
+                elif not issubclass(error := error_for_code(found.error_code), (*_MOVED, *_NOT_YET)):
+                    raise error(f"transactional.id {found.key!r}: {error.meaning()}")
+            if not self._nodes.keys() & set(ids):
+                raise CoordinatorNotAvailableError(f"transactional.id {unknown[0]!r}: no coordinator is known")
+
+    def _request(self, transaction: PreparedTransaction, commit: bool, connection: Connection) -> Call:
+        request = EndTxnRequest(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            committed=commit,
+        )
+        return call(request, connection, **_end_versions(transaction.version))
+
+
+def _end_versions(version: int) -> dict[str, int]:
+    """Return the oldest and newest version of EndTxn for a version of the transaction protocol."""
+    return {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
+
+
+def _refusal(transaction: PreparedTransaction, response: Any) -> KafkaError | None:
+    if not response.error_code:
+        return None
+    error = error_for_code(response.error_code)
+    return error(f"transactional.id {transaction.transactional_id!r}: {error.meaning()}")
 
 
 def _code_of(response: Any) -> int:

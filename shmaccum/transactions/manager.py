@@ -41,6 +41,7 @@ from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import (
     IMPLICIT,
     Identity,
+    PreparedTransaction,
     TransactionCoordinator,
     deadline_after,
     is_abortable,
@@ -125,10 +126,15 @@ class TransactionManager:
 
     # --- the calls of users -------------------------------------------------------------------------
 
-    def init(self) -> None:
-        """See `Producer.init_transactions`."""
+    def init(self, transactional_id: str | None = None) -> None:
+        """See `Producer.init_transactions`.
+
+        Args:
+            transactional_id: takes the place of the producer's own from now on; None keeps it.
+        """
         with self._lock:
             self._enter(State.INITIALIZING, "init_transactions")
+            self._id = transactional_id or self._id
             deadline_ms = deadline_after(self._max_block_ms)
             self._client = self._client or BrokerClient(self._config)
             self._coordinator = TransactionCoordinator(self._client, self._id, self._config)
@@ -165,17 +171,26 @@ class TransactionManager:
         """See `Producer.commit_transaction`."""
         with self._lock:
             lease = self._enter(State.COMMITTING_TRANSACTION, "commit_transaction")
-            self._queues.clear()
             deadline_ms = deadline_after(self._max_block_ms)
-            self._accumulator.flush(self._max_block_ms / 1000)
-            if not lease.is_valid:
-                self._fail(lease.fenced())
-            error = lease.error
-            if error is not None:
-                self._fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
-            if self._accumulator.pending.lost != self._lost_before:
-                self._fail(CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
+            self._store_all(lease)
             self._end(lease, commit=True, deadline_ms=deadline_ms)
+
+    def prepare(self) -> PreparedTransaction:
+        """Wait until all of the transaction is stored, and leave its end to another process; give up the id and lane.
+
+        `init`, with another id, begins again.
+
+        Raises:
+            IllegalStateError: there is no transaction.
+            KafkaError: a record was not stored: abort the transaction.
+        """
+        with self._lock:
+            lease = self._enter(State.COMMITTING_TRANSACTION, "prepare")
+            partitions = [queue.topic_partition for queue in self._queues.values()]
+            self._store_all(lease)
+            lease.release()
+            self._lease, self._state = None, State.UNINITIALIZED
+            return PreparedTransaction(self._id, *self._me, self._version, tuple(sorted(partitions)))
 
     def abort(self, timeout_ms: float | None = None) -> None:
         """See `Producer.abort_transaction`; wait ``timeout_ms`` at most, if that is less than ``max.block.ms``."""
@@ -268,6 +283,18 @@ class TransactionManager:
         self._queues.update(in_lane)
 
     # --- states -------------------------------------------------------------------------------------
+
+    def _store_all(self, lease: LaneLease) -> None:
+        """Wait until all records of the transaction are stored, or fail it."""
+        self._queues.clear()
+        self._accumulator.flush(self._max_block_ms / 1000)
+        if not lease.is_valid:
+            self._fail(lease.fenced())
+        error = lease.error
+        if error is not None:
+            self._fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
+        if self._accumulator.pending.lost != self._lost_before:
+            self._fail(CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
 
     def _end(self, lease: LaneLease, *, commit: bool, deadline_ms: float) -> None:
         """End the transaction at the coordinator, and open the lane for the next one."""

@@ -1,6 +1,7 @@
 cimport cython
 from shmaccum.accumulator.append.futures cimport FutureRecordMetadata
 
+@cython.final
 cdef class Callbacks:
     cdef dict _waiting
     cdef object _running

@@ -19,6 +19,7 @@ cdef int _OPEN
 cdef int _CLOSED
 
 @cython.final
+@cython.final
 cdef class _NewBatches:
     cdef object records
     cdef object rows
@@ -28,6 +29,7 @@ cdef class _NewBatches:
     cdef list compressed_words
     cdef bint is_open
 
+@cython.final
 @cython.final
 cdef class ColumnAppender:
     cdef RecordAppender _records

@@ -3,12 +3,14 @@ cimport cython
 cdef int _KEY_SHIFT
 cdef unsigned long long _VALUE_MASK
 
+@cython.final
 cdef class Part:
     cdef readonly Py_ssize_t first
     cdef readonly long long base_offset
     cdef readonly long long append_time_ms
     cdef readonly object failure
 
+@cython.final
 cdef class ProduceRequestResult:
     cdef readonly object topic_partition
     cdef readonly unsigned long long batch
@@ -22,6 +24,7 @@ cdef class ProduceRequestResult:
     @cython.locals(part=Part, earlier=list)
     cpdef Part part_of(self, Py_ssize_t index)
 
+@cython.final
 cdef class FutureRecordMetadata:
     cdef object __weakref__
     cdef ProduceRequestResult _result
@@ -42,6 +45,7 @@ cdef class FutureRecordMetadata:
     @cython.locals(part=Part)
     cpdef bint failed(self)
 
+@cython.final
 cdef class Chunk:
     cdef readonly list results
     cdef readonly object rows
@@ -51,6 +55,7 @@ cdef class Chunk:
     @cython.locals(cuts=list, first=Py_ssize_t, number=Py_ssize_t, result=ProduceRequestResult)
     cpdef bint is_done(self)
 
+@cython.final
 cdef class FutureColumnsMetadata:
     cdef object __weakref__
     cdef readonly Py_ssize_t _rows

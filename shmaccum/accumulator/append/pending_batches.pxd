@@ -6,6 +6,7 @@ from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _GENERATION
 
+@cython.final
 cdef class PendingBatches:
     cdef object __weakref__
     cdef public object while_waiting

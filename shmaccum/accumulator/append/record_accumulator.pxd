@@ -5,6 +5,7 @@ from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.locks cimport SlabLock
 
 @cython.final
+@cython.final
 cdef class RecordAccumulator:
     cdef object __weakref__
     cdef readonly object state

@@ -29,6 +29,7 @@ cdef Py_ssize_t _BATCHES
 cdef Py_ssize_t _PRECOMPRESSED
 
 @cython.final
+@cython.final
 cdef class RecordAppender:
     cdef object __weakref__
     cdef readonly object slab

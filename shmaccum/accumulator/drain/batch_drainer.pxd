@@ -24,6 +24,7 @@ cdef Py_ssize_t _DRAINED_MS
 cdef int _SIZE_SHIFT
 cdef int _STORED_SIZE_SHIFT
 
+@cython.final
 cdef class BatchDrainer:
     cdef object __weakref__
     cdef object _slab

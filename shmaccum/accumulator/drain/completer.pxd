@@ -32,6 +32,7 @@ cdef int _SIZE_SHIFT
 cdef unsigned long long _PROGRESS_MASK
 cdef int _BATCH_SLOT_BITS
 
+@cython.final
 cdef class BatchOutcome:
     cdef readonly RecordBatch batch
     cdef readonly long long base_offset
@@ -43,6 +44,7 @@ cdef class BatchOutcome:
 @cython.locals(outcome=BatchOutcome)
 cpdef BatchOutcome stored_at(RecordBatch batch, long long base_offset, long long append_time_ms, long long end)
 
+@cython.final
 cdef class _Tally:
     cdef unsigned long long batches_sent
     cdef unsigned long long records_sent
@@ -51,6 +53,7 @@ cdef class _Tally:
     cdef unsigned long long fill_bytes
     cdef unsigned long long slots
 
+@cython.final
 cdef class BatchCompleter:
     cdef object _slab
     cdef object _words

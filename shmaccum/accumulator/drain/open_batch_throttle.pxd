@@ -8,6 +8,7 @@ cdef Py_ssize_t _GENERATION
 cdef unsigned long long _STATE_BITS
 cdef unsigned long long _IN_FLIGHT
 
+@cython.final
 cdef class OpenBatchThrottle:
     cdef SlabMemory _memory
     cdef BufferPool _pool

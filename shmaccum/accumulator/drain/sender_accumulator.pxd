@@ -1,3 +1,4 @@
+cimport cython
 from shmaccum.accumulator.drain.batch_drainer cimport BatchDrainer
 from shmaccum.accumulator.drain.completer cimport BatchCompleter
 from shmaccum.accumulator.drain.deferral cimport BatchReturns, Deferral
@@ -5,6 +6,7 @@ from shmaccum.accumulator.drain.open_batch_throttle cimport OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check cimport ReadyCheck
 from shmaccum.accumulator.drain.sequences cimport Sequences
 
+@cython.final
 cdef class SenderAccumulator:
     cdef readonly object state
     cdef readonly object lanes

@@ -15,6 +15,7 @@ cdef unsigned long long _SEQUENCE_MASK
 cdef long long _LAST_SEQUENCE
 cdef long long _HALF_OF_SEQUENCES
 
+@cython.final
 cdef class _Outstanding:
     cdef readonly Py_ssize_t entry
     cdef readonly Py_ssize_t at
@@ -28,6 +29,7 @@ cdef class _Outstanding:
     @cython.locals(index=Py_ssize_t, batch=RecordBatch)
     cdef bint remove(self, Py_ssize_t slot)
 
+@cython.final
 cdef class Sequences:
     cdef object _slab
     cdef object _words

@@ -15,6 +15,7 @@ cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _RANGE
 cdef unsigned long long _LAST_INDEX
 
+@cython.final
 cdef class Outcome:
     cdef readonly unsigned long long index
     cdef readonly unsigned long long batch
@@ -27,6 +28,7 @@ cdef class Outcome:
 
 cpdef unsigned long long pack_result(long long append_time_ms, error, unsigned long long incident=*)
 
+@cython.final
 cdef class RingWriter:
     cdef SlabMemory _memory
     cdef object _geometry
@@ -48,6 +50,7 @@ cdef class RingWriter:
 
     cdef Py_ssize_t _cell(self, Py_ssize_t entry, unsigned long long index)
 
+@cython.final
 cdef class RingReader:
     cdef SlabMemory _memory
     cdef object _name

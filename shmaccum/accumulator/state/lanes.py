@@ -136,22 +136,24 @@ class LaneTable:
         return int(incarnation << _ENTRY_BITS | entry + 1)
 
     def _find(self, transactional_id: str) -> int:
-        """Return the lane of an id: its own, else a new one, else one without a holder; -1 if there is none."""
+        """Return the lane of an id: its own, else one without a holder, else a new one; -1 if there is none.
+
+        A lane keeps its partition entries. So one that is free is taken before a new one, which needs others.
+        """
         count = self.count()
-        free = -1
         for lane in range(count):
             if self.transactional_id(lane) == transactional_id:
                 return lane
-            if free < 0 and not self.is_held(lane) and self.is_empty(lane):
-                free = lane
+        for lane in range(count):
+            if not self.is_held(lane) and self.is_empty(lane):
+                self._words[self._geometry.lane(lane) + Lane.PRODUCER_ID] = 0
+                self._name(lane, transactional_id)
+                return lane
         if count < self._geometry.max_lanes:
             self._name(count, transactional_id)
             self._words[Super.LANE_COUNT] = count + 1
             return count
-        if free >= 0:
-            self._words[self._geometry.lane(free) + Lane.PRODUCER_ID] = 0
-            self._name(free, transactional_id)
-        return free
+        return -1
 
     def _name(self, lane: int, transactional_id: str) -> None:
         """Store an id; a death in between leaves an empty one, in a closed lane."""

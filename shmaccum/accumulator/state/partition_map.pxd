@@ -1,7 +1,9 @@
+cimport cython
 from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _GENERATION
 
+@cython.final
 cdef class TopicEntry:
     cdef readonly Py_ssize_t entry
     cdef readonly str name
@@ -9,6 +11,7 @@ cdef class TopicEntry:
     cdef object _words
     cdef Py_ssize_t _at
 
+@cython.final
 cdef class PartitionMap:
     cdef dict __dict__
     cdef object __weakref__

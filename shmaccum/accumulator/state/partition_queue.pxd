@@ -21,6 +21,7 @@ cdef unsigned long long _IS_OPEN
 cdef unsigned long long _IS_CLOSED
 cdef unsigned long long _IN_FLIGHT
 
+@cython.final
 cdef class PartitionQueue:
     cdef readonly Py_ssize_t entry
     cdef readonly object topic_partition

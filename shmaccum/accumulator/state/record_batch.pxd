@@ -30,6 +30,7 @@ cdef long long _LAST_SEQUENCE
 cdef unsigned long long _EPOCHS
 cdef unsigned long long _SEQUENCE_BITS
 
+@cython.final
 cdef class RecordBatch:
     cdef SlabMemory _memory
     cdef readonly Py_ssize_t slot

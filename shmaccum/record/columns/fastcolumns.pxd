@@ -23,12 +23,14 @@ cdef struct Body:
     Py_ssize_t size
 
 @cython.final
+@cython.final
 cdef class FastCells:
     cdef Column _column
     cdef Py_buffer _valid
     cdef Py_buffer _offsets
     cdef Py_buffer _data
 
+@cython.final
 @cython.final
 cdef class FastBodies:
     cdef FastCells _keys
@@ -39,12 +41,14 @@ cdef class FastBodies:
     cdef Column _headers
 
 @cython.final
+@cython.final
 cdef class FastRows:
     cdef FastBodies _bodies
     cdef const int64_t[::1] _numbers
     cdef const int64_t[::1] _body_sizes
     cdef const int64_t[:] _timestamps
 
+@cython.final
 @cython.final
 cdef class FastBatches:
     cdef FastRows _rows

@@ -1,9 +1,12 @@
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+@cython.final
 cdef class _Covered:
     cdef uint8_t *begin
     cdef Py_ssize_t size
 
+@cython.final
 cdef class FastHeader:
     cdef _Covered _covered
     cdef object _crc32c

@@ -1,5 +1,7 @@
+cimport cython
 from shmaccum.shm.memory cimport SlabMemory
 
+@cython.final
 cdef class FastRecords:
     cdef SlabMemory _memory
     cpdef long long now_ms(self)

@@ -14,6 +14,7 @@ cdef class Channel:
     @cython.locals(data=bytes)
     cpdef list read(self)
 
+@cython.final
 cdef class TlsChannel(Channel):
     cdef object _context
     cdef object _host

@@ -9,6 +9,7 @@ cdef object _CLOSED
 cdef long long _CORRELATION_IDS
 cdef tuple _FAULTS
 
+@cython.final
 cdef class Connection:
     cdef readonly object node
     cdef readonly object handshake

@@ -9,6 +9,7 @@ cdef long long _INT32_RANGE
 @cython.locals(number="unsigned int")
 cpdef long long read_int32(bytes data, Py_ssize_t at) except? -1
 
+@cython.final
 cdef class FrameReader:
     cdef bytes _bytes
     cdef Py_ssize_t _begin

@@ -15,8 +15,12 @@ from shmaccum.errors import ApiVersionError, NetworkError
 from shmaccum.shm.incidents import printable
 
 try:
+    from kafka.protocol.admin import CreateTopicsRequest as CreateTopicsRequest
+    from kafka.protocol.admin import DescribeConfigsRequest as DescribeConfigsRequest
     from kafka.protocol.admin import DescribeTransactionsRequest as DescribeTransactionsRequest
     from kafka.protocol.admin import ListTransactionsRequest as ListTransactionsRequest
+    from kafka.protocol.consumer import FetchRequest as FetchRequest
+    from kafka.protocol.consumer import ListOffsetsRequest as ListOffsetsRequest
     from kafka.protocol.metadata import ApiVersionsRequest as ApiVersionsRequest
     from kafka.protocol.metadata import FindCoordinatorRequest as FindCoordinatorRequest
     from kafka.protocol.metadata import MetadataRequest as MetadataRequest
@@ -24,10 +28,13 @@ try:
     from kafka.protocol.producer import AddPartitionsToTxnRequest as AddPartitionsToTxnRequest
     from kafka.protocol.producer import EndTxnRequest as EndTxnRequest
     from kafka.protocol.producer import InitProducerIdRequest as InitProducerIdRequest
+    from kafka.protocol.producer import ProduceRequest as ProduceRequest
     from kafka.protocol.producer import ProduceResponse as ProduceResponse
     from kafka.protocol.producer import TxnOffsetCommitRequest as TxnOffsetCommitRequest
     from kafka.protocol.sasl import SaslAuthenticateRequest as SaslAuthenticateRequest
     from kafka.protocol.sasl import SaslHandshakeRequest as SaslHandshakeRequest
+    from kafka.record.default_records import DefaultRecordBatchBuilder as DefaultRecordBatchBuilder
+    from kafka.record.memory_records import MemoryRecords as MemoryRecords
 except ImportError as error:
     raise ApiVersionError(
         f"transport kafka needs kafka-python 3.0: pip install 'kafka-python>=3.0,<3.1' ({error})"

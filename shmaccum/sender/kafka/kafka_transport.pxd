@@ -7,12 +7,14 @@ from shmaccum.sender.transport cimport ProduceBatch
 
 cdef class KafkaTransport
 
+@cython.final
 cdef class _ProduceRequest(Request):
     cdef KafkaTransport _transport
     cdef Connection _connection
     cdef ProduceEncoder _encoder
     cdef dict _batches
 
+@cython.final
 cdef class KafkaTransport:
     cdef object _config
     cdef object _journal

@@ -13,6 +13,7 @@ cpdef dict by_partition(batches)
 @cython.locals(varint=bytearray)
 cdef bytes _length(unsigned long long number)
 
+@cython.final
 cdef class ProduceEncoder:
     cdef object _version
     cdef bint _is_flexible

@@ -17,6 +17,7 @@ cdef long long _LITTLE_BYTES
 cdef long long _BATCH_BYTES
 cdef long long _RECORD_BYTES
 
+@cython.final
 cdef class ProduceAnswers:
     cdef readonly list responses
     cdef readonly list hints

@@ -1,3 +1,4 @@
+cimport cython
 cdef class Request:
     cdef public long long correlation_id
     cdef public double deadline_ms
@@ -7,6 +8,7 @@ cdef class Request:
     cpdef answered(self, bytes frame)
     cpdef failed(self, error, message)
 
+@cython.final
 cdef class CallRequest(Request):
     cdef object _call
     cdef object _client_id

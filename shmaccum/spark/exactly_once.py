@@ -1,0 +1,289 @@
+"""Exactly once: every task writes a transaction, and the driver decides which of them count.
+
+Spark plans each batch in a process on the driver, before its tasks, and commits it in another one. What they share are
+the commit log (`shmaccum.transactions.batch_committer`) and the tasks' results. A task that is retried, or run twice,
+writes a transaction in each attempt, of which one counts.
+
+An attempt takes its transactional id from its own process, which uses each id once under a plan. So no attempt waits
+for another one, or fences it; and none can hurt a transaction that is decided but not yet committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import ConfigError, IllegalStateError, ProducerFencedError
+from shmaccum.spark.options import PREFIX, producer_config
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
+    from shmaccum.transactions.coordinator import PreparedTransaction
+
+logger = logging.getLogger(__name__)
+
+_DEFAULTS: Final = {"transactional.id": "shmaccum-spark", "transaction.timeout.ms": "900000"}
+"""Fifteen minutes: the most that brokers allow by default. A transaction is open until its whole batch is decided."""
+_ABORT_S: Final = 10.0
+"""How long a failed attempt tries to abort its transaction; the next plan aborts it otherwise."""
+
+
+@dataclass(frozen=True)
+class ExactlyOnce:
+    """The exactly-once part of a write, as the options give it.
+
+    Attributes:
+        config: of the producer, with a ``transactional.id`` that begins all ids.
+        name: of the writer: the query's checkpoint, or what the option ``txnAppId`` says.
+        version: of a batch job: it writes nothing if it, or a later one, was written. None for a streaming query, and
+            for a job that is not to be recognized.
+        fail_on_data_loss: see `Writer`.
+    """
+
+    config: ProducerConfig
+    name: str
+    version: int | None
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, is_stream: bool) -> ExactlyOnce | None:
+        """Return what the options ask for; None without ``exactlyOnce``.
+
+        Args:
+            options: names in lower case.
+            is_stream: whether they are a streaming query's.
+
+        Raises:
+            ConfigError: an option is wrong, or missing.
+        """
+        app, version = options.get("txnappid"), options.get("txnversion")
+        if not _boolean(options, "exactlyonce", "exactlyOnce"):
+            for name, value in {"txnAppId": app, "txnVersion": version}.items():
+                if value is not None:
+                    raise ConfigError(f"option {name} needs exactlyOnce=true")
+            if f"{PREFIX}transactional.id" in options:
+                raise ConfigError(f"option {PREFIX}transactional.id needs exactlyOnce=true; it begins all ids then")
+            return None
+        if is_stream:
+            if version is not None:
+                raise ConfigError("option txnVersion is for batch jobs: a streaming query numbers its batches itself")
+            app = app or options.get("checkpointlocation")
+            if not app:
+                raise ConfigError("exactlyOnce of a streaming query needs the option checkpointLocation, or txnAppId")
+        elif (app is None) != (version is None):
+            raise ConfigError("options txnAppId and txnVersion go together: the job's name, and the number of its run")
+        if version is not None and not version.strip().lstrip("-").isdecimal():
+            raise ConfigError(f"option txnVersion = {version!r} is not an integer")
+        return cls(
+            producer_config({f"{PREFIX}{name}": value for name, value in _DEFAULTS.items()} | dict(options)),
+            app or f"job {uuid.uuid4()}",
+            None if version is None else int(version),
+            _boolean(options, "failondataloss", "failOnDataLoss", default=True),
+        )
+
+    def writer(self, *, is_job: bool) -> Writer:
+        """Return the writer for the commit log."""
+        from shmaccum.transactions.batch_committer import Writer
+
+        digest = hashlib.sha256(self.name.encode()).hexdigest()[:16]
+        return Writer(
+            self.name,
+            f"{self.config.transactional_id}-{digest}-",
+            fail_on_data_loss=self.fail_on_data_loss,
+            writes_once=is_job and self.version is None,
+        )
+
+    def plan(self, *, is_job: bool) -> TaskPlan:
+        """Plan a batch, on the driver (`BatchCommitter.plan`)."""
+        with _Committer(self, is_job=is_job) as committer:
+            plan = committer.plan()
+        return TaskPlan(plan, self.writer(is_job=is_job).prefix, self.version)
+
+    def commit(self, batch: int, results: Sequence[TransactionResult], *, is_job: bool) -> None:
+        """Commit a batch, on the driver (`BatchCommitter.commit`)."""
+        written = [result for result in results if result.transaction is not None]
+        if written:
+            transactions = [result.transaction for result in written if result.transaction is not None]
+            with _Committer(self, is_job=is_job) as committer:
+                committer.commit(written[0].plan, batch, written[0].source, transactions)
+
+    def settle(self, plan: Plan, *, is_job: bool) -> None:
+        """Bring a failed batch to an end, on the driver (`BatchCommitter.settle`)."""
+        with _Committer(self, is_job=is_job) as committer:
+            committer.settle(plan)
+
+
+@dataclass(frozen=True)
+class TransactionResult:
+    """The exactly-once part of a task's result.
+
+    Attributes:
+        plan: under which the task wrote.
+        source: id of the streaming query; empty for a job.
+        transaction: None if the task wrote nothing.
+    """
+
+    plan: Plan
+    source: str
+    transaction: PreparedTransaction | None
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What all tasks of a batch need to know.
+
+    Attributes:
+        plan: of the batch.
+        prefix: of all transactional ids.
+        version: of a batch job, or None.
+    """
+
+    plan: Plan
+    prefix: str
+    version: int | None
+
+    def is_decided(self, source: str) -> bool:
+        """Return whether the task's batch was committed before, and must not be written again.
+
+        Args:
+            source: id of the streaming query.
+
+        Raises:
+            IllegalStateError: the query's batches have begun again, so their numbers say nothing.
+        """
+        decided = self.plan.decided
+        batch = self.version if not source else _batch_number()
+        if decided is None or batch is None:
+            return False
+        if source != self.plan.source:
+            raise IllegalStateError(
+                f"batch {batch} of query {source!r} could be one of query {self.plan.source!r}, which wrote "
+                f"up to batch {decided} with the same checkpointLocation or txnAppId: was the checkpoint deleted? Take "
+                "another checkpointLocation, or txnAppId, to write all from the beginning"
+            )
+        return batch <= decided
+
+    def write(
+        self, batches: Iterable[pa.RecordBatch], config: ProducerConfig, topic: str | None, columns: Mapping[str, str]
+    ) -> tuple[int, int, TransactionResult]:
+        """Send the rows of one task in a transaction, and leave that open for the driver.
+
+        Returns:
+            The number of rows, the bytes of their keys and values, and the result for the driver.
+        """
+        from shmaccum.spark.delivery import deliver
+        from shmaccum.spark.worker import producer
+
+        source = _query_id()
+        if self.is_decided(source):
+            return 0, 0, TransactionResult(self.plan, source, None)
+        rows = (batch for batch in batches if batch.num_rows)
+        first = next(rows, None)
+        if first is None:  # no transaction: Kafka refuses to end one in which nothing was sent
+            return 0, 0, TransactionResult(self.plan, source, None)
+        sending = producer(config)
+        try:
+            transactions = sending.transactions
+            with _ids.next(self.prefix, self.plan.number) as transactional_id:
+                transactions.init(transactional_id)
+            transactions.begin()
+            records, size = deliver(_chain(first, rows), sending, topic, columns)
+            transaction = transactions.prepare()._replace(records=records)
+        except BaseException:
+            sending.close(_ABORT_S)  # aborts; the next attempt in this process takes a new producer
+            raise
+        return records, size, TransactionResult(self.plan, source, transaction)
+
+
+class _TransactionalIds:
+    """The ids of this process: each is used once under a plan, and again only under a later one."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._renew()
+
+    def next(self, prefix: str, plan: int) -> _TransactionalIds:
+        """Choose the next id; the context of InitProducerId, which returns it.
+
+        Raises:
+            ProducerFencedError: this process has worked under a later plan already.
+        """
+        if self._pid != os.getpid():  # forked: our ids are the parent's
+            self._renew()
+        last, used = self._used.get(prefix, (plan, 0))
+        if plan < last:
+            raise ProducerFencedError(f"plan {plan} is over: the driver has made plan {last} since")
+        used = used if plan == last else 0
+        self._used[prefix] = plan, used + 1
+        self._chosen = f"{prefix}{self._token}-{used}"
+        return self
+
+    def __enter__(self) -> str:
+        return self._chosen
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            # The request may be still under way, and would abort a later transaction of the id when it arrives.
+            self._renew()
+
+    def _renew(self) -> None:
+        """Begin with ids that nobody has used."""
+        self._pid = os.getpid()
+        self._token = uuid.uuid4().hex[:12]
+        self._used: dict[str, tuple[int, int]] = {}
+        """Prefix -> the last plan, and how many ids it has used."""
+
+
+_ids: Final = _TransactionalIds()
+
+
+class _Committer:
+    """A committer with connections of its own, while a context lasts."""
+
+    def __init__(self, of: ExactlyOnce, *, is_job: bool) -> None:
+        self._of = of
+        self._is_job = is_job
+
+    def __enter__(self) -> BatchCommitter:
+        from shmaccum.transactions.batch_committer import BatchCommitter
+        from shmaccum.transactions.broker_client import BrokerClient
+
+        self._client = BrokerClient(self._of.config)
+        return BatchCommitter(self._client, self._of.config, self._of.writer(is_job=self._is_job))
+
+    def __exit__(self, *error: object) -> None:
+        self._client.close()
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _query_id() -> str:
+    """Return the id of the streaming query that this task belongs to, or an empty text."""
+    context = TaskContext.get()
+    return (context.getLocalProperty("sql.streaming.queryId") if context is not None else None) or ""
+
+
+def _batch_number() -> int | None:
+    context = TaskContext.get()
+    number = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    return None if number is None else int(number)
+
+
+def _boolean(options: Mapping[str, str], name: str, shown: str, *, default: bool = False) -> bool:
+    value = options.get(name, str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"option {shown} = {options[name]!r} is not true or false")
+    return value == "true"

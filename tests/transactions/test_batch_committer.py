@@ -1,0 +1,274 @@
+"""Batches of transactions that one process writes and another one commits, with a death at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from brokers import consume_values, wait_for_markers
+from producers import wait_until_gone
+
+from shmaccum import Producer
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import (
+    ConfigError,
+    IllegalStateError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionLostError,
+)
+from shmaccum.transactions import batch_committer
+from shmaccum.transactions.administration import Transactions
+from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
+from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.commit_log import CommitLog
+from shmaccum.transactions.coordinator import PreparedTransaction, TransactionCoordinator, deadline_after
+from tools.kafka import KafkaCluster
+
+PARTITIONS = 3
+
+
+class Death(BaseException):
+    """A process ends here."""
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["version-1", "version-2"])
+def cluster(request: pytest.FixtureRequest, kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """Return a broker whose transactions have one version of the protocol."""
+    cluster = kafka_cluster(features={"transaction.version": request.param})
+    cluster.start()
+    return cluster
+
+
+class Job:
+    """A writer with its tasks, on one topic."""
+
+    def __init__(self, cluster: KafkaCluster, name: str, topic: str, **more: object) -> None:
+        self.cluster, self.topic, self.name = cluster, topic, name
+        settings = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "shmaccum.name": name,
+            "buffer.memory": 1 << 20,
+            "sender.idle.ms": 100,
+            "transactional.id": name,
+            "max.block.ms": 20_000,
+        }
+        self.config = ProducerConfig.parse(settings | more)
+        self.producer = Producer(self.config)
+        self.tasks = 0
+
+    @contextmanager
+    def committer(self, **more: object) -> Iterator[BatchCommitter]:
+        """Have what a process of the driver has."""
+        with BrokerClient(self.config) as client:
+            yield BatchCommitter(client, self.config, Writer(self.name, f"{self.name}-", f"{self.name}-log", **more))  # type: ignore[arg-type]
+
+    def plan(self, **more: object) -> Plan:
+        with self.committer(**more) as committer:
+            return committer.plan()
+
+    def commit(self, plan: Plan, batch: int, transactions: list[PreparedTransaction]) -> None:
+        with self.committer() as committer:
+            committer.commit(plan, batch, "query", transactions)
+
+    def write(self, number: int, *values: bytes) -> PreparedTransaction:
+        """Do what a task does, with an id that it has for itself under a plan."""
+        transactions = self.producer.transactions
+        transactions.init(f"{self.name}-{number}")
+        transactions.begin()
+        for each, value in enumerate(values):
+            self.producer.send(self.topic, value, partition=each % PARTITIONS)
+        return transactions.prepare()
+
+    def batch(self, batch: int) -> list[bytes]:
+        """Do a whole batch; return what it made visible."""
+        plan = self.plan()
+        values = [b"%d-%d" % (batch, each) for each in range(6)]
+        self.commit(plan, batch, [self.write(0, *values[:3]), self.write(1, *values[3:])])
+        return values
+
+    def visible(self) -> list[bytes | None]:
+        wait_for_markers(self.cluster.bootstrap_servers)
+        reading = {"bootstrap.servers": self.cluster.bootstrap_servers, "isolation.level": "read_committed"}
+        return sorted(value for values in consume_values(reading, self.topic).values() for value in values)  # type: ignore[type-var]
+
+
+@pytest.fixture
+def job(cluster: KafkaCluster, slab_name: str, topic: str) -> Iterator[Job]:
+    """Return a writer."""
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    job = Job(cluster, slab_name, topic)
+    yield job
+    job.producer.close()
+    wait_until_gone(slab_name)
+
+
+def test_batches_become_visible(job: Job) -> None:
+    values = [value for number in range(4) for value in job.batch(number)]
+    assert job.visible() == sorted(values)
+    plan = job.plan()
+    assert (plan.number, plan.decided, plan.source) == (5, 3, "query")
+
+
+def test_what_is_not_committed_is_aborted(job: Job) -> None:
+    """Of an attempt that lost against another one, by the commit; of a batch that failed, by the next plan."""
+    plan = job.plan()
+    job.write(0, b"slow", b"attempt")
+    won = job.write(1, b"fast", b"one")
+    job.commit(plan, 0, [won])
+    assert job.visible() == [b"fast", b"one"]
+    job.plan()
+    job.write(0, b"of a batch that failed")
+    job.plan()
+    assert job.visible() == [b"fast", b"one"]
+
+
+STEPS = {
+    "before the decision": (CommitLog, "append"),
+    "in the decision": (TransactionCoordinator, "end"),
+    "after the decision": (BatchCommitter, "_end_decided"),
+    "after the last end": (BatchCommitter, "_abort"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_driver_dies(job: Job, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = job.batch(0)
+    plan = job.plan()
+    written = [job.write(0, b"a", b"b"), job.write(1, b"c")]
+    where, method = STEPS[step]
+
+    def die(*args: object, **kwargs: object) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, method, die)
+        with pytest.raises(Death):
+            job.commit(plan, 1, written)
+    following = job.plan()
+    if step in ("before the decision", "in the decision"):
+        assert following.decided == 0
+        assert job.visible() == first
+    else:
+        assert following.decided == 1
+        assert job.visible() == sorted([*first, b"a", b"b", b"c"])
+    last = job.batch(2)
+    assert set(last) < set(job.visible())
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_the_driver_dies_between_the_ends(job: Job, ended: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the plan after that dies, too, before it is in the log: the next one ends the same once more."""
+    plan = job.plan()
+    written = [job.write(0, b"a"), job.write(1, b"b")]
+    end_all = batch_committer.TransactionEnds.end
+
+    def end_some(self: object, transactions: list[PreparedTransaction], **more: object) -> None:
+        end_all(self, transactions[:ended], **more)  # type: ignore[arg-type]
+        raise Death
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_committer.TransactionEnds, "end", end_some)
+        with pytest.raises(Death):
+            job.commit(plan, 0, written)
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "append", end_some)
+        with pytest.raises(Death):
+            job.plan()
+    assert job.plan().decided == 0
+    assert job.visible() == [b"a", b"b"]
+
+
+def test_a_failed_commit_is_settled(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark asks to abort after a commit has failed, also if it was decided."""
+    plan = job.plan()
+    written = [job.write(0, b"a")]
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchCommitter, "_end_decided", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            job.commit(plan, 0, written)
+    with job.committer() as committer:
+        committer.settle(plan)
+    assert job.visible() == [b"a"]
+    plan = job.plan()
+    job.write(0, b"b")
+    with job.committer() as committer:
+        committer.settle(plan)
+    assert job.visible() == [b"a"]
+
+
+def test_an_older_driver_is_fenced(job: Job) -> None:
+    older = job.plan()
+    written = job.write(0, b"older")
+    newer = job.plan()
+    with pytest.raises(ProducerFencedError, match="has been started once more"):
+        job.commit(older, 0, [written])
+    with job.committer() as committer:
+        committer.settle(older)  # leaves the newer one alone
+    job.commit(newer, 0, [job.write(0, b"newer")])
+    assert job.visible() == [b"newer"]
+
+
+def test_a_decided_transaction_was_aborted(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its timeout does it; the loss is named until the user has seen it."""
+    plan = job.plan()
+    written = job.write(0, b"a", b"b")._replace(records=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchCommitter, "_end_decided", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            job.commit(plan, 0, [written])
+    with BrokerClient(job.config) as client:
+        Transactions(client, job.config).abort(written.transactional_id, deadline_after(10_000))
+    wait_for_markers(job.cluster.bootstrap_servers)
+    for _ in range(2):
+        with pytest.raises(TransactionLostError, match=rf"{written.transactional_id} .* 2 records in {job.topic}-0"):
+            job.plan()
+    assert job.plan(fail_on_data_loss=False).decided == 0
+
+
+def test_the_log_is_not_compacted(job: Job) -> None:
+    job.cluster.admin.create_topic(f"{job.name}-log", settings={"cleanup.policy": "delete"})
+    with pytest.raises(ConfigError, match="set compact"):
+        job.plan()
+
+
+def test_the_log_was_deleted(job: Job) -> None:
+    job.batch(0)
+    job.cluster.admin.delete_topic(f"{job.name}-log")
+    with pytest.raises(IllegalStateError, match="the topic was deleted"):
+        job.plan()
+    assert job.plan(fail_on_data_loss=False).decided is None
+
+
+def test_a_state_far_from_the_end_is_found(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other writers share the partition; one of them has a transaction open."""
+    monkeypatch.setattr("shmaccum.transactions.commit_log._PARTITIONS", 1)
+    monkeypatch.setattr("shmaccum.transactions.commit_log._FIRST_LOOK", 2)
+    first = job.plan()
+    with BrokerClient(job.config) as client:
+        for other in range(3):
+            writer = Writer(f"other {other}", f"{job.name}-other-{other}-", f"{job.name}-log")
+            committer = BatchCommitter(client, job.config, writer)
+            for _ in range(3):
+                committer.plan()
+        monkeypatch.setattr(TransactionCoordinator, "end", lambda *args, **more: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            committer.plan()
+        monkeypatch.undo()
+        assert job.plan().number == first.number + 1
+
+
+def test_many_transactions(job: Job) -> None:
+    plan = job.plan()
+    written = [job.write(number, b"%03d" % number) for number in range(50)]
+    job.commit(plan, 7, written)
+    assert job.visible() == [b"%03d" % number for number in range(50)]
+
+
+def test_without_a_broker() -> None:
+    config = ProducerConfig.parse(
+        {"bootstrap.servers": "localhost:1", "max.block.ms": 500, "transactional.id": "a", "reconnect.backoff.ms": 50}
+    )
+    with BrokerClient(config) as client, pytest.raises(KafkaError):
+        BatchCommitter(client, config, Writer("a", "a-")).plan()
