@@ -101,9 +101,7 @@ def extensions() -> list[Extension]:
     typed = sorted(Path("shmaccum").rglob("*.pxd"))
     modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
     flags = SANITIZED if is_set("SHMACCUM_SANITIZE") else []
-    modules.sort(
-        key=lambda module: module.stat().st_size, reverse=True
-    )  # the longest first: then both cores end at once
+    modules.sort(key=lambda module: -module.stat().st_size)  # the longest first: then both cores end at once
     sources = {".".join(module.with_suffix("").parts): module for module in modules}
     found = [
         Extension(name, [str(source)], extra_compile_args=flags or [*optimized(source), "-g0"], extra_link_args=flags)

@@ -168,12 +168,15 @@ def test_the_driver_dies_between_the_ends(job: Job, ended: int, monkeypatch: pyt
         end_all(self, transactions[:ended], **more)  # type: ignore[arg-type]
         raise Death
 
+    def die(*args: object) -> None:
+        raise Death
+
     with monkeypatch.context() as patch:
         patch.setattr(batch_committer.TransactionEnds, "end", end_some)
         with pytest.raises(Death):
             job.commit(plan, 0, written)
     with monkeypatch.context() as patch:
-        patch.setattr(CommitLog, "append", end_some)
+        patch.setattr(CommitLog, "append", die)
         with pytest.raises(Death):
             job.plan()
     assert job.plan().decided == 0

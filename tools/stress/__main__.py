@@ -19,7 +19,12 @@ from tools.stress.target import target
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if "--exactly-once" in given:  # a run of another kind, with options of its own
+        from tools.stress import exactly_once
+
+        return exactly_once.main([each for each in given if each != "--exactly-once"])
+    options = parse(given)
     if options.json is not None:
         options.json.touch()  # an unwritable file must fail now rather than after all the work
     signal.signal(signal.SIGTERM, _interrupt)

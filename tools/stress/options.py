@@ -30,6 +30,7 @@ examples:
   python -m tools.stress --producers 8 --terminate 1 --pid-namespaces 3 --transport kafka
   python -m tools.stress --soak --json soak.json
   python -m tools.stress --pyspark --seconds 30
+  python -m tools.stress --exactly-once --runs 1000    (its own options: --exactly-once --help)
 """
 
 

@@ -1,0 +1,220 @@
+"""Every row once, as a read_committed consumer of Apache Kafka sees it, whatever task, job or query fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from brokers import consume_values, wait_for_markers
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import ConfigError, NetworkError, ProducerFencedError
+from shmaccum.spark.exactly_once import ExactlyOnce, _TransactionalIds
+from shmaccum.transactions.administration import ONGOING, Transactions
+from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.coordinator import deadline_after
+from tools.kafka import KafkaCluster
+
+Options = dict[str, str]
+ROWS = 40_000
+
+
+@pytest.fixture(scope="module")
+def once(options: Options, kafka: KafkaCluster) -> Options:
+    """Return the options of a write that is exactly once, with a slab of these tests' own."""
+    return {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.shmaccum.name": f"{options['kafka.shmaccum.name']}-once",
+        "kafka.transactional.id": f"once-{os.getpid()}",
+        "kafka.sender.idle.ms": "200",
+        "kafka.buffer.memory": str(4 << 20),
+        "exactlyOnce": "true",
+    }
+
+
+@pytest.fixture
+def target(kafka: KafkaCluster, topic: str) -> str:
+    """Return a topic with partitions."""
+    kafka.admin.create_topic(topic, partitions=3)
+    return topic
+
+
+def numbers(spark: SparkSession, count: int = ROWS) -> DataFrame:
+    return spark.range(0, count, 1, 4).selectExpr("CAST(id AS STRING) AS value")
+
+
+def write(rows: DataFrame, options: Options, **more: str) -> None:
+    rows.write.format("shmaccum").mode("append").options(**options | more).save()
+
+
+def seen(kafka: KafkaCluster, topic: str, isolation: str = "read_committed") -> list[int]:
+    wait_for_markers(kafka.bootstrap_servers)
+    reading: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": isolation}
+    return sorted(int(value or 0) for values in consume_values(reading, topic).values() for value in values)
+
+
+def left_open(kafka: KafkaCluster, options: Options) -> list[str]:
+    """Return the transactional ids with an open transaction."""
+    config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
+    with BrokerClient(config) as client:
+        found = Transactions(client, config).find(options["kafka.transactional.id"], (ONGOING,), deadline_after(30_000))
+    return [each.transactional_id for each in found]
+
+
+def failing(rows: DataFrame, attempts: int) -> DataFrame:
+    """Have the first attempts of a task fail, after most of its rows."""
+
+    def fail_late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            for start in range(0, batch.num_rows, 1000):
+                yield batch.slice(start, 1000)
+        if context.partitionId() == 1 and context.attemptNumber() < attempts:
+            raise RuntimeError("this attempt is to fail")
+
+    return rows.mapInArrow(fail_late, rows.schema)
+
+
+def test_a_job(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
+    write(numbers(spark), once, topic=target)
+    assert seen(kafka, target) == list(range(ROWS))
+    write(numbers(spark, 0), once, topic=target)  # no rows, no transaction
+    assert seen(kafka, target) == list(range(ROWS))
+    assert not left_open(kafka, once)
+
+
+def test_a_task_fails_and_is_retried(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
+    write(failing(numbers(spark), 1), once, topic=target)
+    assert seen(kafka, target) == list(range(ROWS))
+    assert not left_open(kafka, once)
+
+
+def test_a_job_fails(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
+    with pytest.raises(PythonException, match="is to fail"):
+        write(failing(numbers(spark), 2), once, topic=target)
+    assert seen(kafka, target) == []
+    assert not left_open(kafka, once)
+
+
+def test_a_job_runs_again(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
+    job = once | {"topic": target, "txnAppId": target}
+    for version in ("1", "1", "0", "2"):
+        write(numbers(spark, 100), job, txnVersion=version)
+    assert seen(kafka, target) == sorted([*range(100), *range(100)])
+
+
+class Query:
+    """A streaming query, which takes in what lies in a directory each time that it runs."""
+
+    def __init__(self, spark: SparkSession, directory: Path, options: Options, topic: str) -> None:
+        self.spark, self.options = spark, options | {"topic": topic}
+        self.arriving, self.checkpoint = directory / "arriving", directory / "checkpoint"
+        self.arriving.mkdir()
+        self._files = 0
+
+    def arrive(self, *values: int) -> None:
+        self._files += 1
+        (self.arriving / f"{self._files}.txt").write_text("".join(f"{value}\n" for value in values))
+
+    def run(self) -> None:
+        rows = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.arriving))
+        writer = rows.writeStream.format("shmaccum").options(**self.options)
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        assert not query.isActive
+
+
+def test_a_query_starts_again(
+    spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
+) -> None:
+    """Also where its driver ended between the last EndTxn and Spark's own log of commits."""
+    query = Query(spark, tmp_path, once, target)
+    for batch in range(3):
+        query.arrive(*range(batch * 100, batch * 100 + 100))
+    query.run()
+    assert seen(kafka, target) == list(range(300))
+    (query.checkpoint / "commits" / "2").unlink()
+    (query.checkpoint / "commits" / ".2.crc").unlink()
+    query.arrive(*range(300, 400))
+    query.run()
+    assert seen(kafka, target) == list(range(400))
+    assert not left_open(kafka, once)
+
+
+def test_a_checkpoint_was_deleted(
+    spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
+) -> None:
+    query = Query(spark, tmp_path, once, target)
+    query.arrive(1, 2, 3)
+    query.run()
+    shutil.rmtree(query.checkpoint)
+    with pytest.raises(StreamingQueryException, match="was the checkpoint deleted"):
+        query.run()
+    query.options["txnAppId"] = "another"
+    query.run()
+    assert seen(kafka, target) == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exactlyOnce": "yes"}, "option exactlyOnce = 'yes' is not true or false"),
+        ({"txnAppId": "a"}, "option txnAppId needs exactlyOnce=true"),
+        ({"kafka.transactional.id": "a"}, "kafka.transactional.id needs exactlyOnce=true"),
+        ({"exactlyOnce": "true", "txnAppId": "a"}, "txnAppId and txnVersion go together"),
+        ({"exactlyOnce": "true", "txnAppId": "a", "txnVersion": "1.5"}, "txnVersion = '1.5' is not an integer"),
+        ({"exactlyOnce": "true", "kafka.acks": "1"}, "acks"),
+        ({"exactlyOnce": "true", "kafka.transport": "log", "kafka.log.dir": "x"}, "transactions need transport kafka"),
+    ],
+)
+def test_wrong_options_of_a_job(options: Options, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ExactlyOnce.of({name.lower(): value for name, value in options.items()}, is_stream=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs the option checkpointLocation, or txnAppId"),
+        ({"checkpointLocation": "x", "txnVersion": "1"}, "a streaming query numbers its batches itself"),
+    ],
+)
+def test_wrong_options_of_a_query(options: Options, message: str) -> None:
+    given = {"exactlyonce": "true"} | {name.lower(): value for name, value in options.items()}
+    with pytest.raises(ConfigError, match=message):
+        ExactlyOnce.of(given, is_stream=True)
+
+
+def test_a_timeout_beyond_the_brokers_limit(spark: SparkSession, once: Options, target: str) -> None:
+    beyond = {"topic": target, "kafka.transaction.timeout.ms": "900001"}
+    with pytest.raises(AnalysisException, match=r"transaction\.max\.timeout\.ms"):
+        write(numbers(spark, 1), once, **beyond)
+
+
+def test_an_id_is_used_once_under_a_plan() -> None:
+    ids = _TransactionalIds()
+
+    def take(plan: int) -> str:
+        with ids.next("p-", plan) as chosen:
+            return chosen
+
+    first = [take(1), take(1), take(1)]
+    assert len(set(first)) == 3
+    assert [take(2), take(2)] == first[:2]
+    with pytest.raises(ProducerFencedError, match="plan 1 is over"):
+        take(1)
+    with pytest.raises(NetworkError), ids.next("p-", 2):
+        raise NetworkError("while the request was under way")
+    assert take(2) not in first
+    assert _TransactionalIds().next("p-", 1) is not None
+    with _TransactionalIds().next("p-", 1) as of_another_process:
+        assert of_another_process not in first

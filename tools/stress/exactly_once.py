@@ -1,0 +1,483 @@
+"""``python -m tools.stress --exactly-once``: kill drivers, tasks and senders at every step, and count what is visible.
+
+This plays Spark's part without Spark: micro-batches of tasks, written and committed by the data source's own code
+(`shmaccum.spark.exactly_once`), into an Apache Kafka of its own. In most runs something dies:
+
+* the driver's process that plans, or the one that commits, at a line of the transactions' code drawn by lot. The next
+  one plans again, as after a restart of the query;
+* a worker, at such a line of a task: another one takes the task;
+* the sender, at any time;
+* a worker is stopped in a task, which another one takes; it goes on when a later batch is under way;
+* a task is given to two workers; the result that comes first counts.
+
+A run is one micro-batch, however many attempts it takes. In the end, a ``read_committed`` consumer must see each record
+of each task once, and no transaction may be open.
+
+The processes are forks of this one. What each has done is in the report, by lot of ``--seed``; the timing is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+_TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
+"""Code in which a process can be killed at each line."""
+_LINES_OF_A_PLAN: Final = 3000
+_LINES_OF_A_COMMIT: Final = 4000
+_LINES_OF_A_TASK: Final = 700
+"""Lines that run there, about, also where brokers answer late: one in so many is where a process dies."""
+_ROWS: Final = 60
+"""Records of a task."""
+_TOPIC: Final = "exactly-once"
+_PARTITIONS: Final = 6
+_TASK_S: Final = 120.0
+"""How long a task may take before this is an error of the run."""
+_ATTEMPTS: Final = 30
+"""Most attempts of a micro-batch: only what dies by lot makes more than one."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every process needs.
+
+    Attributes:
+        options: of the data source, names in lower case.
+    """
+
+    options: Mapping[str, str]
+
+    def plan(self) -> Any:
+        """Do what Spark's planning process does; return the tasks' part."""
+        return self._exactly_once().plan(is_job=False)
+
+    def commit(self, batch: int, results: Sequence[Any]) -> None:
+        """Do what Spark's committing process does."""
+        self._exactly_once().commit(batch, results, is_job=False)
+
+    def write(self, plan: Any, batch: int, task: int) -> Any:
+        """Do what a task does; return its result."""
+        import pyarrow as pa
+
+        values = [b"%d %d %d" % (batch, task, row) for row in range(_ROWS)]
+        batches = [
+            pa.record_batch({"value": pa.array(values[at : at + 20], pa.binary())}) for at in range(0, _ROWS, 20)
+        ]
+        return plan.write(batches, self._exactly_once().config, _TOPIC, {"value": "binary"})[2]
+
+    def _exactly_once(self) -> Any:
+        from shmaccum.spark.exactly_once import ExactlyOnce
+
+        return ExactlyOnce.of(self.options, is_stream=True)
+
+
+class Worker:
+    """A process that writes tasks, as Spark's Python worker: it keeps its producer."""
+
+    def __init__(self, job: Job) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.pid = _fork(_work, theirs, job)
+        theirs.close()
+        self.task: int | None = None
+        """The task that it is at."""
+        self.is_zombie = False
+        """Whether its task was given to another one."""
+
+    def begin(self, plan: Any, batch: int, task: int, die_at: int) -> None:
+        """Give it a task."""
+        self.pipe.send((plan, batch, task, die_at))
+        self.task = task
+
+    def stop(self) -> None:
+        """Stop it (SIGSTOP)."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        """Kill it."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        self.pipe.close()
+
+
+class Run:
+    """All micro-batches.
+
+    Args:
+        job: what they write.
+        options: the command line's.
+    """
+
+    def __init__(self, job: Job, options: argparse.Namespace) -> None:
+        self._job = job
+        self._options = options
+        self._lots = random.Random(options.seed)
+        self._workers: list[Worker] = []
+        self.counts: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+
+    def all(self) -> None:
+        """Do all micro-batches."""
+        try:
+            for batch in range(self._options.runs):
+                self._batch(batch)
+                if batch % 50 == 49:
+                    print(f"{batch + 1:,} of {self._options.runs:,} micro-batches", file=sys.stderr, flush=True)
+        finally:
+            for worker in self._workers:
+                worker.end()
+
+    def _batch(self, batch: int) -> None:
+        """Do a micro-batch, with as many attempts as it takes."""
+        for _ in range(_ATTEMPTS):
+            plan = self._driver("plan", self._job.plan, _LINES_OF_A_PLAN)
+            if plan is None:
+                continue
+            for worker in self._workers:
+                if worker.is_zombie and self._by_lot(0.5):
+                    worker.go_on()
+            if plan.plan.decided is not None and plan.plan.decided >= batch:
+                self.counts["decided before the driver died"] += 1
+                return
+            results = self._tasks(plan, batch)
+            if self._driver("commit", partial(self._job.commit, batch, results), _LINES_OF_A_COMMIT):
+                self.counts["micro-batches"] += 1
+                return
+        raise RuntimeError(f"micro-batch {batch} did not succeed in {_ATTEMPTS} attempts: {dict(self.errors)}")
+
+    def _driver(self, what: str, call: Callable[[], Any], lines: int) -> Any:
+        """Run a process of the driver; return what it came to (True for None), or None if it died or failed."""
+        die_at = self._lots.randrange(1, lines) if self._by_lot(self._options.kill_driver) else 0
+        ours, theirs = multiprocessing.Pipe()
+        pid = _fork(_answer, theirs, call, die_at)
+        theirs.close()
+        try:
+            kind, value = ours.recv()
+        except EOFError:
+            kind, value = "died", None
+        os.waitpid(pid, 0)
+        ours.close()
+        if kind == "died":
+            self.counts[f"drivers killed in a {what}"] += 1
+            return None
+        if kind == "failed":
+            self.errors[f"{what}: {value}"] += 1
+            return None
+        return True if value is None else value
+
+    def _tasks(self, plan: Any, batch: int) -> list[Any]:
+        """Write all tasks; return their results."""
+        waiting = list(range(self._options.tasks))
+        results: dict[int, Any] = {}
+        deadline = time.monotonic() + _TASK_S
+        while len(results) < self._options.tasks:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"micro-batch {batch}: tasks {waiting} are not written: {dict(self.errors)}")
+            self._give_out(plan, batch, waiting)
+            if self._by_lot(self._options.kill_sender):
+                self._kill_sender()
+            busy = [worker for worker in self._workers if worker.task is not None]
+            for pipe in wait([worker.pipe for worker in busy], 0.2):
+                worker = next(each for each in busy if each.pipe is pipe)
+                self._hear(worker, results, waiting, batch)
+            self._take_from_stopped(waiting, results)
+        for worker in self._workers:
+            if worker.task is not None:
+                worker.is_zombie = True
+        return [results[task] for task in sorted(results)]
+
+    def _give_out(self, plan: Any, batch: int, waiting: list[int]) -> None:
+        """Give tasks to idle workers; some to two."""
+        idle = [worker for worker in self._workers if worker.task is None]
+        while len(self._workers) - sum(worker.is_zombie for worker in self._workers) < self._options.workers:
+            worker = Worker(self._job)
+            self._workers.append(worker)
+            idle.append(worker)
+        while waiting and idle:
+            task = waiting.pop(0)
+            self._give(idle.pop(), plan, batch, task)
+            if idle and self._by_lot(0.1):
+                self.counts["tasks given to two workers"] += 1
+                self._give(idle.pop(), plan, batch, task)
+
+    def _give(self, worker: Worker, plan: Any, batch: int, task: int) -> None:
+        dies = self._by_lot(self._options.kill_worker)
+        worker.begin(plan, batch, task, self._lots.randrange(1, _LINES_OF_A_TASK) if dies else 0)
+        if not dies and self._by_lot(self._options.stop_worker):
+            time.sleep(self._lots.random() * 0.05)
+            worker.stop()
+            worker.is_zombie = True
+            self.counts["workers stopped in a task"] += 1
+
+    def _take_from_stopped(self, waiting: list[int], results: Mapping[int, Any]) -> None:
+        """Give the task of a stopped worker to another one, when all others are done."""
+        at_work = [worker for worker in self._workers if worker.task is not None and not worker.is_zombie]
+        held = {worker.task for worker in at_work} | results.keys() | set(waiting)
+        if not at_work and not waiting:
+            waiting += [task for task in range(self._options.tasks) if task not in held]
+
+    def _hear(self, worker: Worker, results: dict[int, Any], waiting: list[int], batch: int) -> None:
+        task = worker.task
+        try:
+            kind, of_batch, of_task, value = worker.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._workers.remove(worker)
+            worker.end()
+            self.counts["workers killed"] += 1
+            if not worker.is_zombie and task is not None and task not in results:
+                waiting.append(task)
+            return
+        if of_batch == batch and of_task == task and kind == "done" and task not in results:
+            results[of_task] = value
+        elif kind == "failed":
+            self.errors[f"task: {value}"] += 1
+            is_at_it = any(each is not worker and each.task == task and not each.is_zombie for each in self._workers)
+            if of_batch == batch and task not in results and not is_at_it:
+                waiting.append(of_task)
+        worker.task, worker.is_zombie = None, False
+
+    def _kill_sender(self) -> None:
+        from shmaccum.errors import ShmaccumError
+        from shmaccum.shm.lifecycle import look
+
+        with suppress(ShmaccumError, ProcessLookupError), look(self._job.options["kafka.shmaccum.name"]) as slab:
+            sender = slab.sender()
+            if sender.alive and sender.pid:
+                os.kill(sender.pid, signal.SIGKILL)
+                self.counts["senders killed"] += 1
+
+    def _by_lot(self, probability: float) -> bool:
+        return self._lots.random() < probability
+
+
+def _fork(target: Callable[..., None], *args: Any) -> int:
+    """Run a function in a forked process; return its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        target(*args)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _work(pipe: Connection, job: Job) -> None:
+    while True:
+        try:
+            plan, batch, task, die_at = pipe.recv()
+        except EOFError:
+            return
+        try:
+            with _Death(die_at):
+                pipe.send(("done", batch, task, job.write(plan, batch, task)))
+        except Exception as error:
+            pipe.send(("failed", batch, task, _shown(error)))
+
+
+def _answer(pipe: Connection, call: Callable[[], Any], die_at: int) -> None:
+    try:
+        with _Death(die_at):
+            pipe.send(("done", call()))
+    except Exception as error:
+        pipe.send(("failed", _shown(error)))
+
+
+def _shown(error: Exception) -> str:
+    """Return an error without what differs each time, to count it."""
+    text = "".join("#" if each.isdigit() else each for each in str(error))
+    return f"{type(error).__name__}: {text[:160]}"
+
+
+class _Death:
+    """Kill this process at the n-th line of the traced code; never, for 0."""
+
+    def __init__(self, line: int) -> None:
+        self._left = line
+
+    def __enter__(self) -> None:
+        if self._left:
+            sys.settrace(self._trace)
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if not any(part in frame.f_code.co_filename for part in _TRACED):
+            return None
+        if event == "line":
+            self._left -= 1
+            if not self._left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self._trace
+
+
+def check(servers: str, options: argparse.Namespace, transactional_id: str) -> list[str]:
+    """Return what is wrong with what a ``read_committed`` consumer sees, and with what is left open."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    from shmaccum.config import ProducerConfig
+    from shmaccum.transactions.administration import Transactions
+    from shmaccum.transactions.broker_client import BrokerClient
+    from shmaccum.transactions.coordinator import deadline_after
+
+    wrong = []
+    config = ProducerConfig.parse({"bootstrap.servers": servers})
+    with BrokerClient(config) as client:
+        transactions = Transactions(client, config)
+        deadline = time.monotonic() + 60
+        while transactions.find(transactional_id, ("PrepareCommit", "PrepareAbort"), deadline_after(30_000)):
+            if time.monotonic() > deadline:
+                return ["transactions have not ended within a minute"]
+            time.sleep(0.1)
+        left = transactions.find(transactional_id, ("Ongoing",), deadline_after(30_000))
+        wrong += [f"transactional.id {each.transactional_id} is open" for each in left]
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "check",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(_TOPIC, partition, 0) for partition in range(_PARTITIONS)])
+    seen: Counter[bytes] = Counter()
+    unfinished = _PARTITIONS
+    while unfinished:
+        message = consumer.poll(30)
+        if message is None:
+            return [*wrong, f"{unfinished} partitions cannot be read to their end"]
+        if message.error() is None:
+            seen[message.value() or b""] += 1
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            unfinished -= 1
+    consumer.close()
+    expected = {
+        b"%d %d %d" % (batch, task, row)
+        for batch in range(options.runs)
+        for task in range(options.tasks)
+        for row in range(_ROWS)
+    }
+    lost = expected - seen.keys()
+    twice = [value for value, count in seen.items() if count > 1]
+    strange = seen.keys() - expected
+    for what, values in {"missing": lost, "there twice": twice, "never written": strange}.items():
+        if values:
+            wrong.append(f"{len(values):,} records are {what}, such as {min(values)!r}")
+    print(f"  {sum(seen.values()):,} records are visible, of {len(expected):,}")
+    return wrong
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
+    options = _parse(arguments)
+    from tools.kafka import KafkaCluster, ensure_kafka
+
+    ensure_kafka()
+    directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
+    name = f"stress-once-{os.getpid()}"
+    began = time.monotonic()
+    try:
+        with KafkaCluster(
+            directory / "kafka", features={"transaction.version": options.transaction_version}
+        ) as cluster:
+            cluster.admin.create_topic(_TOPIC, partitions=_PARTITIONS)
+            job = Job(
+                {
+                    "exactlyonce": "true",
+                    "checkpointlocation": name,
+                    "kafka.transactional.id": name,
+                    "kafka.bootstrap.servers": cluster.bootstrap_servers,
+                    "kafka.shmaccum.name": name,
+                    "kafka.buffer.memory": str(2 << 20),
+                    "kafka.sender.idle.ms": "2000",
+                }
+            )
+            run = Run(job, options)
+            wrong = []
+            try:
+                run.all()
+            except RuntimeError as error:
+                wrong.append(str(error))
+            wrong += _settle(run, job)
+            wrong += check(cluster.bootstrap_servers, options, name)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    took_s = time.monotonic() - began
+    for what, count in sorted(run.counts.items()):
+        print(f"  {count:8,} {what}")
+    for what, count in sorted(run.errors.items()):
+        print(f"  {count:8,} {what}")
+    print(f"  seed {options.seed}, {took_s:.0f} s")
+    for each in wrong:
+        print(f"  WRONG: {each}")
+    if options.json is not None:
+        report = {
+            "held": not wrong,
+            "problems": wrong,
+            "counts": run.counts,
+            "errors": run.errors,
+            "seed": options.seed,
+        }
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 1 if wrong else 0
+
+
+def _settle(run: Run, job: Job) -> list[str]:
+    """Plan once more, without a death: it ends what the last batch has left."""
+    run._options.kill_driver = 0.0
+    return [] if run._driver("plan", job.plan, 0) is not None else ["the last plan failed"]
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.stress --exactly-once",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--runs", metavar="N", type=int, default=200, help="micro-batches [%(default)s]")
+    add("--tasks", metavar="N", type=int, default=4, help="tasks of each [%(default)s]")
+    add("--workers", metavar="N", type=int, default=3, help="processes that write tasks [%(default)s]")
+    add(
+        "--kill-driver", metavar="P", type=float, default=0.4, help="probability, of each plan and commit [%(default)s]"
+    )
+    add("--kill-worker", metavar="P", type=float, default=0.1, help="probability, of each task [%(default)s]")
+    add("--stop-worker", metavar="P", type=float, default=0.03, help="probability, of each task [%(default)s]")
+    add(
+        "--kill-sender",
+        metavar="P",
+        type=float,
+        default=0.05,
+        help="probability, whenever the tool looks [%(default)s]",
+    )
+    add("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help="the brokers' [%(default)s]")
+    add("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help="[a new one, which the report shows]")
+    add("--json", metavar="FILE", type=Path, help="write the report to FILE")
+    return parser.parse_args(arguments)
