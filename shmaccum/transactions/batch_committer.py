@@ -206,7 +206,7 @@ class BatchCommitter:
         """
         deadline_ms = self._deadline()
         now = self._transactions.describe(self._writer.transactional_id, deadline_ms)
-        if now is None or now.producer_id != plan.identity.producer_id or now.producer_epoch > plan.identity.epoch + 1:
+        if now is None or Identity(now.producer_id, now.producer_epoch) not in _identities(plan, now.state):
             return
         _, _, left = self._take_over(Identity(now.producer_id, now.producer_epoch), deadline_ms)
         self._abort(left, deadline_ms)
@@ -314,6 +314,14 @@ class BatchCommitter:
         for transaction, error in errors.items():
             if not isinstance(error, _GONE):
                 logger.warning("transactional.id %r is not aborted: %s", transaction.transactional_id, error)
+
+
+def _identities(plan: Plan, state: str) -> tuple[Identity, ...]:
+    """Return the identities that the writer can have now if nobody has taken it over since a plan."""
+    producer_id, epoch = plan.identity
+    if plan.version >= IMPLICIT and state in _COMMITTED:  # by the decision: that has raised the epoch
+        return plan.identity, Identity(producer_id, epoch + 1)
+    return (plan.identity,)
 
 
 def _shown(each: PreparedTransaction, error: KafkaError) -> str:

@@ -337,25 +337,24 @@ class TransactionEnds:
         errors: dict[PreparedTransaction, KafkaError] = {}
         waiting = list(transactions)
         while waiting:
-            again: dict[PreparedTransaction, KafkaError] = {}
-            try:
-                self._find([each.transactional_id for each in waiting], deadline_ms)
-            except (*_MOVED, *_NOT_YET) as error:
-                again = dict.fromkeys(waiting, error)
-            except KafkaError as error:
-                return errors | dict.fromkeys(waiting, error)
-            exchanges = [
-                (each, Exchange(self._nodes[each.transactional_id], partial(self._request, each, commit)))
+            missing = self._find([each.transactional_id for each in waiting], deadline_ms)
+            exchanges = {
+                each: Exchange(self._nodes[each.transactional_id], partial(self._request, each, commit))
                 for each in waiting
-                if each.transactional_id in self._nodes
-            ]
-            self._client.ask_all([exchange for _, exchange in exchanges], deadline_ms)
-            for each, exchange in exchanges:
-                refusal = exchange.error or _refusal(each, exchange.response)
+                if each.transactional_id not in missing
+            }
+            self._client.ask_all(list(exchanges.values()), deadline_ms)
+            again: dict[PreparedTransaction, KafkaError] = {}
+            for each in waiting:
+                exchange = exchanges.get(each)
+                if exchange is None:
+                    refusal: KafkaError | None = missing[each.transactional_id]
+                else:
+                    refusal = exchange.error or _refusal(each, exchange.response)
                 if isinstance(refusal, (*_MOVED, *_NOT_YET)):
                     again[each] = refusal
                     if isinstance(refusal, _MOVED):
-                        del self._nodes[each.transactional_id]
+                        self._nodes.pop(each.transactional_id, None)
                 elif refusal is not None:
                     errors[each] = refusal
             waiting = list(again)
@@ -365,22 +364,26 @@ class TransactionEnds:
                 native.pause(self._backoff_ms / 1000)
         return errors
 
-    def _find(self, ids: Collection[str], deadline_ms: float) -> None:
-        """Ask for the coordinators of ids, as far as they are not known; those that have none now stay unknown."""
+    def _find(self, ids: Collection[str], deadline_ms: float) -> dict[str, KafkaError]:
+        """Ask for the coordinators of ids, as far as they are not known; return why some have none."""
+        missing: dict[str, KafkaError] = {}
         unknown = [each for each in ids if each not in self._nodes]
         if unknown:
             request = FindCoordinatorRequest(key="", key_type=_TRANSACTION, coordinator_keys=unknown)
-            response = self._client.ask(
-                None, lambda connection: call(request, connection, oldest=_FIRST_OF_MANY), deadline_ms
-            )
+            try:
+                response = self._client.ask(
+                    None, lambda connection: call(request, connection, oldest=_FIRST_OF_MANY), deadline_ms
+                )
+            except KafkaError as error:
+                return dict.fromkeys(unknown, error)
             for found in response.coordinators:
-                if not found.error_code:
+                if found.error_code:
+                    kind = error_for_code(found.error_code)
+                    missing[found.key] = kind(f"transactional.id {found.key!r}: {kind.meaning()}")
+                else:
                     node = self._nodes[found.key] = Node(found.node_id, found.host, found.port)
                     self._client.learn(node)
-                elif not issubclass(error := error_for_code(found.error_code), (*_MOVED, *_NOT_YET)):
-                    raise error(f"transactional.id {found.key!r}: {error.meaning()}")
-            if not self._nodes.keys() & set(ids):
-                raise CoordinatorNotAvailableError(f"transactional.id {unknown[0]!r}: no coordinator is known")
+        return missing
 
     def _request(self, transaction: PreparedTransaction, commit: bool, connection: Connection) -> Call:
         request = EndTxnRequest(

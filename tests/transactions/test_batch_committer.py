@@ -13,6 +13,7 @@ from shmaccum import Producer
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     ConfigError,
+    CoordinatorNotAvailableError,
     IllegalStateError,
     KafkaError,
     ProducerFencedError,
@@ -267,6 +268,25 @@ def test_many_transactions(job: Job) -> None:
     written = [job.write(number, b"%03d" % number) for number in range(50)]
     job.commit(plan, 7, written)
     assert job.visible() == [b"%03d" % number for number in range(50)]
+
+
+def test_a_coordinator_has_just_moved(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster knows none for one of the ids at first."""
+    plan = job.plan()
+    written = [job.write(0, b"a"), job.write(1, b"b")]
+    ask, unavailable = BrokerClient.ask, []
+
+    def ask_when_moved(self: BrokerClient, node: object, make: object, deadline_ms: float) -> object:
+        response = ask(self, node, make, deadline_ms)  # type: ignore[arg-type]
+        if len(getattr(response, "coordinators", ())) == len(written) and not unavailable:
+            response.coordinators[0].error_code = CoordinatorNotAvailableError.code
+            unavailable.append(response.coordinators[0].key)
+        return response
+
+    monkeypatch.setattr(BrokerClient, "ask", ask_when_moved)
+    job.commit(plan, 0, written)
+    assert unavailable == [written[0].transactional_id]
+    assert job.visible() == [b"a", b"b"]
 
 
 def test_without_a_broker() -> None:
