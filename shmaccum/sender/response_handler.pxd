@@ -1,6 +1,7 @@
 cimport cython
 from shmaccum.accumulator.drain.completer cimport BatchOutcome, stored_at
 from shmaccum.accumulator.drain.sender_accumulator cimport SenderAccumulator
+from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.sender.transport cimport ProduceBatch, ProduceResponse
@@ -17,7 +18,7 @@ cdef unsigned long long _COMPLETING
 cdef class ResponseHandler:
     cdef SenderAccumulator _accumulator
     cdef Sequences _sequences
-    cdef object _doubt
+    cdef SequenceDoubt _doubt
     cdef object _limits
     cdef SlabMemory _memory
     cdef object _incidents

@@ -1,10 +1,12 @@
 cimport cython
 from shmaccum.accumulator.drain.completer cimport BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator cimport SenderAccumulator
+from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.sender.response_handler cimport ResponseHandler
 from shmaccum.sender.sealer cimport Sealer
+from shmaccum.sender.sleep cimport Sleep
 from shmaccum.sender.transport cimport ProduceBatch
 from shmaccum.shm.memory cimport SlabMemory
 from shmaccum.shm.wakeup cimport Doorbell
@@ -21,7 +23,7 @@ cdef class Sender:
     cdef object _slab
     cdef SlabMemory _memory
     cdef Sequences _sequences
-    cdef object _doubt
+    cdef SequenceDoubt _doubt
     cdef object _transport
     cdef Doorbell _doorbell
     cdef object _config
@@ -31,7 +33,7 @@ cdef class Sender:
     cdef object _splitter
     cdef Sealer _sealer
     cdef ResponseHandler _responses
-    cdef object _sleep
+    cdef Sleep _sleep
     cdef object _coalescing
     cdef object _incidents
     cdef object _stopping_since_ms

@@ -4,6 +4,7 @@ from shmaccum.accumulator.drain.completer cimport BatchCompleter
 from shmaccum.accumulator.drain.deferral cimport BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle cimport OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check cimport ReadyCheck
+from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 
 @cython.final
@@ -14,7 +15,7 @@ cdef class SenderAccumulator:
     cdef object _lanes_seen
     cdef readonly object limits
     cdef readonly Sequences sequences
-    cdef readonly object doubt
+    cdef readonly SequenceDoubt doubt
     cdef readonly Deferral deferral
     cdef BatchReturns _returns
     cdef OpenBatchThrottle _throttle

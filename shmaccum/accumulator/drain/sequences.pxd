@@ -1,4 +1,5 @@
 cimport cython
+from shmaccum.accumulator.drain.undecided_batches cimport UndecidedBatches
 from shmaccum.accumulator.state.record_batch cimport RecordBatch, next_sequence
 from shmaccum.shm.memory cimport SlabMemory
 
@@ -35,14 +36,16 @@ cdef class Sequences:
     cdef object _words
     cdef SlabMemory _memory
     cdef object _geometry
-    cdef object _undecided
+    cdef UndecidedBatches _undecided
     cdef bint _enabled
     cdef list _partitions
     cdef bint _id_is_spent
     cdef public bint lanes_failed
 
-    @cython.locals(memory=SlabMemory, number="unsigned long long", partition=_Outstanding)
     cpdef bint is_numbered(self, RecordBatch batch)
+
+    @cython.locals(memory=SlabMemory, number="unsigned long long")
+    cdef bint _is_numbered(self, RecordBatch batch, _Outstanding partition)
 
     @cython.locals(
         partition=_Outstanding, memory=SlabMemory, at=Py_ssize_t, next_word="unsigned long long",
@@ -71,6 +74,7 @@ cdef class Sequences:
     @cython.locals(partition=_Outstanding)
     cpdef review(self, Py_ssize_t entry)
 
+    @cython.locals(undecided=UndecidedBatches)
     cdef list _to_try(self, _Outstanding partition)
 
     @cython.locals(memory=SlabMemory)

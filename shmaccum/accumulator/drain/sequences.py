@@ -165,9 +165,11 @@ class Sequences:
 
     def is_numbered(self, batch: RecordBatch) -> bool:
         """Return whether a batch has a number of the current producer id and epoch."""
+        return self._is_numbered(batch, self._of(batch.partition))
+
+    def _is_numbered(self, batch: RecordBatch, partition: _Outstanding) -> bool:
         memory = self._memory
         number = memory.words[batch.at + _SEQUENCE]
-        partition = self._of(batch.partition)
         return (
             number != 0
             and memory.words[batch.at + _PRODUCER_ID] == memory.words[partition.id_at] != 0
@@ -182,7 +184,7 @@ class Sequences:
         if not self._enabled:
             return
         partition = self._of(batch.partition)
-        if not self.is_numbered(batch):
+        if not self._is_numbered(batch, partition):
             memory, at = self._memory, partition.at
             producer_id = memory.words[partition.id_at]
             if not producer_id:
@@ -202,12 +204,12 @@ class Sequences:
 
     def stored(self, batch: RecordBatch, records: int) -> None:
         """Note that the broker has stored ``records`` more of a batch; before its producers can see that."""
-        if not self.is_numbered(batch):
+        partition = self._of(batch.partition)
+        if not self._is_numbered(batch, partition):
             return
         memory = self._memory
         number = memory.words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
         end = next_sequence(batch.part_sequence if memory.words[batch.at + _PART] else number, records)
-        partition = self._of(batch.partition)
         if 0 < (end - self._acked(partition)) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES:
             epoch = memory.words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
             memory.words[partition.at + _ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT | end
@@ -308,7 +310,7 @@ class Sequences:
     def is_closed(self, batch: RecordBatch) -> bool:
         """Return whether a drained batch belongs to a lane that was closed before the batch got a number."""
         partition = self._of(batch.partition)
-        return partition.lane_at != 0 and not self.is_numbered(batch)
+        return partition.lane_at != 0 and not self._is_numbered(batch, partition)
 
     def review_lanes(self) -> None:
         """Review all partitions of lanes, because lanes were opened or closed."""

@@ -1,7 +1,9 @@
 cimport cython
 from shmaccum.sender.kafka.channel cimport Channel
 from shmaccum.sender.kafka.frames cimport FrameReader
+from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.requests cimport CallRequest, Request
+from shmaccum.sender.kafka.timing cimport monotonic_ms
 
 cdef object _OPENING
 cdef object _READY
@@ -15,7 +17,7 @@ cdef class Connection:
     cdef readonly object handshake
     cdef readonly double last_used_ms
     cdef Channel _channel
-    cdef object _poller
+    cdef Poller _poller
     cdef object _client_id
     cdef long long _request_timeout_ms
     cdef Py_ssize_t _max_in_flight

@@ -1,8 +1,11 @@
 cimport cython
+from shmaccum.sender.kafka.brokers cimport Brokers
 from shmaccum.sender.kafka.connection cimport Connection
+from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.produce_request cimport ProduceEncoder, by_partition
 from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers, largest_answer
 from shmaccum.sender.kafka.requests cimport Request
+from shmaccum.sender.kafka.timing cimport monotonic_ms
 from shmaccum.sender.transport cimport ProduceBatch
 
 cdef class KafkaTransport
@@ -33,9 +36,9 @@ cdef class KafkaTransport:
     cdef bint _has_news
     cdef bint _has_new_nodes
     cdef readonly double _next_ms
-    cdef object _poller
+    cdef Poller _poller
     cdef object _background_calls
-    cdef readonly object _brokers
+    cdef readonly Brokers _brokers
 
     cpdef failure(self)
 

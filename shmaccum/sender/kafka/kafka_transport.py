@@ -188,15 +188,14 @@ class KafkaTransport:
         self._poller.listen_to(doorbell)
         now_ms = monotonic_ms()
         end_ms = now_ms + timeout_ms
-        self._inquire(now_ms)
         while True:
+            self._inquire(now_ms)
             wait_ms = 0.0 if self._has_something(now_ms) else min(end_ms, self._next_ms) - now_ms
             rings = self._poller.wait(max(0.0, wait_ms))
             now_ms = monotonic_ms()
             # After reading: an answer that came in time is not late because this process was stopped before reading it.
             if now_ms >= self._brokers.next_check_ms:
                 self._brokers.check(now_ms)
-            self._inquire(now_ms)
             if rings or now_ms >= end_ms or self._has_something(now_ms):
                 break
         answers, self._answers = self._answers, []
