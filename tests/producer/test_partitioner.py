@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import pytest
 from producers import settings_of
@@ -20,20 +21,20 @@ from shmaccum.producer.partitioner import StickyPartitioner
 BATCH = 1000
 
 
-class Queue(PartitionQueue):
-    """A deque that knows its partition, and nothing else."""
+class _Queue(NamedTuple):
+    topic_partition: TopicPartition
 
-    __slots__ = ()
 
-    def __init__(self, number: int) -> None:
-        self.topic_partition = TopicPartition("t", number)
+def queue_of(number: int) -> PartitionQueue:
+    """Return what a partitioner needs of a deque."""
+    return cast("PartitionQueue", _Queue(TopicPartition("t", number)))
 
 
 class Partitions:
     """A topic of partitions without batches."""
 
     def __init__(self, count: int) -> None:
-        self.queues = [Queue(number) for number in range(count)]
+        self.queues = [queue_of(number) for number in range(count)]
 
 
 def sticky_of(partition_count: int, sticky_bytes: int = BATCH) -> StickyPartitioner:
@@ -51,7 +52,7 @@ def counting() -> StickyPartitioner:
 
 def choose(sticky: StickyPartitioner, size: int, *, has_room: bool = True) -> int:
     """Send a record of ``size`` bytes; return its partition."""
-    queue: PartitionQueue = Queue(sticky.partition)
+    queue = queue_of(sticky.partition)
     if not has_room:
         queue = sticky.reroute(queue)
     sticky.note_appended(size)
@@ -82,7 +83,7 @@ class TestSticky:
     def test_a_record_follows_a_thread_that_has_switched(self) -> None:
         """``isPartitionChanged``: it opens no batch where no other record will follow."""
         sticky = counting()
-        queue = Queue(sticky.partition)
+        queue = queue_of(sticky.partition)
         choose(sticky, 2 * BATCH)
         assert sticky.reroute(queue).topic_partition.partition == 1
 
