@@ -110,9 +110,16 @@ class ExactlyOnce:
         return TaskPlan(plan, self.writer(is_job=is_job).prefix, self.version)
 
     def commit(self, batch: int, results: Sequence[TransactionResult], *, is_job: bool) -> None:
-        """Commit a batch, on the driver (`BatchCommitter.commit`)."""
+        """Commit a batch, on the driver (`BatchCommitter.commit`).
+
+        Raises:
+            IllegalStateError: results are of different plans; nothing is committed.
+        """
         written = [result for result in results if result.transaction is not None]
         if written:
+            plans = sorted({result.plan.number for result in written})
+            if len(plans) > 1:  # the transactions of all but the last are aborted
+                raise IllegalStateError(f"batch {batch} has results of tasks of different plans: {plans}")
             transactions = [result.transaction for result in written if result.transaction is not None]
             with _Committer(self, is_job=is_job) as committer:
                 committer.commit(written[0].plan, batch, written[0].source, transactions)

@@ -19,6 +19,7 @@ The processes are forks of this one. What each has done is in the report, by lot
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -196,19 +197,29 @@ class Run:
         deadline = time.monotonic() + _TASK_S
         while len(results) < self._options.tasks:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"micro-batch {batch}: tasks {waiting} are not written: {dict(self.errors)}")
+                self._show_workers()
+                missing = sorted(set(range(self._options.tasks)) - results.keys())
+                raise RuntimeError(f"micro-batch {batch}: tasks {missing} are not written: {dict(self.errors)}")
             self._give_out(plan, batch, waiting)
             if self._by_lot(self._options.kill_sender):
                 self._kill_sender()
             busy = [worker for worker in self._workers if worker.task is not None]
             for pipe in wait([worker.pipe for worker in busy], 0.2):
                 worker = next(each for each in busy if each.pipe is pipe)
-                self._hear(worker, results, waiting, batch)
+                self._hear(worker, results, waiting, plan, batch)
             self._take_from_stopped(waiting, results)
         for worker in self._workers:
             if worker.task is not None:
                 worker.is_zombie = True
         return [results[task] for task in sorted(results)]
+
+    def _show_workers(self) -> None:
+        """Have all workers print where they are."""
+        for worker in self._workers:
+            state = "stopped" if worker.is_zombie else "running"
+            print(f"worker {worker.pid}, task {worker.task}, {state}:", file=sys.stderr, flush=True)
+            os.kill(worker.pid, signal.SIGUSR1)
+            time.sleep(0.5)
 
     def _give_out(self, plan: Any, batch: int, waiting: list[int]) -> None:
         """Give tasks to idle workers; some to two."""
@@ -240,7 +251,7 @@ class Run:
         if not at_work and not waiting:
             waiting += [task for task in range(self._options.tasks) if task not in held]
 
-    def _hear(self, worker: Worker, results: dict[int, Any], waiting: list[int], batch: int) -> None:
+    def _hear(self, worker: Worker, results: dict[int, Any], waiting: list[int], plan: Any, batch: int) -> None:
         task = worker.task
         try:
             kind, of_batch, of_task, value = worker.pipe.recv()
@@ -251,7 +262,8 @@ class Run:
             if not worker.is_zombie and task is not None and task not in results:
                 waiting.append(task)
             return
-        if of_batch == batch and of_task == task and kind == "done" and task not in results:
+        is_current = of_batch == batch and of_task == task  # Spark ignores what comes from an earlier attempt, too
+        if kind == "done" and is_current and value.plan == plan.plan and task not in results:
             results[of_task] = value
         elif kind == "failed":
             self.errors[f"task: {value}"] += 1
@@ -288,6 +300,7 @@ def _fork(target: Callable[..., None], *args: Any) -> int:
 
 
 def _work(pipe: Connection, job: Job) -> None:
+    faulthandler.register(signal.SIGUSR1)
     while True:
         try:
             plan, batch, task, die_at = pipe.recv()
