@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from forms import plain
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_modules import plain
 from record_batches import NOW, Sample, blobs, examples, header_lists, samples
 
 import shmaccum

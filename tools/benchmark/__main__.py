@@ -16,17 +16,17 @@ from typing import Any
 
 from tools.benchmark.cases import CASES
 from tools.benchmark.document import renew
+from tools.benchmark.environment import Environment
 from tools.benchmark.errors import BenchmarkError, MissingError
-from tools.benchmark.forms import COMPILED, compiled_form, has_compiler
 from tools.benchmark.machine import machine
 from tools.benchmark.measuring import run_case
 from tools.benchmark.options import Options, parse
+from tools.benchmark.package_form import COMPILED, compiled_form, has_compiler
 from tools.benchmark.plots import write_plots
 from tools.benchmark.progress import Progress, minutes
 from tools.benchmark.report import as_text
 from tools.benchmark.results import FORMAT, Result, incomplete, load
 from tools.benchmark.settings import Settings, by_kafkas_names
-from tools.benchmark.workshop import Workshop
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,13 +85,13 @@ def _measure(options: Options, given: list[str]) -> Result:
     try:
         directory = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
         try:
-            workshop = Workshop(directory, options.scale, smoke=options.smoke)
+            environment = Environment(directory, options.scale, smoke=options.smoke)
             try:
-                _choose_form(options, workshop, result, progress)
-                _run(options, workshop, result, progress)
+                _choose_form(options, environment, result, progress)
+                _run(options, environment, result, progress)
             finally:
                 _let_nothing_interrupt()
-                workshop.close()
+                environment.close()
         finally:
             _let_nothing_interrupt()
             shutil.rmtree(directory, ignore_errors=True)
@@ -100,13 +100,13 @@ def _measure(options: Options, given: list[str]) -> Result:
     return result
 
 
-def _choose_form(options: Options, workshop: Workshop, result: dict[str, Any], progress: Progress) -> None:
+def _choose_form(options: Options, environment: Environment, result: dict[str, Any], progress: Progress) -> None:
     """Use the compiled form, unless it is not available or not wanted."""
     if options.plain:
         result["form"]["why"] = "--plain was given"
         return
     try:
-        workshop.ours = compiled_form(workshop.directory, progress.say)
+        environment.ours = compiled_form(environment.directory, progress.say)
     except MissingError as error:
         result["form"]["why"] = str(error)
         progress.say(f"shmaccum is measured as plain Python: {error}")
@@ -114,9 +114,9 @@ def _choose_form(options: Options, workshop: Workshop, result: dict[str, Any], p
     result["form"]["compiled"] = True
 
 
-def _run(options: Options, workshop: Workshop, result: dict[str, Any], progress: Progress) -> None:
+def _run(options: Options, environment: Environment, result: dict[str, Any], progress: Progress) -> None:
     cases = [CASES[name]() for name in options.cases]
-    variants = [case.variants(workshop) for case in cases]
+    variants = [case.variants(environment) for case in cases]
     expected_s = sum(each.expected_s(options.rounds) for of_case in variants for each in of_case)
     progress.expect(expected_s)
     if options.scale >= 1 and not options.smoke:
@@ -154,11 +154,11 @@ def _saved(options: Options, result: Result) -> str:
 
 def _list(options: Options) -> None:
     """Print the cases with their variants, as they would run, and the expected time."""
-    workshop = Workshop(Path(), options.scale, smoke=options.smoke)
+    environment = Environment(Path(), options.scale, smoke=options.smoke)
     if has_compiler() and not options.plain:
-        workshop.ours = COMPILED
+        environment.ours = COMPILED
     for name, make in CASES.items():
-        variants = make().variants(workshop)
+        variants = make().variants(environment)
         expected_s = sum(variant.expected_s(options.rounds) for variant in variants)
         print(f"{make.number}  {name}: {make.title} (at full scale about {minutes(expected_s)})")
         for variant in variants:

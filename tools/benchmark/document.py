@@ -12,8 +12,8 @@ from typing import Final
 
 from tools.benchmark.cases.limits import FIGURE
 from tools.benchmark.contention import contention_table
-from tools.benchmark.distance import distance_table
 from tools.benchmark.errors import BenchmarkError
+from tools.benchmark.limit_comparison import limit_table
 from tools.benchmark.losses import losses
 from tools.benchmark.progress import minutes
 from tools.benchmark.results import Result, trouble_of, variants_of
@@ -83,7 +83,7 @@ def _with_distance(case: str, make: Callable[[Result], str]) -> Callable[[Result
     """Return a function that adds a case's distance from its limit."""
 
     def both(result: Result) -> str:
-        table = distance_table(result, case)
+        table = limit_table(result, case)
         parts = [make(result)]
         if table.rows:
             parts.append(f"**How far from the limit** (see [the limits](#7-the-limits))\n\n{markdown(table)}")

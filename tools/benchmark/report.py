@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tools.benchmark.brokers import TITLES
 from tools.benchmark.contention import contention_table
-from tools.benchmark.distance import distance_table
+from tools.benchmark.limit_comparison import limit_table
 from tools.benchmark.losses import losses
 from tools.benchmark.results import Result, incomplete
 from tools.benchmark.tables import by_contestant, costs, plain
@@ -26,7 +26,7 @@ def _lines(result: Result) -> Iterator[str]:
             yield from _variant_lines(variant)
     tables = {
         "Against one producer (records a second)": contention_table(result),
-        "How far from the limit": distance_table(result),
+        "How far from the limit": limit_table(result),
         "Where a peer is better": losses(result),
         "Targets": target_table(result),
     }

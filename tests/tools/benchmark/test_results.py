@@ -7,7 +7,7 @@ from benchmark_results import result, rounds, variant
 
 from tools.benchmark.contention import contention_table
 from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
-from tools.benchmark.distance import distance_table
+from tools.benchmark.limit_comparison import limit_table
 from tools.benchmark.losses import losses
 from tools.benchmark.report import as_text
 from tools.benchmark.results import incomplete, median, ratio_of
@@ -100,16 +100,16 @@ def test_distances() -> None:
     of = variant("apache-unkeyed", {OURS: [figures | {"cpu_system_s": 1e-6}]})
     measured = result(LIMITS, ("records", [of]))
     rest = "producers 710 ns, sender 190 ns, of all in the kernel 100 ns"
-    assert distance_table(measured).rows == [["1, `send`, unkeyed", "100 ns", "1,000 ns", "10 ×", rest]]
-    assert distance_table(measured, "records").rows == distance_table(measured).rows
-    assert distance_table(measured, "columns").rows == []
-    assert distance_table(result(("records", [of]))).rows == [], "without limits there is no distance"
+    assert limit_table(measured).rows == [["1, `send`, unkeyed", "100 ns", "1,000 ns", "10 ×", rest]]
+    assert limit_table(measured, "records").rows == limit_table(measured).rows
+    assert limit_table(measured, "columns").rows == []
+    assert limit_table(result(("records", [of]))).rows == [], "without limits there is no distance"
 
 
 def test_distances_of_other_kinds() -> None:
     waiting = variant("rate-100-linger-0", {OURS: rounds(p50_ms=[0.5])})
     sending = variant("alone-8", {"sender": rounds(cpu_us_per_batch=[16.384], system_us_per_batch=[1.0])})
-    rows = distance_table(result(LIMITS, ("latency", [waiting]), ("sender", [sending]))).rows
+    rows = limit_table(result(LIMITS, ("latency", [waiting]), ("sender", [sending]))).rows
     assert [row[1:4] for row in rows] == [["50 µs", "500 µs", "10 ×"], ["1,640 ns", "16.4 µs", "10 ×"]]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tools.benchmark.environment import Environment
 from tools.benchmark.settings import Settings
-from tools.benchmark.workshop import Workshop
 
 Turn = Callable[[str], dict[str, float]]
 """Runs one turn of a contestant; returns its figures by name. Raises BenchmarkError."""
@@ -66,7 +66,7 @@ class Case(Protocol):
     name: str
     title: str
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """Return its variants. Nothing is measured or started before their turns."""
 
     def close(self) -> None:

@@ -9,9 +9,9 @@ from tools.benchmark.brokers import APACHE, SINK, TITLES
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import SENDING_FIGURES, send
 from tools.benchmark.contestants import KAFKA_PYTHON, OUR_COLUMNS, PEERS, PLAIN_COLUMNS
+from tools.benchmark.environment import Environment
 from tools.benchmark.load import ROWS_A_BATCH, Load, make_batches
 from tools.benchmark.settings import MEBIBYTE, Settings
-from tools.benchmark.workshop import Workshop
 
 RECORDS: Final = 400_000
 VALUE_SIZE: Final = 100
@@ -25,7 +25,7 @@ class Columns:
     name = "columns"
     title = f"One process, Arrow batches of {ROWS_A_BATCH:,} rows"
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """With and without keys, into Apache Kafka and the sink; and with large batches."""
         combinations = [
             (APACHE, False, Settings()),
@@ -34,20 +34,20 @@ class Columns:
             (SINK, True, Settings()),
             (APACHE, False, Settings(batch_size=MEBIBYTE // 2)),
         ]
-        return [_variant(workshop, *each) for each in workshop.some(combinations, 3)]
+        return [_variant(environment, *each) for each in environment.some(combinations, 3)]
 
     def close(self) -> None:
         """Nothing is shared."""
 
 
-def _variant(workshop: Workshop, kind: str, keyed: bool, settings: Settings) -> Variant:
-    count = workshop.count(RECORDS, least=2 * ROWS_A_BATCH)
+def _variant(environment: Environment, kind: str, keyed: bool, settings: Settings) -> Variant:
+    count = environment.count(RECORDS, least=2 * ROWS_A_BATCH)
 
     def load(topic: str, number: int) -> Load:
         return Load(topic, batches=make_batches(count, VALUE_SIZE, keys=keyed))
 
     def turn(contestant: str) -> dict[str, float]:
-        return send(workshop, kind, contestant, settings, load, partitions=PARTITIONS)
+        return send(environment, kind, contestant, settings, load, partitions=PARTITIONS)
 
     large = settings.batch_size != Settings().batch_size
     has_plain = kind == APACHE and not large
@@ -55,7 +55,7 @@ def _variant(workshop: Workshop, kind: str, keyed: bool, settings: Settings) -> 
     return Variant(
         name="-".join([kind, key, *["large-batches"] * large]),
         title=f"{key}{', batches of 512 KiB' * large}, into {TITLES[kind]}",
-        contestants=workshop.with_plain(OUR_COLUMNS, PLAIN_COLUMNS, PEERS) if has_plain else (OUR_COLUMNS, *PEERS),
+        contestants=environment.with_plain(OUR_COLUMNS, PLAIN_COLUMNS, PEERS) if has_plain else (OUR_COLUMNS, *PEERS),
         turn=turn,
         figures=SENDING_FIGURES,
         broker=kind,

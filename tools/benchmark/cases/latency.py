@@ -13,12 +13,12 @@ from tools.benchmark.brokers import APACHE
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import figures_of
 from tools.benchmark.contestants import CONFLUENT, OURS, PacedClient, client_class
-from tools.benchmark.crew import Member, Work
-from tools.benchmark.forms import Form
+from tools.benchmark.environment import Environment
 from tools.benchmark.load import make_values
+from tools.benchmark.package_form import Form
+from tools.benchmark.process_group import Member, Work
 from tools.benchmark.settings import Settings
 from tools.benchmark.statistics import quantile
-from tools.benchmark.workshop import Workshop
 
 RATES: Final = (100, 1_000, 10_000)
 LINGERS_MS: Final = (0, 5)
@@ -40,10 +40,10 @@ class Latency:
     name = "latency"
     title = "Append to acknowledgement"
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """Return a variant for every rate with every linger."""
         combinations = [*itertools.product(LINGERS_MS, RATES)]
-        return [_variant(workshop, rate, linger) for linger, rate in workshop.some(combinations, 5)]
+        return [_variant(environment, rate, linger) for linger, rate in environment.some(combinations, 5)]
 
     def close(self) -> None:
         """Nothing is shared."""
@@ -54,21 +54,21 @@ def variant_name(rate: int, linger_ms: int) -> str:
     return f"rate-{rate}-linger-{linger_ms}"
 
 
-def _variant(workshop: Workshop, rate: int, linger_ms: int) -> Variant:
-    count = int(rate * workshop.seconds(SECONDS))
+def _variant(environment: Environment, rate: int, linger_ms: int) -> Variant:
+    count = int(rate * environment.seconds(SECONDS))
     warm_up = int(rate * WARM_UP_S)
     settings = Settings(linger_ms=linger_ms)
     is_judged = (rate, linger_ms) == JUDGED
     of_all_rounds: dict[str, list[int]] = defaultdict(list)
 
     def turn(contestant: str) -> dict[str, float]:
-        broker, form = workshop.broker(APACHE), workshop.form_of(contestant)
-        with workshop.topic(broker, workshop.new_name(), 1) as topic:
+        broker, form = environment.broker(APACHE), environment.form_of(contestant)
+        with environment.topic(broker, environment.new_name(), 1) as topic:
             work = _timing(contestant, form, broker.servers, settings, topic, rate, warm_up, count)
-            measured = workshop.measure(broker, [work], form)
+            measured = environment.measure(broker, [work], form)
             (report,) = measured.reports
             latencies_ns: list[int] = report.result
-            workshop.check_delivered(broker, topic, warm_up + count, [count - len(latencies_ns)])
+            environment.check_delivered(broker, topic, warm_up + count, [count - len(latencies_ns)])
         of_all_rounds[contestant] += latencies_ns
         return figures_of(measured, count, count * VALUE_SIZE, settings) | _quantiles(latencies_ns, QUANTILES)
 
@@ -81,7 +81,7 @@ def _variant(workshop: Workshop, rate: int, linger_ms: int) -> Variant:
         broker=APACHE,
         settings=settings,
         facts={"rate": rate, "records": count, "value_size": VALUE_SIZE, "partitions": 1},
-        rounds_times=2 if is_judged and not workshop.smoke else 1,
+        rounds_times=2 if is_judged and not environment.smoke else 1,
         rounds_at_most=20 if is_judged else 4,
         warm_up=False,
         turn_s=SECONDS + WARM_UP_S + 1,

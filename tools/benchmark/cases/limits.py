@@ -1,4 +1,4 @@
-"""Case 7: the machine's limits, to judge the other cases (`tools.benchmark.distance`)."""
+"""Case 7: the machine's limits, to judge the other cases (`tools.benchmark.limit_comparison`)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
 from tools.benchmark.brokers import SINK
 from tools.benchmark.cases.base import Variant
-from tools.benchmark.crew import Member
-from tools.benchmark.workshop import Workshop
+from tools.benchmark.environment import Environment
+from tools.benchmark.process_group import Member
 
 BATCH_SIZE: Final = 16 * 1024
 BATCHES_A_REQUEST: Final = 4
@@ -46,16 +46,16 @@ class Limits:
     name = "limits"
     title = "The limits"
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """Return one variant for each limit; the transfer from Spark is a variant of case 4."""
-        seconds = workshop.seconds(SECONDS, least=0.05)
+        seconds = environment.seconds(SECONDS, least=0.05)
         local: dict[str, Callable[[], float]] = {
             "memory-copy": lambda: memory_copy(seconds),
             "crc": lambda: checksum(seconds),
-            "semaphore": lambda: semaphore(workshop, seconds, processes=1),
-            "semaphore-contended": lambda: semaphore(workshop, seconds, processes=2),
-            "socket": lambda: _into_sink(workshop, seconds, IN_FLIGHT)[0],
-            "round-trip": lambda: _into_sink(workshop, seconds, 1)[1],
+            "semaphore": lambda: semaphore(environment, seconds, processes=1),
+            "semaphore-contended": lambda: semaphore(environment, seconds, processes=2),
+            "socket": lambda: _into_sink(environment, seconds, IN_FLIGHT)[0],
+            "round-trip": lambda: _into_sink(environment, seconds, 1)[1],
         }
         return [
             Variant(
@@ -101,9 +101,9 @@ def checksum(seconds: float) -> float:
     return _cost(run, seconds)
 
 
-def semaphore(workshop: Workshop, seconds: float, *, processes: int) -> float:
+def semaphore(environment: Environment, seconds: float, *, processes: int) -> float:
     """Return nanoseconds per turn: processor time for one process, wall time for several together."""
-    lock = posix_ipc.Semaphore(f"/{workshop.new_name()}", posix_ipc.O_CREX, initial_value=1)
+    lock = posix_ipc.Semaphore(f"/{environment.new_name()}", posix_ipc.O_CREX, initial_value=1)
     try:
 
         def work(member: Member) -> None:
@@ -117,7 +117,7 @@ def semaphore(workshop: Workshop, seconds: float, *, processes: int) -> float:
                 turns += 1000
             member.done(turns)
 
-        measured = workshop.measure(None, [work] * processes)
+        measured = environment.measure(None, [work] * processes)
     finally:
         lock.unlink()
         lock.close()
@@ -126,10 +126,10 @@ def semaphore(workshop: Workshop, seconds: float, *, processes: int) -> float:
     return seconds_spent / turns * 1e9
 
 
-def _into_sink(workshop: Workshop, seconds: float, in_flight: int) -> tuple[float, float]:
+def _into_sink(environment: Environment, seconds: float, in_flight: int) -> tuple[float, float]:
     """Send requests over a bare socket; return ns of processor time per byte, and µs per request."""
-    broker = workshop.broker(SINK)
-    with workshop.topic(broker, workshop.new_name(), BATCHES_A_REQUEST) as topic:
+    broker = environment.broker(SINK)
+    with environment.topic(broker, environment.new_name(), BATCHES_A_REQUEST) as topic:
         host, _, port = broker.servers.rpartition(":")
         request = produce_request(topic)
 
@@ -147,9 +147,9 @@ def _into_sink(workshop: Workshop, seconds: float, in_flight: int) -> tuple[floa
                     answered += 1
                 member.done(sent)
 
-        measured = workshop.measure(broker, [work])
+        measured = environment.measure(broker, [work])
         (report,) = measured.reports
-        workshop.check_delivered(broker, topic, report.result * BATCHES_A_REQUEST, [])
+        environment.check_delivered(broker, topic, report.result * BATCHES_A_REQUEST, [])
     return (
         measured.usage.contestant_s / (report.result * len(request)) * 1e9,
         measured.wall_s / report.result * 1e6,

@@ -10,11 +10,11 @@ from tools.benchmark.brokers import SINK
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import figures_of, send
 from tools.benchmark.contestants import CONFLUENT, OURS, PacedClient, client_class
-from tools.benchmark.crew import Member, Work
-from tools.benchmark.forms import Form
+from tools.benchmark.environment import Environment
 from tools.benchmark.load import Load, make_values
+from tools.benchmark.package_form import Form
+from tools.benchmark.process_group import Member, Work
 from tools.benchmark.settings import Settings
-from tools.benchmark.workshop import Workshop
 
 PRODUCERS: Final = (1, 2, 4, 8, 16)
 PARTITIONS: Final = (1, 8, 100, 1000)
@@ -50,11 +50,11 @@ class Producers:
     name = "producers"
     title = "N processes on P partitions"
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """Return every number of producers on every number of partitions; one partition; a load that fills no batch."""
-        producers, partitions = ((2,), (8,)) if workshop.smoke else (PRODUCERS, PARTITIONS)
-        grid = [_variant(workshop, number, of) for of in partitions for number in producers]
-        return [*grid, _one_partition(workshop), _trickle(workshop)]
+        producers, partitions = ((2,), (8,)) if environment.smoke else (PRODUCERS, PARTITIONS)
+        grid = [_variant(environment, number, of) for of in partitions for number in producers]
+        return [*grid, _one_partition(environment), _trickle(environment)]
 
     def close(self) -> None:
         """Nothing is shared."""
@@ -65,11 +65,11 @@ def variant_name(producers: int, partitions: int) -> str:
     return f"{producers}-on-{partitions}"
 
 
-def _variant(workshop: Workshop, producers: int, partitions: int) -> Variant:
-    count = workshop.count(RECORDS) // producers
+def _variant(environment: Environment, producers: int, partitions: int) -> Variant:
+    count = environment.count(RECORDS) // producers
 
     def turn(contestant: str) -> dict[str, float]:
-        return _send(workshop, contestant, count, producers, partitions)
+        return _send(environment, contestant, count, producers, partitions)
 
     return Variant(
         name=variant_name(producers, partitions),
@@ -84,22 +84,22 @@ def _variant(workshop: Workshop, producers: int, partitions: int) -> Variant:
     )
 
 
-def _send(workshop: Workshop, contestant: str, count: int, producers: int, partitions: int) -> dict[str, float]:
+def _send(environment: Environment, contestant: str, count: int, producers: int, partitions: int) -> dict[str, float]:
     def load(topic: str, number: int) -> Load:
         first = number * partitions // producers  # producers begin at different partitions
         return Load(
             topic, make_values(count, VALUE_SIZE), partitions=[(first + each) % partitions for each in range(count)]
         )
 
-    return send(workshop, SINK, contestant, Settings(), load, partitions=partitions, producers=producers)
+    return send(environment, SINK, contestant, Settings(), load, partitions=partitions, producers=producers)
 
 
-def _one_partition(workshop: Workshop) -> Variant:
-    count = workshop.count(ONE_PARTITION_RECORDS)
+def _one_partition(environment: Environment) -> Variant:
+    count = environment.count(ONE_PARTITION_RECORDS)
 
     def turn(contestant: str) -> dict[str, float]:
         producers = 8 if contestant == EIGHT else 1
-        return _send(workshop, OURS, count // producers, producers, 1)
+        return _send(environment, OURS, count // producers, producers, 1)
 
     return Variant(
         name="one-partition",
@@ -113,19 +113,19 @@ def _one_partition(workshop: Workshop) -> Variant:
     )
 
 
-def _trickle(workshop: Workshop) -> Variant:
-    seconds = workshop.seconds(TRICKLE_SECONDS)
+def _trickle(environment: Environment) -> Variant:
+    seconds = environment.seconds(TRICKLE_SECONDS)
     count = int(TRICKLE_RATE * seconds)
     settings = Settings()
 
     def turn(contestant: str) -> dict[str, float]:
-        broker, form = workshop.broker(SINK), workshop.form_of(contestant)
+        broker, form = environment.broker(SINK), environment.form_of(contestant)
         values = make_values(count, VALUE_SIZE)
-        with workshop.topic(broker, workshop.new_name(), TRICKLE_PRODUCERS) as topic:
+        with environment.topic(broker, environment.new_name(), TRICKLE_PRODUCERS) as topic:
             work = _pacing(contestant, form, broker.servers, settings, topic, values)
-            measured = workshop.measure(broker, [work] * TRICKLE_PRODUCERS, form)
+            measured = environment.measure(broker, [work] * TRICKLE_PRODUCERS, form)
             unacknowledged = [count - report.result for report in measured.reports]
-            workshop.check_delivered(broker, topic, (count + 1) * TRICKLE_PRODUCERS, unacknowledged)
+            environment.check_delivered(broker, topic, (count + 1) * TRICKLE_PRODUCERS, unacknowledged)
         return figures_of(measured, count * TRICKLE_PRODUCERS, count * TRICKLE_PRODUCERS * VALUE_SIZE, settings)
 
     return Variant(

@@ -10,9 +10,9 @@ from tools.benchmark.brokers import APACHE, SINK, TITLES
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import SENDING_FIGURES, send
 from tools.benchmark.contestants import OURS, PEERS, PLAIN
+from tools.benchmark.environment import Environment
 from tools.benchmark.load import Load, make_keys, make_values
 from tools.benchmark.settings import MEBIBYTE, Settings
-from tools.benchmark.workshop import Workshop
 
 RECORDS: Final = 200_000
 VALUE_SIZE: Final = 100
@@ -26,29 +26,29 @@ class Records:
     name = "records"
     title = "One process, record by record"
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """Return variants with and without keys and kept futures, into Apache Kafka and the cheaper sink."""
         combinations = [
             (APACHE, keyed, keep, Settings()) for keyed, keep in itertools.product((False, True), (False, True))
         ]
         combinations += [(SINK, False, False, Settings()), (SINK, True, False, Settings())]
         combinations += [(APACHE, False, False, Settings(batch_size=MEBIBYTE // 2))]
-        return [_variant(workshop, *each) for each in workshop.some(combinations, 3)]
+        return [_variant(environment, *each) for each in environment.some(combinations, 3)]
 
     def close(self) -> None:
         """Nothing is shared."""
 
 
-def _variant(workshop: Workshop, kind: str, keyed: bool, keep: bool, settings: Settings) -> Variant:
-    count = workshop.count(RECORDS)
+def _variant(environment: Environment, kind: str, keyed: bool, keep: bool, settings: Settings) -> Variant:
+    count = environment.count(RECORDS)
 
     def load(topic: str, number: int) -> Load:
         return Load(topic, make_values(count, VALUE_SIZE), make_keys(count) if keyed else None, keep=keep)
 
     def turn(contestant: str) -> dict[str, float]:
-        return send(workshop, kind, contestant, settings, load, partitions=PARTITIONS)
+        return send(environment, kind, contestant, settings, load, partitions=PARTITIONS)
 
-    contestants = workshop.with_plain(OURS, PLAIN, PEERS) if _has_plain(kind, keep, settings) else (OURS, *PEERS)
+    contestants = environment.with_plain(OURS, PLAIN, PEERS) if _has_plain(kind, keep, settings) else (OURS, *PEERS)
     large = settings.batch_size != Settings().batch_size
     words = ["keyed" if keyed else "unkeyed", *["futures kept"] * keep, *["batches of 512 KiB"] * large]
     return Variant(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tools.benchmark.cases.base import Variant
-from tools.benchmark.crew import Member
-from tools.benchmark.forms import PLAIN, Form
-from tools.benchmark.workshop import Workshop
+from tools.benchmark.environment import Environment
+from tools.benchmark.package_form import PLAIN, Form
+from tools.benchmark.process_group import Member
 
 SENDER: Final = "sender"
 PLAIN_SENDER: Final = f"{SENDER}, plain Python"
@@ -31,17 +31,17 @@ class SenderAlone:
     name = "sender"
     title = "The sender alone"
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """Return batches for some partitions; then a few ready ones among partitions that linger or are empty."""
-        sending = [_sending(workshop, partitions) for partitions in PARTITIONS]
-        return [*sending, *(_finding(workshop, lingering=lingering) for lingering in (True, False))]
+        sending = [_sending(environment, partitions) for partitions in PARTITIONS]
+        return [*sending, *(_finding(environment, lingering=lingering) for lingering in (True, False))]
 
     def close(self) -> None:
         """Nothing is shared."""
 
 
-def _sending(workshop: Workshop, partitions: int) -> Variant:
-    batches = _SMOKE_BATCHES if workshop.smoke else BATCHES
+def _sending(environment: Environment, partitions: int) -> Variant:
+    batches = _SMOKE_BATCHES if environment.smoke else BATCHES
 
     def turn(contestant: str) -> dict[str, float]:
         def measure() -> list[dict[str, Any]]:
@@ -49,8 +49,8 @@ def _sending(workshop: Workshop, partitions: int) -> Variant:
 
             return [cost._asdict() for cost in sending_costs(partitions, TIMES, batches=batches)]
 
-        form = PLAIN if contestant == PLAIN_SENDER else workshop.ours
-        costs = sorted(_apart(workshop, measure, form), key=lambda cost: cost["cpu_us_a_batch"])
+        form = PLAIN if contestant == PLAIN_SENDER else environment.ours
+        costs = sorted(_apart(environment, measure, form), key=lambda cost: cost["cpu_us_a_batch"])
         cost = costs[len(costs) // 2]
         return {
             "compiled": float(form.compiled),
@@ -63,7 +63,7 @@ def _sending(workshop: Workshop, partitions: int) -> Variant:
     return Variant(
         name=sending_variant(partitions),
         title=f"full batches for {partitions} partition{'s' * (partitions > 1)}",
-        contestants=workshop.with_plain(SENDER, PLAIN_SENDER),
+        contestants=environment.with_plain(SENDER, PLAIN_SENDER),
         turn=turn,
         figures=("cpu_us_per_batch", "mb_per_core_s", "batches_per_request"),
         facts={"batches": batches, "times": TIMES, "partitions": partitions},
@@ -82,7 +82,7 @@ def finding_variant(*, lingering: bool) -> str:
     return "finding-lingering" if lingering else "finding-empty"
 
 
-def _finding(workshop: Workshop, *, lingering: bool) -> Variant:
+def _finding(environment: Environment, *, lingering: bool) -> Variant:
     def turn(contestant: str) -> dict[str, float]:
         partitions = 1000 if contestant == MANY else 10
 
@@ -91,7 +91,7 @@ def _finding(workshop: Workshop, *, lingering: bool) -> Variant:
 
             return [cost._asdict() for cost in finding_costs(partitions, _FINDING_ROUNDS, lingering=lingering)]
 
-        costs = _apart(workshop, measure, workshop.ours)
+        costs = _apart(environment, measure, environment.ours)
         return {"cpu_us": min(cost["cpu_us"] for cost in costs)}
 
     return Variant(
@@ -104,7 +104,7 @@ def _finding(workshop: Workshop, *, lingering: bool) -> Variant:
     )
 
 
-def _apart(workshop: Workshop, measure: Callable[[], list[dict[str, Any]]], form: Form) -> list[dict[str, Any]]:
+def _apart(environment: Environment, measure: Callable[[], list[dict[str, Any]]], form: Form) -> list[dict[str, Any]]:
     """Measure a form of the package in a process of its own, because only that process imports it."""
 
     def work(member: Member) -> None:
@@ -112,6 +112,6 @@ def _apart(workshop: Workshop, measure: Callable[[], list[dict[str, Any]]], form
         member.wait_for_go()
         member.done(measure())
 
-    (report,) = workshop.measure(None, [work]).reports
+    (report,) = environment.measure(None, [work]).reports
     costs: list[dict[str, Any]] = report.result
     return costs

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final
 
 from tools.benchmark import cpu
-from tools.benchmark.crew import Sent, sending
+from tools.benchmark.environment import Environment, Measured
 from tools.benchmark.load import Load
+from tools.benchmark.process_group import Sent, sending
 from tools.benchmark.settings import Settings
-from tools.benchmark.workshop import Measured, Workshop
 
 WARM_UP_SHARE: Final = 0.05
 MEGABYTE: Final = 1e6
@@ -19,7 +19,7 @@ SENDING_FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_rec
 
 
 def send(
-    workshop: Workshop,
+    environment: Environment,
     kind: str,
     contestant: str,
     settings: Settings,
@@ -31,7 +31,7 @@ def send(
     """Run a contestant's turn and return its figures.
 
     Args:
-        workshop: to work in.
+        environment: to work in.
         kind: of broker.
         contestant: by name.
         settings: the same for all.
@@ -43,16 +43,16 @@ def send(
         VoidError: not everything arrived.
         BenchmarkError: it failed.
     """
-    broker, form = workshop.broker(kind), workshop.form_of(contestant)
-    with workshop.topic(broker, workshop.new_name(), partitions) as topic:
+    broker, form = environment.broker(kind), environment.form_of(contestant)
+    with environment.topic(broker, environment.new_name(), partitions) as topic:
         works = [
             sending(contestant, form, broker.servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
             for number in range(producers)
         ]
-        measured = workshop.measure(broker, works, form)
+        measured = environment.measure(broker, works, form)
         sent: list[Sent] = [report.result for report in measured.reports]
         untold = [None if each.acknowledged is None else each.records - each.acknowledged for each in sent]
-        workshop.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), untold)
+        environment.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), untold)
     return figures_of(measured, sum(each.records for each in sent), sum(each.bytes for each in sent), settings)
 
 

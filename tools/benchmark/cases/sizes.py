@@ -10,9 +10,9 @@ from tools.benchmark.brokers import APACHE
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import send
 from tools.benchmark.contestants import CONFLUENT, OUR_COLUMNS, OURS
+from tools.benchmark.environment import Environment
 from tools.benchmark.load import ROWS_A_BATCH, Load, make_batches, make_values
 from tools.benchmark.settings import MEBIBYTE, Settings
-from tools.benchmark.workshop import Workshop
 
 SIZES: Final = {"10 B": 10, "100 B": 100, "1 KiB": 1 << 10, "10 KiB": 10 << 10, "100 KiB": 100 << 10, "1 MiB": 1 << 20}
 CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
@@ -35,13 +35,13 @@ class Sizes:
     name = "sizes"
     title = "Sizes and codecs"
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """Return every size uncompressed, and every codec at 1 KiB; the sizes contain the uncompressed one."""
-        chosen = workshop.some([*SIZES.items()], 5)
-        sizes = [_variant(workshop, f"size-{size}", f"records of {text}", size) for text, size in chosen]
+        chosen = environment.some([*SIZES.items()], 5)
+        sizes = [_variant(environment, f"size-{size}", f"records of {text}", size) for text, size in chosen]
         codecs = [
-            _variant(workshop, f"codec-{codec}", f"records of 1 KiB, compression {codec}", CODEC_SIZE, codec)
-            for codec in workshop.some(CODECS, 3)
+            _variant(environment, f"codec-{codec}", f"records of 1 KiB, compression {codec}", CODEC_SIZE, codec)
+            for codec in environment.some(CODECS, 3)
         ]
         return [*sizes, *codecs]
 
@@ -49,9 +49,9 @@ class Sizes:
         """Nothing is shared."""
 
 
-def _variant(workshop: Workshop, name: str, title: str, size: int, codec: str = "none") -> Variant:
+def _variant(environment: Environment, name: str, title: str, size: int, codec: str = "none") -> Variant:
     most = min(MOST_RECORDS, MOST_BYTES // size)
-    count = workshop.count(most, least=max(4, min(200, (1 << 20) // size)))
+    count = environment.count(most, least=max(4, min(200, (1 << 20) // size)))
     settings = Settings(**asdict(_ROOM) | {"compression": codec})
 
     def load(topic: str, contestant: str) -> Load:
@@ -62,7 +62,7 @@ def _variant(workshop: Workshop, name: str, title: str, size: int, codec: str = 
 
     def turn(contestant: str) -> dict[str, float]:
         return send(
-            workshop,
+            environment,
             APACHE,
             contestant,
             settings,

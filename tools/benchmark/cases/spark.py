@@ -12,11 +12,11 @@ from tools.benchmark.brokers import APACHE
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.limits import FIGURE
 from tools.benchmark.contestants import CONFLUENT, KAFKA_PYTHON, OURS
+from tools.benchmark.environment import Environment
 from tools.benchmark.errors import MissingError
 from tools.benchmark.settings import Settings
 from tools.benchmark.spark.host import ARROW, KEPT_CONFLUENT, SPARK_SINK, Job, SparkHost
 from tools.benchmark.spark.jars import spark_sink_jars
-from tools.benchmark.workshop import Workshop
 
 LARGE_TASKS: Final = 4
 LARGE_ROWS: Final = 1_000_000
@@ -41,17 +41,17 @@ class Spark:
     title = "PySpark into Apache Kafka"
 
     def __init__(self) -> None:
-        self._workshop: Workshop | None = None
+        self._workshop: Environment | None = None
         self._host: SparkHost | None = None
         self._versions: dict[str, str] = {}
 
-    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+    def variants(self, environment: Environment) -> Sequence[Variant]:
         """Return four large tasks; many short ones, where starting producers matters; and the transfer alone."""
-        self._workshop = workshop
+        self._workshop = environment
         contestants = (OURS, CONFLUENT, KAFKA_PYTHON, SPARK_SINK)
-        large_rows = workshop.count(LARGE_ROWS, least=1_000)
-        short_tasks = workshop.count(SHORT_TASKS, least=8)
-        short_rows = 100 if workshop.smoke else SHORT_ROWS
+        large_rows = environment.count(LARGE_ROWS, least=1_000)
+        short_tasks = environment.count(SHORT_TASKS, least=8)
+        short_rows = 100 if environment.smoke else SHORT_ROWS
         return [
             Variant(
                 name="large",
@@ -103,18 +103,18 @@ class Spark:
         return ChainMap(facts, self._versions)
 
     def _turn(self, contestant: str, tasks: int, rows: int) -> dict[str, float]:
-        workshop, host = self._started()
-        broker = workshop.broker(APACHE)
-        if not workshop.smoke:
-            with workshop.topic(broker, workshop.new_name(), PARTITIONS) as topic:
+        environment, host = self._started()
+        broker = environment.broker(APACHE)
+        if not environment.smoke:
+            with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
                 host.run(Job(contestant, LARGE_TASKS, WARM_UP_ROWS, ROW_SIZE, broker.servers, topic, Settings()))
-        with workshop.topic(broker, workshop.new_name(), PARTITIONS) as topic:
+        with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
             wall_s, used = self._run(Job(contestant, tasks, rows, ROW_SIZE, broker.servers, topic, Settings()))
             if contestant == OURS:
-                workshop.check_senders(workshop.ours, [host.pid])
-            workshop.check_delivered(broker, topic, rows, [])
+                environment.check_senders(environment.ours, [host.pid])
+            environment.check_delivered(broker, topic, rows, [])
         seconds = used.seconds
-        compiled = {"compiled": float(workshop.ours.compiled)} if contestant == OURS else {}
+        compiled = {"compiled": float(environment.ours.compiled)} if contestant == OURS else {}
         return compiled | {
             "records": float(rows),
             "bytes": float(rows * ROW_SIZE),
@@ -130,21 +130,21 @@ class Spark:
         }
 
     def _transfer(self, rows: int) -> dict[str, float]:
-        workshop, host = self._started()
+        environment, host = self._started()
         job = Job(ARROW, LARGE_TASKS, rows, ROW_SIZE, "", "", Settings())
-        if not workshop.smoke:
+        if not environment.smoke:
             host.run(job)
         _, used = self._run(job)
         return {FIGURE: used.contestant_s / rows * 1e9}
 
     def _run(self, job: Job) -> tuple[float, cpu.Usage]:
-        workshop, host = self._started()
-        before, began = workshop.usage([host.pid]), time.monotonic()
+        environment, host = self._started()
+        before, began = environment.usage([host.pid]), time.monotonic()
         # Spark ends idle workers without waiting for them, so they are measured in between.
-        host.run(job, meanwhile=lambda: workshop.usage([host.pid]))
-        return time.monotonic() - began, workshop.usage([host.pid]).since(before)
+        host.run(job, meanwhile=lambda: environment.usage([host.pid]))
+        return time.monotonic() - began, environment.usage([host.pid]).since(before)
 
-    def _started(self) -> tuple[Workshop, SparkHost]:
+    def _started(self) -> tuple[Environment, SparkHost]:
         """Return the session; start it if necessary.
 
         Raises:

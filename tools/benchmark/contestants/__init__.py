@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Final
 
 from tools.benchmark.contestants.base import Client, PacedClient
-from tools.benchmark.forms import Form
+from tools.benchmark.package_form import Form
 
 OURS: Final = "shmaccum"
 OUR_COLUMNS: Final = "shmaccum send_batch"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from tools.benchmark.contestants import CONFLUENT, KAFKA_PYTHON, OURS
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.forms import Form
+from tools.benchmark.package_form import Form
 from tools.benchmark.settings import Settings, by_kafkas_names, for_confluent, for_kafka_python, for_shmaccum
 from tools.benchmark.spark import tasks
 from tools.support.processes import Children

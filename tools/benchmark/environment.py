@@ -15,10 +15,10 @@ from shmaccum.shm.lifecycle import unlink
 from tools.benchmark import cpu
 from tools.benchmark.brokers import Broker
 from tools.benchmark.contestants import OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
-from tools.benchmark.crew import Crew, Report, Work
 from tools.benchmark.errors import BenchmarkError, VoidError
-from tools.benchmark.forms import PLAIN as PLAIN_FORM
-from tools.benchmark.forms import Form
+from tools.benchmark.package_form import PLAIN as PLAIN_FORM
+from tools.benchmark.package_form import Form
+from tools.benchmark.process_group import ProcessGroup, Report, Work
 from tools.support.processes import Children
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Measured:
         return max(each.ended_s for each in self.reports) - min(each.began_s for each in self.reports)
 
 
-class Workshop:
+class Environment:
     """All resources of a running benchmark; `close` releases them.
 
     Args:
@@ -135,18 +135,18 @@ class Workshop:
             BenchmarkError: a process failed, or our sender has another form.
         """
         before_counts = dict(broker.counts()) if broker else {}
-        with Crew(self.children, works) as crew:
-            self._members |= set(map(str, crew.pids))
-            crew.wait_ready()
+        with ProcessGroup(self.children, works) as group:
+            self._members |= set(map(str, group.pids))
+            group.wait_ready()
             counts = dict(broker.counts()) if broker else {}
-            began = self.usage(crew.pids)
-            crew.go()
-            reports = crew.reports()
-            used = self.usage(crew.pids).since(began)
+            began = self.usage(group.pids)
+            group.go()
+            reports = group.reports()
+            used = self.usage(group.pids).since(began)
             after = dict(broker.counts()) if broker else {}
-            memory = cpu.memory(self._broker_pids(), crew.pids)
+            memory = cpu.memory(self._broker_pids(), group.pids)
             if form is not None:
-                self.check_senders(form, crew.pids)
+                self.check_senders(form, group.pids)
         self.wait_quiet()
         since = {name: after[name] - counts[name] for name in after}
         for gauge in ("open", "producing"):

@@ -78,7 +78,7 @@ def limits_of(result: Result) -> Limits | None:
     return Limits(copy, checksum, socket, semaphore, row, round_trip_us * 1000)
 
 
-def distance_table(result: Result, case: str = "") -> Table:
+def limit_table(result: Result, case: str = "") -> Table:
     """Return the limit, the result, and the rest by process, for one case or all."""
     limits = limits_of(result)
     rows: list[list[str]] = []

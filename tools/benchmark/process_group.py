@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from tools.benchmark.contestants import client_class
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.forms import Form
 from tools.benchmark.load import Load
+from tools.benchmark.package_form import Form
 from tools.benchmark.settings import Settings
 from tools.support.processes import Children
 
@@ -29,7 +29,7 @@ Work = Callable[["Member"], Any]
 
 
 class Member:
-    """A member of a crew, in its own process."""
+    """A member of a group, in its own process."""
 
     def __init__(self, link: Connection) -> None:
         self._link = link
@@ -57,7 +57,7 @@ class Report:
     result: Any
 
 
-class Crew:
+class ProcessGroup:
     """Processes that begin at the same time; ``with`` ends them, orderly unless something failed."""
 
     def __init__(self, children: Children, works: Sequence[Work]) -> None:
@@ -84,7 +84,7 @@ class Crew:
         """Wait until all are done."""
         return [Report(*_hear(link)) for link in self._links]
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ProcessGroup:
         return self
 
     def __exit__(self, *_: object) -> None:

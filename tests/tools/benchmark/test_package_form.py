@@ -11,7 +11,7 @@ import pytest
 
 import shmaccum
 from tools.benchmark.errors import BenchmarkError, MissingError
-from tools.benchmark.forms import COMPILED, PLAIN, ROOT, compiled_form
+from tools.benchmark.package_form import COMPILED, PLAIN, ROOT, compiled_form
 
 
 def run(program: str, directory: Path) -> str:
@@ -25,7 +25,7 @@ def run(program: str, directory: Path) -> str:
 ENTERS = """
 import os, subprocess
 from shmaccum.shm import names  # as the tool has it before it forks
-from tools.benchmark.forms import PLAIN
+from tools.benchmark.package_form import PLAIN
 PLAIN.enter()
 import shmaccum
 print(shmaccum.compiled, shmaccum.__file__)
@@ -45,7 +45,7 @@ def test_another_form_than_the_one_that_is_meant(tmp_path: Path) -> None:
     said = run(
         f"""
 from pathlib import Path
-from tools.benchmark.forms import Form
+from tools.benchmark.package_form import Form
 Form(True, Path({str(tmp_path)!r})).enter()
 """,
         tmp_path,
@@ -54,7 +54,7 @@ Form(True, Path({str(tmp_path)!r})).enter()
 
 
 def test_too_late(tmp_path: Path) -> None:
-    said = run("from shmaccum import Producer\nfrom tools.benchmark.forms import PLAIN\nPLAIN.enter()", tmp_path)
+    said = run("from shmaccum import Producer\nfrom tools.benchmark.package_form import PLAIN\nPLAIN.enter()", tmp_path)
     assert "the package was imported before its form was chosen" in said
 
 
