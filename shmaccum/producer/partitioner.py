@@ -91,14 +91,14 @@ class StickyPartitioner:
             The number of batches of each partition, in order; a partition's batches are consecutive. The last partition
             is the new sticky one, and the caller notes the bytes of its last batch.
         """
-        pieces = {self.partition: of_moment} if of_moment else {}
+        shares = {self.partition: of_moment} if of_moment else {}
         for partition in self._choose(batches - of_moment) if batches > of_moment else ():
-            pieces[partition] = pieces.get(partition, 0) + 1
-        last = next(reversed(pieces))
+            shares[partition] = shares.get(partition, 0) + 1
+        last = next(reversed(shares))
         if batches > of_moment:
             self.partition = last
             self._produced = 0
-        return pieces
+        return shares
 
     def _switch(self) -> None:
         self._produced = 0

@@ -244,7 +244,7 @@ class _TransactionalIds:
             self._renew()
 
     def _renew(self) -> None:
-        """Begin with ids that nobody has used."""
+        """Begin with ids that are new."""
         self._pid = os.getpid()
         self._token = uuid.uuid4().hex[:12]
         self._used: dict[str, tuple[int, int]] = {}

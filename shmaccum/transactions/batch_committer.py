@@ -284,7 +284,7 @@ class BatchCommitter:
 
         Args:
             transactions: of the last decision.
-            me: the writer's identity: whoever has a newer one may have reused their ids.
+            me: the writer's identity. The holder of a newer one may have reused their ids.
             deadline_ms: monotonic milliseconds.
         """
         errors = TransactionEnds(self._client, self._config).end(transactions, commit=True, deadline_ms=deadline_ms)
@@ -317,7 +317,7 @@ class BatchCommitter:
 
 
 def _identities(plan: Plan, state: str) -> tuple[Identity, ...]:
-    """Return the identities that the writer can have now if nobody has taken it over since a plan."""
+    """Return the identities that the writer can have now unless it was taken over since a plan."""
     producer_id, epoch = plan.identity
     if plan.version >= IMPLICIT and state in _COMMITTED:  # by the decision: that has raised the epoch
         return plan.identity, Identity(producer_id, epoch + 1)

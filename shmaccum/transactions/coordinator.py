@@ -91,7 +91,7 @@ class Identity(NamedTuple):
 
 
 class PreparedTransaction(NamedTuple):
-    """An open transaction whose records are all stored: whoever has this can end it."""
+    """An open transaction whose records are all stored: any process that has this can end it."""
 
     transactional_id: str
     producer_id: int

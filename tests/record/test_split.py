@@ -21,12 +21,12 @@ def records_of(fmt: RecordFormat, batch: bytearray, records: list[Sample]) -> li
     )
 
 
-def pieces_of(fmt: RecordFormat, records: list[Record], max_size: int | None) -> list[BatchPart]:
-    pieces = []
+def parts_of(fmt: RecordFormat, records: list[Record], max_size: int | None) -> list[BatchPart]:
+    parts = []
     while records:
-        pieces.append(write_part(fmt, records, max_size))
-        records = records[pieces[-1].record_count :]
-    return pieces
+        parts.append(write_part(fmt, records, max_size))
+        records = records[parts[-1].record_count :]
+    return parts
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
@@ -39,20 +39,20 @@ def test_pieces_hold_the_records_of_the_whole(magic: int) -> None:
         slot = fill(fmt, records)
         offset = base_offset
         found = []
-        for piece in pieces_of(fmt, records_of(fmt, slot, records), max_size):
-            assert piece.record_count == 1 or len(piece.memory) <= max_size
+        for part in parts_of(fmt, records_of(fmt, slot, records), max_size):
+            assert part.record_count == 1 or len(part.memory) <= max_size
             sealed = fmt.seal(
-                piece.memory,
-                record_count=piece.record_count,
-                base_timestamp=piece.base_timestamp,
-                max_timestamp=piece.max_timestamp,
+                part.memory,
+                record_count=part.record_count,
+                base_timestamp=part.base_timestamp,
+                max_timestamp=part.max_timestamp,
                 compression=CompressionType.NONE,
                 producer_id=-1,
                 producer_epoch=-1,
                 base_sequence=-1,
             )
-            batch = bytes(fmt.set_base_offset(sealed, piece.record_count, offset))
-            offset += piece.record_count
+            batch = bytes(fmt.set_base_offset(sealed, part.record_count, offset))
+            offset += part.record_count
             (first, *others) = [decode(batch) for decode in decoders(magic, CompressionType.NONE)]
             assert all(other == first for other in others)
             found += first
@@ -70,11 +70,11 @@ def test_all_records_in_one_piece_are_the_batch_itself(magic: int) -> None:
     def check(records: list[Sample]) -> None:
         slot = fill(fmt, records)
         before = bytes(slot)
-        (piece,) = pieces_of(fmt, records_of(fmt, slot, records), None)
-        assert bytes(slot) == bytes(piece.memory) == before
+        (part,) = parts_of(fmt, records_of(fmt, slot, records), None)
+        assert bytes(slot) == bytes(part.memory) == before
         if magic:
-            assert piece.base_timestamp == records[0].timestamp
-            assert piece.max_timestamp == max(record.timestamp for record in records)
+            assert part.base_timestamp == records[0].timestamp
+            assert part.max_timestamp == max(record.timestamp for record in records)
 
     check()
 
@@ -83,7 +83,7 @@ def test_a_record_that_is_too_large_is_a_piece_by_itself() -> None:
     fmt = record_format(2)
     samples = [Sample(None, bytes(size), [], NOW) for size in (10, 10, 500, 10, 10)]
     records = records_of(fmt, fill(fmt, samples), samples)
-    assert [piece.record_count for piece in pieces_of(fmt, records, 200)] == [2, 1, 2]
+    assert [part.record_count for part in parts_of(fmt, records, 200)] == [2, 1, 2]
 
 
 def test_damaged_memory_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Batches that are sent in pieces: each record in its place, and no harm done to its neighbours."""
+"""Batches that are sent in parts: each record in its place, and no harm done to its neighbours."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_nothing_overtakes_a_split_batch(run: HandRun, log_dir: Path) -> None:
 
 
 def test_others_write_in_between(run: HandRun, log_dir: Path) -> None:
-    """The pieces of a batch need not follow each other in the log: each has an offset of its own."""
+    """The parts of a batch need not follow each other in the log: each has an offset of its own."""
     run.transport.largest = 200
     futures = send(run, numbered(20))
     while run.slab.undelivered() != (0, 0):

@@ -75,7 +75,7 @@ def append_columns(run: HandRun, values: list[bytes]) -> FutureColumnsMetadata:
 
 
 def test_columns(run: HandRun, log_dir: Path) -> None:
-    """Rows of one call, in several batches, some of which are sent in pieces and some of whose rows are given up."""
+    """Rows of one call, in several batches, some of which are sent in parts and some of whose rows are given up."""
     values = numbered(120, 25)
     send(run, [b"first"])
     future = append_columns(run, values)

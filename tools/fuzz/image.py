@@ -167,10 +167,10 @@ def _be_sender(accumulator: Accumulators) -> None:
         *accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 0)[0],
         *accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 0)[0],
     ]
-    stored, tried_again, in_pieces, completing = drained[:4]
+    stored, tried_again, in_parts, completing = drained[:4]
     accumulator.sender.complete([BatchOutcome(stored, 0)])
-    in_pieces.cut(1)
-    accumulator.sender.reenqueue(in_pieces, 0)
+    in_parts.cut(1)
+    accumulator.sender.reenqueue(in_parts, 0)
     accumulator.sender.reenqueue(tried_again, 0)
     completing.set_result(1, 0)
     completing.state = SlotState.COMPLETING

@@ -46,7 +46,7 @@ _TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
 _LINES_OF_A_PLAN: Final = 3000
 _LINES_OF_A_COMMIT: Final = 4000
 _LINES_OF_A_TASK: Final = 700
-"""Lines that run there, about, also where brokers answer late: one in so many is where a process dies."""
+"""About the number of lines that run there, also where brokers answer late. A process dies at one of them."""
 _ROWS: Final = 60
 """Records of a task."""
 _TOPIC: Final = "exactly-once"
@@ -270,6 +270,7 @@ class Run:
             is_at_it = any(each is not worker and each.task == task and not each.is_zombie for each in self._workers)
             if of_batch == batch and task not in results and not is_at_it:
                 waiting.append(of_task)
+        worker.go_on()  # it can have been stopped after it had sent this
         worker.task, worker.is_zombie = None, False
 
     def _kill_sender(self) -> None:

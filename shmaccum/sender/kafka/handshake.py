@@ -1,7 +1,7 @@
 """The handshake of a new connection: ApiVersions, then the SASL login.
 
-Conversations are generators, without waits or sockets: they yield a `Call` and receive the frame of its answer, or
-yield a `Task` for work that can block and receive its result.
+Conversations are generators, without waits or sockets. They yield a `Call` and receive the frame of its answer. For
+work that can block, they yield a `Task` and receive its result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The fields that share a word, and accessors for them.
 
-An accessor takes a word, or an array of words. Modules that decode words for each record or batch declare the masks
-again instead, as C constants in their ``.pxd``: a call for each field would cost more than the field.
+An accessor takes a word, or an array of words. A call for each field would cost more than the field in modules that
+decode words for each record or batch: they declare the masks again, as C constants in their ``.pxd``.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ OPERATIONS: Final = (
     Operation("deliver-chain", _deliver, _chains),
     Operation("deliver-first", _deliver_first, alone=True),
     Operation("deliver-compressing", _deliver, _batches, settings={"compression.type": "gzip"}),
-    Operation("deliver-pieces", _deliver, _bad_records, refusing=True),
+    Operation("deliver-parts", _deliver, _bad_records, refusing=True),
     Operation("complete", _complete, _batches),
     Operation("expire", _expire(in_flight=False), _batches),
     Operation("expire-in-flight", _expire(in_flight=True), _batches),
