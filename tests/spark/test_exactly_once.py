@@ -16,11 +16,12 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 from pyspark.sql import DataFrame, SparkSession
 
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import ConfigError, NetworkError, ProducerFencedError
-from shmaccum.spark.exactly_once import ExactlyOnce, _TransactionalIds
+from shmaccum.errors import ConfigError, IllegalStateError, NetworkError, ProducerFencedError
+from shmaccum.spark.exactly_once import ExactlyOnce, TransactionResult, _TransactionalIds
 from shmaccum.transactions.administration import ONGOING, Transactions
+from shmaccum.transactions.batch_committer import Plan
 from shmaccum.transactions.broker_client import BrokerClient
-from shmaccum.transactions.coordinator import deadline_after
+from shmaccum.transactions.coordinator import Identity, PreparedTransaction, deadline_after
 from tools.kafka import KafkaCluster
 
 Options = dict[str, str]
@@ -218,3 +219,16 @@ def test_an_id_is_used_once_under_a_plan() -> None:
     assert _TransactionalIds().next("p-", 1) is not None
     with _TransactionalIds().next("p-", 1) as of_another_process:
         assert of_another_process not in first
+
+
+def test_results_of_an_earlier_plan_are_refused() -> None:
+    """Before the decision: the next plan has aborted their transactions."""
+    once = ExactlyOnce.of({"exactlyonce": "true", "kafka.bootstrap.servers": "localhost:1"}, is_stream=False)
+    assert once is not None
+    results = []
+    for number in (4, 5):
+        plan = Plan(number, Identity(1, number), 2, 0, None, "")
+        transaction = PreparedTransaction(f"once-{number}", 2, 0, 2, ())
+        results.append(TransactionResult(plan, "", transaction))
+    with pytest.raises(IllegalStateError, match=r"batch 7 has results of tasks of different plans: \[4, 5\]"):
+        once.commit(7, results, is_job=True)
