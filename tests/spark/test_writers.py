@@ -70,7 +70,8 @@ def test_rows_are_written_as_arrow_batches_are(config: ProducerConfig, stored: R
 def test_the_driver_says_how_much_was_written(
     batch_id: tuple[int, ...], config: ProducerConfig, caplog: LogCapture
 ) -> None:
-    writer: Any = (StreamRowWriter if batch_id else BatchWriter)(WriteTask(config, "t", {}))
+    task = WriteTask(config, "t", {})
+    writer: Any = StreamRowWriter(task) if batch_id else BatchWriter(task, None)
     caplog.set_level(logging.INFO)
     writer.commit([TaskCommit(3, 30), TaskCommit(4, 40)], *batch_id)
     writer.abort([TaskCommit(3, 30), None], *batch_id)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -106,7 +104,7 @@ class Fleet:
         """Make all producers flush, close and exit; one that does not is stuck."""
         self._children.continue_due(float("inf"))
         for member in self.members.values():
-            os.kill(member.pid, signal.SIGTERM)  # a second one changes nothing
+            self._children.ask_to_end(member.pid)  # a second time changes nothing
         deadline = time.monotonic() + patience_s
         while self.members and time.monotonic() < deadline:
             self.reap()

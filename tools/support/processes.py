@@ -178,10 +178,14 @@ class Children:
         self.counts[f"{what}s killed"] += 1
 
     def terminate(self, pid: int, what: str) -> None:
-        """Ask a process to end; a stopped one hears it once it is continued."""
+        """Ask a process to end, as part of the plan; a stopped one hears it once it is continued."""
+        self.ask_to_end(pid)
+        self.counts[f"{what}s terminated"] += 1
+
+    def ask_to_end(self, pid: int) -> None:
+        """Send SIGTERM to a child. One that has no handler yet may die of it."""
         os.kill(pid, signal.SIGTERM)
         self._asked.add(pid)
-        self.counts[f"{what}s terminated"] += 1
 
     def is_dying(self, pid: int) -> bool:
         """Return whether a process has been killed, and not been waited for yet."""
