@@ -85,7 +85,7 @@ HOT = {
     "sequences.py",
     "undecided_batches.py",
 }
-"""Modules that get all of -O2, like the kernels: the way of a record into its batch, and of a batch into a request."""
+"""Modules that get all of -O2, like the kernels: from a record's append to the response to its batch."""
 
 
 def optimized(source: Path) -> list[str]:

@@ -366,8 +366,10 @@ class TransactionEnds:
 
     def _find(self, ids: Collection[str], deadline_ms: float) -> dict[str, KafkaError]:
         """Ask for the coordinators of ids, as far as they are not known; return why some have none."""
-        missing: dict[str, KafkaError] = {}
         unknown = [each for each in ids if each not in self._nodes]
+        missing: dict[str, KafkaError] = {}
+        for each in unknown:
+            missing[each] = CoordinatorNotAvailableError(f"transactional.id {each!r}: no coordinator is known")
         if unknown:
             request = FindCoordinatorRequest(key="", key_type=_TRANSACTION, coordinator_keys=unknown)
             try:
@@ -382,6 +384,7 @@ class TransactionEnds:
                     missing[found.key] = kind(f"transactional.id {found.key!r}: {kind.meaning()}")
                 else:
                     node = self._nodes[found.key] = Node(found.node_id, found.host, found.port)
+                    missing.pop(found.key, None)
                     self._client.learn(node)
         return missing
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from brokers import consume_values, wait_for_markers
 from producers import wait_until_gone
 
 from shmaccum import Producer
+from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     ConfigError,
@@ -22,7 +24,7 @@ from shmaccum.errors import (
 from shmaccum.transactions import batch_committer
 from shmaccum.transactions.administration import Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
-from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.broker_client import BrokerClient, MakeCall
 from shmaccum.transactions.commit_log import CommitLog
 from shmaccum.transactions.coordinator import PreparedTransaction, TransactionCoordinator, deadline_after
 from tools.kafka import KafkaCluster
@@ -276,8 +278,8 @@ def test_a_coordinator_has_just_moved(job: Job, monkeypatch: pytest.MonkeyPatch)
     written = [job.write(0, b"a"), job.write(1, b"b")]
     ask, unavailable = BrokerClient.ask, []
 
-    def ask_when_moved(self: BrokerClient, node: object, make: object, deadline_ms: float) -> object:
-        response = ask(self, node, make, deadline_ms)  # type: ignore[arg-type]
+    def ask_when_moved(self: BrokerClient, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
+        response = ask(self, node, make, deadline_ms)
         if len(getattr(response, "coordinators", ())) == len(written) and not unavailable:
             response.coordinators[0].error_code = CoordinatorNotAvailableError.code
             unavailable.append(response.coordinators[0].key)
