@@ -117,9 +117,9 @@ class TransactionManager:
         """`PendingBatches.lost` when the current transaction began."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        state.slab.on_fork(self._forked)
+        state.slab.on_fork(self)
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """Keep a forked child's records out of its parent's transaction."""
         self._lock = threading.RLock()
         self._queues = {}
