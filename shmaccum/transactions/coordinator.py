@@ -15,24 +15,23 @@ from shmaccum.cluster import ConsumerGroupMetadata, Node, OffsetAndMetadata, Top
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalGenerationError,
-    InvalidPidMappingError,
     InvalidProducerEpochError,
     KafkaError,
     KafkaTimeoutError,
     NetworkError,
     NotCoordinatorError,
+    OperationNotAttemptedError,
     ProducerFencedError,
     RequestTimedOutError,
+    RetriableError,
     TopicAuthorizationError,
     TransactionAbortableError,
     UnknownMemberIdError,
     UnknownProducerIdError,
-    UnknownTopicOrPartitionError,
     error_for_code,
 )
 from shmaccum.sender.kafka.connection import Connection
@@ -73,14 +72,13 @@ _ABORTABLE: Final = (
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalGenerationError,
-    InvalidPidMappingError,
     TopicAuthorizationError,
     TransactionAbortableError,
     UnknownMemberIdError,
     UnknownProducerIdError,
 )
 _MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError, NetworkError)
-_NOT_YET: Final = (CoordinatorLoadInProgressError, ConcurrentTransactionsError, UnknownTopicOrPartitionError)
+"""Retriable errors after which the cluster is asked who coordinates."""
 
 
 class Identity(NamedTuple):
@@ -174,6 +172,13 @@ class TransactionCoordinator:
 
         self._ask(_TRANSACTION, self._id, make, code, deadline_ms)
 
+    def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
+        """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, group_id=group_id
+        )
+        self._ask(_TRANSACTION, self._id, lambda connection: call(request, connection), _code_of, deadline_ms)
+
     def commit_offsets(
         self,
         me: Identity,
@@ -182,11 +187,6 @@ class TransactionCoordinator:
         deadline_ms: float,
     ) -> None:
         """Commit a consumer group's offsets as part of the transaction."""
-        if self.version < IMPLICIT:
-            request = AddOffsetsToTxnRequest(
-                transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, group_id=group.group_id
-            )
-            self._ask(_TRANSACTION, self._id, lambda connection: call(request, connection), _code_of, deadline_ms)
 
         def make(connection: Connection) -> Call:
             topic_kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
@@ -274,7 +274,7 @@ class TransactionCoordinator:
             except _MOVED as error:
                 self._nodes.pop((kind, key), None)
                 cause, wait_ms = error, self._backoff_ms
-            except _NOT_YET as error:
+            except RetriableError as error:
                 cause, wait_ms = error, self._backoff_ms
                 if isinstance(error, ConcurrentTransactionsError):
                     wait_ms = min(wait_ms, _CONCURRENT_BACKOFF_MS)
@@ -351,7 +351,7 @@ class TransactionEnds:
                     refusal: KafkaError | None = missing[each.transactional_id]
                 else:
                     refusal = exchange.error or _refusal(each, exchange.response)
-                if isinstance(refusal, (*_MOVED, *_NOT_YET)):
+                if isinstance(refusal, RetriableError):
                     again[each] = refusal
                     if isinstance(refusal, _MOVED):
                         self._nodes.pop(each.transactional_id, None)
@@ -415,10 +415,14 @@ def _code_of(response: Any) -> int:
 
 
 def _worst(codes: Any) -> int:
-    """Return the error code that decides: one that cannot be retried, else any, else 0."""
+    """Return the error code that decides: one that cannot be retried, else any, else 0.
+
+    OPERATION_NOT_ATTEMPTED only says that another partition's error decides.
+    """
     found = [code for code in codes if code]
-    final = [code for code in found if not issubclass(error_for_code(code), (*_MOVED, *_NOT_YET))]
-    return int((final or found or [0])[0])
+    causes = [code for code in found if code != OperationNotAttemptedError.code]
+    final = [code for code in causes if not error_for_code(code).retriable]
+    return int((final or causes or found or [0])[0])
 
 
 def deadline_after(milliseconds: float) -> float:
