@@ -187,6 +187,7 @@ class TransactionCoordinator:
         deadline_ms: float,
     ) -> None:
         """Commit a consumer group's offsets as part of the transaction."""
+        has_member = bool(group.generation_id >= 0 or group.member_id or group.group_instance_id)
 
         def make(connection: Connection) -> Call:
             topic_kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
@@ -211,7 +212,7 @@ class TransactionCoordinator:
                 group_instance_id=group.group_instance_id,
                 topics=[topic_kind(name=name, partitions=parts) for name, parts in of_topic.items()],
             )
-            return call(request, connection, newest=None if self.version >= IMPLICIT else _BEFORE_IMPLICIT)
+            return call(request, connection, **_offset_versions(self.version, has_member))
 
         def code(response: Any) -> int:
             return _worst(each.error_code for topic in response.topics for each in topic.partitions)
@@ -401,6 +402,17 @@ class TransactionEnds:
 def _end_versions(version: int) -> dict[str, int]:
     """Return the oldest and newest version of EndTxn for a version of the transaction protocol."""
     return {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
+
+
+def _offset_versions(version: int, has_member: bool) -> dict[str, int]:
+    """Return the oldest and newest version of TxnOffsetCommit for a version of the transaction protocol.
+
+    Version 3 is the first that takes a group's generation and member: without them, a member that its group has lost
+    could commit (KIP-447).
+    """
+    if version >= IMPLICIT:
+        return {"oldest": _BEFORE_IMPLICIT + 1}
+    return {"oldest": 3 if has_member else 0, "newest": _BEFORE_IMPLICIT}
 
 
 def _refusal(transaction: PreparedTransaction, response: Any) -> KafkaError | None:

@@ -222,7 +222,16 @@ class TransactionManager:
             self._end(lease, commit=False, deadline_ms=deadline_ms)
 
     def close(self, timeout_s: float | None) -> None:
-        """Abort an open transaction, unless the timeout is 0; leave the lane, and close the connections."""
+        """Abort an open transaction, unless the timeout is 0; leave the lane, and close the connections.
+
+        A call in which another thread waits for a coordinator after the timeout ends with ProducerClosedError.
+        """
+        client = self._client
+        if timeout_s is not None and client is not None:
+            if self._lock.acquire(timeout=timeout_s):
+                self._lock.release()
+            else:
+                client.interrupt()
         with self._lock:
             if self._pid != os.getpid():
                 return

@@ -33,6 +33,7 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from processes import wait_until
 
 FIND_COORDINATOR, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 10, 24, 25, 26, 28
 
@@ -53,6 +54,20 @@ KINDS: Final = {
 }
 """Requests that belong to transactions: API key -> class."""
 NAMES: Final = {key: kind.__name__.removesuffix("Request") for key, kind in KINDS.items()}
+
+
+class _Silence:
+    """A time in which requests of a kind have no answer."""
+
+    def __init__(self, api_key: int, processed: bool) -> None:
+        self.api_key = api_key
+        self.processed = processed
+        self.is_over = threading.Event()
+
+    def keep(self, api_key: int) -> None:
+        """Wait until it is over, if it is about requests of this kind."""
+        if api_key == self.api_key:
+            self.is_over.wait()
 
 
 class TransactionBroker(FakeBroker):
@@ -91,7 +106,7 @@ class TransactionBroker(FakeBroker):
         self.seen: list[Request] = []
         self._unheard = False
         self._of_partitions: list[int] = []
-        self._silent = -1, False
+        self._silent = _Silence(-1, False)
 
     def fail(self, api_key: int, *codes: int) -> None:
         """Answer the next requests of a kind with these error codes; 0, `LOST` and `ANSWER_LOST` are possible."""
@@ -103,12 +118,13 @@ class TransactionBroker(FakeBroker):
 
     @contextmanager
     def silent(self, api_key: int, *, processed: bool) -> Iterator[None]:
-        """Answer no request of a kind in the block; process them, or not."""
-        self._silent = api_key, processed
+        """Answer no request of a kind in the block, and then end its connection; process them, or not."""
+        self._silent = silence = _Silence(api_key, processed)
         try:
             yield
         finally:
-            self._silent = -1, False
+            self._silent = _Silence(-1, False)
+            silence.is_over.set()
 
     @contextmanager
     def holding(self, api_key: int) -> Iterator[threading.Semaphore]:
@@ -119,6 +135,10 @@ class TransactionBroker(FakeBroker):
         finally:
             del self._gates[api_key]
             gate.set()
+
+    def wait_for(self, api_key: int) -> None:
+        """Wait until a request of a kind has come."""
+        wait_until(lambda: self.count(api_key) > 0, f"a request {NAMES[api_key]} comes")
 
     def calls(self) -> list[str]:
         """Return the names of all requests of transactions, in their order."""
@@ -146,17 +166,18 @@ class TransactionBroker(FakeBroker):
         if gate is not None:
             self._held.release()
             gate.wait()
+        silence = self._silent
+        if silence.api_key == key:
+            code = ANSWER_LOST if silence.processed else LOST
         if code == LOST:
+            silence.keep(key)
             raise EOFError
-        if self._silent == (key, False):
-            return None
         response = _ANSWERS[key](self, asked, request, 0 if code == ANSWER_LOST else code)
         self.answered(key)
-        if self._silent == (key, True):
-            return None
         if key == END_TXN:
             self._unheard = code == ANSWER_LOST
         if code == ANSWER_LOST:
+            silence.keep(key)
             raise EOFError
         return response
 

@@ -61,6 +61,16 @@ class Scene:
             yield producer
 
 
+@contextmanager
+def impatient(producer: Producer) -> Iterator[None]:
+    """Let the calls of transactions end with KafkaTimeoutError after 200 ms in the block."""
+    producer.transactions._max_block_ms, patience_ms = 200, producer.transactions._max_block_ms
+    try:
+        yield
+    finally:
+        producer.transactions._max_block_ms = patience_ms
+
+
 Step = Callable[[Producer], Any]
 
 

@@ -21,7 +21,7 @@ from transaction_broker import (
     TXN_OFFSET_COMMIT,
     decoded,
 )
-from transaction_scenes import STEPS, Scene, init, run_another, run_before, run_from, send, send_offsets
+from transaction_scenes import STEPS, Scene, impatient, init, run_another, run_before, run_from, send, send_offsets
 
 from shmaccum import Producer
 from shmaccum.errors import (
@@ -284,9 +284,9 @@ def test_what_may_have_begun_is_ended(scene: Scene, step: str, processed: bool) 
     api_key = {"send": ADD_PARTITIONS, "offsets": ADD_OFFSETS}[step]
     if not is_sent(scene, api_key):
         return
-    with scene.ready(max_block_ms=300) as producer:
+    with scene.ready() as producer:
         producer.begin_transaction()
-        with scene.broker.silent(api_key, processed=processed), pytest.raises(KafkaTimeoutError):
+        with scene.broker.silent(api_key, processed=processed), impatient(producer), pytest.raises(KafkaTimeoutError):
             STEPS[step](producer)
         producer.abort_transaction()
         assert scene.broker.ended == [False] * processed
