@@ -381,7 +381,7 @@ class TransactionManager:
         """Refuse to commit a transaction without offsets that the program believes to be part of it."""
         if self._state is State.IN_TRANSACTION and not self._has_offsets:
             raise IllegalStateError(
-                f"transactional.id {self._id!r}: {what} is not possible: send_offsets_to_transaction has not ended well; "
+                f"transactional.id {self._id!r}: {what} is not possible: send_offsets_to_transaction has not ended; "
                 "call it again, or abort the transaction"
             )
 

@@ -1,8 +1,8 @@
 """A fake broker that coordinates transactions and groups: for answers that no real one can be made to give.
 
-It keeps the rules of a real one: AddPartitionsToTxn begins a transaction in version 1 of the protocol, the first record
-or offset in version 2; EndTxn of none is INVALID_TXN_STATE; each InitProducerId, and in version 2 each EndTxn, raises
-the epoch. A test can say what it answers instead::
+It keeps the rules of a real one. In version 1 of the protocol, AddPartitionsToTxn begins a transaction; in version 2
+the first record or offset does. The end of none is INVALID_TXN_STATE. Each InitProducerId raises the epoch, in version
+2 also each EndTxn. A test can say what it answers instead::
 
     broker.fail(ADD_PARTITIONS, CONCURRENT_TRANSACTIONS, LOST)    # to the next two requests of the kind
     with broker.holding(PRODUCE) as came: ...                     # answers after the block

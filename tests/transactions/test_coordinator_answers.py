@@ -380,7 +380,12 @@ def test_init_transactions_is_repeated_once_the_user_is_authorized(scene: Scene,
 
 @pytest.mark.parametrize(
     ("step", "api_key", "newest"),
-    [("init", FIND_COORDINATOR, 0), ("commit", END_TXN, -1), ("offsets", TXN_OFFSET_COMMIT, -1)],
+    [
+        ("init", FIND_COORDINATOR, 0),
+        ("init", INIT_PRODUCER_ID, -1),
+        ("offsets", TXN_OFFSET_COMMIT, -1),
+        ("commit", END_TXN, -1),
+    ],
     ids=name_of,
 )
 def test_a_coordinator_that_is_too_old(scene: Scene, step: str, api_key: int, newest: int) -> None:
