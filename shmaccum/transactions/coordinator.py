@@ -290,9 +290,7 @@ class TransactionCoordinator:
         node = self._nodes.get((kind, key))
         if node is None:
             request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-            response = self._client.ask(
-                None, lambda connection: call(request, connection, oldest=1, newest=_BEFORE_IMPLICIT), deadline_ms
-            )
+            response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
             found = response.coordinators[0] if response.coordinators else response
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), kind, key)
