@@ -63,8 +63,8 @@ class Scene:
 
 @contextmanager
 def impatient(producer: Producer) -> Iterator[None]:
-    """Let the calls of transactions end with KafkaTimeoutError after 200 ms in the block."""
-    producer.transactions._max_block_ms, patience_ms = 200, producer.transactions._max_block_ms
+    """Let the calls of transactions end with KafkaTimeoutError after 100 ms in the block."""
+    producer.transactions._max_block_ms, patience_ms = 100, producer.transactions._max_block_ms
     try:
         yield
     finally:

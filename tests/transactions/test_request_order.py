@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, Request, topics_of
 from producers import wait_until_gone
-from transaction_broker import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, FIND_COORDINATOR, TXN_OFFSET_COMMIT, decoded
+from transaction_broker import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    TXN_OFFSET_COMMIT,
+    TransactionBroker,
+    decoded,
+)
 from transaction_scenes import Scene, impatient, init, run_another, run_from, send, send_offsets
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
@@ -95,9 +103,9 @@ def test_the_end_waits_for_the_batches(scene: Scene) -> None:
     assert scene.broker.calls()[-2:] == ["Produce", "EndTxn"]
 
 
-def test_a_commit_does_not_linger(scene: Scene, slab_name: str) -> None:
-    lingering = {"linger_ms": 100_000, "delivery_timeout_ms": 200_000, "shmaccum_name": slab_name}
-    with scene.ready(**lingering) as producer:
+def test_a_commit_does_not_linger(slab_name: str) -> None:
+    lingering = {"linger_ms": 100_000, "delivery_timeout_ms": 200_000}
+    with TransactionBroker(2) as broker, (scene := Scene(broker, slab_name)).ready(**lingering) as producer:
         for _ in range(2):
             producer.begin_transaction()
             scene.broker.seen.clear()
