@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ def test_every_tool_is_called_in_one_way() -> None:
     assert {name for caller in callers for name in _TOOL.findall(caller.read_text())} <= tools
 
 
+@cache
 def functions(module: Path) -> set[str]:
     return {node.name for node in ast.parse(module.read_text()).body if isinstance(node, ast.FunctionDef)}
 

@@ -238,6 +238,32 @@ def test_errors_that_the_abort_leads_out_of(scene: Scene, step: str, api_key: in
         scene.broker.ended.clear()
         run_another(producer)
     assert scene.broker.ended == [True]
+    assert last_epoch(scene) == 1
+
+
+def last_epoch(scene: Scene) -> int:
+    """Return the producer epoch in the last EndTxn."""
+    (*_, last) = (decoded(request) for request in scene.broker.seen if request.api_key == END_TXN)
+    epoch: int = last.producer_epoch
+    return epoch
+
+
+def test_a_second_partition_that_is_refused(scene: Scene) -> None:
+    """The transaction has begun with the first one."""
+    if scene.version == 2:
+        return
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        future = producer.send("t", b"value", partition=0)
+        scene.broker.fail(ADD_PARTITIONS, TopicAuthorizationError.code)
+        with pytest.raises(TopicAuthorizationError):
+            producer.send("t", b"value", partition=1)
+        producer.flush()
+        assert future.succeeded()
+        producer.abort_transaction()
+        run_another(producer)
+    assert scene.broker.ended == [False, True]
+    assert last_epoch(scene) == 1
 
 
 def test_the_partitions_error_counts_and_not_that_others_were_not_attempted(scene: Scene) -> None:
@@ -300,6 +326,7 @@ def test_a_failed_abort_is_repeated(scene: Scene) -> None:
         scene.broker.fail(END_TXN, TransactionAbortableError.code)
         with pytest.raises(TransactionAbortableError):
             producer.abort_transaction()
+        scene.broker.fail(END_TXN, NotCoordinatorError.code)
         producer.abort_transaction()
         run_another(producer)
     assert scene.broker.ended == [False, True]
