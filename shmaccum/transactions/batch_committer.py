@@ -44,9 +44,9 @@ from shmaccum.transactions.coordinator import (
     Identity,
     PreparedTransaction,
     TransactionCoordinator,
-    TransactionEnds,
     deadline_after,
 )
+from shmaccum.transactions.transaction_ends import TransactionEnds
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from shmaccum.cluster import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
@@ -46,7 +45,7 @@ from shmaccum.sender.kafka.kafka_python import (
 )
 from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
+from shmaccum.transactions.broker_client import BrokerClient, call
 
 FEATURE: Final = "transaction.version"
 """Finalized feature of the cluster that names the version of the transaction protocol (KIP-890)."""
@@ -54,15 +53,17 @@ IMPLICIT: Final = 2
 """The protocol version in which brokers add partitions to a transaction on their first record, and each transaction has
 an epoch of its own."""
 
+TRANSACTION: Final = 1
+"""Kind of the coordinators of transactional ids, in FindCoordinator."""
+MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError, NetworkError)
+"""Retriable errors after which the cluster is asked who coordinates."""
+
 _GROUP: Final = 0
-_TRANSACTION: Final = 1
 _NEWEST_INIT: Final = 5
 _NEWEST_ADD_PARTITIONS: Final = 3
 """Later versions are for brokers."""
 _BEFORE_IMPLICIT: Final = 4
 """Of EndTxn and TxnOffsetCommit, the newest version in protocol version 1."""
-_FIRST_OF_MANY: Final = 4
-"""The first version of FindCoordinator that takes several keys."""
 _FIRST_BUMP: Final = 3
 """The first version of InitProducerId that takes the producer id and epoch to bump (KIP-360)."""
 _CONCURRENT_BACKOFF_MS: Final = 20
@@ -77,8 +78,6 @@ _ABORTABLE: Final = (
     UnknownMemberIdError,
     UnknownProducerIdError,
 )
-_MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError, NetworkError)
-"""Retriable errors after which the cluster is asked who coordinates."""
 
 
 class Identity(NamedTuple):
@@ -147,7 +146,7 @@ class TransactionCoordinator:
             )
             return call(request, connection, oldest=_FIRST_BUMP if last is not None else 0, newest=_NEWEST_INIT)
 
-        response = self._ask(_TRANSACTION, self._id, make, _code_of, deadline_ms)
+        response = self._ask(TRANSACTION, self._id, make, _code_of, deadline_ms)
         return Identity(response.producer_id, response.producer_epoch)
 
     def add_partitions(self, me: Identity, partitions: Collection[TopicPartition], deadline_ms: float) -> None:
@@ -170,14 +169,14 @@ class TransactionCoordinator:
             results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
             return _worst(each.partition_error_code for each in results)
 
-        self._ask(_TRANSACTION, self._id, make, code, deadline_ms)
+        self._ask(TRANSACTION, self._id, make, code, deadline_ms)
 
     def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
         """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, group_id=group_id
         )
-        self._ask(_TRANSACTION, self._id, lambda connection: call(request, connection), _code_of, deadline_ms)
+        self._ask(TRANSACTION, self._id, lambda connection: call(request, connection), _code_of, deadline_ms)
 
     def commit_offsets(
         self,
@@ -231,9 +230,9 @@ class TransactionCoordinator:
         request = EndTxnRequest(
             transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, committed=commit
         )
-        versions = _end_versions(version)
+        versions = end_versions(version)
         response = self._ask(
-            _TRANSACTION, self._id, lambda connection: call(request, connection, **versions), _code_of, deadline_ms
+            TRANSACTION, self._id, lambda connection: call(request, connection, **versions), _code_of, deadline_ms
         )
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
@@ -272,7 +271,7 @@ class TransactionCoordinator:
                 if not code:
                     return response
                 raise self._error(error_for_code(code), kind, key)
-            except _MOVED as error:
+            except MOVED as error:
                 self._nodes.pop((kind, key), None)
                 cause, wait_ms = error, self._backoff_ms
             except RetriableError as error:
@@ -309,95 +308,7 @@ class TransactionCoordinator:
         return KafkaTimeoutError(f"transactional.id {self._id!r}: no answer within max.block.ms{why}")
 
 
-class TransactionEnds:
-    """Ends many transactions at once, at all their coordinators.
-
-    Args:
-        client: connects to brokers.
-        config: the settings: ``retry.backoff.ms``.
-    """
-
-    def __init__(self, client: BrokerClient, config: ProducerConfig) -> None:
-        self._client = client
-        self._backoff_ms = config.retry_backoff_ms
-        self._nodes: dict[str, Node] = {}
-        """Transactional id -> its coordinator, as far as known."""
-
-    def end(
-        self, transactions: Collection[PreparedTransaction], *, commit: bool, deadline_ms: float
-    ) -> dict[PreparedTransaction, KafkaError]:
-        """Commit or abort transactions; return the errors of those that have not ended so.
-
-        Args:
-            transactions: each with an id of its own.
-            commit: whether to commit them.
-            deadline_ms: monotonic milliseconds.
-        """
-        errors: dict[PreparedTransaction, KafkaError] = {}
-        waiting = list(transactions)
-        while waiting:
-            missing = self._find([each.transactional_id for each in waiting], deadline_ms)
-            exchanges = {
-                each: Exchange(self._nodes[each.transactional_id], partial(self._request, each, commit))
-                for each in waiting
-                if each.transactional_id not in missing
-            }
-            self._client.ask_all(list(exchanges.values()), deadline_ms)
-            again: dict[PreparedTransaction, KafkaError] = {}
-            for each in waiting:
-                exchange = exchanges.get(each)
-                if exchange is None:
-                    refusal: KafkaError | None = missing[each.transactional_id]
-                else:
-                    refusal = exchange.error or _refusal(each, exchange.response)
-                if isinstance(refusal, RetriableError):
-                    again[each] = refusal
-                    if isinstance(refusal, _MOVED):
-                        self._nodes.pop(each.transactional_id, None)
-                elif refusal is not None:
-                    errors[each] = refusal
-            waiting = list(again)
-            if again and monotonic_ms() + self._backoff_ms > deadline_ms:
-                return errors | again
-            if again:
-                native.pause(self._backoff_ms / 1000)
-        return errors
-
-    def _find(self, ids: Collection[str], deadline_ms: float) -> dict[str, KafkaError]:
-        """Ask for the coordinators of ids, as far as they are not known; return why some have none."""
-        unknown = [each for each in ids if each not in self._nodes]
-        missing: dict[str, KafkaError] = {}
-        for each in unknown:
-            missing[each] = CoordinatorNotAvailableError(f"transactional.id {each!r}: no coordinator is known")
-        if unknown:
-            request = FindCoordinatorRequest(key="", key_type=_TRANSACTION, coordinator_keys=unknown)
-            try:
-                response = self._client.ask(
-                    None, lambda connection: call(request, connection, oldest=_FIRST_OF_MANY), deadline_ms
-                )
-            except KafkaError as error:
-                return dict.fromkeys(unknown, error)
-            for found in response.coordinators:
-                if found.error_code:
-                    kind = error_for_code(found.error_code)
-                    missing[found.key] = kind(f"transactional.id {found.key!r}: {kind.meaning()}")
-                else:
-                    node = self._nodes[found.key] = Node(found.node_id, found.host, found.port)
-                    missing.pop(found.key, None)
-                    self._client.learn(node)
-        return missing
-
-    def _request(self, transaction: PreparedTransaction, commit: bool, connection: Connection) -> Call:
-        request = EndTxnRequest(
-            transactional_id=transaction.transactional_id,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.epoch,
-            committed=commit,
-        )
-        return call(request, connection, **_end_versions(transaction.version))
-
-
-def _end_versions(version: int) -> dict[str, int]:
+def end_versions(version: int) -> dict[str, int]:
     """Return the oldest and newest version of EndTxn for a version of the transaction protocol."""
     return {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
 
@@ -411,13 +322,6 @@ def _offset_versions(version: int, has_member: bool) -> dict[str, int]:
     if version >= IMPLICIT:
         return {"oldest": _BEFORE_IMPLICIT + 1}
     return {"oldest": 3 if has_member else 0, "newest": _BEFORE_IMPLICIT}
-
-
-def _refusal(transaction: PreparedTransaction, response: Any) -> KafkaError | None:
-    if not response.error_code:
-        return None
-    error = error_for_code(response.error_code)
-    return error(f"transactional.id {transaction.transactional_id!r}: {error.meaning()}")
 
 
 def _code_of(response: Any) -> int:

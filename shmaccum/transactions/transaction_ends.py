@@ -1,0 +1,116 @@
+"""The end of many transactions of other processes at once: each request until it is answered, as in `coordinator`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Any, Final
+
+from shmaccum.cluster import Node
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import CoordinatorNotAvailableError, KafkaError, RetriableError, error_for_code
+from shmaccum.sender.kafka.connection import Connection
+from shmaccum.sender.kafka.handshake import Call
+from shmaccum.sender.kafka.kafka_python import EndTxnRequest, FindCoordinatorRequest
+from shmaccum.sender.kafka.timing import monotonic_ms
+from shmaccum.shm import native
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
+from shmaccum.transactions.coordinator import MOVED, TRANSACTION, PreparedTransaction, end_versions
+
+_FIRST_OF_MANY: Final = 4
+"""The first version of FindCoordinator that takes several keys."""
+
+
+class TransactionEnds:
+    """Ends many transactions at once, at all their coordinators.
+
+    Args:
+        client: connects to brokers.
+        config: the settings: ``retry.backoff.ms``.
+    """
+
+    def __init__(self, client: BrokerClient, config: ProducerConfig) -> None:
+        self._client = client
+        self._backoff_ms = config.retry_backoff_ms
+        self._nodes: dict[str, Node] = {}
+        """Transactional id -> its coordinator, as far as known."""
+
+    def end(
+        self, transactions: Collection[PreparedTransaction], *, commit: bool, deadline_ms: float
+    ) -> dict[PreparedTransaction, KafkaError]:
+        """Commit or abort transactions; return the errors of those that have not ended so.
+
+        Args:
+            transactions: each with an id of its own.
+            commit: whether to commit them.
+            deadline_ms: monotonic milliseconds.
+        """
+        errors: dict[PreparedTransaction, KafkaError] = {}
+        waiting = list(transactions)
+        while waiting:
+            missing = self._find([each.transactional_id for each in waiting], deadline_ms)
+            exchanges = {
+                each: Exchange(self._nodes[each.transactional_id], partial(self._request, each, commit))
+                for each in waiting
+                if each.transactional_id not in missing
+            }
+            self._client.ask_all(list(exchanges.values()), deadline_ms)
+            again: dict[PreparedTransaction, KafkaError] = {}
+            for each in waiting:
+                exchange = exchanges.get(each)
+                if exchange is None:
+                    refusal: KafkaError | None = missing[each.transactional_id]
+                else:
+                    refusal = exchange.error or _refusal(each, exchange.response)
+                if isinstance(refusal, RetriableError):
+                    again[each] = refusal
+                    if isinstance(refusal, MOVED):
+                        self._nodes.pop(each.transactional_id, None)
+                elif refusal is not None:
+                    errors[each] = refusal
+            waiting = list(again)
+            if again and monotonic_ms() + self._backoff_ms > deadline_ms:
+                return errors | again
+            if again:
+                native.pause(self._backoff_ms / 1000)
+        return errors
+
+    def _find(self, ids: Collection[str], deadline_ms: float) -> dict[str, KafkaError]:
+        """Ask for the coordinators of ids, as far as they are not known; return why some have none."""
+        unknown = [each for each in ids if each not in self._nodes]
+        missing: dict[str, KafkaError] = {}
+        for each in unknown:
+            missing[each] = CoordinatorNotAvailableError(f"transactional.id {each!r}: no coordinator is known")
+        if unknown:
+            request = FindCoordinatorRequest(key="", key_type=TRANSACTION, coordinator_keys=unknown)
+            try:
+                response = self._client.ask(
+                    None, lambda connection: call(request, connection, oldest=_FIRST_OF_MANY), deadline_ms
+                )
+            except KafkaError as error:
+                return dict.fromkeys(unknown, error)
+            for found in response.coordinators:
+                if found.error_code:
+                    kind = error_for_code(found.error_code)
+                    missing[found.key] = kind(f"transactional.id {found.key!r}: {kind.meaning()}")
+                else:
+                    node = self._nodes[found.key] = Node(found.node_id, found.host, found.port)
+                    missing.pop(found.key, None)
+                    self._client.learn(node)
+        return missing
+
+    def _request(self, transaction: PreparedTransaction, commit: bool, connection: Connection) -> Call:
+        request = EndTxnRequest(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            committed=commit,
+        )
+        return call(request, connection, **end_versions(transaction.version))
+
+
+def _refusal(transaction: PreparedTransaction, response: Any) -> KafkaError | None:
+    if not response.error_code:
+        return None
+    error = error_for_code(response.error_code)
+    return error(f"transactional.id {transaction.transactional_id!r}: {error.meaning()}")
