@@ -165,7 +165,7 @@ TARGETS: Final = (
         ],
     ),
     Target(
-        "PySpark micro-batch of a million rows, exactly once against at least once",
+        "PySpark batch of a million rows, exactly once against at least once",
         [
             _at_most("exactly-once", tasks_variant(tasks), OURS, figure, 1.1, f"{label}, {tasks} tasks")
             for tasks in TASKS

@@ -114,7 +114,8 @@ def _commit(environment: Environment, transactions: int) -> dict[str, float]:
 
         (report,) = environment.measure(broker, [work], environment.ours).reports
         environment.check_committed(broker, topic, (transactions + 1) * _RECORDS_EACH)
-    return {"compiled": float(environment.ours.compiled)} | report.result
+    times: dict[str, float] = report.result
+    return {"compiled": float(environment.ours.compiled)} | times
 
 
 def _written(servers: str, name: str, topic: str, transactions: int) -> dict[str, float]:

@@ -198,5 +198,5 @@ def _exactly_once() -> Mapping[str, str]:
 def _write(
     rows: Any, form: str, topic: str, settings: Mapping[str, object], more: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    options = {f"kafka.{name}": value for name, value in settings.items()} | more
-    rows.write.format(form).mode("append").option("topic", topic).options(**options).save()
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    rows.write.format(form).mode("append").option("topic", topic).options(**options, **more).save()
