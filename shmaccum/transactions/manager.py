@@ -37,6 +37,7 @@ from shmaccum.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
+from shmaccum.metrics import TransactionTimes
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import (
     IMPLICIT,
@@ -88,9 +89,13 @@ class TransactionManager:
     Args:
         config: the producer's.
         accumulator: the producer's.
+
+    Attributes:
+        times: of the calls.
     """
 
     def __init__(self, config: ProducerConfig, accumulator: RecordAccumulator) -> None:
+        self.times: Final = TransactionTimes()
         self._id = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
         self._max_block_ms = config.max_block_ms
@@ -132,7 +137,7 @@ class TransactionManager:
         Args:
             transactional_id: takes the place of the producer's own from now on; None keeps it.
         """
-        with self._lock:
+        with self._lock, self.times.call("init"):
             self._enter(State.INITIALIZING, "init_transactions")
             self._id = transactional_id or self._id
             deadline_ms = deadline_after(self._max_block_ms)
@@ -151,7 +156,7 @@ class TransactionManager:
 
     def begin(self) -> None:
         """See `Producer.begin_transaction`."""
-        with self._lock:
+        with self._lock, self.times.call("begin"):
             self._enter(State.IN_TRANSACTION, "begin_transaction")
             self._has_begun = False
             self._lost_before = self._accumulator.pending.lost
@@ -163,13 +168,13 @@ class TransactionManager:
             _check_group(group)
             if not offsets:
                 return
-            with _Failing(self):
+            with self.times.call("send-offsets"), _Failing(self):
                 self._has_begun = True
                 self._coordinator.commit_offsets(self._me, offsets, group, deadline_after(self._max_block_ms))
 
     def commit(self) -> None:
         """See `Producer.commit_transaction`."""
-        with self._lock:
+        with self._lock, self.times.call("commit"):
             lease = self._enter(State.COMMITTING_TRANSACTION, "commit_transaction")
             deadline_ms = deadline_after(self._max_block_ms)
             self._store_all(lease)
@@ -194,7 +199,7 @@ class TransactionManager:
 
     def abort(self, timeout_ms: float | None = None) -> None:
         """See `Producer.abort_transaction`; wait ``timeout_ms`` at most, if that is less than ``max.block.ms``."""
-        with self._lock:
+        with self._lock, self.times.call("abort"):
             lease = self._enter(State.ABORTING_TRANSACTION, "abort_transaction")
             self._queues.clear()
             deadline_ms = deadline_after(min(self._max_block_ms, timeout_ms or self._max_block_ms))
