@@ -293,7 +293,7 @@ class InconsistentTopicIdError(InvalidMetadataError, code=103):
 
 
 class TransactionAbortedError(KafkaError, code=-117):
-    """The record was not sent, because its transaction is aborted (``TransactionAbortedException``)."""
+    """The record was dropped with its transaction, which has failed or is aborted (``TransactionAbortedException``)."""
 
 
 class TransactionLostError(KafkaError, code=-118):

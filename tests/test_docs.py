@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ def test_every_tool_is_called_in_one_way() -> None:
     assert {name for caller in callers for name in _TOOL.findall(caller.read_text())} <= tools
 
 
+@cache
 def functions(module: Path) -> set[str]:
     return {node.name for node in ast.parse(module.read_text()).body if isinstance(node, ast.FunctionDef)}
 
@@ -47,3 +49,14 @@ def functions(module: Path) -> set[str]:
 def test_the_guarantees_are_shown_by_tests() -> None:
     """Else the test above could not fail."""
     assert len(_TEST.findall((ROOT / "docs" / "delivery-guarantees.md").read_text())) > 50
+
+
+def test_every_transactional_scenario_of_kafkas_tests_has_a_test_or_a_reason() -> None:
+    text = (ROOT / "docs" / "internals" / "transaction-scenarios.md").read_text()
+    tables = re.findall(r"^## (\w+): (\d+)\n\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert tables[0][0] == "TransactionManagerTest"
+    for name, count, table in tables:
+        rows = re.findall(r"^\| (`.*`) \| (.*) \|$", table, re.MULTILINE)
+        scenarios = re.findall(r"`(\w+)`", " ".join(row for row, _ in rows))
+        assert (name, len(scenarios), len(set(scenarios))) == (name, int(count), int(count))
+        assert [row for row, here in rows if not _TEST.search(here) and not here.startswith("no counterpart: ")] == []

@@ -167,7 +167,7 @@ class Producer:
             IllegalStateError: there is no ``transactional.id``, or it was called before.
             KafkaTimeoutError: no coordinator answered within ``max.block.ms``; it can be called again.
             SlabFullError: the slab has no room for another transaction.
-            TransactionalIdAuthorizationError: the user is not authorized for the id.
+            TransactionalIdAuthorizationError: the user is not authorized for the id; it can be called again.
             KafkaError: the coordinator refused, as an InvalidTxnTimeoutError says of ``transaction.timeout.ms``.
         """
         with self._guard:
@@ -196,7 +196,8 @@ class Producer:
         Raises:
             IllegalArgumentError: ``group_metadata`` is no such object.
             IllegalStateError: there is no transaction.
-            KafkaTimeoutError: no coordinator answered within ``max.block.ms``; it can be called again.
+            KafkaTimeoutError: no coordinator answered within ``max.block.ms``: call it again, or abort the transaction.
+            UnsupportedVersionError: the coordinator cannot check the group's generation and member.
             KafkaError: the group has gone on without this member, or the coordinator refused: abort the transaction.
         """
         with self._guard:

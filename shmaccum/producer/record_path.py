@@ -1,3 +1,5 @@
+# cython: binding=True
+# `Producer` makes a method of `send`, which only a bound function can be.
 """The path of one record from `Producer.send` into the slab.
 
 Every record runs through it, so it is short and compiled; rarer work lives elsewhere. It writes no shared word itself:

@@ -51,12 +51,12 @@ class WatchThread:
         self._accumulators: weakref.WeakSet[RecordAccumulator] = weakref.WeakSet()
         self._next_look_s = 0.0
         self._has_complained = False
-        self._forked()
-        slab.on_fork(self._forked)
+        self.forked()
+        slab.on_fork(self)
         slab.on_retire(self.end)
         _watches.add(self)
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """Forget the thread in a forked child; the next append starts one."""
         self._mutex = native.RLock()
         self._thread: _Thread | None = None

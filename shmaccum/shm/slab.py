@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,14 @@ from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 
 Companion = TypeVar("Companion")
 
+
+class Forkable(Protocol):
+    """What has state that a forked child must not take over."""
+
+    def forked(self) -> None:
+        """Reset it, in the child."""
+
+
 OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
 """Error numbers for no memory or descriptor left; errors of `posix_ipc` have None."""
 
@@ -106,7 +114,7 @@ class Slab:
         self._limits = (-1, 0)
         self._companions: dict[Callable[[Slab], object], object] = {}
         self._segment = segment
-        self._fork_callbacks: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self._forkable: list[weakref.ref[Forkable]] = []
         self._retire_callbacks: list[Callable[[], None]] = []
         self._array: npt.NDArray[np.uint64] | None = np.frombuffer(
             segment.buffer, np.uint64, segment.geometry.slots // WORD
@@ -199,10 +207,10 @@ class Slab:
             companion = self._companions.setdefault(kind, kind(self))
         return cast(Companion, companion)
 
-    def on_fork(self, callback: Callable[[], None]) -> None:
-        """Call a bound method in a forked child, before anything else runs there. Held weakly."""
-        self._fork_callbacks = [known for known in self._fork_callbacks if known() is not None]
-        self._fork_callbacks.append(weakref.WeakMethod(callback))
+    def on_fork(self, forkable: Forkable) -> None:
+        """Call an object's `forked` in a forked child, before anything else runs there. Held weakly."""
+        self._forkable = [known for known in self._forkable if known() is not None]
+        self._forkable.append(weakref.ref(forkable))
 
     def on_retire(self, callback: Callable[[], None]) -> None:
         """Call back before this process leaves the slab; again if an interrupt ended the call."""
@@ -219,10 +227,10 @@ class Slab:
         self.wakeup.forked()
         self.wakeups = Wakeups(self.private, self.words, self.geometry)
         self.button = DoorbellButton(self.private, self.words)
-        for reference in self._fork_callbacks:
-            callback = reference()
-            if callback is not None:
-                callback()
+        for reference in self._forkable:
+            forkable = reference()
+            if forkable is not None:
+                forkable.forked()
 
     def is_lost(self) -> bool:
         """Return whether this process has lost its entry in the slab, and cannot take another."""

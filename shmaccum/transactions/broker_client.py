@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import split_address
-from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError
+from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError
 from shmaccum.sender.kafka.background_calls import BackgroundCalls
 from shmaccum.sender.kafka.brokers import Brokers
 from shmaccum.sender.kafka.connection import Connection
@@ -74,6 +74,7 @@ class BrokerClient:
         self._bootstrap = [
             Node(-1 - number, *split_address(address)) for number, address in enumerate(config.bootstrap_servers)
         ]
+        self._is_interrupted = False
         self._known: dict[int, Node] = {}
         """Brokers that answers named, by id."""
         self._lock = threading.Lock()
@@ -106,6 +107,7 @@ class BrokerClient:
         Raises:
             NetworkError: the connection was lost, or the answer makes no sense: the request may have been processed.
             KafkaTimeoutError: there was none by the deadline.
+            ProducerClosedError: another thread has interrupted this.
             AuthenticationError: the cluster refuses us.
             UnsupportedVersionError: the broker does not support the request.
         """
@@ -124,6 +126,10 @@ class BrokerClient:
                 waiting = [each for each in waiting if not each.is_over and not self._begin(each, now_ms)]
                 under_way = [each for each in exchanges if not each.is_over]
                 if not under_way:
+                    return
+                if self._is_interrupted:
+                    for each in under_way:
+                        each.error = ProducerClosedError(f"closed before {_shown(each.node)} answered")
                     return
                 if now_ms >= deadline_ms:
                     for each in under_way:
@@ -172,6 +178,10 @@ class BrokerClient:
     def learn(self, node: Node) -> None:
         """Note that the cluster has this broker."""
         self._known[node.id] = node
+
+    def interrupt(self) -> None:
+        """Let every wait for an answer end with ProducerClosedError, now and later; from any thread."""
+        self._is_interrupted = True
 
     def close(self) -> None:
         """Close all connections; drop unanswered requests."""

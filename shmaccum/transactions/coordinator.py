@@ -15,24 +15,23 @@ from shmaccum.cluster import ConsumerGroupMetadata, Node, OffsetAndMetadata, Top
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalGenerationError,
-    InvalidPidMappingError,
     InvalidProducerEpochError,
     KafkaError,
     KafkaTimeoutError,
     NetworkError,
     NotCoordinatorError,
+    OperationNotAttemptedError,
     ProducerFencedError,
     RequestTimedOutError,
+    RetriableError,
     TopicAuthorizationError,
     TransactionAbortableError,
     UnknownMemberIdError,
     UnknownProducerIdError,
-    UnknownTopicOrPartitionError,
     error_for_code,
 )
 from shmaccum.sender.kafka.connection import Connection
@@ -73,14 +72,13 @@ _ABORTABLE: Final = (
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalGenerationError,
-    InvalidPidMappingError,
     TopicAuthorizationError,
     TransactionAbortableError,
     UnknownMemberIdError,
     UnknownProducerIdError,
 )
 _MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError, NetworkError)
-_NOT_YET: Final = (CoordinatorLoadInProgressError, ConcurrentTransactionsError, UnknownTopicOrPartitionError)
+"""Retriable errors after which the cluster is asked who coordinates."""
 
 
 class Identity(NamedTuple):
@@ -174,6 +172,13 @@ class TransactionCoordinator:
 
         self._ask(_TRANSACTION, self._id, make, code, deadline_ms)
 
+    def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
+        """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, group_id=group_id
+        )
+        self._ask(_TRANSACTION, self._id, lambda connection: call(request, connection), _code_of, deadline_ms)
+
     def commit_offsets(
         self,
         me: Identity,
@@ -182,11 +187,7 @@ class TransactionCoordinator:
         deadline_ms: float,
     ) -> None:
         """Commit a consumer group's offsets as part of the transaction."""
-        if self.version < IMPLICIT:
-            request = AddOffsetsToTxnRequest(
-                transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, group_id=group.group_id
-            )
-            self._ask(_TRANSACTION, self._id, lambda connection: call(request, connection), _code_of, deadline_ms)
+        has_member = bool(group.generation_id >= 0 or group.member_id or group.group_instance_id)
 
         def make(connection: Connection) -> Call:
             topic_kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
@@ -211,7 +212,7 @@ class TransactionCoordinator:
                 group_instance_id=group.group_instance_id,
                 topics=[topic_kind(name=name, partitions=parts) for name, parts in of_topic.items()],
             )
-            return call(request, connection, newest=None if self.version >= IMPLICIT else _BEFORE_IMPLICIT)
+            return call(request, connection, **_offset_versions(self.version, has_member))
 
         def code(response: Any) -> int:
             return _worst(each.error_code for topic in response.topics for each in topic.partitions)
@@ -274,7 +275,7 @@ class TransactionCoordinator:
             except _MOVED as error:
                 self._nodes.pop((kind, key), None)
                 cause, wait_ms = error, self._backoff_ms
-            except _NOT_YET as error:
+            except RetriableError as error:
                 cause, wait_ms = error, self._backoff_ms
                 if isinstance(error, ConcurrentTransactionsError):
                     wait_ms = min(wait_ms, _CONCURRENT_BACKOFF_MS)
@@ -289,9 +290,7 @@ class TransactionCoordinator:
         node = self._nodes.get((kind, key))
         if node is None:
             request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-            response = self._client.ask(
-                None, lambda connection: call(request, connection, oldest=1, newest=_BEFORE_IMPLICIT), deadline_ms
-            )
+            response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
             found = response.coordinators[0] if response.coordinators else response
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), kind, key)
@@ -351,7 +350,7 @@ class TransactionEnds:
                     refusal: KafkaError | None = missing[each.transactional_id]
                 else:
                     refusal = exchange.error or _refusal(each, exchange.response)
-                if isinstance(refusal, (*_MOVED, *_NOT_YET)):
+                if isinstance(refusal, RetriableError):
                     again[each] = refusal
                     if isinstance(refusal, _MOVED):
                         self._nodes.pop(each.transactional_id, None)
@@ -403,6 +402,17 @@ def _end_versions(version: int) -> dict[str, int]:
     return {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
 
 
+def _offset_versions(version: int, has_member: bool) -> dict[str, int]:
+    """Return the oldest and newest version of TxnOffsetCommit for a version of the transaction protocol.
+
+    Version 3 is the first that takes a group's generation and member: without them, a member that its group has lost
+    could commit (KIP-447).
+    """
+    if version >= IMPLICIT:
+        return {"oldest": _BEFORE_IMPLICIT + 1}
+    return {"oldest": 3 if has_member else 0, "newest": _BEFORE_IMPLICIT}
+
+
 def _refusal(transaction: PreparedTransaction, response: Any) -> KafkaError | None:
     if not response.error_code:
         return None
@@ -415,10 +425,14 @@ def _code_of(response: Any) -> int:
 
 
 def _worst(codes: Any) -> int:
-    """Return the error code that decides: one that cannot be retried, else any, else 0."""
+    """Return the error code that decides: one that cannot be retried, else any, else 0.
+
+    OPERATION_NOT_ATTEMPTED only says that another partition's error decides.
+    """
     found = [code for code in codes if code]
-    final = [code for code in found if not issubclass(error_for_code(code), (*_MOVED, *_NOT_YET))]
-    return int((final or found or [0])[0])
+    causes = [code for code in found if code != OperationNotAttemptedError.code]
+    final = [code for code in causes if not error_for_code(code).retriable]
+    return int((final or causes or found or [0])[0])
 
 
 def deadline_after(milliseconds: float) -> float:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final, NoReturn
 
@@ -30,10 +31,12 @@ from shmaccum.errors import (
     IllegalArgumentError,
     IllegalStateError,
     InvalidPidMappingError,
+    InvalidTxnStateError,
     KafkaError,
     KafkaTimeoutError,
     ProducerFencedError,
     ShmaccumError,
+    TransactionAbortableError,
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
@@ -58,6 +61,9 @@ _FATAL: Final = (
     UnsupportedVersionError,
 )
 """Errors of a batch after which the producer can only be closed (``maybeTransitionToErrorState``)."""
+
+_REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationError, TransactionAbortableError)
+"""Errors after which ``init_transactions`` can be called again, once the user is authorized."""
 
 
 class State(Enum):
@@ -116,15 +122,17 @@ class TransactionManager:
         self._queues: dict[int, PartitionQueue] = {}
         """Partition entry outside of transactions -> the lane's deque, of partitions in the current transaction."""
         self._routes: dict[int, tuple[Route, _LaneRoute]] = {}
-        self._has_begun = False
-        """Whether anything was sent in the current transaction: an empty one is not ended at the coordinator."""
+        self._begun: bool | None = False
+        """Whether the current transaction has begun at the coordinator: else it is not ended there. None if unknown."""
+        self._has_offsets = True
+        """Whether all offsets given to the current transaction are committed with it."""
         self._lost_before = 0
         """`PendingBatches.lost` when the current transaction began."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        state.slab.on_fork(self._forked)
+        state.slab.on_fork(self)
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """Keep a forked child's records out of its parent's transaction."""
         self._lock = threading.RLock()
         self._queues = {}
@@ -148,17 +156,21 @@ class TransactionManager:
             self._wait_until_empty(self._lease, deadline_ms)
             if not self._lease.is_valid:  # else this producer would fence the one that has the lane now
                 self._fail(self._lease.fenced())
-            with _Failing(self):
-                self._me = self._coordinator.init_producer_id(self._timeout_ms, None, deadline_ms)
-                self._version = self._coordinator.version
-                self._open(self._lease)
+            try:
+                with _Failing(self):
+                    self._me = self._coordinator.init_producer_id(self._timeout_ms, None, deadline_ms)
+                    self._version = self._coordinator.version
+                    self._open(self._lease)
+            except _REPEATABLE:
+                self._state, self._error = State.UNINITIALIZED, None
+                raise
             self._state = State.READY
 
     def begin(self) -> None:
         """See `Producer.begin_transaction`."""
         with self._lock, self.times.call("begin"):
             self._enter(State.IN_TRANSACTION, "begin_transaction")
-            self._has_begun = False
+            self._begun, self._has_offsets = False, True
             self._lost_before = self._accumulator.pending.lost
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
@@ -168,13 +180,19 @@ class TransactionManager:
             _check_group(group)
             if not offsets:
                 return
+            deadline_ms = deadline_after(self._max_block_ms)
+            self._has_offsets = False
             with self.times.call("send-offsets"), _Failing(self):
-                self._has_begun = True
-                self._coordinator.commit_offsets(self._me, offsets, group, deadline_after(self._max_block_ms))
+                with self._beginning():
+                    if self._version < IMPLICIT:
+                        self._coordinator.add_group(self._me, group.group_id, deadline_ms)
+                self._coordinator.commit_offsets(self._me, offsets, group, deadline_ms)
+            self._has_offsets = True
 
     def commit(self) -> None:
         """See `Producer.commit_transaction`."""
         with self._lock, self.times.call("commit"):
+            self._check_offsets("commit_transaction")
             lease = self._enter(State.COMMITTING_TRANSACTION, "commit_transaction")
             deadline_ms = deadline_after(self._max_block_ms)
             self._store_all(lease)
@@ -190,6 +208,7 @@ class TransactionManager:
             KafkaError: a record was not stored: abort the transaction.
         """
         with self._lock:
+            self._check_offsets("prepare")
             lease = self._enter(State.COMMITTING_TRANSACTION, "prepare")
             partitions = [queue.topic_partition for queue in self._queues.values()]
             self._store_all(lease)
@@ -208,7 +227,16 @@ class TransactionManager:
             self._end(lease, commit=False, deadline_ms=deadline_ms)
 
     def close(self, timeout_s: float | None) -> None:
-        """Abort an open transaction, unless the timeout is 0; leave the lane, and close the connections."""
+        """Abort an open transaction, unless the timeout is 0; leave the lane, and close the connections.
+
+        A call in which another thread waits for a coordinator after the timeout ends with ProducerClosedError.
+        """
+        client = self._client
+        if timeout_s is not None and client is not None:
+            if self._lock.acquire(timeout=timeout_s):
+                self._lock.release()
+            else:
+                client.interrupt()
         with self._lock:
             if self._pid != os.getpid():
                 return
@@ -263,8 +291,7 @@ class TransactionManager:
         """Note that a record of the current transaction was refused: it can only be aborted (``doSend``)."""
         with self._lock:
             if error.is_api and self._state is State.IN_TRANSACTION:
-                self._state = State.FATAL_ERROR if isinstance(error, _FATAL) else State.ABORTABLE_ERROR
-                self._error = error
+                self._set_error(error, isinstance(error, _FATAL))
 
     def _queue_of(self, of: PartitionQueue) -> PartitionQueue:
         with self._lock:
@@ -280,12 +307,25 @@ class TransactionManager:
         if not lease.is_valid:
             self._fail(lease.fenced())
         in_lane = {queue.entry: lease.queue(queue) for queue in queues}
-        with _Failing(self):
-            self._has_begun = True
+        with _Failing(self), self._beginning():
             if self._version < IMPLICIT:
                 partitions = [queue.topic_partition for queue in queues]
                 self._coordinator.add_partitions(self._me, partitions, deadline_after(self._max_block_ms))
         self._queues.update(in_lane)
+
+    @contextmanager
+    def _beginning(self) -> Iterator[None]:
+        """Note whether a request has begun the transaction: not if the coordinator refused it."""
+        before = self._begun
+        self._begun = before or None
+        try:
+            yield
+        except KafkaTimeoutError:
+            raise
+        except KafkaError:
+            self._begun = before
+            raise
+        self._begun = True
 
     # --- states -------------------------------------------------------------------------------------
 
@@ -304,14 +344,19 @@ class TransactionManager:
     def _end(self, lease: LaneLease, *, commit: bool, deadline_ms: float) -> None:
         """End the transaction at the coordinator, and open the lane for the next one."""
         with _Failing(self):
-            if self._has_begun:
-                self._me = self._coordinator.end(
-                    self._me, commit=commit, version=self._version, deadline_ms=deadline_ms
-                )
-                self._has_begun = False
+            if self._begun is not False:
+                try:
+                    self._me = self._coordinator.end(
+                        self._me, commit=commit, version=self._version, deadline_ms=deadline_ms
+                    )
+                except InvalidTxnStateError:
+                    if self._begun:
+                        raise  # else it never began: no partition or group of it was confirmed
+                self._begun = False
             if not commit and self._version < IMPLICIT:
                 # Dropped batches leave gaps in the numbers, so the next transaction needs another epoch (KIP-360).
                 self._me = self._coordinator.init_producer_id(self._timeout_ms, self._me, deadline_ms)
+                self._version = self._coordinator.version
             if self._me != self._open_as or not commit:
                 self._wait_until_empty(lease, deadline_ms)
                 try:
@@ -337,6 +382,14 @@ class TransactionManager:
         assert self._lease is not None
         return self._lease
 
+    def _check_offsets(self, what: str) -> None:
+        """Refuse to commit a transaction without offsets that the program believes to be part of it."""
+        if self._state is State.IN_TRANSACTION and not self._has_offsets:
+            raise IllegalStateError(
+                f"transactional.id {self._id!r}: {what} is not possible: send_offsets_to_transaction has not ended; "
+                "call it again, or abort the transaction"
+            )
+
     def _check_process(self) -> None:
         if self._pid != os.getpid():
             raise IllegalStateError(
@@ -359,9 +412,13 @@ class TransactionManager:
     def _fail(self, error: KafkaError, *, of_batch: bool = False) -> NoReturn:
         """Raise an error after which the transaction can only be aborted, or the producer only be closed."""
         is_final = isinstance(error, _FATAL) if of_batch else not is_abortable(type(error))
+        self._set_error(error, is_final)
+        raise error
+
+    def _set_error(self, error: KafkaError, is_final: bool) -> None:
         self._state = State.FATAL_ERROR if is_final else State.ABORTABLE_ERROR
         self._error = error
-        raise error
+        self._queues.clear()  # else `send` would take more for the partitions that it knows
 
     def _open(self, lease: LaneLease) -> None:
         lease.open(*self._me, self._version)

@@ -239,7 +239,7 @@ def test_a_detached_slab_raises_an_error(slab_name: str, geometry: Geometry) -> 
 class Companion:
     def __init__(self, slab: Slab) -> None:
         self.forks = 0
-        slab.on_fork(self.forked)
+        slab.on_fork(self)
 
     def forked(self) -> None:
         self.forks += 1

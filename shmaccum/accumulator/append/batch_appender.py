@@ -41,14 +41,14 @@ class BatchAppender:
         self._slot_size = records.slot_size
         self._large_body_size = records.slot_size - records.header_size - records.format.record_overhead_max
         self._is_closed = False
-        self._forked()
-        self._slab.on_fork(self._forked)
+        self.forked()
+        self._slab.on_fork(self)
 
     def close(self) -> None:
         """Note that this process has stopped accepting records and can leave the slab at any time."""
         self._is_closed = True
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """Forget all unused slots; in a forked child, they are the parent's."""
         self.unused: dict[int, list[Buffer]] = {}
         """Slots of calls that are over, allocated and not placed in a deque, by the list's id. While its call goes on,

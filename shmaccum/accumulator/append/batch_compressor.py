@@ -67,9 +67,10 @@ class BatchCompressor:
         self.enabled = slab.geometry.redo_size > 0
         self.compresses_own = self.enabled and compression is not CompressionType.NONE
         self._claims: deque[_Claim] = deque()
-        slab.on_fork(self._claims_are_the_parents)
+        slab.on_fork(self)
 
-    def _claims_are_the_parents(self) -> None:
+    def forked(self) -> None:
+        """Forget the claims in a forked child: they are the parent's."""
         self._claims.clear()
 
     def compress(self, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:

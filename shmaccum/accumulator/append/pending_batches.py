@@ -52,7 +52,7 @@ class PendingBatches:
         self._weakly = weakref.ref(self)
         self._memory = slab.memory
         self._join()
-        slab.on_fork(self._forked)
+        slab.on_fork(self)
 
     def _join(self) -> None:
         me = self._slab.me
@@ -68,7 +68,7 @@ class PendingBatches:
         """Word index of this process's table entry."""
         self._pid = os.getpid()
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a forked child: drop the parent's results."""
         failure = partial(DeadOwnerError, f"this future belongs to process {self._pid}, which forked this one")
         for result in self._results.values():

@@ -124,7 +124,7 @@ class PartitionMap:
         self._memory = slab.memory
         self._geometry = slab.geometry
         self._generation = _NEVER
-        self._forked()
+        self.forked()
         self.topics: dict[str, TopicEntry] = {}
         """By name; entries are only ever added."""
         self.queues: dict[TopicPartition, PartitionQueue] = {}
@@ -134,10 +134,11 @@ class PartitionMap:
         self.of_lanes: dict[tuple[int, TopicPartition], PartitionQueue] = {}
         """By lane entry + 1, topic and partition: those of transactions. Entries are only ever added."""
         self._topics_by_entry: list[TopicEntry] = []
-        slab.on_fork(self._forked)
+        slab.on_fork(self)
         self.refresh()
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
+        """Replace the mutex in a forked child: another thread of the parent may have had it."""
         self._refreshing = native.RLock()
 
     def refresh(self) -> None:

@@ -22,16 +22,16 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from brokers import consume
 from crc32c import crc32c
+from java_producer import PROGRAM, producer_line, run_java
 from producers import sender_pid, settings_of, stop_sender, wait_until, wait_until_gone
 
 from shmaccum import Producer
@@ -41,7 +41,6 @@ from tools.kafka.jvm import java_command
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
-PROGRAM = Path(__file__).with_name("ProduceRecords.java")
 NOW = 1_700_000_000_000
 BATCH_SIZE = 1 << 20
 """Large enough that Java's producer, which estimates compression, closes no batch before a flush."""
@@ -106,15 +105,6 @@ class Stored(NamedTuple):
     javas: list[bytes]
 
 
-def run_java(lines: Iterable[str]) -> list[tuple[int, int]]:
-    """Have Kafka's producer do what the lines say, and return (partition, offset) of each record."""
-    done = subprocess.run(
-        java_command(str(PROGRAM)), input="\n".join(lines), capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [(int(partition), int(offset)) for partition, offset in map(str.split, done.stdout.splitlines())]
-
-
 def java_settings(cluster: KafkaCluster, codec: str = "none") -> str:
     """Return the line that makes a producer which sends nothing before a flush."""
     settings = {
@@ -123,7 +113,7 @@ def java_settings(cluster: KafkaCluster, codec: str = "none") -> str:
         "batch.size": BATCH_SIZE,
         "linger.ms": 60_000,
     }
-    return "\t".join(["producer", *(f"{name}={value}" for name, value in settings.items())])
+    return producer_line(settings)
 
 
 def our_settings(cluster: KafkaCluster, slab: str, codec: str = "none") -> dict[str, object]:
@@ -258,8 +248,7 @@ def test_records_without_keys_fill_as_few_batches(
     for name in (topic, javas):
         kafka.admin.create_topic(name, partitions=partitions)
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "batch.size": 4096, "linger.ms": 60_000}
-    begin = "\t".join(["producer", *(f"{name}={value}" for name, value in settings.items())])
-    run_java([begin, *[Sample(bytes(100)).line(javas, "-")] * count] * producers)
+    run_java([producer_line(settings), *[Sample(bytes(100)).line(javas, "-")] * count] * producers)
     with ExitStack() as closing:
         own = settings_of(slab_name, "", transport="kafka", buffer_memory=8 << 20)
         made = [closing.enter_context(Producer(own | settings)) for _ in range(producers)]
@@ -319,7 +308,7 @@ def test_a_topic_made_again_with_fewer_partitions(kafka: KafkaCluster, topic: st
             found = consume({"bootstrap.servers": kafka.bootstrap_servers}, topics["javas"])
             return sum(map(len, found.values())) == count
 
-        java.stdin.write("\t".join(["producer", *(f"{name}={value}" for name, value in settings.items())]) + "\n")
+        java.stdin.write(producer_line(settings) + "\n")
         have_java_send()
         ours = [producer.send(topics["ours"], b"v", key) for key in keys]
         producer.flush(30)

@@ -6,10 +6,14 @@ import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
@@ -21,6 +25,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * producer NAME=VALUE ...                               from here on, a new producer with these settings
  * record TOPIC PARTITION TIMESTAMP KEY VALUE NAME=VALUE ...   the rest are headers, their names in hexadecimal, too
  * flush
+ * init | begin | commit | abort                         of transactions
+ * offsets GROUP TOPIC PARTITION OFFSET EPOCH METADATA   of a consumer group, as part of the transaction
  * </pre>
  *
  * <p>For each record, in their order, a line says: partition, offset.
@@ -39,6 +45,11 @@ public class ProduceRecords {
                 }
                 case "record" -> sent.add(producer.send(record(fields)));
                 case "flush" -> producer.flush();
+                case "init" -> producer.initTransactions();
+                case "begin" -> producer.beginTransaction();
+                case "offsets" -> producer.sendOffsetsToTransaction(offsets(fields), new ConsumerGroupMetadata(fields[1]));
+                case "commit" -> producer.commitTransaction();
+                case "abort" -> producer.abortTransaction();
                 default -> throw new IllegalArgumentException(line);
             }
         }
@@ -65,6 +76,12 @@ public class ProduceRecords {
             record.headers().add(new String(bytes(header[0]), StandardCharsets.UTF_8), bytes(header[1]));
         }
         return record;
+    }
+
+    private static Map<TopicPartition, OffsetAndMetadata> offsets(String[] fields) {
+        var partition = new TopicPartition(fields[2], Integer.parseInt(fields[3]));
+        var epoch = Optional.of(Integer.valueOf(fields[5]));
+        return Map.of(partition, new OffsetAndMetadata(Long.parseLong(fields[4]), epoch, fields[6]));
     }
 
     private static byte[] bytes(String field) {

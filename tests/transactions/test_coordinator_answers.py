@@ -1,0 +1,473 @@
+"""What each answer of a coordinator leads to: the same request again, an abort, or the end of the producer.
+
+The scenarios are those of Kafka's ``TransactionManagerTest``: docs/internals/transaction-scenarios.md.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pyarrow as pa
+import pytest
+from fake_broker import INIT_PRODUCER_ID, Request
+from transaction_broker import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    ANSWER_LOST,
+    END_TXN,
+    FIND_COORDINATOR,
+    LOST,
+    NAMES,
+    TXN_OFFSET_COMMIT,
+    decoded,
+)
+from transaction_scenes import STEPS, Scene, impatient, init, run_another, run_before, run_from, send, send_offsets
+
+from shmaccum import Producer
+from shmaccum.errors import (
+    ClusterAuthorizationError,
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    IllegalGenerationError,
+    IllegalStateError,
+    InvalidPidMappingError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    InvalidTxnTimeoutError,
+    KafkaError,
+    KafkaTimeoutError,
+    LeaderNotAvailableError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
+    OperationNotAttemptedError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    TransactionalIdAuthorizationError,
+    UnknownMemberIdError,
+    UnknownProducerIdError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+    UnsupportedVersionError,
+)
+
+STEP_OF = [
+    (FIND_COORDINATOR, "init"),
+    (FIND_COORDINATOR, "offsets"),
+    (INIT_PRODUCER_ID, "init"),
+    (ADD_PARTITIONS, "send"),
+    (ADD_OFFSETS, "offsets"),
+    (TXN_OFFSET_COMMIT, "offsets"),
+    (END_TXN, "commit"),
+]
+"""Each request, and the step that sends it."""
+ONLY_IN_VERSION_1 = (ADD_PARTITIONS, ADD_OFFSETS)
+
+Error = type[KafkaError]
+
+
+def name_of(value: object) -> str:
+    """Return a name for what a test is run with."""
+    if isinstance(value, type):
+        return value.__name__
+    return NAMES.get(value, str(value)) if isinstance(value, int) else str(value)
+
+
+def is_sent(scene: Scene, api_key: int) -> bool:
+    """Return whether producers send a request in the scene's version of the protocol."""
+    return scene.version == 1 or api_key not in ONLY_IN_VERSION_1
+
+
+def rows() -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array([b"v"] * 4, pa.binary()), "partition": pa.array([0, 1, 0, 1])})
+
+
+def refuse(scene: Scene, producer: Producer, step: str, api_key: int, error: Error) -> KafkaError:
+    """Let a coordinator refuse a request of a step; return what the step raises."""
+    run_before(producer, step)
+    scene.broker.fail(api_key, error.code)
+    with pytest.raises(KafkaError) as caught:
+        STEPS[step](producer)
+    return caught.value
+
+
+# --- once more --------------------------------------------------------------------------------------
+
+
+RETRIABLE = (
+    UnknownTopicOrPartitionError,
+    RequestTimedOutError,
+    CoordinatorLoadInProgressError,
+    ConcurrentTransactionsError,
+    CoordinatorNotAvailableError,
+    LeaderNotAvailableError,
+    NotEnoughReplicasError,
+)
+
+
+@pytest.mark.parametrize(("api_key", "step"), STEP_OF, ids=name_of)
+def test_retriable_errors(scene: Scene, api_key: int, step: str) -> None:
+    with scene.producer() as producer:
+        run_before(producer, step)
+        before = scene.broker.count(api_key)
+        scene.broker.fail(api_key, *(error.code for error in RETRIABLE))
+        run_from(producer, step)
+        if is_sent(scene, api_key):
+            assert scene.broker.count(api_key) - before > len(RETRIABLE)
+    assert scene.broker.ended == [True]
+
+
+@pytest.mark.parametrize("code", [NotCoordinatorError.code, CoordinatorNotAvailableError.code, LOST, ANSWER_LOST])
+@pytest.mark.parametrize(("api_key", "step"), STEP_OF[2:], ids=name_of)
+def test_a_coordinator_that_is_asked_for_again(scene: Scene, api_key: int, step: str, code: int) -> None:
+    with scene.producer() as producer:
+        run_before(producer, step)
+        scene.broker.fail(api_key, code)
+        run_from(producer, step)
+    if is_sent(scene, api_key):
+        calls = [call for call, _ in groupby(call for call in scene.broker.calls() if call != "Produce")]
+        first = calls.index(NAMES[api_key])
+        assert calls[first : first + 3] == [NAMES[api_key], "FindCoordinator", NAMES[api_key]]
+    assert scene.broker.ended == [True]
+
+
+@pytest.mark.parametrize(("api_key", "step"), STEP_OF[:2], ids=name_of)
+def test_a_broker_that_is_lost_while_it_is_asked_for_a_coordinator(scene: Scene, api_key: int, step: str) -> None:
+    with scene.producer() as producer:
+        run_before(producer, step)
+        scene.broker.fail(api_key, LOST, ANSWER_LOST)
+        run_from(producer, step)
+    assert scene.broker.ended == [True]
+
+
+def test_a_coordinator_that_was_lost_before_it_is_asked(scene: Scene) -> None:
+    """The connection ended while nothing was under way."""
+    with scene.ready() as producer:
+        scene.broker.cut()
+        run_another(producer)
+        scene.broker.cut()
+        run_another(producer)
+    assert scene.broker.ended == [True, True]
+
+
+def test_an_end_whose_answer_is_lost_counts_once(scene: Scene) -> None:
+    with scene.ready() as producer:
+        for _ in range(2):
+            scene.broker.fail(END_TXN, ANSWER_LOST)
+            run_another(producer)
+    assert scene.broker.ended == [True, True]
+    assert scene.broker.count(END_TXN) == 4
+
+
+def test_the_last_transaction_is_still_ending(scene: Scene) -> None:
+    """CONCURRENT_TRANSACTIONS takes milliseconds, so ``retry.backoff.ms`` is too long: the test would time out."""
+    first = ADD_PARTITIONS if scene.version == 1 else TXN_OFFSET_COMMIT
+    with scene.ready(retry_backoff_ms=200_000, retry_backoff_max_ms=200_000, max_block_ms=100_000) as producer:
+        producer.begin_transaction()
+        scene.broker.fail(first, ConcurrentTransactionsError.code)
+        run_from(producer, "send")
+        assert scene.broker.count(first) == (3 if first == ADD_PARTITIONS else 2)
+
+
+def test_other_errors_wait_for_the_backoff(scene: Scene) -> None:
+    with scene.ready(retry_backoff_ms=300, retry_backoff_max_ms=300) as producer:
+        producer.begin_transaction()
+        send(producer)
+        scene.broker.fail(END_TXN, CoordinatorLoadInProgressError.code)
+        producer.commit_transaction()
+    first, second = (request.came for request in scene.broker.seen if request.api_key == END_TXN)
+    assert second - first > 0.25
+
+
+def test_a_throttled_coordinator(scene: Scene) -> None:
+    """Its answer forbids further requests on the connection for a while."""
+    with scene.producer() as producer:
+        answer = scene.broker.answers[INIT_PRODUCER_ID]
+
+        def throttle(request: Request) -> object:
+            response = answer(request)
+            response.throttle_time_ms = 100
+            return response
+
+        scene.broker.answers[INIT_PRODUCER_ID] = throttle
+        try:
+            init(producer)
+        finally:
+            scene.broker.answers[INIT_PRODUCER_ID] = answer
+        run_from(producer, "send")
+    assert scene.broker.ended == [True]
+
+
+# --- the transaction can only be aborted ------------------------------------------------------------
+
+
+ABORTABLE = [
+    ("send", ADD_PARTITIONS, TopicAuthorizationError),
+    ("send", ADD_PARTITIONS, UnknownProducerIdError),
+    ("send", ADD_PARTITIONS, TransactionAbortableError),
+    ("offsets", FIND_COORDINATOR, GroupAuthorizationError),
+    ("offsets", FIND_COORDINATOR, TransactionAbortableError),
+    ("offsets", ADD_OFFSETS, GroupAuthorizationError),
+    ("offsets", ADD_OFFSETS, UnknownProducerIdError),
+    ("offsets", ADD_OFFSETS, TransactionAbortableError),
+    ("offsets", TXN_OFFSET_COMMIT, GroupAuthorizationError),
+    ("offsets", TXN_OFFSET_COMMIT, FencedInstanceIdError),
+    ("offsets", TXN_OFFSET_COMMIT, UnknownMemberIdError),
+    ("offsets", TXN_OFFSET_COMMIT, IllegalGenerationError),
+    ("offsets", TXN_OFFSET_COMMIT, TransactionAbortableError),
+    ("commit", END_TXN, UnknownProducerIdError),
+    ("commit", END_TXN, TransactionAbortableError),
+]
+
+
+@pytest.mark.parametrize(("step", "api_key", "error"), ABORTABLE, ids=name_of)
+def test_errors_that_the_abort_leads_out_of(scene: Scene, step: str, api_key: int, error: Error) -> None:
+    if not is_sent(scene, api_key):
+        return
+    with scene.producer() as producer:
+        assert type(refuse(scene, producer, step, api_key, error)) is error
+        for call in (producer.commit_transaction, producer.begin_transaction, lambda: send(producer)):
+            with pytest.raises(error, match="abort the transaction"):
+                call()
+        producer.abort_transaction()
+        scene.broker.ended.clear()
+        run_another(producer)
+    assert scene.broker.ended == [True]
+    assert last_epoch(scene) == 1
+
+
+def last_epoch(scene: Scene) -> int:
+    """Return the producer epoch in the last EndTxn."""
+    (*_, last) = (decoded(request) for request in scene.broker.seen if request.api_key == END_TXN)
+    epoch: int = last.producer_epoch
+    return epoch
+
+
+def test_a_second_partition_that_is_refused(scene: Scene) -> None:
+    """The transaction has begun with the first one."""
+    if scene.version == 2:
+        return
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        future = producer.send("t", b"value", partition=0)
+        scene.broker.fail(ADD_PARTITIONS, TopicAuthorizationError.code)
+        with pytest.raises(TopicAuthorizationError):
+            producer.send("t", b"value", partition=1)
+        producer.flush()
+        assert future.succeeded()
+        producer.abort_transaction()
+        run_another(producer)
+    assert scene.broker.ended == [False, True]
+    assert last_epoch(scene) == 1
+
+
+def test_the_partitions_error_counts_and_not_that_others_were_not_attempted(scene: Scene) -> None:
+    if scene.version == 2:
+        return
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        scene.broker.fail_partitions(OperationNotAttemptedError.code, UnknownTopicOrPartitionError.code)
+        producer.send_batch("t", rows())
+        producer.commit_transaction()
+        assert scene.broker.count(ADD_PARTITIONS) == 2
+        producer.begin_transaction()
+        scene.broker.fail_partitions(OperationNotAttemptedError.code, TopicAuthorizationError.code)
+        with pytest.raises(TopicAuthorizationError):
+            producer.send_batch("t", rows())
+        producer.abort_transaction()
+    assert scene.broker.ended == [True]
+
+
+@pytest.mark.parametrize("step", ["send", "offsets"])
+def test_what_never_began_is_not_ended(scene: Scene, step: str) -> None:
+    """A coordinator answers INVALID_TXN_STATE to the end of a transaction that it has not begun."""
+    api_key, error = {
+        "send": (ADD_PARTITIONS, TopicAuthorizationError),
+        "offsets": (ADD_OFFSETS, GroupAuthorizationError),
+    }[step]
+    if not is_sent(scene, api_key):
+        return
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        scene.broker.fail(api_key, error.code)
+        with pytest.raises(error):
+            STEPS[step](producer)
+        producer.abort_transaction()
+        assert scene.broker.count(END_TXN) == 0
+        run_another(producer)
+    assert scene.broker.ended == [True]
+
+
+@pytest.mark.parametrize("processed", [True, False])
+@pytest.mark.parametrize("step", ["send", "offsets"])
+def test_what_may_have_begun_is_ended(scene: Scene, step: str, processed: bool) -> None:
+    """Its first request has no answer in time; the broker has processed it or not."""
+    api_key = {"send": ADD_PARTITIONS, "offsets": ADD_OFFSETS}[step]
+    if not is_sent(scene, api_key):
+        return
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        with scene.broker.silent(api_key, processed=processed), impatient(producer), pytest.raises(KafkaTimeoutError):
+            STEPS[step](producer)
+        producer.abort_transaction()
+        assert scene.broker.ended == [False] * processed
+        assert not scene.broker.is_open
+        run_another(producer)
+
+
+def test_a_failed_abort_is_repeated(scene: Scene) -> None:
+    with scene.producer() as producer:
+        run_before(producer, "commit")
+        scene.broker.fail(END_TXN, TransactionAbortableError.code)
+        with pytest.raises(TransactionAbortableError):
+            producer.abort_transaction()
+        scene.broker.fail(END_TXN, NotCoordinatorError.code)
+        producer.abort_transaction()
+        run_another(producer)
+    assert scene.broker.ended == [False, True]
+
+
+# --- the producer can only be closed ----------------------------------------------------------------
+
+
+FENCED = (ProducerFencedError, InvalidProducerEpochError)
+FATAL = [
+    ("init", INIT_PRODUCER_ID, FENCED),
+    ("init", INIT_PRODUCER_ID, (InvalidTxnTimeoutError, UnknownServerError)),
+    ("send", ADD_PARTITIONS, FENCED),
+    ("send", ADD_PARTITIONS, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
+    ("offsets", ADD_OFFSETS, FENCED),
+    ("offsets", ADD_OFFSETS, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
+    ("offsets", ADD_OFFSETS, (UnknownServerError,)),
+    ("offsets", TXN_OFFSET_COMMIT, FENCED),
+    ("offsets", TXN_OFFSET_COMMIT, (TransactionalIdAuthorizationError, UnsupportedForMessageFormatError)),
+    ("offsets", TXN_OFFSET_COMMIT, (UnknownServerError,)),
+    ("commit", END_TXN, FENCED),
+    ("commit", END_TXN, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
+    ("commit", END_TXN, (UnknownServerError,)),
+]
+
+
+@pytest.mark.parametrize(
+    ("step", "api_key", "error"),
+    [(step, api_key, error) for step, api_key, errors in FATAL for error in errors],
+    ids=name_of,
+)
+def test_errors_after_which_the_producer_can_only_be_closed(
+    scene: Scene, step: str, api_key: int, error: Error
+) -> None:
+    if not is_sent(scene, api_key):
+        return
+    raised = ProducerFencedError if error in FENCED else error  # older brokers' code for the same
+    with scene.producer() as producer:
+        assert type(refuse(scene, producer, step, api_key, error)) is raised
+        for call in (
+            producer.init_transactions,
+            producer.begin_transaction,
+            lambda: send(producer),
+            lambda: send_offsets(producer),
+            producer.commit_transaction,
+            producer.abort_transaction,
+        ):
+            with pytest.raises(raised, match="close the producer"):
+                call()
+    assert scene.broker.ended == []
+
+
+def test_an_abort_that_is_refused(scene: Scene) -> None:
+    with scene.producer() as producer:
+        run_before(producer, "commit")
+        scene.broker.fail(END_TXN, UnknownServerError.code)
+        with pytest.raises(UnknownServerError):
+            producer.abort_transaction()
+        with pytest.raises(UnknownServerError, match="close the producer"):
+            producer.abort_transaction()
+
+
+@pytest.mark.parametrize(
+    "error", [TransactionalIdAuthorizationError, ClusterAuthorizationError, TransactionAbortableError]
+)
+@pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID], ids=NAMES.get)
+def test_init_transactions_is_repeated_once_the_user_is_authorized(scene: Scene, api_key: int, error: Error) -> None:
+    with scene.producer() as producer:
+        assert type(refuse(scene, producer, "init", api_key, error)) is error
+        with pytest.raises(IllegalStateError):
+            producer.begin_transaction()
+        run_from(producer, "init")
+    assert scene.broker.ended == [True]
+
+
+# --- versions and identities ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "api_key", "newest"),
+    [
+        ("init", FIND_COORDINATOR, 0),
+        ("init", INIT_PRODUCER_ID, -1),
+        ("offsets", TXN_OFFSET_COMMIT, -1),
+        ("commit", END_TXN, -1),
+    ],
+    ids=name_of,
+)
+def test_a_coordinator_that_is_too_old(scene: Scene, step: str, api_key: int, newest: int) -> None:
+    known = scene.broker.versions.pop(api_key)
+    if newest >= 0:
+        scene.broker.versions[api_key] = 0, newest
+    try:
+        with scene.producer() as producer:
+            run_before(producer, step)
+            with pytest.raises(UnsupportedVersionError):
+                STEPS[step](producer)
+            with pytest.raises(UnsupportedVersionError, match="close the producer"):
+                producer.abort_transaction()
+    finally:
+        scene.broker.versions[api_key] = known
+
+
+def test_every_transaction_of_version_2_has_an_epoch_of_its_own(scene: Scene) -> None:
+    with scene.ready() as producer:
+        for _ in range(3):
+            run_another(producer)
+        producer.begin_transaction()
+        send(producer)
+        producer.flush()
+        producer.abort_transaction()
+        run_another(producer)
+    epochs = [decoded(request).producer_epoch for request in scene.broker.seen if request.api_key == END_TXN]
+    assert epochs == ([0, 1, 2, 3, 4] if scene.version == 2 else [0, 0, 0, 0, 1])
+
+
+def test_epochs_that_run_out(scene: Scene) -> None:
+    """The coordinator gives the next transaction another producer id."""
+    with scene.ready() as producer:
+        run_another(producer)
+        scene.broker.producer_id, scene.broker.epoch = 78, -1
+        producer.begin_transaction()
+        send(producer)
+        producer.flush()
+        producer.abort_transaction()
+        scene.broker.seen.clear()
+        run_another(producer)
+    used = {decoded(each).producer_id for each in scene.broker.seen if each.api_key in (TXN_OFFSET_COMMIT, END_TXN)}
+    assert used == {78}
+
+
+def test_a_cluster_that_changes_its_version(scene: Scene) -> None:
+    """A producer follows with its next InitProducerId: in version 1, that is after an abort."""
+    with scene.ready() as producer:
+        run_another(producer)
+        scene.broker.version = 3 - scene.version
+        scene.broker.cut()  # a new connection learns of it
+        run_another(producer)
+        producer.begin_transaction()
+        producer.abort_transaction()
+        scene.broker.seen.clear()
+        run_another(producer)
+    assert "AddOffsetsToTxn" not in scene.broker.calls()
+    assert scene.broker.ended == [True] * 3

@@ -1,0 +1,302 @@
+"""The order of a transaction's requests, and what they say.
+
+Scenarios of Kafka's ``TransactionManagerTest``, ``SenderTest`` and ``KafkaProducerTest``:
+docs/internals/transaction-scenarios.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, Request, topics_of
+from producers import wait_until_gone
+from transaction_broker import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    TXN_OFFSET_COMMIT,
+    TransactionBroker,
+    decoded,
+)
+from transaction_scenes import Scene, impatient, init, run_another, run_from, send, send_offsets
+
+from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from shmaccum.errors import (
+    CoordinatorLoadInProgressError,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+
+
+def in_thread(call: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def added(scene: Scene) -> list[list[int]]:
+    """Return the partitions in each AddPartitionsToTxn."""
+    requests = [decoded(request) for request in scene.broker.seen if request.api_key == ADD_PARTITIONS]
+    return [topic.partitions for request in requests for topic in request.v3_and_below_topics]
+
+
+def test_each_partition_is_added_once(scene: Scene) -> None:
+    with scene.ready() as producer:
+        for _ in range(2):
+            scene.broker.seen.clear()
+            producer.begin_transaction()
+            for partition in (0, 1, 0, 1):
+                producer.send("t", b"value", partition=partition)
+            producer.commit_transaction()
+            assert added(scene) == ([[0], [1]] if scene.version == 1 else [])
+
+
+def test_nothing_is_sent_before_its_partition_is_added(scene: Scene) -> None:
+    """The call to `send` waits for that, so no record is queued before."""
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        with scene.broker.holding(ADD_PARTITIONS) as held:
+            sending = in_thread(lambda: producer.send("t", b"value", partition=0))
+            if scene.version == 1:
+                held.acquire()
+                sending.join(0.05)
+                assert sending.is_alive()
+                assert producer._slab.undelivered() == (0, 0)
+        sending.join()
+        producer.commit_transaction()
+    assert scene.broker.calls() == ["AddPartitionsToTxn"] * (scene.version == 1) + ["Produce", "EndTxn"]
+
+
+def test_an_empty_transaction_has_no_requests(scene: Scene) -> None:
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({}, ConsumerGroupMetadata("readers"))
+        producer.commit_transaction()
+        assert scene.broker.calls() == []
+        producer.begin_transaction()
+        producer.abort_transaction()
+        assert END_TXN not in {request.api_key for request in scene.broker.seen}
+        run_another(producer)
+    assert scene.broker.ended == [True]
+
+
+def test_the_end_waits_for_the_batches(scene: Scene) -> None:
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        with scene.broker.holding(PRODUCE) as held:
+            producer.send("t", b"value", partition=0)
+            held.acquire()
+            producer.send("t", b"value", partition=1)
+            committing = in_thread(producer.commit_transaction)
+            committing.join(0.05)
+            assert committing.is_alive()
+            assert scene.broker.count(END_TXN) == 0
+        committing.join()
+    assert scene.broker.calls()[-2:] == ["Produce", "EndTxn"]
+
+
+def test_a_commit_does_not_linger(slab_name: str) -> None:
+    lingering = {"linger_ms": 100_000, "delivery_timeout_ms": 200_000}
+    with TransactionBroker(2) as broker, (scene := Scene(broker, slab_name)).ready(**lingering) as producer:
+        for _ in range(2):
+            producer.begin_transaction()
+            scene.broker.seen.clear()
+            futures = [producer.send("t", b"value", partition=0) for _ in range(3)]
+            assert scene.broker.count(PRODUCE) == 0
+            producer.commit_transaction()
+            assert all(future.succeeded() for future in futures)
+            assert scene.broker.count(PRODUCE) == 1
+        producer.begin_transaction()
+        scene.broker.seen.clear()
+        producer.send("t", b"value", partition=0)
+        producer.abort_transaction()
+        assert scene.broker.count(PRODUCE) == 0
+    wait_until_gone(slab_name)
+
+
+# --- calls that time out ----------------------------------------------------------------------------
+
+
+ENDS = {"commit": Producer.commit_transaction, "abort": Producer.abort_transaction}
+
+
+@pytest.mark.parametrize("processed", [True, False])
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_that_timed_out_is_repeated(scene: Scene, end: str, processed: bool) -> None:
+    """Nothing else can follow."""
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        run_before_end(producer)
+        with scene.broker.silent(END_TXN, processed=processed), impatient(producer), pytest.raises(KafkaTimeoutError):
+            ENDS[end](producer)
+        (other,) = (call for name, call in ENDS.items() if name != end)
+        for call in (other, Producer.init_transactions, Producer.begin_transaction, send, send_offsets):
+            with pytest.raises(IllegalStateError):
+                call(producer)
+        ENDS[end](producer)
+        run_another(producer)
+    assert scene.broker.ended == [end == "commit", True]
+
+
+def run_before_end(producer: Producer) -> None:
+    send(producer)
+    send_offsets(producer)
+    producer.flush()
+
+
+@pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID])
+def test_init_transactions_that_timed_out_is_repeated(scene: Scene, api_key: int) -> None:
+    with scene.producer() as producer:
+        with scene.broker.silent(api_key, processed=True), impatient(producer), pytest.raises(KafkaTimeoutError):
+            producer.init_transactions()
+        for call in (*ENDS.values(), Producer.begin_transaction, send, send_offsets):
+            with pytest.raises(IllegalStateError):
+                call(producer)
+        run_from(producer, "init")
+    assert scene.broker.ended == [True]
+
+
+@pytest.mark.parametrize("api_key", [ADD_OFFSETS, TXN_OFFSET_COMMIT])
+def test_offsets_that_timed_out_are_given_again_or_aborted(scene: Scene, api_key: int) -> None:
+    """A commit without them would have other members of the group process the same records again."""
+    if scene.version == 2 and api_key == ADD_OFFSETS:
+        return
+    with scene.ready() as producer:
+        for again in (True, False):
+            producer.begin_transaction()
+            send(producer)
+            with scene.broker.silent(api_key, processed=False), impatient(producer), pytest.raises(KafkaTimeoutError):
+                send_offsets(producer)
+            with pytest.raises(IllegalStateError, match="call it again, or abort"):
+                producer.commit_transaction()
+            if again:
+                run_from(producer, "offsets")
+            else:
+                producer.flush()
+                producer.abort_transaction()
+    assert scene.broker.ended == [True, False]
+
+
+@pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, END_TXN])
+def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) -> None:
+    errors: list[BaseException] = []
+
+    def whole(producer: Producer) -> None:
+        try:
+            run_from(producer, "init")
+        except KafkaError as error:
+            errors.append(error)
+
+    with scene.producer(max_block_ms=100_000) as producer, scene.broker.silent(api_key, processed=False):
+        transaction = in_thread(lambda: whole(producer))
+        scene.broker.wait_for(api_key)
+        producer.close(0)
+        transaction.join()
+    assert len(errors) == 1
+
+
+def test_after_a_close(scene: Scene) -> None:
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        producer.close()
+        for call in (*ENDS.values(), Producer.init_transactions, Producer.begin_transaction, send, send_offsets):
+            with pytest.raises(KafkaError):
+                call(producer)
+
+
+# --- records that are refused -----------------------------------------------------------------------
+
+
+def test_a_record_without_metadata_fails_the_transaction(scene: Scene) -> None:
+    answer = scene.broker.answers[METADATA]
+
+    def know_t_only(request: Request) -> Any:
+        names = topics_of(request)
+        unknown = names and names != ["t"]
+        return scene.broker.metadata(request, names=names, error=UnknownTopicOrPartitionError.code * bool(unknown))
+
+    scene.broker.answers[METADATA] = know_t_only
+    try:
+        with scene.ready() as producer:
+            producer._destinations.metadata._max_block_s = 0.2
+            for topic, partition in (("missing", None), ("t", 7), ("topic abc", 0)):
+                producer.begin_transaction()
+                with pytest.raises(KafkaError) as refused:
+                    producer.send(topic, b"value", partition=partition)
+                with pytest.raises(type(refused.value), match="abort the transaction"):
+                    producer.commit_transaction()
+                producer.abort_transaction()
+            run_another(producer)
+    finally:
+        scene.broker.answers[METADATA] = answer
+    assert scene.broker.ended == [True]
+
+
+# --- offsets ----------------------------------------------------------------------------------------
+
+
+GROUPS = [
+    ConsumerGroupMetadata("readers"),
+    ConsumerGroupMetadata("readers", generation_id=5, member_id="member"),
+    ConsumerGroupMetadata("readers", generation_id=5, member_id="member", group_instance_id="instance"),
+]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_groups_metadata_is_sent(scene: Scene, group: ConsumerGroupMetadata) -> None:
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(5, "note", 3), TopicPartition("t", 1): OffsetAndMetadata(7)}
+    with scene.ready() as producer:
+        producer.begin_transaction()
+        scene.broker.fail(TXN_OFFSET_COMMIT, CoordinatorLoadInProgressError.code)
+        producer.send_offsets_to_transaction(offsets, group)
+        producer.commit_transaction()
+    requests = [decoded(request) for request in scene.broker.seen if request.api_key == TXN_OFFSET_COMMIT]
+    assert len(requests) == 2
+    for request in requests:
+        assert (request.producer_id, request.producer_epoch) == (77, 0)
+        assert (
+            ConsumerGroupMetadata(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+            == group
+        )
+        (topic,) = request.topics
+        assert [
+            (each.partition_index, each.committed_offset, each.committed_metadata, each.committed_leader_epoch)
+            for each in topic.partitions
+        ] == [(0, 5, "note", 3), (1, 7, "", -1)]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_coordinator_that_cannot_check_the_groups_metadata(scene: Scene, group: ConsumerGroupMetadata) -> None:
+    """A member that its group has lost would commit offsets."""
+    known = scene.broker.versions[TXN_OFFSET_COMMIT]
+    scene.broker.versions[TXN_OFFSET_COMMIT] = 0, 2
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(5)}
+    try:
+        with scene.ready() as producer:
+            producer.begin_transaction()
+            if group is GROUPS[0] and scene.version == 1:
+                producer.send_offsets_to_transaction(offsets, group)
+                producer.commit_transaction()
+                return
+            with pytest.raises(UnsupportedVersionError):
+                producer.send_offsets_to_transaction(offsets, group)
+    finally:
+        scene.broker.versions[TXN_OFFSET_COMMIT] = known
+
+
+@pytest.mark.parametrize("group", [None, ConsumerGroupMetadata("readers", generation_id=2)])
+def test_metadata_of_no_group(scene: Scene, group: ConsumerGroupMetadata | None) -> None:
+    with scene.producer() as producer:
+        init(producer)
+        with pytest.raises(IllegalArgumentError):
+            producer.send_offsets_to_transaction({TopicPartition("t", 0): OffsetAndMetadata(5)}, group)  # type: ignore[arg-type]
+        run_from(producer, "send")
+    assert scene.broker.ended == [True]
