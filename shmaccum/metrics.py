@@ -1,10 +1,15 @@
-"""Metrics by Kafka's names, read from the slab's counters.
+"""Metrics by Kafka's names: the slab's counters, and the times of one producer's transactional calls.
 
 Counters are words of shared memory that only grow. Each has one writer: a process counts in its table entry, the
-sender in the superblock. Readers take no lock.
+sender in the superblock. Readers take no lock. The times are in the producer's process.
 """
 
 from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from shmaccum.shm.layout import Geometry, Super
 
@@ -38,3 +43,31 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
         "reclaimed-slots-total": words[Super.RECLAIMED_SLOTS],
         "rebuild-total": words[Super.REBUILDS],
     }
+
+
+class TransactionTimes:
+    """Nanoseconds that a producer's transactional calls have taken, by Kafka's names (``KafkaProducerMetrics``).
+
+    As in Kafka, a call that failed does not count. The caller's lock guards `call`; readers need none.
+    """
+
+    def __init__(self) -> None:
+        self._totals = dict.fromkeys(_TRANSACTION_CALLS, 0)
+
+    @contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """Measure a call.
+
+        Args:
+            name: ``init``, ``begin``, ``send-offsets``, ``commit`` or ``abort``.
+        """
+        began_ns = time.monotonic_ns()
+        yield
+        self._totals[name] += time.monotonic_ns() - began_ns
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics."""
+        return {f"txn-{name}-time-ns-total": total for name, total in self._totals.items()}
+
+
+_TRANSACTION_CALLS: Final = ("init", "begin", "send-offsets", "commit", "abort")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from shmaccum.metrics import slab_metrics
+from shmaccum.metrics import TransactionTimes, slab_metrics
 from shmaccum.shm.layout import Geometry, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
@@ -56,3 +57,17 @@ def test_every_counter_has_its_name(slab: Slab) -> None:
     assert metrics["batch-size-avg"] == 400 / 102
     assert metrics["batch-fill-ratio"] == 0.5
     assert metrics["compression-rate-avg"] == 105 / 400
+
+
+def test_only_calls_that_succeed_take_time() -> None:
+    times = TransactionTimes()
+    with pytest.raises(ValueError, match="no"), times.call("commit"):
+        raise ValueError("no")
+    assert set(times.metrics().values()) == {0}
+    with times.call("commit"):
+        time.sleep(0.001)
+    once = times.metrics()["txn-commit-time-ns-total"]
+    assert once >= 1_000_000
+    with times.call("commit"):
+        time.sleep(0.001)
+    assert times.metrics()["txn-commit-time-ns-total"] >= once + 1_000_000

@@ -19,7 +19,7 @@ from shmaccum.metrics import slab_metrics
 from shmaccum.pool.waiters import tickets
 from shmaccum.shm import names
 from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
-from shmaccum.shm.inspection import PartitionInfo, SenderInfo, TopicInfo
+from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo, TopicInfo
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.processes import ProcessInfo
@@ -49,17 +49,20 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A slab's tables of topics and partitions.
+    """A slab's tables of topics, partitions and lanes.
 
     Attributes:
         topic_entries, max_topics: entries in use, and in all.
-        partition_entries, max_partitions: the same for partitions.
+        partition_entries, max_partitions: the same for partitions; each lane has entries of its own.
+        lane_entries, max_lanes: the same for lanes, which stay in use: one that no process holds is used again.
     """
 
     topic_entries: int
     max_topics: int
     partition_entries: int
     max_partitions: int
+    lane_entries: int
+    max_lanes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class SlabReport:
         incidents: errors between the sender and the brokers, the latest first.
         processes: producers and senders, alive, or dead and not yet cleaned up.
         topics, partitions: see their classes.
+        lanes: those that a process holds.
         metrics: of the slab, by Kafka's names.
     """
 
@@ -105,6 +109,7 @@ class SlabReport:
     processes: list[ProcessInfo]
     topics: list[TopicInfo]
     partitions: list[PartitionInfo]
+    lanes: list[LaneInfo]
     recovery: Recovery
     metrics: dict[str, float]
 
@@ -154,6 +159,8 @@ def report(name: str) -> SlabReport:
                 max_topics=geometry.max_topics,
                 partition_entries=words[Super.PARTITION_COUNT],
                 max_partitions=geometry.max_partitions,
+                lane_entries=words[Super.LANE_COUNT],
+                max_lanes=geometry.max_lanes,
             ),
             sender=view.sender_with_form(),
             log=sender_log(words, geometry),
@@ -161,6 +168,7 @@ def report(name: str) -> SlabReport:
             processes=view.processes(),
             topics=view.topics(),
             partitions=view.partitions(),
+            lanes=view.lanes(),
             recovery=Recovery(
                 lock_takeovers=view.lock_takeovers(),
                 rebuilds=words[Super.REBUILDS],

@@ -15,12 +15,12 @@ from rich.text import Text
 from shmaccum import __version__
 from shmaccum._compiled import FORM
 from shmaccum.cli.destroy import no_such_slab
-from shmaccum.cli.report import SlabReport, Tables, UnreadableSlab, all_reports, as_json, report
+from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
 from shmaccum.cli.terminal import console, count, in_bytes, table
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import IncidentInfo
-from shmaccum.shm.inspection import SenderInfo
+from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo
 from shmaccum.shm.layout import NEARLY_FULL, Role, TopicState
 from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.reclaim import sweep
@@ -127,7 +127,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
         f"  memory    {in_bytes(memory.used)} of {in_bytes(memory.total)} used, at most {in_bytes(memory.peak)}; "
         f"{count(memory.slot_count, 'slot')} of {in_bytes(memory.slot_size)}"
     )
-    yield f"  tables    {'; '.join(_tables(slab.tables))}"
+    yield f"  tables    {'; '.join(_tables(slab))}"
     if memory.waiting_threads:
         yield f"  waiting   {count(memory.waiting_threads, 'thread')} for memory"
     yield f"  sender    {_sender(slab.sender)}"
@@ -162,13 +162,20 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
         map(_process_row, slab.processes),
         left=3,
     )
+    if slab.lanes:
+        yield ""
+        yield table(
+            ("TRANSACTIONAL ID", "PROCESS", "STATE", "OPEN FOR", "PRODUCER ID", "EPOCH"),
+            map(_lane_row, slab.lanes),
+            left=4,
+        )
     if slab.partitions:
         yield ""
         yield table(
             ("PARTITION", "STATE", "QUEUED", "RECORDS", "BYTES", "IN FLIGHT", "SENT", "FAILED", "LAST OFFSET"),
             (
                 (
-                    f"{each.topic}-{each.partition}",
+                    _partition(each),
                     ("no leader" if each.leader is None else f"node {each.leader}") + (", muted" * each.muted),
                     each.queued_batches,
                     each.queued_records,
@@ -184,10 +191,13 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
         )
 
 
-def _tables(tables: Tables) -> Iterator[str]:
+def _tables(slab: SlabReport) -> Iterator[str]:
+    tables = slab.tables
+    held = len(slab.lanes)
     for used, most, what in (
         (tables.topic_entries, tables.max_topics, "topic"),
         (tables.partition_entries, tables.max_partitions, "partition"),
+        *(((held, tables.max_lanes, "transaction"),) if held else ()),
     ):
         advice = f", nearly full: set shmaccum.max.{what}s higher" if used >= NEARLY_FULL * most else ""
         yield f"{used:,} of {count(most, what)}{advice}"
@@ -226,6 +236,30 @@ def _ago(wall_ms: int) -> str:
 
 
 _UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def _lane_row(lane: LaneInfo) -> tuple[object, ...]:
+    state = "closed" if lane.opened_ms is None else "open"
+    if lane.error is not None:
+        state = lane.error.__name__
+    return (
+        _printable(lane.transactional_id),
+        ("dead" if lane.pid is None else f"{lane.pid}, dead") if not lane.alive else str(lane.pid),
+        state,
+        None if lane.opened_ms is None else _ago(lane.opened_ms),
+        None if lane.producer_id is None else str(lane.producer_id),
+        lane.producer_epoch,
+    )
+
+
+def _partition(each: PartitionInfo) -> str:
+    name = f"{each.topic}-{each.partition}"
+    return name if each.transactional_id is None else f"{name} of {_printable(each.transactional_id)}"
+
+
+def _printable(text: str) -> str:
+    """Return a text with an escape in place of each character that a terminal would obey."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _process_row(process: ProcessInfo) -> tuple[object, ...]:

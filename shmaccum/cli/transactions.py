@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from typing import Final
 
 from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings
 from shmaccum.cli.terminal import console, count, table
 from shmaccum.config import ProducerConfig
+from shmaccum.errors import InvalidTxnStateError, TransactionalIdNotFoundError
 from shmaccum.transactions.administration import ONGOING, STATES, TransactionDescription, Transactions
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import deadline_after
@@ -24,7 +26,7 @@ DESCRIBE on the transactional ids, and WRITE to abort.
 examples:
   shmaccum transactions list -X bootstrap.servers=localhost:9092
   shmaccum transactions list --config producer.properties --prefix orders- --state Ongoing --json
-  shmaccum transactions abort orders-1 --config producer.properties
+  shmaccum transactions abort orders-1 orders-2 --config producer.properties
 """
 _HEADINGS: Final = ("id", "state", "open for", "partitions", "producer id", "epoch", "broker")
 
@@ -32,37 +34,32 @@ _HEADINGS: Final = ("id", "state", "open for", "partitions", "producer id", "epo
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("action", choices=("list", "abort"), help="what to do")
-    parser.add_argument("id", metavar="ID", nargs="?", help="abort: the transactional.id")
-    parser.add_argument("--prefix", metavar="TEXT", default="", help="list: only ids that begin with it")
-    of_states = f"list: only ids in this state, of {', '.join(STATES)}; can be repeated"
-    parser.add_argument("--state", metavar="STATE", choices=STATES, action="append", default=[], help=of_states)
-    parser.add_argument("--json", action="store_true", help="list: one JSON object a line")
-    add_settings(parser)
-    parser.set_defaults(parser=parser)
+    actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
+    listing = actions.add_parser("list", help="show transactional ids", formatter_class=parser.formatter_class)
+    listing.add_argument("--prefix", metavar="TEXT", default="", help="only ids that begin with it")
+    of_states = f"only ids in this state, of {', '.join(STATES)}; can be repeated"
+    listing.add_argument("--state", metavar="STATE", choices=STATES, action="append", default=[], help=of_states)
+    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+    aborting = actions.add_parser("abort", help="end open transactions", formatter_class=parser.formatter_class)
+    aborting.add_argument("ids", metavar="ID", nargs="+", help="a transactional.id")
+    for each in (listing, aborting):
+        each.epilog = SETTINGS_HELP
+        add_settings(each)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List transactions, or abort one.
+    """List transactions, or abort some.
 
     Raises:
         ConfigError: a setting is wrong.
         KafkaError: a broker did not answer, or refused.
     """
-    if (args.action == "abort") != (args.id is not None):
-        args.parser.error(
-            "abort takes the transactional.id" if args.action == "abort" else "list takes no ID: use --prefix"
-        )
     config = ProducerConfig.parse(given_settings(args, {"transport": "kafka"}))
     with BrokerClient(config) as client:
         transactions = Transactions(client, config)
-        deadline_ms = deadline_after(config.max_block_ms)
         if args.action == "abort":
-            aborted = transactions.abort(args.id, deadline_ms)
-            where = ", ".join(map(str, aborted.partitions)) or "no partition"
-            print(f"aborted the transaction of {args.id}, open for {_age(aborted)} in {where}")
-            return 0
-        found = transactions.find(args.prefix, args.state, deadline_ms)
+            return max([_abort(transactions, each, deadline_after(config.max_block_ms)) for each in args.ids])
+        found = transactions.find(args.prefix, args.state, deadline_after(config.max_block_ms))
     if args.json:
         for each in found:
             print(json.dumps(each._asdict() | {"partitions": [str(partition) for partition in each.partitions]}))
@@ -70,6 +67,18 @@ def run(args: argparse.Namespace) -> int:
         console().print(table(_HEADINGS, map(_row, found), left=4))
     else:
         print("no transactions")
+    return 0
+
+
+def _abort(transactions: Transactions, transactional_id: str, deadline_ms: float) -> int:
+    """Abort a transaction; return the exit status: 1 if there is none, which does not keep the others open."""
+    try:
+        aborted = transactions.abort(transactional_id, deadline_ms)
+    except (InvalidTxnStateError, TransactionalIdNotFoundError) as error:
+        print(f"shmaccum transactions: {error}", file=sys.stderr)
+        return 1
+    where = ", ".join(map(str, aborted.partitions)) or "no partition"
+    print(f"aborted the transaction of {transactional_id}, open for {_age(aborted)} in {where}")
     return 0
 
 

@@ -24,7 +24,7 @@ from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, SerializationError, ShmaccumError
-from shmaccum.metrics import slab_metrics
+from shmaccum.metrics import TransactionTimes, slab_metrics
 from shmaccum.producer import record_path
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
@@ -352,7 +352,10 @@ class Producer:
         self.close()
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Return metrics by Kafka's names: this producer's, and those of the shared slab."""
+        """Return metrics by Kafka's names: this producer's, and those of the shared slab.
+
+        ``txn-...-time-ns-total`` are nanoseconds that the transactional calls of this producer have taken.
+        """
         self._guard.check_open()
         self._accumulator.pending.check_process()
         words, geometry = self._slab.words, self._slab.geometry
@@ -368,6 +371,7 @@ class Producer:
                 "buffer-exhausted-total": words[process + Process.EXHAUSTED],
                 "waiting-threads": pool.queued(),
                 "incomplete-batches": len(self._accumulator.pending.incomplete()),
+                **(TransactionTimes() if self._transactions is None else self._transactions.times).metrics(),
             },
             "slab-metrics": slab_metrics(words, geometry),
         }

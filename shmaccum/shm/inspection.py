@@ -13,25 +13,33 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum.errors import KafkaError
 from shmaccum.shm import validation
 from shmaccum.shm.layout import (
+    HOLDER_INCARNATION,
+    KEY_LANE_SHIFT,
     KEY_NUMBER_MASK,
     KEY_TOPIC_MASK,
     KEY_TOPIC_SHIFT,
     LOCK_COUNT,
     MAX_SLEEP_MS,
+    MAX_TRANSACTIONAL_ID,
     PROGRESS_MASK,
     SLEEP_BITS,
     WORD,
     Geometry,
+    Lane,
     Lock,
     Partition,
+    Process,
     Slot,
     SlotState,
     Super,
     Topic,
     TopicState,
     count_of,
+    holder_of,
+    lane_error,
     size_of,
     state_of,
 )
@@ -96,6 +104,7 @@ class PartitionInfo:
 
     Attributes:
         topic, partition: which one.
+        transactional_id: whose transactions the entry carries; None outside of transactions.
         leader: node id of its leader, None if unknown.
         queued_batches, queued_records, queued_bytes: contents of its deque, by the slot headers.
         in_flight_batches: batches sent without a response yet.
@@ -107,6 +116,7 @@ class PartitionInfo:
 
     topic: str
     partition: int
+    transactional_id: str | None
     leader: int | None
     queued_batches: int
     queued_records: int
@@ -117,6 +127,32 @@ class PartitionInfo:
     records_sent: int
     records_failed: int
     last_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneInfo:
+    """A snapshot of a lane, which carries the transactions of one transactional id.
+
+    Attributes:
+        transactional_id: the id.
+        pid: of the process that holds the lane; None if there is none, or if it has died and left its entry.
+        alive: whether the holder lives.
+        producer_id, producer_epoch: of the transaction; None while the lane is closed: the sender then sends nothing of
+            it, and fails what is queued.
+        version: of the transaction protocol.
+        opened_ms: wall-clock milliseconds when the lane was opened for this producer id and epoch: the transaction is
+            not older; None while it is closed.
+        error: of the first batch of the transaction that failed, None while none has.
+    """
+
+    transactional_id: str
+    pid: int | None
+    alive: bool
+    producer_id: int | None
+    producer_epoch: int | None
+    version: int
+    opened_ms: int | None
+    error: type[KafkaError] | None
 
 
 class SlabView:
@@ -176,8 +212,47 @@ class SlabView:
             )
         return topics
 
+    def lanes(self) -> list[LaneInfo]:
+        """Read the lanes that a process holds, alive or dead, sorted by transactional id."""
+        words, geometry = self.words, self.geometry
+        count = min(words[Super.LANE_COUNT], geometry.max_lanes)
+        held = [lane for lane in range(count) if words[geometry.lane(lane) + Lane.HOLDER]]
+        return sorted(map(self._lane, held), key=lambda each: each.transactional_id)
+
+    def _lane(self, lane: int) -> LaneInfo:
+        at, words = self.geometry.lane(lane), self.words
+        entry, incarnation = holder_of(words[at + Lane.HOLDER])
+        pid, alive = None, False
+        if 0 <= entry < self.geometry.max_processes:
+            process = self._processes.info(entry)
+            # Read after the entry: a process that has taken it since is not the holder.
+            base = self.geometry.process(entry)
+            if words[base + Process.STATE] and words[base + Process.INCARNATION] & HOLDER_INCARNATION == incarnation:
+                pid, alive = process.pid, process.alive
+        producer_id, error = words[at + Lane.PRODUCER_ID], words[at + Lane.ERROR]
+        is_open = producer_id != 0
+        return LaneInfo(
+            transactional_id=self._transactional_id(lane),
+            pid=pid,
+            alive=alive,
+            producer_id=producer_id - 1 if is_open else None,
+            producer_epoch=words[at + Lane.PRODUCER_EPOCH] if is_open else None,
+            version=words[at + Lane.VERSION],
+            opened_ms=words[at + Lane.OPENED_MS] if is_open else None,
+            error=lane_error(error) if error else None,
+        )
+
+    def _transactional_id(self, lane: int) -> str:
+        """Return the id of a lane; a lease that is giving it another one can leave it incomplete for a moment."""
+        at = self.geometry.lane(lane)
+        length = min(self.words[at + Lane.ID_LENGTH], MAX_TRANSACTIONAL_ID)
+        name = self.words[at + Lane.ID : at + Lane.ID + -(-length // WORD)].tobytes()[:length]
+        return name.decode("utf-8", "backslashreplace")
+
     def partitions(self) -> list[PartitionInfo]:
-        """Read the partition table and each partition's batches, sorted by topic and number.
+        """Read the partition table and each partition's batches, sorted by topic, number and transactional id.
+
+        Entries of lanes that no process holds are left out while they have no batch.
 
         Raises:
             SlabDamagedError: the tables, or the slot headers, are damaged.
@@ -198,10 +273,16 @@ class SlabView:
         for entry in range(count):
             at = self.geometry.partition(entry)
             key = words[at + Partition.KEY]
+            lane = (key >> KEY_LANE_SHIFT) - 1
+            if lane >= self.geometry.max_lanes:
+                continue  # damaged since the tables were checked
+            if lane >= 0 and not (words[self.geometry.lane(lane) + Lane.HOLDER] or batches[entry] or sent[entry]):
+                continue
             partitions.append(
                 PartitionInfo(
                     topic=names[(key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
                     partition=key & KEY_NUMBER_MASK,
+                    transactional_id=self._transactional_id(lane) if lane >= 0 else None,
                     leader=_none_or_less_one(words[at + Partition.LEADER]),
                     queued_batches=batches[entry],
                     queued_records=records[entry],
@@ -214,7 +295,7 @@ class SlabView:
                     last_offset=_none_or_less_one(words[at + Partition.LAST_OFFSET]),
                 )
             )
-        return sorted(partitions, key=lambda each: (each.topic, each.partition))
+        return sorted(partitions, key=lambda each: (each.topic, each.partition, each.transactional_id or ""))
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""

@@ -278,6 +278,7 @@ def _wrong_lanes(words: memoryview, geometry: Geometry) -> Iterator[str]:
     limits = np.full(LANE_WORDS, _ANY, np.uint64)
     limits[: Lane.ID_LENGTH] = MAX_COUNT
     limits[Lane.PRODUCER_EPOCH] = MAX_EPOCH
+    limits[Lane.OPENED_MS] = LAST_MS
     limits[Lane.ID_LENGTH] = MAX_TRANSACTIONAL_ID
     names = _names_of(Lane)
     table = _rows(words, geometry.lanes, count, LANE_WORDS)

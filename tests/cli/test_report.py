@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from fixture_types import Link, Start
+from processes import wait_until
 
 from shmaccum import Producer
+from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
+from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
@@ -21,6 +24,15 @@ from shmaccum.shm.lifecycle import unlink
 
 Settings = dict[str, object]
 LINGERS = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
+
+
+def open_lane(producer: Producer, transactional_id: str) -> LaneLease:
+    """Lease a lane, and open it for one partition of topic ``t``."""
+    state = producer._accumulator.state
+    lease = LaneTable(state.slab, state.map).lease(transactional_id)
+    lease.open(7, 3, 2)
+    lease.queue(state.map.queues[TopicPartition("t", 0)])
+    return lease
 
 
 def send_and_stay(link: Link, settings: Settings, records: int) -> None:
@@ -67,6 +79,45 @@ def test_queues_and_memory(settings: Settings, slab_name: str) -> None:
         assert memory.available == memory.total - memory.used
         assert memory.slot_size * memory.slot_count == memory.total < memory.segment_size
         assert [(topic.name, topic.state, topic.partitions) for topic in seen.topics] == [("t", TopicState.KNOWN, 2)]
+
+
+def hold_lane(link: Link, settings: Settings) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"x", partition=0).get(timeout=30)
+        open_lane(producer, "orders-2")
+        link.send(os.getpid())
+        link.recv()
+
+
+def test_lanes_in_use_and_the_partitions_of_their_transactions(
+    settings: Settings, slab_name: str, start: Start
+) -> None:
+    def entries() -> list[tuple[int, str | None]]:
+        return [(each.partition, each.transactional_id) for each in report(slab_name).partitions]
+
+    def held() -> list[tuple[str, int | None, bool]]:
+        return [(each.transactional_id, each.pid, each.alive) for each in report(slab_name).lanes]
+
+    with Producer(settings) as producer:
+        producer.send("t", b"x", partition=0).get(timeout=30)
+        assert report(slab_name).lanes == []
+        assert entries() == [(0, None), (1, None)]
+        mine = open_lane(producer, "orders-1")
+        other = start(hold_lane, settings)
+        pid = other.hear()
+        assert held() == [("orders-1", os.getpid(), True), ("orders-2", pid, True)]
+        assert entries() == [(0, None), (0, "orders-1"), (0, "orders-2"), (1, None)]
+        mine.close()
+        closed, opened = report(slab_name).lanes
+        assert (closed.producer_id, closed.producer_epoch, closed.opened_ms) == (None, None, None)
+        assert (opened.producer_id, opened.producer_epoch) == (7, 3)
+        mine.release()
+        assert held() == [("orders-2", pid, True)]
+        assert entries() == [(0, None), (0, "orders-2"), (1, None)]
+        assert report(slab_name).tables.lane_entries == 2
+        other.kill()
+        wait_until(lambda: held() == [])  # the sender takes it away
+        assert entries() == [(0, None), (1, None)]
 
 
 def test_a_look_from_within_a_producer_harms_it_not(settings: Settings, slab_name: str) -> None:
@@ -123,7 +174,9 @@ def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: st
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
         Incidents(producer._slab).note(NetworkError, "refused")
+        lane = open_lane(producer, "orders-1")
         slab = as_json([report(slab_name), UnreadableSlab("x", "why")])
+        lane.release()
     slab = json.loads(json.dumps(slab))
     documented = re.findall(r"`([a-z_]+)`", (Path(__file__).parents[2] / "docs" / "status.md").read_text())
     ours = slab["slabs"][0]
@@ -131,4 +184,15 @@ def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: st
     assert keys_of(slab) - {"slabs"} | {"metrics"} == set(documented)
     assert [sorted(process["roles"]) for process in ours["processes"]] == [["producer"], ["sender"]]
     assert [(each["error"], each["text"]) for each in ours["incidents"]] == [("NetworkError", "refused")]
+    (held,) = ours["lanes"]
+    assert held.pop("opened_ms") >= ours["created_ms"]
+    assert held == {
+        "transactional_id": "orders-1",
+        "pid": os.getpid(),
+        "alive": True,
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "version": 2,
+        "error": None,
+    }
     assert ours["topics"] == [{"name": "t", "state": "known", "partitions": 2}]

@@ -16,12 +16,14 @@ from fixture_types import Capture, Command, Link, Start
 from processes import wait_until
 
 from shmaccum import Producer, __version__, compiled
+from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.cli.main import main
 from shmaccum.cli.report import report
-from shmaccum.errors import NetworkError
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import NetworkError, ProducerFencedError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import Geometry
+from shmaccum.shm.layout import LANE_ERROR, Geometry, Lane
 from shmaccum.shm.lifecycle import attach
 
 Settings = dict[str, object]
@@ -55,6 +57,25 @@ def test_for_people(settings: Settings, slab_name: str, capfd: Capture) -> None:
     assert [str(os.getpid()), "producer", "alive", "1,234"] in [row[:4] for row in rows]
     assert ["orders-1", "node", "0", "0", "0", "0", "0", "1,234", "0", "1,233"] in rows
     assert "\x1b" not in out, "no colours where there is no terminal"
+
+
+def test_transactions_for_people(settings: Settings, slab_name: str, capfd: Capture) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"x", partition=0).get(timeout=30)
+        state = producer._accumulator.state
+        lease = LaneTable(state.slab, state.map).lease("orders\x1b[31m 1")
+        lease.queue(state.map.queues[TopicPartition("t", 1)])
+        out = show(capfd, slab_name)
+        assert re.search(rf"orders\\x1b\[31m 1 +{os.getpid()} +closed +- +- +-\n", out)
+        lease.open(70_001, 4, 2)
+        out = show(capfd, slab_name)
+        assert re.search(rf"orders\\x1b\[31m 1 +{os.getpid()} +open +\d\.\d s +70001 +4\n", out)
+        assert re.search(r"  t-1 of orders\\x1b\[31m 1 +", out)
+        assert re.search(r"  tables    .* partitions; 1 of 64 transactions\n", out)
+        state.slab.words[lease._at + Lane.ERROR] = LANE_ERROR | ProducerFencedError.code
+        assert re.search(rf" +{os.getpid()} +ProducerFencedError +", show(capfd, slab_name))
+        lease.release()
+        assert "orders" not in show(capfd, slab_name)
 
 
 def test_past_and_lasting_incidents(settings: Settings, slab_name: str, capfd: Capture) -> None:

@@ -50,6 +50,20 @@ def test_an_open_transaction_is_listed_and_aborted(
         producer.commit_transaction()
 
 
+def test_several_are_aborted_wherever_the_ids_stand(
+    kafka: KafkaCluster, producer: Producer, slab_name: str, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``xargs`` puts them: behind the options; an id that has no open transaction keeps no other open."""
+    servers = f"bootstrap.servers={kafka.bootstrap_servers}"
+    assert main(["transactions", "abort", "-X", servers, f"{slab_name}-unknown", slab_name]) == 1
+    out, err = capsys.readouterr()
+    assert f"aborted the transaction of {slab_name}, open for" in out
+    assert err == f"shmaccum transactions: no coordinator knows transactional.id '{slab_name}-unknown'\n"
+    assert transactions(kafka, "list", "--prefix", slab_name, "--state", "Ongoing") == 0
+    assert capsys.readouterr().out == "no transactions\n"
+    producer.close(0)
+
+
 def test_nothing_to_list_or_to_abort(kafka: KafkaCluster, slab_name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert transactions(kafka, "list", "--prefix", slab_name) == 0
     assert capsys.readouterr().out == "no transactions\n"
@@ -68,8 +82,9 @@ def test_an_ended_transaction(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["list", "orders"], "list takes no ID"),
-        (["abort"], "abort takes the transactional.id"),
+        ([], "required: ACTION"),
+        (["list", "orders"], "unknown arguments: orders"),
+        (["abort"], "required: ID"),
         (["list", "--state", "Open"], "invalid choice"),
     ],
 )

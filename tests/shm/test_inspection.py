@@ -13,15 +13,20 @@ from processes import Start
 from slab_helpers import overwrite
 
 from shmaccum._compiled import FORM
+from shmaccum.cli.report import report
 from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
 from shmaccum.shm.inspection import SILENCE_MS
 from shmaccum.shm.layout import (
     ABI_VERSION,
     COMMIT_SIZE_SHIFT,
+    KEY_LANE_SHIFT,
+    KEY_TOPIC_SHIFT,
+    LANE_WORDS,
     SLEEP_BITS,
     WORD,
     Geometry,
+    Lane,
     Partition,
     Process,
     Role,
@@ -30,6 +35,7 @@ from shmaccum.shm.layout import (
     Super,
     Topic,
     TopicState,
+    holder_word,
 )
 from shmaccum.shm.lifecycle import attach, destroy, detach, look, unlink
 from shmaccum.shm.lockfile import PROCESS, LockFile
@@ -246,6 +252,56 @@ def test_queues_are_read_from_the_slots(slab: Slab) -> None:
         assert view.undelivered() == slab.undelivered() == (5, 54)
     for slot in range(8):
         fill_slot(slab, slot, SlotState.FREE, 0, 0, 0)
+
+
+def test_a_damaged_lane_is_refused_or_shown(slab: Slab) -> None:
+    slab.add_role(Role.PRODUCER)
+    lane = slab.geometry.lane(0)
+    mine = holder_word(slab.me, slab.words[slab.geometry.process(slab.me) + Process.INCARNATION])
+    name = int.from_bytes(b"orders-1", "little")
+    sound = {Lane.HOLDER: mine, Lane.PRODUCER_ID: 8, Lane.OPENED_MS: 5, Lane.ID_LENGTH: 8, Lane.ID: name}
+    slab.words[Super.LANE_COUNT] = 1
+    slab.words[slab.geometry.topic(0) + Topic.STATE] = TopicState.KNOWN
+    slab.words[slab.geometry.topic(0) + Topic.NAME_LENGTH] = 1
+    slab.words[slab.geometry.topic(0) + Topic.NAME] = ord("t")
+    slab.words[slab.geometry.topic(0) + Topic.PARTITIONS] = 1
+    slab.words[slab.geometry.partition(0) + Partition.KEY] = 1 << KEY_LANE_SHIFT | 1 << KEY_TOPIC_SHIFT
+    slab.words[Super.TOPIC_COUNT] = slab.words[Super.PARTITION_COUNT] = 1
+
+    def restore() -> None:
+        for word in range(LANE_WORDS):
+            slab.words[lane + word] = sound.get(word, 0)
+
+    restore()
+    values = [
+        0,
+        1,
+        0xFFFF,
+        0x10000 | 0xFFFF,
+        1 << 31,
+        mine + 1,
+        mine + (1 << 16),
+        (1 << 63) - 1,
+        1 << 63,
+        (1 << 64) - 1,
+    ]
+    with look(slab.name) as view:
+        assert [(each.transactional_id, each.pid, each.alive) for each in view.lanes()] == [
+            ("orders-1", os.getpid(), True)
+        ]
+        assert [each.transactional_id for each in view.partitions()] == ["orders-1"]
+        for word in (*range(Lane.ID + 1), LANE_WORDS - 1):
+            for value in values:
+                slab.words[lane + word] = value
+                assert len(view.lanes()) == len(view.partitions()) == (0 if (word, value) == (Lane.HOLDER, 0) else 1)
+                if word == Lane.HOLDER and value:
+                    assert [(each.pid, each.alive) for each in view.lanes()] == [(None, False)]
+                restore()
+        slab.words[Super.LANE_COUNT] = (1 << 64) - 1
+        assert len(view.lanes()) == 1, "no more than there is room for, and those that are held"
+        slab.words[Super.LANE_COUNT] = 1
+    assert report(slab.name).lanes[0].alive
+    slab.words[Super.TOPIC_COUNT] = slab.words[Super.PARTITION_COUNT] = slab.words[Super.LANE_COUNT] = 0
 
 
 def test_a_view_is_read_only(slab: Slab) -> None:

@@ -343,7 +343,14 @@ def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: s
             producer.commit_transaction()
         else:
             producer.abort_transaction()
-    assert cluster.admin.committed_offsets(group.group_id, topic) == ({0: 5, 1: 7} if commits else {})
+        times = {name: value for name, value in producer.metrics()["producer-metrics"].items() if name[:4] == "txn-"}
+    calls = ("init", "begin", "send-offsets", "commit", "abort")
+    assert set(times) == {f"txn-{call}-time-ns-total" for call in calls}
+    assert {name for name, value in times.items() if not value} == {
+        f"txn-{'abort' if commits else 'commit'}-time-ns-total"
+    }
+    expected = {0: 5, 1: 7} if commits else {}  # the answer to a commit comes before its marker is in the group's log
+    wait_until(lambda: cluster.admin.committed_offsets(group.group_id, topic) == expected)
 
 
 def test_a_group_that_has_gone_on(kafka: KafkaCluster, slab_name: str, topic: str) -> None:

@@ -155,5 +155,6 @@ PARTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "latency": _with_distance("latency", _together("latency")),
     "limits": _limits,
     "sender": _with_distance("sender", _each("sender")),
+    "exactly-once": _each("exactly-once"),
     "losses": _losses,
 }

@@ -185,6 +185,16 @@ class Environment:
         if found != expected:
             raise VoidError(f"the broker has {found} records of {expected}")
 
+    def check_committed(self, broker: Broker, topic: str, expected: int) -> None:
+        """Check that `read_committed` consumers see all records of a turn.
+
+        Raises:
+            VoidError: records are missing, or too many.
+        """
+        found = broker.committed(topic, expected)
+        if found != expected:
+            raise VoidError(f"read_committed consumers see {found} records of {expected}")
+
     def wait_quiet(self) -> None:
         """Wait until nothing is left of a turn.
 

@@ -27,6 +27,10 @@ FIGURES: Final = {
     "p99_ms": "p99 ms",
     "p99_pooled_ms": "p99 ms, all rounds",
     "p999_pooled_ms": "p99.9 ms, all rounds",
+    "commit_ms": "commit ms",
+    "commit_cpu_ms": "commit CPU ms",
+    "plan_ms": "plan ms",
+    "write_ms": "write ms",
     "cost": "cost",
 }
 """The heading of each figure."""
@@ -34,6 +38,7 @@ LESS_IS_BETTER: Final = frozenset(
     (
         *("cpu_us_per_record", "cpu_us_per_batch", "cpu_us", "wall_s", "cpu_s"),
         *("connections", "requests_per_mb", "memory_mb"),
+        *("commit_ms", "commit_cpu_ms", "plan_ms", "write_ms"),
         *("p50_ms", "p99_ms", "p99_pooled_ms", "p999_pooled_ms"),
     )
 )

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tools.benchmark.cases.exactly_once import COMMIT, TASKS, TRANSACTIONS, tasks_variant
 from tools.benchmark.cases.latency import variant_name as latency_variant
 from tools.benchmark.cases.producers import ONE
 from tools.benchmark.cases.sender import FEW, PLAIN_SENDER, SENDER, finding_variant, sending_variant
-from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, PLAIN, PLAIN_COLUMNS
+from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.results import Result, ratio_of, spread_of
 from tools.benchmark.spark.host import SPARK_SINK
 from tools.benchmark.statistics import Spread
@@ -161,6 +162,26 @@ TARGETS: Final = (
         [
             _at_most("sender", finding_variant(lingering=False), FEW, "cpu_us", 3, "the others empty"),
             _at_most("sender", finding_variant(lingering=True), FEW, "cpu_us", 3, "lingering"),
+        ],
+    ),
+    Target(
+        "PySpark batch of a million rows, exactly once against at least once",
+        [
+            _at_most("exactly-once", tasks_variant(tasks), OURS, figure, 1.1, f"{label}, {tasks} tasks")
+            for tasks in TASKS
+            for figure, label in (("wall_s", "wall"), ("cpu_s", "CPU"))
+        ],
+    ),
+    Target(
+        f"commit of {TRANSACTIONS} transactions",
+        [
+            Part(
+                "wall",
+                lambda result: spread_of(result, "exactly-once", COMMIT, OURS, "commit_ms"),
+                1000,
+                at_least=False,
+                unit=" ms",
+            )
         ],
     ),
 )

@@ -24,13 +24,22 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError
 from shmaccum.shm import native
-from shmaccum.shm.layout import WORD, Lane, Partition, Process, Slot, SlotState, Super, lane_error, state_of
+from shmaccum.shm.layout import (
+    WORD,
+    Lane,
+    Partition,
+    Process,
+    Slot,
+    SlotState,
+    Super,
+    holder_of,
+    holder_word,
+    lane_error,
+    state_of,
+)
 from shmaccum.shm.slab import Slab
 
 _EPOCH_SHIFT: Final = 32
-_ENTRY_BITS: Final = 16
-_ENTRY_MASK: Final = (1 << _ENTRY_BITS) - 1
-_INCARNATION_MASK: Final = (1 << 32) - 1
 
 
 class LaneTable:
@@ -66,7 +75,7 @@ class LaneTable:
         holder = self._words[self._geometry.lane(lane) + Lane.HOLDER]
         if not holder:
             return False
-        entry = (holder & _ENTRY_MASK) - 1
+        entry, _ = holder_of(holder)
         return holder == self._holder(entry) and self._slab.processes.is_alive(entry)
 
     def is_open(self, lane: int) -> bool:
@@ -132,8 +141,7 @@ class LaneTable:
 
     def _holder(self, entry: int) -> int:
         """Return the HOLDER word of the process in an entry."""
-        incarnation = self._words[self._geometry.process(entry) + Process.INCARNATION] & _INCARNATION_MASK
-        return int(incarnation << _ENTRY_BITS | entry + 1)
+        return holder_word(entry, self._words[self._geometry.process(entry) + Process.INCARNATION])
 
     def _find(self, transactional_id: str) -> int:
         """Return the lane of an id: its own, else one without a holder, else a new one; -1 if there is none.
@@ -225,6 +233,7 @@ class LaneLease:
                 words[self._at + Lane.ERROR] = 0
                 words[self._at + Lane.PRODUCER_EPOCH] = epoch
                 words[self._at + Lane.VERSION] = version
+                words[self._at + Lane.OPENED_MS] = time.time_ns() // 1_000_000
                 words[self._at + Lane.PRODUCER_ID] = producer_id + 1
                 words[Super.LANES_CHANGED] += 1
                 return

@@ -49,6 +49,9 @@ KEY_NUMBER_MASK: Final = (1 << KEY_TOPIC_SHIFT) - 1
 """The fields of a partition's key."""
 LANE_ERROR: Final = 1 << 16
 """Set in a lane's ERROR word, because codes of errors without a number of Kafka's are 0 or negative."""
+HOLDER_SHIFT: Final = 16
+HOLDER_INCARNATION: Final = (1 << 32) - 1
+"""The part of an incarnation in a lane's HOLDER word."""
 SLEEP_BITS: Final = 16
 MAX_SLEEP_MS: Final = (1 << SLEEP_BITS) - 1
 """The low bits of the word SENDER_RAN."""
@@ -58,6 +61,16 @@ def lane_error(error_word: int) -> type[KafkaError]:
     """Return the error in a lane's ERROR word, which is not 0."""
     code = error_word & (LANE_ERROR - 1)
     return error_for_code(code - LANE_ERROR if code & LANE_ERROR >> 1 else code)
+
+
+def holder_word(entry: int, incarnation: int) -> int:
+    """Return the HOLDER word of a lane that a process holds, given its entry."""
+    return (incarnation & HOLDER_INCARNATION) << HOLDER_SHIFT | entry + 1
+
+
+def holder_of(holder: int) -> tuple[int, int]:
+    """Return the process entry in a lane's HOLDER word, -1 if there is none, and the low bits of its incarnation."""
+    return (holder & (1 << HOLDER_SHIFT) - 1) - 1, holder >> HOLDER_SHIFT & HOLDER_INCARNATION
 
 
 def state_of(state_word: Word) -> Word:

@@ -324,6 +324,8 @@ class Lane:
     ERROR: Final = 5
     """1 << 16 | Kafka's error code of the first batch of the transaction that failed, 0 while none has; written by the
     sender before the batch completes. It then drops what is queued in the lane"""
+    OPENED_MS: Final = 6
+    """wall-clock milliseconds when the lane was opened for this transaction, for people; stored before PRODUCER_ID"""
     ID_LENGTH: Final = 7
     """bytes in the transactional id"""
     ID: Final = 8

@@ -37,6 +37,9 @@ class Service(Protocol):
     def records(self, topic: str) -> int:
         """Return how many records a topic has."""
 
+    def committed(self, topic: str, expected: int) -> int:
+        """Return how many records of a topic `read_committed` consumers see; wait a while until they are expected."""
+
     def counts(self) -> dict[str, int]:
         """Return the broker's counts of connections, requests, batches and bytes; empty if it does not count."""
 
@@ -76,6 +79,11 @@ class Broker:
     def records(self, topic: str) -> int:
         """Return how many records a topic has."""
         found: int = self._ask("records", topic)
+        return found
+
+    def committed(self, topic: str, expected: int) -> int:
+        """Return how many records of a topic `read_committed` consumers see; wait a while until they are expected."""
+        found: int = self._ask("committed", topic, expected)
         return found
 
     def counts(self) -> Mapping[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from tools.benchmark.contestants import CONFLUENT, KAFKA_PYTHON, OURS
@@ -21,6 +23,7 @@ from tools.support.processes import Children
 
 SPARK_SINK: Final = "Spark's JVM sink"
 KEPT_CONFLUENT: Final = f"{CONFLUENT}, a producer kept in each worker"
+EXACTLY_ONCE: Final = f"{OURS}, exactly once"
 ARROW: Final = "Arrow into Python"
 
 _PATIENCE_S: Final = 900.0
@@ -168,6 +171,9 @@ def _run(spark: Any, job: Job, slab: str) -> None:
     rows = spark.range(0, job.rows, 1, job.tasks).selectExpr(values)
     if job.how == OURS:
         _write(rows, "shmaccum", job.topic, {"bootstrap.servers": job.servers} | for_shmaccum(job.settings, slab))
+    elif job.how == EXACTLY_ONCE:
+        settings = {"bootstrap.servers": job.servers} | for_shmaccum(job.settings, slab)
+        _write(rows, "shmaccum", job.topic, settings, _exactly_once())
     elif job.how == SPARK_SINK:
         _write(rows, "kafka", job.topic, {"bootstrap.servers": job.servers} | by_kafkas_names(job.settings))
     elif job.how == KAFKA_PYTHON:
@@ -181,6 +187,16 @@ def _run(spark: Any, job: Job, slab: str) -> None:
         rows.foreachPartition(partial(send, settings, job.topic))
 
 
-def _write(rows: Any, form: str, topic: str, settings: Mapping[str, object]) -> None:
+_versions: Final = itertools.count(1)
+
+
+def _exactly_once() -> Mapping[str, str]:
+    """Return the options of one more run of a job that is known by its name, as a query's batches are."""
+    return {"exactlyOnce": "true", "txnAppId": "benchmark", "txnVersion": str(next(_versions))}
+
+
+def _write(
+    rows: Any, form: str, topic: str, settings: Mapping[str, object], more: Mapping[str, str] = MappingProxyType({})
+) -> None:
     options = {f"kafka.{name}": value for name, value in settings.items()}
-    rows.write.format(form).mode("append").option("topic", topic).options(**options).save()
+    rows.write.format(form).mode("append").option("topic", topic).options(**options, **more).save()
