@@ -13,17 +13,22 @@ _TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
 """Code in which a process can be killed at each line."""
 
 
+def die() -> None:
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Death:
-    """Kill this process at the n-th line of the traced code; never, for 0.
+    """Do something at the n-th line of the traced code; never, for 0.
 
     Args:
         line: the number n.
-        last_words: called right before.
+        deed: what to do; kills this process by default.
     """
 
-    def __init__(self, line: int, last_words: Callable[[], None] | None = None) -> None:
+    def __init__(self, line: int, deed: Callable[[], None] = die) -> None:
         self._left = line
-        self._last_words = last_words
+        self._deed = deed
 
     def __enter__(self) -> None:
         if self._left:
@@ -38,7 +43,5 @@ class Death:
         if event == "line":
             self._left -= 1
             if not self._left:
-                if self._last_words is not None:
-                    self._last_words()
-                os.kill(os.getpid(), signal.SIGKILL)
+                self._deed()
         return self._trace

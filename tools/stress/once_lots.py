@@ -10,13 +10,14 @@ import fcntl
 import os
 import random
 import signal
-import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tools.stress.death import Death
+from tools.stress.death import Death, die
 from tools.support.processes import parent_of
 
 _NOTES: Final = "notes"
@@ -31,6 +32,8 @@ class Lots:
         seed: of all lots.
         kill_driver: probability, of each plan and commit.
         kill_worker: probability, of each task.
+        kill_executor: probability, of each task.
+        kill_sender: probability, of each task.
         fail_task: probability, of each task.
         slow_task: probability, of each task.
     """
@@ -39,6 +42,8 @@ class Lots:
     seed: int
     kill_driver: float
     kill_worker: float
+    kill_executor: float
+    kill_sender: float
     fail_task: float
     slow_task: float
 
@@ -53,25 +58,24 @@ class Lots:
             os.close(file)
         return random.Random(f"{self.seed} {step} {number}")
 
-    def death(self, lot: random.Random, probability: float, lines: int, who: str, jvm: str, share: float) -> Death:
-        """Draw whether, and where, this process dies.
+    def death(self, lot: random.Random, lines: int, *deaths: tuple[float, str, Callable[[], None]]) -> Death:
+        """Draw what dies, and at which line of this process; one thing at most.
 
         Args:
             lot: this process's.
-            probability: that it does.
-            lines: it dies at one of so many of the traced code, if it comes there.
-            who: this process.
-            jvm: the JVM above this process.
-            share: probability that the JVM dies first.
+            lines: it is one of this many lines of the traced code, if this process comes there.
+            deaths: of each its probability, what dies for the report, and the deed.
         """
-        dies, line, takes_jvm = lot.random() < probability, lot.randrange(1, lines), lot.random() < share
+        line, left = lot.randrange(1, lines), lot.random()
+        for probability, what, deed in deaths:
+            if 0 <= left < probability:
+                return Death(line, partial(self._do, what, deed))
+            left -= probability
+        return Death(0)
 
-        def last_words() -> None:
-            self.note(f"{who} killed" + (f", with {jvm}" if takes_jvm else ""))
-            if takes_jvm:
-                os.kill(_jvm_above(), signal.SIGKILL)
-
-        return Death(line if dies else 0, last_words)
+    def _do(self, what: str, deed: Callable[[], None]) -> None:
+        self.note(what)
+        deed()
 
     def note(self, what: str) -> None:
         """Count something in the report."""
@@ -85,11 +89,11 @@ class Lots:
         return Counter(file.read_text().splitlines() if file.exists() else ())
 
 
-def _jvm_above() -> int:
-    """Return the pid of the JVM that started this process."""
+def die_with_jvm() -> None:
+    """Kill the JVM that started this process, an executor or the driver, and then this process."""
     pid = os.getppid()
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+    while pid > 1 and Path(f"/proc/{pid}/comm").read_text().strip() != "java":
         pid = parent_of(pid)
-        if pid <= 1:
-            sys.exit("no JVM has started this process")
-    return pid
+    if pid > 1:
+        os.kill(pid, signal.SIGKILL)
+    die()

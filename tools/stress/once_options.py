@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_ONLY: Final = {
-    None: {"workers": 3, "stop_worker": 0.03},
-    "local": {"fail_task": 0.15, "slow_task": 0.1},
-    "local-cluster": {"fail_task": 0.15, "slow_task": 0.15, "kill_executor": 0.25},
+_WITH_SPARK: Final = {"kill_driver": 0.2, "kill_sender": 0.08, "fail_task": 0.1, "slow_task": 0.1}
+_DEFAULTS: Final[dict[str | None, dict[str, float]]] = {
+    None: {"kill_driver": 0.4, "kill_sender": 0.05, "stop_worker": 0.03, "workers": 3},
+    "local": _WITH_SPARK,
+    "local-cluster": _WITH_SPARK | {"kill_executor": 0.05},
 }
-"""Options that not every kind of run has, with their defaults."""
+"""Options that differ between the kinds of runs, or that not every kind has."""
 _EPILOG: Final = """\
 With --spark, a real Structured Streaming query writes them, in a driver of its own, which starts again on its
 checkpoint after each death (tools/stress/once_spark.py). Spark speculates only with local-cluster.
@@ -38,26 +39,26 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--runs", metavar="N", type=int, default=200, help="micro-batches [%(default)s]")
     add("--tasks", metavar="N", type=int, default=4, help="tasks of each [%(default)s]")
     add("--workers", metavar="N", type=int, help="without Spark: processes that write tasks [3]")
-    add(
-        "--kill-driver", metavar="P", type=float, default=0.4, help="probability, of each plan and commit [%(default)s]"
-    )
+    add("--kill-driver", metavar="P", type=float, help="probability, of each plan and commit [0.4; Spark: 0.2]")
     add("--kill-worker", metavar="P", type=float, default=0.1, help="probability, of each task [%(default)s]")
     add("--stop-worker", metavar="P", type=float, help="without Spark: probability, of each task [0.03]")
-    add("--kill-sender", metavar="P", type=float, help="probability; with Spark of each batch, else whenever it looks")
-    add("--kill-executor", metavar="P", type=float, help="with local-cluster: probability, of each batch [0.25]")
-    add("--fail-task", metavar="P", type=float, help="with Spark: probability that a task's own code fails [0.15]")
-    add("--slow-task", metavar="P", type=float, help="with Spark: probability that a task waits, half done [0.1, 0.15]")
+    add(
+        "--kill-sender", metavar="P", type=float, help="probability, of each look at the tasks [0.05; Spark: task 0.08]"
+    )
+    add("--kill-executor", metavar="P", type=float, help="with local-cluster: probability, of each task [0.05]")
+    add("--fail-task", metavar="P", type=float, help="with Spark: probability, that a task's own code fails [0.1]")
+    add("--slow-task", metavar="P", type=float, help="with Spark: probability, that a task waits, half done [0.1]")
     add("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help="the brokers' [%(default)s]")
     add("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help="[a new one, which the report shows]")
     add("--json", metavar="FILE", type=Path, help="write the report to FILE")
     options = parser.parse_args(arguments)
-    mine = _ONLY[options.spark]
-    for name in sorted({name for names in _ONLY.values() for name in names}):
+    mine = _DEFAULTS[options.spark]
+    for name in sorted({name for names in _DEFAULTS.values() for name in names}):
         if getattr(options, name) is None:
             setattr(options, name, mine.get(name))
         elif name not in mine:
-            kinds = [f"--spark {kind}" if kind else "runs without --spark" for kind in _ONLY if name in _ONLY[kind]]
+            kinds = [
+                f"--spark {kind}" if kind else "runs without --spark" for kind in _DEFAULTS if name in _DEFAULTS[kind]
+            ]
             parser.error(f"--{name.replace('_', '-')} is for {' and '.join(kinds)} only")
-    if options.kill_sender is None:
-        options.kill_sender = 0.3 if options.spark else 0.05
     return options

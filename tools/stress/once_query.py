@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -24,8 +26,10 @@ from pyspark.sql.types import StructType
 from shmaccum.spark.datasource import ShmAccumDataSource
 from shmaccum.spark.task import TaskCommit, WriteTask
 from tools.spark_jvm import VARIABLE, jvm_options
-from tools.stress.once_lots import Lots
+from tools.stress.death import die
+from tools.stress.once_lots import Lots, die_with_jvm
 from tools.stress.visible_once import TOPIC
+from tools.support.slabcheck import sender_pid
 
 ROWS: Final = 60
 """Of a task."""
@@ -41,6 +45,8 @@ _LINES_OF_A_PLAN: Final = 1500
 _LINES_OF_A_COMMIT: Final = 1500
 _LINES_OF_A_TASK: Final = 700
 """About the number of lines that run there. A process dies at one of them."""
+_ALONE: Final = 0.6
+"""Share of the deaths in which such a process dies, and the driver does not."""
 _LOTS: Final = "stress.lots."
 
 _JAVA: Final = """\
@@ -71,9 +77,22 @@ class DyingTask(WriteTask):
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
         """Write the rows of one task (`WriteTask.write`)."""
         assert self.lots is not None
-        lot = self.lots.draw("task")
-        with self.lots.death(lot, self.lots.kill_worker, _LINES_OF_A_TASK, "workers", "their executor", 0.0):
+        lots, lot = self.lots, self.lots.draw("task")
+        deaths = [
+            (lots.kill_worker, "workers killed", die),
+            (lots.kill_executor, "executors killed, with their workers", die_with_jvm),
+            (lots.kill_sender, "senders killed", self._kill_sender),
+        ]
+        with lots.death(lot, _LINES_OF_A_TASK, *deaths):
             return super().write(self._slowly(batches, lot))
+
+    def _kill_sender(self) -> None:
+        assert self.lots is not None
+        pid = sender_pid(self.config.slab_name(os.geteuid()))
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+        else:
+            self.lots.note("senders not there to be killed")
 
     def _slowly(self, batches: Iterable[pa.RecordBatch], lot: random.Random) -> Iterator[pa.RecordBatch]:
         assert self.lots is not None
@@ -96,8 +115,12 @@ class DyingDataSource(ShmAccumDataSource):
         plans = not self._is_unpickled
         sys.settrace(None)  # Spark may use this process again
         who, lines = ("planning processes", _LINES_OF_A_PLAN) if plans else ("committing processes", _LINES_OF_A_COMMIT)
-        death = lots.death(lots.draw(who), lots.kill_driver, lines, who, "the driver", 0.4)
-        death.__enter__()  # until this process ends: it commits after this call
+        alone = lots.kill_driver * _ALONE
+        deaths = [
+            (alone, f"{who} killed", die),
+            (lots.kill_driver - alone, f"{who} killed, with the driver", die_with_jvm),
+        ]
+        lots.death(lots.draw(who), lines, *deaths).__enter__()  # until this process ends: it commits after this call
         writer: Any = super().streamWriter(schema, overwrite)
         if plans:
             writer._task = DyingTask(**vars(writer._task), lots=lots)
@@ -190,7 +213,8 @@ def _session(master: str, directory: Path) -> Any:
         java.write_text(_JAVA.format(java=shutil.which("java")))
         java.chmod(0o755)
         (directory / "events").mkdir()
-    os.environ["SPARK_HOME"] = str(home)
+    if master != "local":  # else the JVM starts faster: its class archive is for Spark's own home
+        os.environ["SPARK_HOME"] = str(home)
     masters = {
         "local": f"local[{_CORES},{_TASK_FAILURES}]",
         "local-cluster": f"local-cluster[{_EXECUTORS},{_CORES},1024]",
@@ -233,6 +257,8 @@ def _session(master: str, directory: Path) -> Any:
 
 def _shown(error: Exception) -> str:
     """Return what failed, without what differs each time."""
+    if type(error).__name__ != "StreamingQueryException":
+        return f"{type(error).__name__}: the driver is gone"
     lines = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
-    text = lines[-1] if lines else str(error)
-    return "".join("#" if each.isdigit() else each for each in f"{type(error).__name__}: {text}"[:200])
+    text = lines[-1] if lines else str(error).rpartition("terminated with exception: ")[2]
+    return re.sub("[0-9]", "#", text[:160])

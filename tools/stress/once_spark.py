@@ -6,9 +6,9 @@ executors of the former one are still at work. By lot of ``--seed``, for each pr
 
 * the process that plans, or the one that commits, dies at a line of the transactions' code; or the driver dies there;
 * the driver dies at any time: its JVM is killed;
-* a task's worker dies at such a line; its own code fails before, amid or after its rows; or it waits, half done, so
-  that Spark gives the task to another worker, too (speculation);
-* an executor is killed, with ``local-cluster``; and the sender.
+* a task's worker dies at such a line, or its executor (``local-cluster``), or the sender;
+* a task's own code fails before, amid or after its rows; or it waits, half done, so that Spark gives the task to
+  another worker, too (speculation, with ``local-cluster``).
 
 In the end all files are written, and a ``read_committed`` consumer sees each row once. No transaction is open, nothing
 is in /dev/shm, and no process is left. Only processes that this one has started, directly or not, are killed.
@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +59,7 @@ class SparkRun:
         self._write = write
         self._directory = directory
         self._lots = random.Random(options.seed)
-        self._due: list[tuple[float, Callable[[], None]]] = []
+        self._kill_at = math.inf
         self._batches = 0
         (directory / "lots").mkdir()
         self._draws = Lots(
@@ -67,6 +67,8 @@ class SparkRun:
             options.seed,
             options.kill_driver,
             options.kill_worker,
+            options.kill_executor or 0.0,
+            options.kill_sender,
             options.fail_task,
             options.slow_task,
         )
@@ -104,43 +106,28 @@ class SparkRun:
             batches = _numbers(self._checkpoint / "offsets")
             if batches > self._batches:
                 self._batches, progress = batches, now
-                self._draw_kills(now)
-            for each in [each for each in self._due if each[0] <= now]:
-                self._due.remove(each)
-                each[1]()
+                self._draw_kill(now)
+            if now > self._kill_at:
+                self._kill_driver()
             if now > progress + _PROGRESS_S:
                 self.wrong.append(f"micro-batch {batches - 1} was not committed within {_PROGRESS_S:.0f} s")
                 return False
             time.sleep(_TICK_S)
         return True
 
-    def _draw_kills(self, now: float) -> None:
-        """Draw what is killed in a new micro-batch, and when."""
-        options = self._options
-        for probability, kill in (
-            (options.kill_sender, self._kill_sender),
-            (options.kill_driver / 4, self._kill_driver),
-            (options.kill_executor or 0.0, self._kill_executor),
-        ):
-            is_drawn, after = self._lots.random() < probability, self._lots.random() * _KILL_WITHIN_S
-            if is_drawn:
-                self._due.append((now + after, kill))
-
-    def _kill_sender(self) -> None:
-        pid = sender_pid(self._write["kafka.shmaccum.name"])
-        self._kill([each for each in descendants(os.getpid()) if each == pid], "sender")
+    def _draw_kill(self, now: float) -> None:
+        """Draw whether the driver is killed in a new micro-batch, and when."""
+        is_drawn, after = self._lots.random() < self._options.kill_driver / 5, self._lots.random() * _KILL_WITHIN_S
+        if is_drawn:
+            self._kill_at = now + after
 
     def _kill_driver(self) -> None:
-        self._kill(_jvm_below(self._driver), "driver")
-
-    def _kill_executor(self) -> None:
-        executors = [pid for pid in descendants(self._driver) if _runs(pid, "CoarseGrainedExecutorBackend")]
-        self._kill(executors[self._lots.randrange(len(executors)) :][:1] if executors else [], "executor")
-
-    def _kill(self, victims: list[int], what: str) -> None:
-        for pid in victims[:1]:
-            with suppress(ProcessLookupError):
-                self.children.kill(pid, what)
+        self._kill_at = math.inf
+        for pid in descendants(self._driver):
+            if "org.apache.spark.deploy.SparkSubmit" in _command(pid):
+                with suppress(ProcessLookupError):
+                    self.children.kill(pid, "driver")
+                return
 
     def _count_events(self) -> None:
         """Count the attempts of tasks in Spark's own logs; a killed driver's lacks its last lines."""
@@ -203,15 +190,6 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
-
-
-def _runs(pid: int, what: str) -> bool:
-    return what in _command(pid)
-
-
-def _jvm_below(driver: int) -> list[int]:
-    """Return the pid of a driver's JVM, if it has one yet."""
-    return [pid for pid in descendants(driver) if _runs(pid, "org.apache.spark.deploy.SparkSubmit")]
 
 
 def main(options: argparse.Namespace) -> int:
