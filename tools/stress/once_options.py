@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_WITH_SPARK: Final = {"kill_driver": 0.2, "kill_sender": 0.08, "fail_task": 0.1, "slow_task": 0.1}
+_WITH_SPARK: Final = {"kill_driver": 0.1, "kill_sender": 0.08, "fail_task": 0.1, "slow_task": 0.1}
 _DEFAULTS: Final[dict[str | None, dict[str, float]]] = {
     None: {"kill_driver": 0.4, "kill_sender": 0.05, "stop_worker": 0.03, "workers": 3},
     "local": _WITH_SPARK,
@@ -39,7 +39,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--runs", metavar="N", type=int, default=200, help="micro-batches [%(default)s]")
     add("--tasks", metavar="N", type=int, default=4, help="tasks of each [%(default)s]")
     add("--workers", metavar="N", type=int, help="without Spark: processes that write tasks [3]")
-    add("--kill-driver", metavar="P", type=float, help="probability, of each plan and commit [0.4; Spark: 0.2]")
+    add("--kill-driver", metavar="P", type=float, help="probability, of each plan and commit [0.4; Spark: 0.1]")
     add("--kill-worker", metavar="P", type=float, default=0.1, help="probability, of each task [%(default)s]")
     add("--stop-worker", metavar="P", type=float, help="without Spark: probability, of each task [0.03]")
     add(

@@ -202,7 +202,8 @@ def _session(master: str, directory: Path) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    paths = [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]  # in this order: the package can be compiled
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     os.environ[VARIABLE] = jvm_options()
     home, java = directory / "spark", directory / "java" / "bin" / "java"
     if not home.exists():  # the executors' directories are below it
