@@ -12,7 +12,7 @@ _WITH_SPARK: Final = {"kill_driver": 0.1, "kill_sender": 0.08, "fail_task": 0.1,
 _DEFAULTS: Final[dict[str | None, dict[str, float]]] = {
     None: {"kill_driver": 0.4, "kill_sender": 0.05, "stop_worker": 0.03, "workers": 3},
     "local": _WITH_SPARK,
-    "local-cluster": _WITH_SPARK | {"kill_executor": 0.05},
+    "local-cluster": _WITH_SPARK | {"kill_executor": 0.03},
 }
 """Options that differ between the kinds of runs, or that not every kind has."""
 _EPILOG: Final = """\
@@ -45,7 +45,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add(
         "--kill-sender", metavar="P", type=float, help="probability, of each look at the tasks [0.05; Spark: task 0.08]"
     )
-    add("--kill-executor", metavar="P", type=float, help="with local-cluster: probability, of each task [0.05]")
+    add("--kill-executor", metavar="P", type=float, help="with local-cluster: probability, of each task [0.03]")
     add("--fail-task", metavar="P", type=float, help="with Spark: probability, that a task's own code fails [0.1]")
     add("--slow-task", metavar="P", type=float, help="with Spark: probability, that a task waits, half done [0.1]")
     add("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help="the brokers' [%(default)s]")

@@ -45,6 +45,8 @@ _LINES_OF_A_PLAN: Final = 1500
 _LINES_OF_A_COMMIT: Final = 1500
 _LINES_OF_A_TASK: Final = 700
 """About the number of lines that run there. A process dies at one of them."""
+_SENDER_S: Final = 5.0
+"""How long a task waits for the sender that it is to kill: it can be starting."""
 _ALONE: Final = 0.6
 """Share of the deaths in which such a process dies, and the driver does not."""
 _LOTS: Final = "stress.lots."
@@ -84,15 +86,20 @@ class DyingTask(WriteTask):
             (lots.kill_sender, "senders killed", self._kill_sender),
         ]
         with lots.death(lot, _LINES_OF_A_TASK, *deaths):
-            return super().write(self._slowly(batches, lot))
+            commit = super().write(self._slowly(batches, lot))
+        if commit.result is not None and commit.result.transaction is None:  # each task has rows
+            lots.note("tasks not written again: their micro-batch was decided")
+        return commit
 
     def _kill_sender(self) -> None:
         assert self.lots is not None
-        pid = sender_pid(self.config.slab_name(os.geteuid()))
-        if pid:
-            os.kill(pid, signal.SIGKILL)
-        else:
-            self.lots.note("senders not there to be killed")
+        deadline = time.monotonic() + _SENDER_S
+        while not (pid := sender_pid(self.config.slab_name(os.geteuid()))):
+            if time.monotonic() > deadline:
+                self.lots.note("senders not there to be killed")
+                return
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
 
     def _slowly(self, batches: Iterable[pa.RecordBatch], lot: random.Random) -> Iterator[pa.RecordBatch]:
         assert self.lots is not None

@@ -34,10 +34,10 @@ from tools.stress.once_lots import Lots
 from tools.stress.rest import come_to_rest
 from tools.stress.visible_once import Found, broker, check, report, write_options
 from tools.support.processes import Children, descendants
-from tools.support.slabcheck import sender_pid, shared_files
+from tools.support.slabcheck import sender_pid
 
 _TICK_S: Final = 0.02
-_PROGRESS_S: Final = 240.0
+_PROGRESS_S: Final = 600.0
 """How long a micro-batch may take, with all its repetitions, before this is an error of the run."""
 _END_S: Final = 90.0
 """How long processes may live on after the query."""
@@ -61,6 +61,7 @@ class SparkRun:
         self._lots = random.Random(options.seed)
         self._kill_at = math.inf
         self._batches = 0
+        self._progress = time.monotonic()
         (directory / "lots").mkdir()
         self._draws = Lots(
             str(directory / "lots"),
@@ -100,16 +101,15 @@ class SparkRun:
 
     def _attend(self) -> bool:
         """Kill by lot until the driver has ended; return whether the run can go on."""
-        progress = time.monotonic()
         while self._driver not in self.children.reap():
             now = time.monotonic()
             batches = _numbers(self._checkpoint / "offsets")
             if batches > self._batches:
-                self._batches, progress = batches, now
+                self._batches, self._progress = batches, now
                 self._draw_kill(now)
             if now > self._kill_at:
                 self._kill_driver()
-            if now > progress + _PROGRESS_S:
+            if now > self._progress + _PROGRESS_S:
                 self.wrong.append(f"micro-batch {batches - 1} was not committed within {_PROGRESS_S:.0f} s")
                 return False
             time.sleep(_TICK_S)
@@ -161,7 +161,6 @@ class SparkRun:
         del settings["transactional.id"]
         _, problems = come_to_rest(name, settings, self.children)
         self.wrong += problems
-        self.wrong += [f"left in /dev/shm: {file.name}" for file in shared_files(name)]
         try:
             _exactly_once(self._write).plan(is_job=False)
         except Exception as error:
