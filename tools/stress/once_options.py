@@ -22,7 +22,7 @@ checkpoint after each death (tools/stress/once_spark.py). Spark speculates only 
 examples:
   python -m tools.stress --exactly-once --runs 400 --transaction-version 1
   python -m tools.stress --exactly-once --spark local --runs 100
-  python -m tools.stress --exactly-once --spark local-cluster --runs 100 --kill-executor 0.5
+  python -m tools.stress --exactly-once --spark local-cluster --runs 100 --kill-executor 0.1
 """
 
 

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -28,13 +30,14 @@ def test_a_fixed_sample(tmp_path: Path, apache_kafka: None) -> None:
     assert sum(count for what, count in counts.items() if "killed" in what) > 0
 
 
+@pytest.mark.timeout(900)
 def test_a_fixed_sample_of_spark(tmp_path: Path, apache_kafka: None) -> None:
     """By the lots of this seed: in the first micro-batch a worker, the sender and the driver."""
     chances = {"driver": 0.2, "worker": 0.12, "sender": 0.12}
     kills = [each for what, chance in chances.items() for each in (f"--kill-{what}", str(chance))]
-    tasks = ["--runs", "3", "--tasks", "2", "--fail-task", "0", "--slow-task", "0"]
+    tasks = ["--runs", "2", "--tasks", "1", "--fail-task", "0", "--slow-task", "0"]
     counts = run(tmp_path, "--spark", "local", *tasks, *kills, "--seed", "363639")
-    assert counts["micro-batches"] == 3
+    assert counts["micro-batches"] == 2
     assert counts["drivers started"] > 1
     for what in ("committing processes killed, with the driver", "workers killed", "senders killed"):
         assert counts[what] > 0, counts
