@@ -1,39 +1,22 @@
 """The Spark driver of a run of ``--exactly-once --spark``: a streaming query from files to Kafka.
 
 The rows of a file are one task's. Files do not change, so a batch that Spark plans again has the same rows.
-
-The data source is the real one, but for what it does first: `DyingDataSource` draws a lot in each process that plans,
-commits or writes. By that lot, the process dies at a line of the code that makes the write exactly once.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
-import signal
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-from pyspark.sql.types import StructType
-
-from shmaccum.spark.datasource import ShmAccumDataSource
-from shmaccum.spark.task import TaskCommit, WriteTask
 from tools.spark_jvm import VARIABLE, jvm_options
-from tools.stress.death import die
-from tools.stress.once_lots import Lots, die_with_jvm
+from tools.stress.once_lots import Lots
+from tools.stress.once_source import ROWS, ROWS_AT_ONCE, DyingDataSource, Rows, options_of
 from tools.stress.visible_once import TOPIC
-from tools.support.slabcheck import sender_pid
 
-ROWS: Final = 60
-"""Of a task."""
-_ROWS_AT_ONCE: Final = 20
 _EXECUTORS: Final = 2
 _CORES: Final = 2
 """Of each executor; of the driver, without executors."""
@@ -41,16 +24,6 @@ _TASK_FAILURES: Final = 4
 """Of one task, before the query fails: Spark's default."""
 _RESTARTS: Final = 20
 """Most failures of the query in one driver."""
-_LINES_OF_A_PLAN: Final = 1500
-_LINES_OF_A_COMMIT: Final = 1500
-_LINES_OF_A_TASK: Final = 700
-"""About the number of lines that run there. A process dies at one of them."""
-_SENDER_S: Final = 5.0
-"""How long a task waits for the sender that it is to kill: it can be starting."""
-_ALONE: Final = 0.6
-"""Share of the deaths in which such a process dies, and the driver does not."""
-_LOTS: Final = "stress.lots."
-
 _JAVA: Final = """\
 #!/bin/bash
 # Spark never speculates on the host of the first attempt, so each executor has an address of its own.
@@ -68,97 +41,6 @@ for each in "$@"; do
 done
 exec {java} "${{arguments[@]}}"
 """
-
-
-@dataclass(frozen=True)
-class DyingTask(WriteTask):
-    """A task whose process dies by lot, or waits with its transaction open."""
-
-    lots: Lots | None = None
-
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
-        """Write the rows of one task (`WriteTask.write`)."""
-        assert self.lots is not None
-        lots, lot = self.lots, self.lots.draw("task")
-        deaths = [
-            (lots.kill_worker, "workers killed", die),
-            (lots.kill_executor, "executors killed, with their workers", die_with_jvm),
-            (lots.kill_sender, "senders killed", self._kill_sender),
-        ]
-        with lots.death(lot, _LINES_OF_A_TASK, *deaths):
-            commit = super().write(self._slowly(batches, lot))
-        if commit.result is not None and commit.result.transaction is None:  # each task has rows
-            lots.note("tasks not written again: their micro-batch was decided")
-        return commit
-
-    def _kill_sender(self) -> None:
-        assert self.lots is not None
-        deadline = time.monotonic() + _SENDER_S
-        while not (pid := sender_pid(self.config.slab_name(os.geteuid()))):
-            if time.monotonic() > deadline:
-                self.lots.note("senders not there to be killed")
-                return
-            time.sleep(0.01)
-        os.kill(pid, signal.SIGKILL)
-
-    def _slowly(self, batches: Iterable[pa.RecordBatch], lot: random.Random) -> Iterator[pa.RecordBatch]:
-        assert self.lots is not None
-        waits = lot.random() < self.lots.slow_task
-        for batch in batches:
-            yield batch
-            if waits:
-                self.lots.note("tasks slowed down")
-                time.sleep(1 + lot.random() * 2)
-                waits = False
-
-
-class DyingDataSource(ShmAccumDataSource):
-    """The data source ``shmaccum``, whose processes die by lot."""
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """Return a query's writer (`ShmAccumDataSource.streamWriter`); this process can die from here on."""
-        given = {each.name: self.options[f"{_LOTS}{each.name}"] for each in fields(Lots)}
-        lots = Lots(given.pop("directory"), int(given.pop("seed")), **{name: float(p) for name, p in given.items()})
-        plans = not self._is_unpickled
-        sys.settrace(None)  # Spark may use this process again
-        who, lines = ("planning processes", _LINES_OF_A_PLAN) if plans else ("committing processes", _LINES_OF_A_COMMIT)
-        alone = lots.kill_driver * _ALONE
-        deaths = [
-            (alone, f"{who} killed", die),
-            (lots.kill_driver - alone, f"{who} killed, with the driver", die_with_jvm),
-        ]
-        lots.death(lots.draw(who), lines, *deaths).__enter__()  # until this process ends: it commits after this call
-        writer: Any = super().streamWriter(schema, overwrite)
-        if plans:
-            writer._task = DyingTask(**vars(writer._task), lots=lots)
-        return writer
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The user's code in each task, which fails by lot: before its rows, amid them, or after the last."""
-
-    lots: Lots
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows unchanged."""
-        lot = self.lots.draw("rows")
-        fails = lot.random() < self.lots.fail_task
-        fails_after = lot.choice((0, ROWS // 2, ROWS)) if fails else ROWS + 1
-        rows = 0
-        for batch in batches:
-            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                self._fail_if(rows >= fails_after, rows)
-                part = batch.slice(start, _ROWS_AT_ONCE)
-                rows += part.num_rows
-                yield part
-        self._fail_if(rows >= fails_after, rows)
-
-    def _fail_if(self, fails: bool, rows: int) -> None:
-        if fails:
-            where = "before" if not rows else "after" if rows == ROWS else "amid"
-            self.lots.note(f"tasks failed {where} their rows")
-            raise RuntimeError("this attempt is to fail")
 
 
 def value_of(file: int, row: int) -> bytes:
@@ -184,12 +66,11 @@ def drive(master: str, tasks: int, options: dict[str, str], lots: Lots, director
         directory: of the run: its ``files``, its ``checkpoint``, and what Spark writes.
     """
     spark = _session(master, directory)
-    chances = {f"{_LOTS}{each.name}": str(getattr(lots, each.name)) for each in fields(Lots)}
     for _ in range(_RESTARTS):
         rows = spark.readStream.option("maxFilesPerTrigger", tasks).text(str(directory / "files"))
-        writer = (
-            rows.mapInArrow(Rows(lots), "value string").writeStream.format("shmaccum").options(**options, **chances)
-        )
+        if lots.fail_task:
+            rows = rows.mapInArrow(Rows(lots), "value string")
+        writer = rows.writeStream.format("shmaccum").options(**options, **options_of(lots))
         query = writer.option("topic", TOPIC).trigger(availableNow=True).start()
         try:
             query.awaitTermination()
@@ -248,7 +129,7 @@ def _session(master: str, directory: Path) -> Any:
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.dir": (directory / "events").as_uri(),
         "spark.sql.files.maxPartitionBytes": str(len(value_of(0, 0) + b"\n") * ROWS),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_AT_ONCE),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
         "spark.sql.pandas.udf.buffer.size": "256",  # so that rows reach the writer one batch after the other
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -1,8 +1,9 @@
 """A run of ``--exactly-once --spark``: a real Structured Streaming query, killed at every step.
 
 A query reads files and writes them by ``format("shmaccum")`` with ``exactlyOnce`` into an Apache Kafka of its own
-(`tools.stress.once_query`). After each death, the next driver starts at once on the same checkpoint, whether or not
-executors of the former one are still at work. By lot of ``--seed``, for each process or each micro-batch:
+(`tools.stress.once_query`, `tools.stress.once_source`). After each death, the next driver starts at once on the same
+checkpoint, whether or not executors of the former one are still at work. By lot of ``--seed``, for each process or each
+micro-batch:
 
 * the process that plans, or the one that commits, dies at a line of the transactions' code; or the driver dies there;
 * the driver dies at any time: its JVM is killed;
@@ -204,7 +205,8 @@ def main(options: argparse.Namespace) -> int:
         finally:
             run.children.kill_all()
             unlink(name)
-        from tools.stress.once_query import ROWS, value_of
+        from tools.stress.once_query import value_of
+        from tools.stress.once_source import ROWS
 
         files = range(options.runs * options.tasks)
         expected = {value_of(file, row) for file in files for row in range(ROWS)}
