@@ -64,7 +64,7 @@ class Lots:
         Args:
             lot: this process's.
             lines: it is one of this many lines of the traced code, if this process comes there.
-            deaths: of each its probability, what dies for the report, and the deed.
+            deaths: of each its probability, what dies for the report (or nothing), and the deed.
         """
         line, left = lot.randrange(1, lines), lot.random()
         for probability, what, deed in deaths:
@@ -74,7 +74,8 @@ class Lots:
         return Death(0)
 
     def _do(self, what: str, deed: Callable[[], None]) -> None:
-        self.note(what)
+        if what:
+            self.note(what)
         deed()
 
     def note(self, what: str) -> None:

@@ -59,7 +59,7 @@ class DyingTask(WriteTask):
         deaths = [
             (lots.kill_worker, "workers killed", die),
             (lots.kill_executor, "executors killed, with their workers", die_with_jvm),
-            (lots.kill_sender, "senders killed", self._kill_sender),
+            (lots.kill_sender, "", self._kill_sender),
         ]
         with lots.death(lot, _LINES_OF_A_TASK, *deaths):
             commit = super().write(self._slowly(batches, lot))
@@ -77,6 +77,7 @@ class DyingTask(WriteTask):
                 self.lots.note("senders not there to be killed")
                 return
             time.sleep(0.01)
+        self.lots.note("senders killed")
         os.kill(pid, signal.SIGKILL)
 
     def _slowly(self, batches: Iterable[pa.RecordBatch], lot: random.Random) -> Iterator[pa.RecordBatch]:
