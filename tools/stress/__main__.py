@@ -20,14 +20,18 @@ from tools.stress.target import target
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGTERM, _interrupt)
     if "--exactly-once" in given:  # a run of another kind, with options of its own
         from tools.stress import exactly_once
 
-        return exactly_once.main([each for each in given if each != "--exactly-once"])
+        try:
+            return exactly_once.main([each for each in given if each != "--exactly-once"])
+        except KeyboardInterrupt:
+            print("\ninterrupted: nothing was compared, and nothing is left behind", file=sys.stderr)
+            return 130
     options = parse(given)
     if options.json is not None:
         options.json.touch()  # an unwritable file must fail now rather than after all the work
-    signal.signal(signal.SIGTERM, _interrupt)
     directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
     keep = True
     try:

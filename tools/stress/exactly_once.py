@@ -14,21 +14,19 @@ A run is one micro-batch, however many attempts it takes. In the end, a ``read_c
 of each task once, and no transaction may be open.
 
 The processes are forks of this one. What each has done is in the report, by lot of ``--seed``; the timing is not.
+
+With ``--spark``, it is Spark itself that plans, writes and commits (`tools.stress.once_spark`).
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
-import json
 import multiprocessing
 import os
 import random
-import secrets
-import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -37,20 +35,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
-_TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
-"""Code in which a process can be killed at each line."""
+from tools.stress.death import Death
+from tools.stress.once_options import parse
+from tools.stress.visible_once import TOPIC, Found, broker, check, report, write_options
+
 _LINES_OF_A_PLAN: Final = 3000
 _LINES_OF_A_COMMIT: Final = 4000
 _LINES_OF_A_TASK: Final = 700
 """About the number of lines that run there, also where brokers answer late. A process dies at one of them."""
 _ROWS: Final = 60
 """Records of a task."""
-_TOPIC: Final = "exactly-once"
-_PARTITIONS: Final = 6
 _TASK_S: Final = 120.0
 """How long a task may take before this is an error of the run."""
 _ATTEMPTS: Final = 30
@@ -83,7 +79,7 @@ class Job:
         batches = [
             pa.record_batch({"value": pa.array(values[at : at + 20], pa.binary())}) for at in range(0, _ROWS, 20)
         ]
-        return plan.write(batches, self._exactly_once().config, _TOPIC, {"value": "binary"})[2]
+        return plan.write(batches, self._exactly_once().config, TOPIC, {"value": "binary"})[2]
 
     def _exactly_once(self) -> Any:
         from shmaccum.spark.exactly_once import ExactlyOnce
@@ -308,7 +304,7 @@ def _work(pipe: Connection, job: Job) -> None:
         except EOFError:
             return
         try:
-            with _Death(die_at):
+            with Death(die_at):
                 pipe.send(("done", batch, task, job.write(plan, batch, task)))
         except Exception as error:
             pipe.send(("failed", batch, task, _shown(error)))
@@ -316,7 +312,7 @@ def _work(pipe: Connection, job: Job) -> None:
 
 def _answer(pipe: Connection, call: Callable[[], Any], die_at: int) -> None:
     try:
-        with _Death(die_at):
+        with Death(die_at):
             pipe.send(("done", call()))
     except Exception as error:
         pipe.send(("failed", _shown(error)))
@@ -328,170 +324,35 @@ def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:160]}"
 
 
-class _Death:
-    """Kill this process at the n-th line of the traced code; never, for 0."""
-
-    def __init__(self, line: int) -> None:
-        self._left = line
-
-    def __enter__(self) -> None:
-        if self._left:
-            sys.settrace(self._trace)
-
-    def __exit__(self, *error: object) -> None:
-        sys.settrace(None)
-
-    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
-        if not any(part in frame.f_code.co_filename for part in _TRACED):
-            return None
-        if event == "line":
-            self._left -= 1
-            if not self._left:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return self._trace
-
-
-def check(servers: str, options: argparse.Namespace, transactional_id: str) -> list[str]:
-    """Return what is wrong with what a ``read_committed`` consumer sees, and with what is left open."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    from shmaccum.config import ProducerConfig
-    from shmaccum.transactions.administration import Transactions
-    from shmaccum.transactions.broker_client import BrokerClient
-    from shmaccum.transactions.coordinator import deadline_after
-
-    wrong = []
-    config = ProducerConfig.parse({"bootstrap.servers": servers})
-    with BrokerClient(config) as client:
-        transactions = Transactions(client, config)
-        deadline = time.monotonic() + 60
-        while transactions.find(transactional_id, ("PrepareCommit", "PrepareAbort"), deadline_after(30_000)):
-            if time.monotonic() > deadline:
-                return ["transactions have not ended within a minute"]
-            time.sleep(0.1)
-        left = transactions.find(transactional_id, ("Ongoing",), deadline_after(30_000))
-        wrong += [f"transactional.id {each.transactional_id} is open" for each in left]
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "check",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.assign([TopicPartition(_TOPIC, partition, 0) for partition in range(_PARTITIONS)])
-    seen: Counter[bytes] = Counter()
-    unfinished = _PARTITIONS
-    while unfinished:
-        message = consumer.poll(30)
-        if message is None:
-            return [*wrong, f"{unfinished} partitions cannot be read to their end"]
-        if message.error() is None:
-            seen[message.value() or b""] += 1
-        elif message.error().code() == KafkaError._PARTITION_EOF:
-            unfinished -= 1
-    consumer.close()
-    expected = {
-        b"%d %d %d" % (batch, task, row)
-        for batch in range(options.runs)
-        for task in range(options.tasks)
-        for row in range(_ROWS)
-    }
-    lost = expected - seen.keys()
-    twice = [value for value, count in seen.items() if count > 1]
-    strange = seen.keys() - expected
-    for what, values in {"missing": lost, "there twice": twice, "never written": strange}.items():
-        if values:
-            wrong.append(f"{len(values):,} records are {what}, such as {min(values)!r}")
-    print(f"  {sum(seen.values()):,} records are visible, of {len(expected):,}")
-    return wrong
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = _parse(arguments)
-    from tools.kafka import KafkaCluster, ensure_kafka
+    options = parse(arguments)
+    if options.spark is not None:
+        from tools.stress import once_spark
 
-    ensure_kafka()
-    directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
-    name = f"stress-once-{os.getpid()}"
-    began = time.monotonic()
-    try:
-        with KafkaCluster(
-            directory / "kafka", features={"transaction.version": options.transaction_version}
-        ) as cluster:
-            cluster.admin.create_topic(_TOPIC, partitions=_PARTITIONS)
-            job = Job(
-                {
-                    "exactlyonce": "true",
-                    "checkpointlocation": name,
-                    "kafka.transactional.id": name,
-                    "kafka.bootstrap.servers": cluster.bootstrap_servers,
-                    "kafka.shmaccum.name": name,
-                    "kafka.buffer.memory": str(2 << 20),
-                    "kafka.sender.idle.ms": "2000",
-                }
-            )
-            run = Run(job, options)
-            wrong = []
-            try:
-                run.all()
-            except RuntimeError as error:
-                wrong.append(str(error))
-            wrong += _settle(run, job)
-            wrong += check(cluster.bootstrap_servers, options, name)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    took_s = time.monotonic() - began
-    for what, count in sorted(run.counts.items()):
-        print(f"  {count:8,} {what}")
-    for what, count in sorted(run.errors.items()):
-        print(f"  {count:8,} {what}")
-    print(f"  seed {options.seed}, {took_s:.0f} s")
-    for each in wrong:
-        print(f"  WRONG: {each}")
-    if options.json is not None:
-        report = {
-            "held": not wrong,
-            "problems": wrong,
-            "counts": run.counts,
-            "errors": run.errors,
-            "seed": options.seed,
+        return once_spark.main(options)
+    with broker(options.transaction_version) as (cluster, _):
+        began = time.monotonic()
+        name = f"stress-once-{os.getpid()}"
+        job = Job(write_options(cluster.bootstrap_servers, name) | {"checkpointlocation": name})
+        run = Run(job, options)
+        wrong = []
+        try:
+            run.all()
+        except RuntimeError as error:
+            wrong.append(str(error))
+        wrong += _settle(run, job)
+        expected = {
+            b"%d %d %d" % (batch, task, row)
+            for batch in range(options.runs)
+            for task in range(options.tasks)
+            for row in range(_ROWS)
         }
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-    return 1 if wrong else 0
+        wrong += check(cluster.bootstrap_servers, name, expected)
+    return report(options, Found(run.counts, run.errors, wrong, time.monotonic() - began))
 
 
 def _settle(run: Run, job: Job) -> list[str]:
     """Plan once more, without a death: it ends what the last batch has left."""
     run._options.kill_driver = 0.0
     return [] if run._driver("plan", job.plan, 0) is not None else ["the last plan failed"]
-
-
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.stress --exactly-once",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--runs", metavar="N", type=int, default=200, help="micro-batches [%(default)s]")
-    add("--tasks", metavar="N", type=int, default=4, help="tasks of each [%(default)s]")
-    add("--workers", metavar="N", type=int, default=3, help="processes that write tasks [%(default)s]")
-    add(
-        "--kill-driver", metavar="P", type=float, default=0.4, help="probability, of each plan and commit [%(default)s]"
-    )
-    add("--kill-worker", metavar="P", type=float, default=0.1, help="probability, of each task [%(default)s]")
-    add("--stop-worker", metavar="P", type=float, default=0.03, help="probability, of each task [%(default)s]")
-    add(
-        "--kill-sender",
-        metavar="P",
-        type=float,
-        default=0.05,
-        help="probability, whenever the tool looks [%(default)s]",
-    )
-    add("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help="the brokers' [%(default)s]")
-    add("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help="[a new one, which the report shows]")
-    add("--json", metavar="FILE", type=Path, help="write the report to FILE")
-    return parser.parse_args(arguments)

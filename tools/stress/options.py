@@ -113,7 +113,10 @@ def parse(arguments: Sequence[str]) -> Options:
         "source: the job's output is complete (tools/stress/spark.py)",
     )
     add("--json", metavar="FILE", type=Path, help="write the report to FILE")
+    add("--spark", nargs="?", help=argparse.SUPPRESS)
     values = vars(parser.parse_args(arguments))
+    if values.pop("spark") is not None:
+        parser.error("--spark needs --exactly-once")
     soak = values["soak"]
     if soak and values["pyspark"]:
         parser.error("--soak and --pyspark are two different runs")

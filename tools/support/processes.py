@@ -54,6 +54,19 @@ def parent_of(pid: int) -> int:
     return _state_and_parent(pid)[1]
 
 
+def descendants(pid: int) -> list[int]:
+    """Return the pids of the living processes below a process, parents first."""
+    below: dict[int, list[int]] = {}
+    for each in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        state, parent = _state_and_parent(each)
+        if state not in "ZX":
+            below.setdefault(parent, []).append(each)
+    found = [*below.get(pid, ())]
+    for each in found:  # it grows meanwhile
+        found += below.get(each, ())
+    return found
+
+
 def _state_and_parent(pid: int) -> tuple[str, int]:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -106,6 +119,7 @@ class Children:
     Attributes:
         counts: number of killed and stopped processes, by kind.
         problems: processes that ended in an unexpected way.
+        before: pids of the earlier children.
     """
 
     def __init__(self, messages: Path, *, judge_inherited: bool = True) -> None:
@@ -118,7 +132,7 @@ class Children:
         self._dying: set[int] = set()
         self._asked: set[int] = set()
         """Those that were sent a SIGTERM, which ends a producer that has no handler yet."""
-        self._before = set(_children())
+        self.before = set(_children())
         _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def fork(self, who: str, run: Callable[[], int], *, pid_namespace: bool = False) -> int:
@@ -257,7 +271,7 @@ class Children:
 
     def kill_all(self) -> None:
         """Kill all descendants of this process."""
-        while left := _children() - self._before:
+        while left := _children() - self.before:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             self._dying |= left

@@ -1,4 +1,4 @@
-"""A short run of the stress for exactly once: all that is visible is there once, and something did die."""
+"""Short runs of the stress for exactly once: all that is visible is there once, and something did die."""
 
 from __future__ import annotations
 
@@ -6,18 +6,38 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_fixed_sample(tmp_path: Path, apache_kafka: None) -> None:
+def run(tmp_path: Path, *options: str) -> Any:
+    """Return the counts of a run that held."""
     found = tmp_path / "found.json"
-    command = ["--exactly-once", "--runs", "6", "--seed", "15", "--json", str(found)]
-    result = subprocess.run(
-        [sys.executable, "-m", "tools.stress", *command], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "tools.stress", "--exactly-once", "--json", str(found), *options]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(found.read_text())
     assert report["held"]
-    assert report["counts"]["micro-batches"] + report["counts"].get("decided before the driver died", 0) == 6
-    assert sum(count for what, count in report["counts"].items() if "killed" in what) > 0
+    return report["counts"]
+
+
+def test_a_fixed_sample(tmp_path: Path, apache_kafka: None) -> None:
+    counts = run(tmp_path, "--runs", "6", "--seed", "15")
+    assert counts["micro-batches"] + counts.get("decided before the driver died", 0) == 6
+    assert sum(count for what, count in counts.items() if "killed" in what) > 0
+
+
+@pytest.mark.timeout(900)
+def test_a_fixed_sample_of_spark(tmp_path: Path, apache_kafka: None) -> None:
+    """By the lots of this seed: in the first micro-batch a worker, the sender and the driver."""
+    chances = {"driver": 0.2, "worker": 0.12, "sender": 0.12}
+    kills = [each for what, chance in chances.items() for each in (f"--kill-{what}", str(chance))]
+    tasks = ["--runs", "2", "--tasks", "1", "--fail-task", "0", "--slow-task", "0"]
+    counts = run(tmp_path, "--spark", "local", *tasks, *kills, "--seed", "363639")
+    assert counts["micro-batches"] == 2
+    assert counts["drivers started"] > 1
+    for what in ("committing processes killed, with the driver", "workers killed", "senders killed"):
+        assert counts[what] > 0, counts

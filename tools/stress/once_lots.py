@@ -1,0 +1,100 @@
+"""Lots that the processes of a Spark query draw: whether one dies, and at which line; whether a task fails or waits.
+
+No process knows how many others there have been, so they count themselves in a directory. The n-th process at a step
+draws the same lot in every run with the same seed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tools.stress.death import Death, die
+from tools.support.processes import parent_of
+
+_NOTES: Final = "notes"
+
+
+@dataclass(frozen=True)
+class Lots:
+    """Where lots are drawn, and how likely each is; pickled to all processes.
+
+    Attributes:
+        directory: an existing one, which all processes share.
+        seed: of all lots.
+        kill_driver: probability, of each plan and commit.
+        kill_worker: probability, of each task.
+        kill_executor: probability, of each task.
+        kill_sender: probability, of each task.
+        fail_task: probability, of each task.
+        slow_task: probability, of each task.
+    """
+
+    directory: str
+    seed: int
+    kill_driver: float
+    kill_worker: float
+    kill_executor: float
+    kill_sender: float
+    fail_task: float
+    slow_task: float
+
+    def draw(self, step: str) -> random.Random:
+        """Return the lot of the next process at a step."""
+        file = os.open(Path(self.directory, f"drawn-{step}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)  # the kernel releases it if this process is killed here
+            number = os.fstat(file).st_size
+            os.write(file, b".")
+        finally:
+            os.close(file)
+        return random.Random(f"{self.seed} {step} {number}")
+
+    def death(self, lot: random.Random, lines: int, *deaths: tuple[float, str, Callable[[], None]]) -> Death:
+        """Draw what dies, and at which line of this process; one thing at most.
+
+        Args:
+            lot: this process's.
+            lines: it is one of this many lines of the traced code, if this process comes there.
+            deaths: of each its probability, what dies for the report (or nothing), and the deed.
+        """
+        line, left = lot.randrange(1, lines), lot.random()
+        for probability, what, deed in deaths:
+            if 0 <= left < probability:
+                return Death(line, partial(self._do, what, deed))
+            left -= probability
+        return Death(0)
+
+    def _do(self, what: str, deed: Callable[[], None]) -> None:
+        if what:
+            self.note(what)
+        deed()
+
+    def note(self, what: str) -> None:
+        """Count something in the report."""
+        file = os.open(Path(self.directory, _NOTES), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(file, what.replace("\n", " ").encode() + b"\n")  # in one piece: a process can die right after it
+        os.close(file)
+
+    def notes(self) -> Counter[str]:
+        """Return what was noted, and how often."""
+        file = Path(self.directory, _NOTES)
+        return Counter(file.read_text().splitlines() if file.exists() else ())
+
+
+def die_with_jvm() -> None:
+    """Kill the JVM that started this process, an executor or the driver, and then this process."""
+    pid = os.getppid()
+    while pid > 1 and Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = parent_of(pid)
+    if pid > 1:
+        os.kill(pid, signal.SIGKILL)
+    die()
