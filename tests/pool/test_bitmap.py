@@ -101,7 +101,7 @@ class BitmapMachine(RuleBasedStateMachine):
 
 
 TestBitmap = BitmapMachine.TestCase
-TestBitmap.settings = settings(max_examples=60, stateful_step_count=40)
+TestBitmap.settings = settings(max_examples=30, stateful_step_count=40)
 
 
 def bitmap_of(slots: int, taken: list[int]) -> FreeBitmap:

@@ -139,4 +139,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=40, stateful_step_count=30)
+TestPool.settings = settings(max_examples=20, stateful_step_count=30)

@@ -105,7 +105,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=50, stateful_step_count=40)
+TestQueue.settings = settings(max_examples=25, stateful_step_count=40)
 
 
 def test_an_owner_of_all_zeros_has_a_place_as_well(queue: WaiterQueue) -> None:
