@@ -1,4 +1,4 @@
-"""``shmaccum transactions``: shows the cluster's transactions, and aborts those that are left open."""
+"""``shmaccum transactions``: shows the cluster's transactions, and ends those that are left open."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from shmaccum.cli.terminal import console, count, table
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidTxnStateError, TransactionalIdNotFoundError
 from shmaccum.transactions.administration import ONGOING, STATES, TransactionDescription, Transactions
+from shmaccum.transactions.batch_committer import BatchCommitter, Writer
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import deadline_after
 
 _EPILOG: Final = f"""\
 A transaction whose producer is gone hides all that comes behind it in its partitions from read_committed consumers,
-until transaction.timeout.ms, or a new producer with its transactional.id, ends it. `abort` ends it now. Needs
-DESCRIBE on the transactional ids, and WRITE to abort.
+until transaction.timeout.ms, or a new producer with its transactional.id, ends it. `abort` ends it now. `recover` ends
+all that a dead driver of an exactly-once job or query has left: what it decided is committed, the rest aborted. Needs
+DESCRIBE on the transactional ids, and WRITE to end transactions.
 
 {SETTINGS_HELP}
 
@@ -27,6 +29,12 @@ examples:
   shmaccum transactions list -X bootstrap.servers=localhost:9092
   shmaccum transactions list --config producer.properties --prefix orders- --state Ongoing --json
   shmaccum transactions abort orders-1 orders-2 --config producer.properties
+  shmaccum transactions recover shmaccum-spark-9fbdad0691d78366- --config producer.properties
+"""
+_RECOVERY: Final = f"""\
+A driver that still runs is fenced: its batch fails. docs/exactly-once.md shows how to find PREFIX.
+
+{SETTINGS_HELP}
 """
 _HEADINGS: Final = ("id", "state", "open for", "partitions", "producer id", "epoch", "broker")
 
@@ -42,13 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="one JSON object a line")
     aborting = actions.add_parser("abort", help="end open transactions", formatter_class=parser.formatter_class)
     aborting.add_argument("ids", metavar="ID", nargs="+", help="a transactional.id")
-    for each in (listing, aborting):
-        each.epilog = SETTINGS_HELP
+    recovering = actions.add_parser(
+        "recover", help="end what a dead driver has left", formatter_class=parser.formatter_class
+    )
+    recovering.add_argument(
+        "prefix", metavar="PREFIX", help="the ids without what differs: kafka.transactional.id-digits-"
+    )
+    for each in (listing, aborting, recovering):
+        each.epilog = _RECOVERY if each is recovering else SETTINGS_HELP
         add_settings(each)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List transactions, or abort some.
+    """List transactions, or end some.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -56,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     """
     config = ProducerConfig.parse(given_settings(args, {"transport": "kafka"}))
     with BrokerClient(config) as client:
+        if args.action == "recover":
+            return _recover(client, config, args.prefix)
         transactions = Transactions(client, config)
         if args.action == "abort":
             return max([_abort(transactions, each, deadline_after(config.max_block_ms)) for each in args.ids])
@@ -79,6 +95,24 @@ def _abort(transactions: Transactions, transactional_id: str, deadline_ms: float
         return 1
     where = ", ".join(map(str, aborted.partitions)) or "no partition"
     print(f"aborted the transaction of {transactional_id}, open for {_age(aborted)} in {where}")
+    return 0
+
+
+def _recover(client: BrokerClient, config: ProducerConfig, prefix: str) -> int:
+    """End what a writer's dead driver has left; return the exit status: 1 if there is no such writer."""
+    writer = Writer.with_prefix(prefix, client, config)
+    if writer is None:
+        print(
+            f"shmaccum transactions: topic {Writer.log} has nothing of a writer whose ids begin with {prefix!r}: "
+            "give all of an id up to the - behind its 16 digits",
+            file=sys.stderr,
+        )
+        return 1
+    committed, aborted = BatchCommitter(client, config, writer).recover()
+    print(
+        f"{writer.name!r}: committed {count(len(committed), 'transaction')} of the last decided batch, "
+        f"aborted {count(len(aborted), 'other')}"
+    )
     return 0
 
 

@@ -85,6 +85,20 @@ class Writer:
         """The writer's own id, by which an older process of it is fenced."""
         return f"{self.prefix}driver"
 
+    @classmethod
+    def with_prefix(cls, prefix: str, client: BrokerClient, config: ProducerConfig) -> Writer | None:
+        """Return the writer whose ids begin with a prefix; None if the commit log has no state of one."""
+        log = CommitLog(client, cls.log, config)
+        deadline_ms = deadline_after(config.max_block_ms)
+        log.open(deadline_ms)
+        text = log.read(cls("", prefix).transactional_id.encode(), deadline_ms)
+        if text is None:
+            return None
+        try:
+            return cls(str(json.loads(text)["writer"]), prefix)
+        except (ValueError, LookupError, TypeError) as error:
+            raise _damaged(cls.log, prefix) from error
+
 
 class Plan(NamedTuple):
     """What a batch is written and committed under.
@@ -126,14 +140,19 @@ class _State:
     @classmethod
     def decoded(cls, text: bytes, writer: Writer) -> _State:
         """Return the state in a JSON text."""
-        fields: dict[str, Any] = json.loads(text)
-        if fields.pop("format") != _FORMAT or fields.pop("writer") != writer.name:
-            raise IllegalStateError(f"topic {writer.log}: the state of {writer.name!r} is of another version or writer")
-        transactions = tuple(
-            PreparedTransaction(*row)._replace(partitions=tuple(TopicPartition(*each) for each in row[4]))
-            for row in fields.pop("transactions")
-        )
-        return cls(transactions=transactions, **fields)
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            if fields.pop("format") != _FORMAT or fields.pop("writer") != writer.name:
+                raise IllegalStateError(
+                    f"topic {writer.log}: the state of {writer.name!r} is of another version or writer"
+                )
+            transactions = tuple(
+                PreparedTransaction(*row)._replace(partitions=tuple(TopicPartition(*each) for each in row[4]))
+                for row in fields.pop("transactions")
+            )
+            return cls(transactions=transactions, **fields)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise _damaged(writer.log, writer.prefix) from error
 
 
 class BatchCommitter:
@@ -195,6 +214,24 @@ class BatchCommitter:
         self._abort(left, deadline_ms)
         if self._writer.writes_once:
             self._store(None, me, plan.version, sequence, deadline_ms)
+
+    def recover(self) -> tuple[list[PreparedTransaction], list[PreparedTransaction]]:
+        """Do what the next plan would do for the last batch: commit it if it is decided, and abort what else is open.
+
+        A driver that still runs is fenced.
+
+        Returns:
+            What was open and is committed now; what was aborted.
+
+        Raises:
+            KafkaError: as `plan`.
+        """
+        deadline_ms = self._deadline()
+        before = self._open_transactions(deadline_ms)
+        _, _, left = self._take_over(None, deadline_ms)
+        self._abort(left, deadline_ms)
+        aborted = {each.transactional_id for each in left}
+        return [each for each in before if each.transactional_id not in aborted], left
 
     def settle(self, plan: Plan) -> None:
         """Bring a batch to an end that failed, or whose decision is in doubt: committed if it is decided, else aborted.
@@ -314,6 +351,10 @@ class BatchCommitter:
         for transaction, error in errors.items():
             if not isinstance(error, _GONE):
                 logger.warning("transactional.id %r is not aborted: %s", transaction.transactional_id, error)
+
+
+def _damaged(log: str, prefix: str) -> IllegalStateError:
+    return IllegalStateError(f"topic {log}: the state of the writer whose ids begin with {prefix!r} cannot be read")
 
 
 def _identities(plan: Plan, state: str) -> tuple[Identity, ...]:

@@ -197,8 +197,9 @@ class CommitLog:
                 if not records.has_next():
                     break  # compaction has left nothing up to the end
                 for batch in records:
+                    start = max(start, batch.next_offset)
                     if not batch.is_transactional:
-                        continue
+                        continue  # no writer's
                     if not batch.validate_crc():
                         raise CorruptRecordError(
                             f"topic {self.topic}: the batch at offset {batch.base_offset} is damaged"
@@ -211,7 +212,6 @@ class CommitLog:
                         for record in batch:
                             if record.key == key:
                                 open_values[batch.producer_id] = record.value or b""
-                    start = max(start, batch.next_offset)
         return found
 
     def _fetch(self, partition: int, offset: int, deadline_ms: float) -> bytes:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 
 import pytest
-from brokers import consume_values
+from brokers import consume_values, wait_for_markers
 from producers import wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
+from shmaccum.cli.terminal import count
+from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidTxnStateError
+from shmaccum.transactions.batch_committer import BatchCommitter, Writer
+from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.transaction_ends import TransactionEnds
 from tools.kafka import KafkaCluster
 
 
@@ -64,6 +70,95 @@ def test_several_are_aborted_wherever_the_ids_stand(
     producer.close(0)
 
 
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_what_a_dead_driver_has_left_is_recovered(
+    kafka: KafkaCluster,
+    slab_name: str,
+    topic: str,
+    is_decided: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Amid its commit: what counts becomes visible; before it decided: nothing does. A failed task never counts."""
+    kafka.admin.create_topic(topic)
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    config = ProducerConfig.parse(
+        servers | {"shmaccum.name": slab_name, "sender.idle.ms": 100, "transactional.id": slab_name}
+    )
+    writer = Writer(f"job of {slab_name}", f"{slab_name}-", writes_once=True)
+    with BrokerClient(config) as client, Producer(config) as producer:
+        committer = BatchCommitter(client, config, writer)
+        plan = committer.plan()
+        written = []
+        for task in (b"failed", b"first", b"second"):
+            producer.transactions.init(f"{slab_name}-{task.decode()}")
+            producer.transactions.begin()
+            producer.send(topic, task)
+            written.append(producer.transactions.prepare())
+        if is_decided:
+            monkeypatch.setattr(TransactionEnds, "end", die)
+            with pytest.raises(RuntimeError, match="dies here"):
+                committer.commit(plan, 0, "", written[1:])
+            monkeypatch.undo()
+    assert transactions(kafka, "recover", f"{slab_name}-") == 0
+    ended = (2, 1) if is_decided else (0, 3)
+    assert capsys.readouterr().out == (
+        f"'job of {slab_name}': committed {count(ended[0], 'transaction')} of the last decided batch, "
+        f"aborted {count(ended[1], 'other')}\n"
+    )
+    wait_for_markers(kafka.bootstrap_servers)
+    visible = consume_values(servers | {"isolation.level": "read_committed"}, topic)
+    assert visible == {0: [b"first", b"second"] if is_decided else []}
+    assert transactions(kafka, "recover", f"{slab_name}-") == 0
+    assert "committed 0 transactions of the last decided batch, aborted 0 others" in capsys.readouterr().out
+    wait_until_gone(slab_name)
+
+
+def die(*args: object, **more: object) -> None:
+    raise RuntimeError("the driver dies here")
+
+
+def test_nobody_to_recover(kafka: KafkaCluster, slab_name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert transactions(kafka, "recover", slab_name) == 1
+    assert f"nothing of a writer whose ids begin with '{slab_name}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("is_transactional", "state", "says"),
+    [
+        (False, zlib.compress(b"{}"), "has nothing of a writer"),
+        (True, zlib.compress(b"{}"), "cannot be read"),
+        (True, zlib.compress(b"["), "cannot be read"),
+        (True, b"{}", "is damaged"),
+    ],
+    ids=["no transaction", "no fields", "no JSON", "not compressed"],
+)
+def test_a_state_that_no_writer_has_stored(
+    kafka: KafkaCluster,
+    slab_name: str,
+    is_transactional: bool,
+    state: bytes,
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert transactions(kafka, "recover", f"{slab_name}-") == 1  # now the topic exists
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "shmaccum.name": slab_name, "sender.idle.ms": 100}
+    if is_transactional:
+        settings["transactional.id"] = f"{slab_name}-driver"
+    with Producer(settings) as producer:
+        if is_transactional:
+            producer.init_transactions()
+            producer.begin_transaction()
+        producer.send(Writer.log, state, key=f"{slab_name}-driver".encode())
+        if is_transactional:
+            producer.commit_transaction()
+    wait_for_markers(kafka.bootstrap_servers)
+    capsys.readouterr()
+    assert transactions(kafka, "recover", f"{slab_name}-") == 1
+    assert says in capsys.readouterr().err
+    wait_until_gone(slab_name)
+
+
 def test_nothing_to_list_or_to_abort(kafka: KafkaCluster, slab_name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert transactions(kafka, "list", "--prefix", slab_name) == 0
     assert capsys.readouterr().out == "no transactions\n"
@@ -85,6 +180,7 @@ def test_an_ended_transaction(
         ([], "required: ACTION"),
         (["list", "orders"], "unknown arguments: orders"),
         (["abort"], "required: ID"),
+        (["recover"], "required: PREFIX"),
         (["list", "--state", "Open"], "invalid choice"),
     ],
 )
