@@ -108,6 +108,11 @@ def _open(name: str, size: int = 0) -> _Block:
     return block
 
 
+def memory_needed(geometry: Geometry) -> int:
+    """Return the bytes of /dev/shm that a slab takes with all of its files."""
+    return geometry.total_size + (LOCK_COUNT + geometry.max_processes) * PAGE  # each semaphore takes a page
+
+
 def _mib(size: float) -> str:
     return f"{size / (1 << 20):.1f} MiB"
 
@@ -137,7 +142,7 @@ class Segment:
             SlabPermissionError: another user's file has its name.
         """
         size = geometry.total_size
-        needed = size + (LOCK_COUNT + geometry.max_processes) * PAGE  # each semaphore takes a page
+        needed = memory_needed(geometry)
         room = os.statvfs(names.SHM_DIRECTORY)
         free = room.f_bavail * room.f_frsize
         if free < needed and room.f_blocks:  # 0 blocks: a tmpfs without a limit

@@ -25,7 +25,7 @@ from shmaccum.sender.kafka.kafka_python import LONG_TEXT
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.timing import monotonic_ms
-from shmaccum.sender.transport import OwnJournal
+from shmaccum.sender.transport import Journal, OwnJournal
 
 _SLICE_MS: Final = 100.0
 """Longest wait at once: another thread's signal, such as Ctrl-C, is handled in between."""
@@ -64,12 +64,13 @@ class BrokerClient:
 
     Args:
         config: the settings, with ``bootstrap.servers``.
+        journal: records why connections failed; None for nobody.
 
     Raises:
         ConfigError: a setting names a file or function that cannot be used.
     """
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
         self._config = config
         self._bootstrap = [
             Node(-1 - number, *split_address(address)) for number, address in enumerate(config.bootstrap_servers)
@@ -91,7 +92,7 @@ class BrokerClient:
             mechanism,
             self._poller,
             self._on_change,
-            OwnJournal(),
+            journal or OwnJournal(),
             mask,
             self._calls,
         )

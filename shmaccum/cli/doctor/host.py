@@ -1,0 +1,194 @@
+"""Checks of the host, or the container: what a slab needs of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import pwd
+import resource
+import stat
+from collections.abc import Iterable, Iterator
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from shmaccum import __version__
+from shmaccum._compiled import FORM
+from shmaccum.accumulator.state.accumulator_state import slab_geometry
+from shmaccum.cli.doctor.finding import Finding, Level
+from shmaccum.cli.terminal import in_bytes
+from shmaccum.config import ProducerConfig
+from shmaccum.shm import names
+from shmaccum.shm.segment import memory_needed
+
+_DESCRIPTORS: Final = 256
+"""A producer needs about ten, the sender one more for each broker; the rest is the program's."""
+_FIRST_ORDINARY_USER: Final = 1000
+"""``UID_MIN`` of login.defs: systemd-logind spares the files of users below it."""
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+_LOGIND: Final = Path("/run/systemd/users")
+"""There where systemd-logind runs."""
+_LOGIND_SETTINGS: Final = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
+_LINGER: Final = Path("/var/lib/systemd/linger")
+_TIMEX_SIZE: Final = 512
+"""More than ``struct timex`` has on any machine."""
+_UNSYNCHRONIZED: Final = 5
+"""``TIME_ERROR``, of ``adjtimex``."""
+
+
+def host_findings(config: ProducerConfig) -> Iterator[Finding]:
+    """Check the host for a slab with these settings."""
+    yield _form()
+    yield from _shared_memory(config)
+    yield from _limits(config)
+    yield _removal()
+    yield _clock()
+
+
+def _form() -> Finding:
+    text = f"{__version__} ({FORM}), Python {platform.python_version()}, {platform.platform(terse=True)}"
+    if FORM == "compiled":
+        return Finding(Level.OK, "shmaccum", text)
+    advice = (
+        "slower than compiled: install a C compiler, then SHMACCUM_REQUIRE_COMPILED=1 pip install --force-reinstall"
+    )
+    return Finding(Level.WARNING, "shmaccum", text, advice)
+
+
+def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
+    subject, directory = "memory", names.SHM_DIRECTORY
+    try:
+        mode = os.stat(directory).st_mode
+    except OSError as error:
+        yield Finding(Level.PROBLEM, subject, f"{directory}: {error.strerror}", f"mount a tmpfs at {directory}")
+        return
+    if not os.access(directory, os.W_OK | os.X_OK):
+        yield Finding(Level.PROBLEM, subject, f"{directory} is not writable", f"chmod 1777 {directory}")
+        return
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        text = f"{directory} has no sticky bit: every user can remove and replace the files of a slab"
+        yield Finding(Level.PROBLEM, subject, text, f"chmod 1777 {directory}")
+    kind = _filesystem(directory)
+    if kind not in ("tmpfs", ""):
+        text = f"{directory} is on {kind}, which writes a slab to a disk"
+        yield Finding(Level.WARNING, subject, text, f"mount a tmpfs at {directory}")
+    name = config.slab_name(os.geteuid())
+    if os.path.exists(names.segment_path(name)):
+        yield Finding(Level.OK, subject, f"slab {name} exists, with all of its memory")
+        return
+    room = os.statvfs(directory)
+    needed, free = memory_needed(slab_geometry(config)), room.f_bavail * room.f_frsize
+    is_limited = room.f_blocks > 0
+    text = f"{in_bytes(needed)} for a slab with these settings"
+    if is_limited and free < needed:
+        advice = (
+            f"lower buffer.memory, or enlarge {directory}: docker run --shm-size, an emptyDir of medium Memory in "
+            f"Kubernetes, mount -o remount,size=... {directory}"
+        )
+        yield Finding(Level.PROBLEM, subject, f"{text}, but {directory} has {in_bytes(free)} free", advice)
+    else:
+        yield Finding(Level.OK, subject, f"{text}; {directory} has {in_bytes(free) if is_limited else 'no limit'} free")
+    limit = _cgroup_limit()
+    if limit is not None and limit < needed:
+        advice = "raise the container's memory limit, or lower buffer.memory: the slab counts as shared memory"
+        yield Finding(Level.PROBLEM, subject, f"{text}, but the cgroup may use {in_bytes(limit)}", advice)
+
+
+def _filesystem(directory: str) -> str:
+    """Return the type of a directory's file system; empty if it is no mount of its own."""
+    with suppress(OSError):
+        for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+            _, where, kind, *_ = line.split(" ")
+            if where == directory:
+                return kind
+    return ""
+
+
+def _cgroup_limit() -> int | None:
+    """Return the least memory limit in bytes of this process's cgroup and those above; None without one."""
+    limits = []
+    with suppress(OSError, ValueError):
+        for line in _OWN_CGROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                root = _CGROUPS / controllers
+                file = "memory.max" if not controllers else "memory.limit_in_bytes"
+                place = root / path.lstrip("/")
+                for each in (place, *place.parents):
+                    if each.is_relative_to(root):
+                        with suppress(OSError, ValueError):  # "max", or no such file
+                            limits.append(int((each / file).read_text()))
+    return min(limits, default=None)
+
+
+def _limits(config: ProducerConfig) -> Iterator[Finding]:
+    size = slab_geometry(config).total_size
+    found = False
+    for kind, option, least, what in (
+        (resource.RLIMIT_NOFILE, "-n", _DESCRIPTORS, "descriptors"),
+        (resource.RLIMIT_FSIZE, "-f", size, "bytes in a file"),
+        (resource.RLIMIT_AS, "-v", size, "bytes of address space"),
+    ):
+        soft, _ = resource.getrlimit(kind)
+        if soft != resource.RLIM_INFINITY and soft < least:
+            found = True
+            level = Level.WARNING if kind == resource.RLIMIT_NOFILE else Level.PROBLEM
+            yield Finding(level, "limits", f"{soft:,} {what}, where {least:,} are needed", f"raise ulimit {option}")
+    if not found:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        yield Finding(
+            Level.OK, "limits", f"{'unlimited' if soft == resource.RLIM_INFINITY else f'{soft:,}'} descriptors"
+        )
+
+
+def _removal() -> Finding:
+    """Check whether systemd-logind will remove this user's slabs at the end of a session (``RemoveIPC``)."""
+    subject, uid = "RemoveIPC", os.geteuid()
+    if not _LOGIND.is_dir():
+        return Finding(Level.OK, subject, "there is no systemd-logind")
+    if uid < _FIRST_ORDINARY_USER:
+        return Finding(Level.OK, subject, f"systemd-logind spares system users, such as user id {uid}")
+    user = _user_name(uid)
+    if (_LINGER / user).exists():
+        return Finding(Level.OK, subject, f"user {user} lingers")
+    if not _removes_ipc(_LOGIND_SETTINGS):
+        return Finding(Level.OK, subject, "RemoveIPC=no")
+    text = f"systemd-logind removes the slabs of user {user}, with their records, when the user's last session ends"
+    advice = f"loginctl enable-linger {user}, or a system user, or RemoveIPC=no in /etc/systemd/logind.conf"
+    return Finding(Level.WARNING, subject, text, advice)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _removes_ipc(files: Iterable[str]) -> bool:
+    """Return RemoveIPC of logind's files of settings and their ``.d`` directories; the last one that has it counts."""
+    removes = True
+    for file in files:
+        directory = Path(f"{file}.d")
+        for path in (Path(file), *(sorted(directory.glob("*.conf")) if directory.is_dir() else ())):
+            parser = ConfigParser(strict=False, interpolation=None, allow_no_value=True)
+            with suppress(OSError, UnicodeDecodeError, ConfigParserError):
+                parser.read_string(path.read_text())
+                removes = parser.getboolean("Login", "RemoveIPC", fallback=removes)
+    return removes
+
+
+def _clock() -> Finding:
+    """Check that the kernel's clock is synchronized: it gives records their timestamps."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    state = libc.adjtimex(ctypes.create_string_buffer(_TIMEX_SIZE))
+    if state < 0:
+        return Finding(Level.OK, "clock", f"cannot be asked: {os.strerror(ctypes.get_errno())}")
+    if state == _UNSYNCHRONIZED:
+        text = "not synchronized: timestamps of records, and with them retention and joins by time, can be wrong"
+        return Finding(Level.WARNING, "clock", text, "run chrony, systemd-timesyncd or ntpd on the host")
+    return Finding(Level.OK, "clock", "synchronized")

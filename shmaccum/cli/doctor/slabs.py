@@ -1,0 +1,57 @@
+"""Checks of the slabs that this host has: who waits, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shmaccum.cli.doctor.finding import Finding, Level
+from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports
+from shmaccum.cli.terminal import count
+from shmaccum.shm.layout import NEARLY_FULL
+
+
+def slab_findings() -> Iterator[Finding]:
+    """Check all slabs."""
+    slabs = list(all_reports())
+    if not slabs:
+        yield Finding(Level.OK, "slabs", "there are none")
+    for slab in slabs:
+        if isinstance(slab, UnreadableSlab):
+            advice = "if it is of another user, look at it as that user; of another version, with that version"
+            yield Finding(Level.WARNING, "slab", f"{slab.name} cannot be read: {slab.error}", advice)
+        else:
+            yield from _of(slab)
+
+
+def _of(slab: SlabReport) -> Iterator[Finding]:
+    found = list(_troubles(slab))
+    yield from found
+    if not found:
+        yield Finding(Level.OK, "slab", f"{slab.name}: nothing is wrong")
+
+
+def _troubles(slab: SlabReport) -> Iterator[Finding]:
+    name, sender, tables = slab.name, slab.sender, slab.tables
+    waiting = sum(each.queued_batches + each.in_flight_batches for each in slab.partitions)
+    if sender.stopped:
+        advice = f"kill -CONT {sender.pid}, if nobody debugs it"
+        yield Finding(Level.PROBLEM, "slab", f"{name}: its sender, {sender.halt()}", advice)
+    elif waiting and not sender.alive:
+        advice = f"shmaccum sender with the producers' settings delivers them; shmaccum destroy {name} drops them"
+        yield Finding(Level.WARNING, "slab", f"{name}: {count(waiting, 'batch')}, and no sender", advice)
+    for incident in slab.incidents:
+        if incident.lasts:
+            yield Finding(Level.PROBLEM, "slab", f"{name}: {incident}", "shmaccum doctor with its settings shows more")
+    if slab.memory.waiting_threads:
+        text = f"{name}: {count(slab.memory.waiting_threads, 'thread')} waiting for memory"
+        yield Finding(
+            Level.WARNING, "slab", text, "the brokers are slower than the producers: raise buffer.memory, or send less"
+        )
+    for used, most, what in (
+        (tables.topic_entries, tables.max_topics, "topic"),
+        (tables.partition_entries, tables.max_partitions, "partition"),
+        (len(slab.lanes), tables.max_lanes, "transaction"),
+    ):
+        if most and used >= NEARLY_FULL * most:
+            text = f"{name}: {used:,} of {count(most, what)} in use"
+            yield Finding(Level.WARNING, "slab", text, f"set shmaccum.max.{what}s higher, in a new slab")

@@ -1,0 +1,130 @@
+"""``shmaccum doctor``: the way to the brokers, and what is shown of all findings."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_broker import METADATA, FakeBroker
+from fixture_types import Capture
+
+from shmaccum.cli.doctor.cluster import cluster_findings
+from shmaccum.cli.doctor.finding import Finding, Level
+from shmaccum.cli.main import main
+from tools.kafka import KafkaCluster
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Return a port at which nobody listens, and which nobody takes."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def findings(servers: str, timeout_s: float = 20, **settings: object) -> list[Finding]:
+    return list(cluster_findings({"bootstrap.servers": servers, **settings}, timeout_s))
+
+
+def test_a_cluster_in_order(kafka: KafkaCluster) -> None:
+    found = findings(kafka.bootstrap_servers)
+    assert [each.level for each in found] == [Level.OK]
+    assert f"{kafka.bootstrap_servers} let us in and answered after" in found[0].text
+    assert found[0].text.endswith("1 in the cluster, transactions of version 2")
+
+
+def test_a_broker_that_is_not_there(closed_port: int) -> None:
+    (found,) = findings(f"127.0.0.1:{closed_port}")
+    assert found.level == Level.PROBLEM
+    assert "NetworkError: connection to broker" in found.text
+    assert "Connection refused" in found.text
+    assert "the firewall" in found.advice
+
+
+def test_a_name_that_does_not_resolve() -> None:
+    (found,) = findings("no-such-host.invalid:9092")
+    assert found.level == Level.PROBLEM
+    assert "no-such-host.invalid" in found.text
+
+
+def test_a_broker_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (found,) = findings(f"127.0.0.1:{silent.getsockname()[1]}", timeout_s=1)
+    assert found.level == Level.PROBLEM
+    assert "KafkaTimeoutError" in found.text
+
+
+def test_tls_to_a_port_without_it(kafka: KafkaCluster) -> None:
+    (found,) = findings(kafka.bootstrap_servers, **{"security.protocol": "SSL"})
+    assert found.level == Level.PROBLEM
+    assert found.advice
+
+
+def test_an_advertised_address_that_leads_nowhere(closed_port: int) -> None:
+    """The most frequent mistake with containers: the bootstrap address works, the advertised one does not."""
+    with FakeBroker() as broker:
+        elsewhere = SimpleNamespace(port=closed_port)
+        broker.answers[METADATA] = lambda request: broker.metadata(
+            request, names=[], brokers=[(1, broker), (2, elsewhere)]
+        )
+        ok, found = findings(broker.servers)
+    assert ok.level == Level.OK
+    assert found.level == Level.PROBLEM
+    assert f"127.0.0.1:{closed_port} (advertised by broker 2): NetworkError" in found.text
+    assert "advertised.listeners" in found.advice
+
+
+def test_what_a_terminal_would_obey(closed_port: int, capfd: Capture) -> None:
+    """A name from the cluster's metadata."""
+    with FakeBroker() as broker:
+
+        def metadata(request: object) -> object:
+            answer = broker.metadata(request, names=[])  # type: ignore[arg-type]
+            answer.brokers[0].host = "\x1b[31mred"
+            return answer
+
+        broker.answers[METADATA] = metadata
+        assert main(["doctor", "-X", f"bootstrap.servers={broker.servers}", "--timeout", "1"]) == 1
+    out, err = capfd.readouterr()
+    assert r"\x1b[31mred" in out
+    assert "\x1b" not in out
+    assert err == ""
+
+
+def test_for_programs(kafka: KafkaCluster, capfd: Capture) -> None:
+    main(["doctor", "-X", f"bootstrap.servers={kafka.bootstrap_servers}", "--json"])
+    out, err = capfd.readouterr()
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {"shmaccum", "memory", "limits", "RemoveIPC", "clock", "broker"} <= {row["subject"] for row in rows}
+    assert all(row.keys() == {"level", "subject", "text", "advice"} for row in rows)
+    assert [row["level"] for row in rows if row["subject"] == "broker"] == ["ok"]
+    assert err == ""
+
+
+def test_without_settings(capfd: Capture) -> None:
+    main(["doctor"])
+    out, _ = capfd.readouterr()
+    assert "No broker was checked: give the producers' settings by --config or -X." in out
+    assert " problem" in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_log_directory(tmp_path: Path, is_there: bool, capfd: Capture) -> None:
+    directory = tmp_path / "log"
+    if is_there:
+        directory.write_text("a file")
+    main(["doctor", "-X", "transport=log", "-X", f"log.dir={directory}"])
+    out, _ = capfd.readouterr()
+    assert (f"{directory} is not a directory" if is_there else f"{directory} can be made") in out
+
+
+@pytest.mark.parametrize("seconds", ["0", "soon", "-1"])
+def test_misuse(seconds: str, capfd: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--timeout", seconds])
+    assert ended.value.code == 2
+    assert f"'{seconds}' is not a number of seconds above 0" in capfd.readouterr().err

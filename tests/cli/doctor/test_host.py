@@ -1,0 +1,134 @@
+"""``shmaccum doctor``: what a slab needs of its host."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from shmaccum.cli.doctor import host
+from shmaccum.cli.doctor.finding import Finding, Level
+from shmaccum.config import ProducerConfig
+from shmaccum.shm import names
+
+
+def config(**settings: object) -> ProducerConfig:
+    return ProducerConfig.parse({"bootstrap.servers": "localhost:9092", **settings})
+
+
+def findings(subject: str, config: ProducerConfig) -> list[Finding]:
+    return [each for each in host.host_findings(config) if each.subject == subject]
+
+
+def test_a_host_with_room() -> None:
+    (memory,) = findings("memory", config(**{"shmaccum.name": f"doctor{os.getpid()}"}))
+    assert (memory.level, memory.advice) == (Level.OK, "")
+    assert "49.1 MiB for a slab with these settings" in memory.text
+
+
+def test_a_slab_larger_than_shm() -> None:
+    room = os.statvfs(names.SHM_DIRECTORY)
+    size = 2 * room.f_bavail * room.f_frsize
+    (memory,) = findings("memory", config(**{"buffer.memory": size, "shmaccum.name": f"doctor{os.getpid()}"}))
+    assert memory.level == Level.PROBLEM
+    assert "GiB free" in memory.text or "MiB free" in memory.text
+    assert "docker run --shm-size" in memory.advice
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "text"), [(0o1777, Level.OK, "slab"), (0o777, Level.PROBLEM, "no sticky bit"), (0o1755, None, "")]
+)
+def test_who_may_write_to_shm(
+    tmp_path: Path, mode: int, level: Level | None, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "SHM_DIRECTORY", str(tmp_path))
+    tmp_path.chmod(mode)
+    monkeypatch.setattr(os, "access", lambda *_: bool(tmp_path.stat().st_mode & 0o002))
+    found = findings("memory", config(**{"shmaccum.name": f"doctor{os.getpid()}"}))[0]
+    assert found.level == (level or Level.PROBLEM)
+    assert text in found.text
+    assert (found.advice == f"chmod 1777 {tmp_path}") == (found.level == Level.PROBLEM)
+
+
+def test_there_is_no_shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "SHM_DIRECTORY", str(tmp_path / "shm"))
+    (found,) = findings("memory", config())
+    assert (found.level, found.advice) == (Level.PROBLEM, f"mount a tmpfs at {tmp_path / 'shm'}")
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "file"), [("0::/a/b", "a/memory.max"), ("5:memory:/a", "memory/a/memory.limit_in_bytes")]
+)
+def test_the_container_may_use_less_memory(
+    tmp_path: Path, cgroup: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of a cgroup above counts, too; ``max`` is none."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("1048576\n")
+    own = tmp_path / "cgroup"
+    own.write_text(f"{cgroup}\n")
+    monkeypatch.setattr(host, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(host, "_OWN_CGROUPS", own)
+    found = findings("memory", config(**{"shmaccum.name": f"doctor{os.getpid()}"}))[-1]
+    assert found.level == Level.PROBLEM
+    assert "the cgroup may use 1.0 MiB" in found.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "says"),
+    [
+        (resource.RLIMIT_NOFILE, 100, "warning  limits       100 descriptors, where 256 are needed"),
+        (resource.RLIMIT_FSIZE, 1 << 20, "problem  limits       1,048,576 bytes in a file"),
+    ],
+)
+def test_limits(kind: int, limit: int, says: str) -> None:
+    ended = run(
+        [sys.executable, "-m", "shmaccum", "doctor"],
+        preexec_fn=lambda: resource.setrlimit(kind, (limit, limit)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stderr == ""
+    assert says in ended.stdout
+    assert "raise ulimit -" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("files", "removes"),
+    [
+        ({}, True),
+        ({"logind.conf": "[Login]\n#RemoveIPC=yes\n"}, True),
+        ({"logind.conf": "[Login]\nRemoveIPC=no\n"}, False),
+        ({"logind.conf": "[Login]\nRemoveIPC=no\n", "logind.conf.d/10.conf": "[Login]\nRemoveIPC=yes\n"}, True),
+        ({"logind.conf": "no section\n", "logind.conf.d/10.conf": "[Login]\nRemoveIPC=no\n"}, False),
+    ],
+)
+def test_systemd_removes_slabs(
+    tmp_path: Path, files: dict[str, str], removes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(host, "_LOGIND", tmp_path)
+    monkeypatch.setattr(host, "_LOGIND_SETTINGS", (str(tmp_path / "logind.conf"),))
+    monkeypatch.setattr(host, "_LINGER", tmp_path / "linger")
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    (found,) = findings("RemoveIPC", config())
+    assert (found.level == Level.WARNING) == removes
+    assert ("loginctl enable-linger 54321" in found.advice) == removes
+    (tmp_path / "linger").mkdir()
+    (tmp_path / "linger" / "54321").touch()
+    assert findings("RemoveIPC", config())[0].level == Level.OK
+
+
+def test_the_clock() -> None:
+    (clock,) = findings("clock", config())
+    assert clock.level in (Level.OK, Level.WARNING)
+    assert bool(clock.advice) == (clock.level == Level.WARNING)

@@ -1,0 +1,82 @@
+"""``shmaccum doctor``: what is wrong with the slabs of this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from processes import wait_until
+from producers import sender_pid, stop_sender
+
+from shmaccum import Producer
+from shmaccum.cli.doctor.finding import Finding, Level
+from shmaccum.cli.doctor.slabs import slab_findings
+from shmaccum.errors import NetworkError
+from shmaccum.shm import names
+from shmaccum.shm.incidents import Incidents
+
+Settings = dict[str, object]
+
+
+def findings(slab: str) -> list[Finding]:
+    """Return what is found of one slab; other tests have theirs at the same time."""
+    return [each for each in slab_findings() if each.text.startswith((f"{slab}:", f"{slab} "))]
+
+
+def test_a_slab_in_order(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"value").get(30)
+        assert findings(slab_name) == [Finding(Level.OK, "slab", f"{slab_name}: nothing is wrong")]
+
+
+def test_the_sender_is_stopped(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"value").get(30)
+        pid = sender_pid(producer)
+        stop_sender(producer)
+        try:
+            (found,) = findings(slab_name)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert (found.level, found.advice) == (Level.PROBLEM, f"kill -CONT {pid}, if nobody debugs it")
+    assert f"its sender, process {pid} is stopped" in found.text
+
+
+def test_an_outage(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"value").get(30)
+        Incidents(producer._slab).note(NetworkError, "connection to broker 1 at host:9092: Link refused", lasts=True)
+        (found,) = findings(slab_name)
+    assert found.level == Level.PROBLEM
+    assert "NetworkError: connection to broker 1 at host:9092: Link refused (since " in found.text
+
+
+def test_batches_without_a_sender(settings: Settings, slab_name: str) -> None:
+    """The next producer has them delivered."""
+    producer = Producer(settings)
+    producer.send("t", b"value").get(30)
+    pid = sender_pid(producer)
+    stop_sender(producer)
+    producer.send("t", b"left behind")
+    producer.close(0)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: [each.level for each in findings(slab_name)] == [Level.WARNING])
+    (found,) = findings(slab_name)
+    assert found.text == f"{slab_name}: 1 batch, and no sender"
+    assert f"shmaccum destroy {slab_name} drops them" in found.advice
+    with Producer(settings) as producer:
+        producer.flush()
+        wait_until(lambda: findings(slab_name)[0].level == Level.OK)
+
+
+def test_a_slab_that_cannot_be_read(slab_name: str) -> None:
+    path = Path(names.segment_path(slab_name))
+    path.write_bytes(b"x" * 5000)
+    path.chmod(0o600)
+    try:
+        (found,) = findings(slab_name)
+    finally:
+        path.unlink()
+    assert found.level == Level.WARNING
+    assert f"{slab_name} cannot be read: " in found.text
