@@ -20,7 +20,7 @@ CITED = sorted({name for text in MODELS.values() for name in re.findall(r"^ \*\s
 
 
 DAY_S = 24 * 60 * 60
-PARTS = 6
+PARTS = 12
 """Of the mutants one part is tried each day. All of them: ``python -m tools.model``."""
 
 
