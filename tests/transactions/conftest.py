@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from processes import wait_until
 from producers import wait_until_gone
 from transaction_broker import TransactionBroker
 from transaction_scenes import Scene
 
 from shmaccum import Producer
+from shmaccum.cli.report import report
 
 _numbers = itertools.count()
 
@@ -33,6 +35,8 @@ def scene(module_scene: Scene, request: pytest.FixtureRequest) -> Scene:
 
     Producers ask for the version on connections of their own, and the sender takes it from the slab.
     """
+    # The sender can still have batches of the last test, with the producer id that the broker gives in this one, too.
+    wait_until(lambda: report(module_scene.name).memory.used == 0, "nothing of the last test is left in the slab")
     module_scene.broker.reset()
     module_scene.broker.version = request.param
     return module_scene
