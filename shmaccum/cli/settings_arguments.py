@@ -1,4 +1,4 @@
-"""Command-line arguments for a producer's settings: a file, and overrides."""
+"""Command-line arguments that several commands take: a producer's settings, as a file and overrides, and time spans."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> 
     elif args.config is not None:
         given = read_settings(args.config)
     return {**defaults, **given, **dict(args.settings)}
+
+
+def seconds(text: str) -> float:
+    """Parse a time span, for ``type=`` of an argument."""
+    try:
+        span = float(text)
+    except ValueError:
+        span = 0.0
+    if not 0 < span < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return span
 
 
 def _standard_input() -> str:

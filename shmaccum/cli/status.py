@@ -16,7 +16,8 @@ from shmaccum import __version__
 from shmaccum._compiled import FORM
 from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
-from shmaccum.cli.terminal import console, count, in_bytes, table
+from shmaccum.cli.settings_arguments import seconds
+from shmaccum.cli.terminal import console, count, in_bytes, printable, table
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import IncidentInfo
@@ -45,19 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         help="repeat every SECONDS until Ctrl-C; waits for a NAME that does not exist yet",
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
 
 
 def run(args: argparse.Namespace) -> int:
@@ -243,7 +234,7 @@ def _lane_row(lane: LaneInfo) -> tuple[object, ...]:
     if lane.error is not None:
         state = lane.error.__name__
     return (
-        _printable(lane.transactional_id),
+        printable(lane.transactional_id),
         ("dead" if lane.pid is None else f"{lane.pid}, dead") if not lane.alive else str(lane.pid),
         state,
         None if lane.opened_ms is None else _ago(lane.opened_ms),
@@ -254,12 +245,7 @@ def _lane_row(lane: LaneInfo) -> tuple[object, ...]:
 
 def _partition(each: PartitionInfo) -> str:
     name = f"{each.topic}-{each.partition}"
-    return name if each.transactional_id is None else f"{name} of {_printable(each.transactional_id)}"
-
-
-def _printable(text: str) -> str:
-    """Return a text with an escape in place of each character that a terminal would obey."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return name if each.transactional_id is None else f"{name} of {printable(each.transactional_id)}"
 
 
 def _process_row(process: ProcessInfo) -> tuple[object, ...]:

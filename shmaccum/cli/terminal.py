@@ -53,6 +53,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
+def printable(text: str) -> str:
+    """Return a text with an escape in place of each character that a terminal would obey."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 def in_bytes(size: float) -> str:
     """Return a number of bytes in the largest unit that gives at least 1."""
     units = ("B", "KiB", "MiB", "GiB")

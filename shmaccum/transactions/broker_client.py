@@ -64,7 +64,7 @@ class BrokerClient:
 
     Args:
         config: the settings, with ``bootstrap.servers``.
-        journal: records why connections failed; None for nobody.
+        journal: records why connections failed, if it is given.
 
     Raises:
         ConfigError: a setting names a file or function that cannot be used.

@@ -60,7 +60,7 @@ def cluster_findings(settings: Mapping[str, object], timeout_s: float) -> Iterat
 def log_findings(config: ProducerConfig) -> Iterator[Finding]:
     """Check the directory of the transport ``log``."""
     directory = Path(config.log_dir)
-    place = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.exists())
+    place = next(each for each in (directory.absolute(), *directory.absolute().parents) if os.path.exists(each))
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
         yield Finding(Level.OK, "log", f"{directory} {'is' if place == directory.absolute() else 'can be made'}")
     else:

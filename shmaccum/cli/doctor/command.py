@@ -17,8 +17,8 @@ from shmaccum.cli.doctor.cluster import cluster_findings, log_findings
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.doctor.host import host_findings
 from shmaccum.cli.doctor.slabs import slab_findings
-from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings
-from shmaccum.cli.terminal import console, count
+from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings, seconds
+from shmaccum.cli.terminal import console, count, printable
 from shmaccum.config import ProducerConfig
 
 _EPILOG: Final = f"""\
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add_settings(parser)
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=_seconds, default=10.0, help="wait so long for a broker [%(default)s]"
+        "--timeout", metavar="SECONDS", type=seconds, default=10.0, help="wait so long for a broker [%(default)s]"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
@@ -93,22 +93,7 @@ def _silence() -> Iterator[None]:
 
 def _show(finding: Finding) -> None:
     line = Text(f"{finding.level:<8}", style=_STYLES[finding.level])
-    line.append(f" {finding.subject:<{_TEXT_COLUMN - 10}} {_printable(finding.text)}", style="default")
+    line.append(f" {finding.subject:<{_TEXT_COLUMN - 10}} {printable(finding.text)}", style="default")
     console().print(line)
     if finding.advice:
         console().print(" " * _TEXT_COLUMN + finding.advice)
-
-
-def _printable(text: str) -> str:
-    """Return a text, which a broker can have written, without what a terminal would obey."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds

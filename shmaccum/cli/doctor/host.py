@@ -78,7 +78,7 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
         yield Finding(Level.WARNING, subject, text, f"mount a tmpfs at {directory}")
     name = config.slab_name(os.geteuid())
     if os.path.exists(names.segment_path(name)):
-        yield Finding(Level.OK, subject, f"slab {name} exists, with all of its memory")
+        yield Finding(Level.OK, subject, f"slab {name} exists")
         return
     room = os.statvfs(directory)
     needed, free = memory_needed(slab_geometry(config)), room.f_bavail * room.f_frsize

@@ -20,7 +20,7 @@ from tools.kafka import KafkaCluster
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """Return a port at which nobody listens, and which nobody takes."""
+    """Return a port without a listener; it stays bound, so that no other process takes it."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
