@@ -14,6 +14,9 @@ from typing import ClassVar, Final
 
 _JAVA_NAME: Final = re.compile(r" \(``\w+``\)")
 _BY_CODE: Final[dict[int, type[KafkaError]]] = {}
+MESSAGE_BYTES: Final = 448
+"""Most bytes of another program's text that we show."""
+_CUT: Final = "..."
 
 
 class ShmaccumError(Exception):
@@ -414,3 +417,14 @@ class ApiVersionError(ShmaccumError):
 def error_for_code(code: int) -> type[KafkaError]:
     """Return the error class for a completion's code; `UnknownServerError` for an unknown one."""
     return _BY_CODE.get(code, UnknownServerError)
+
+
+def printable(text: str) -> str:
+    """Return untrusted text fit to show: one line, no control characters, at most `MESSAGE_BYTES` in UTF-8."""
+    text = text[: MESSAGE_BYTES + 1]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    data = text.encode()
+    if len(data) <= MESSAGE_BYTES:
+        return text
+    return data[: MESSAGE_BYTES - len(_CUT)].decode(errors="ignore") + _CUT

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from shmaccum.errors import KafkaError, error_for_code
+from shmaccum.errors import KafkaError, error_for_code, printable
 from shmaccum.shm import native
 from shmaccum.shm.layout import INCIDENT_WORDS, INCIDENTS, WORD, Geometry, Incident, Super
 from shmaccum.shm.validation import LAST_MS
@@ -25,12 +25,9 @@ from shmaccum.shm.validation import LAST_MS
 if TYPE_CHECKING:
     from shmaccum.shm.slab import Slab
 
-TEXT_BYTES: Final = (INCIDENT_WORDS - Incident.TEXT) * WORD
-"""Longer text is cut."""
 RECENT_MS: Final = 300_000
 """How long an ended incident can explain a failure: longer than the default ``delivery.timeout.ms``."""
 _CODE_MASK: Final = 0xFFFF
-_CUT: Final = "..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,17 +196,6 @@ def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
     signed = code - 0x10000 if code & 0x8000 else code
     text = printable(data.decode(errors="replace"))
     return IncidentInfo(error_for_code(signed), text, first_ms, last_ms, lasts)
-
-
-def printable(text: str) -> str:
-    """Return untrusted text fit to show: one line, no control characters, at most `TEXT_BYTES`."""
-    text = text[: TEXT_BYTES + 1]
-    if not text.isprintable():
-        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-    data = text.encode()
-    if len(data) <= TEXT_BYTES:
-        return text
-    return data[: TEXT_BYTES - len(_CUT)].decode(errors="ignore") + _CUT
 
 
 def _now_ms() -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from processes import Start
 
 from shmaccum.errors import BufferExhaustedError, KafkaStorageError, NetworkError, PolicyViolationError
-from shmaccum.shm.incidents import TEXT_BYTES, IncidentInfo, Incidents, incidents, printable, sender_log
+from shmaccum.shm.incidents import IncidentInfo, Incidents, incidents, sender_log
 from shmaccum.shm.layout import INCIDENTS, Geometry, Incident, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
@@ -151,23 +151,6 @@ def test_sender_death_leaves_no_torn_incident(slab: Slab, noted: Incidents, star
     successor.begin()
     number = successor.note(NetworkError, "next")
     assert find(successor, number).text == "next"
-
-
-@given(st.text())
-def test_untrusted_text_becomes_one_printable_line(text: str) -> None:
-    shown = printable(text)
-
-    assert shown.isprintable()
-    assert len(shown.encode()) <= TEXT_BYTES
-    assert printable(shown) == shown
-    if text.isprintable() and len(text.encode()) <= TEXT_BYTES:
-        assert shown == text
-
-
-def test_cut_text_ends_with_an_ellipsis() -> None:
-    for text in ("x" * 10_000, "\u00e4" * 10_000, "\x1b[2J" * 10_000, "\U0001f600" * TEXT_BYTES):
-        assert printable(text).endswith("...")
-        assert len(printable(text).encode()) > TEXT_BYTES - 8
 
 
 def test_escapes_do_not_reach_a_terminal(noted: Incidents) -> None:

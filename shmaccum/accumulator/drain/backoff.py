@@ -1,4 +1,4 @@
-"""Retry back-off of failed batches (KIP-580, Kafka's ``ExponentialBackoff``)."""
+"""Retry back-off of failed batches: `shmaccum.backoff` over many slot headers at once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum.backoff import JITTER, LARGEST_EXPONENT, MULTIPLIER
 from shmaccum.shm.layout import ATTEMPTS_SHIFT, Slot
 
-MULTIPLIER: Final = 2.0
-JITTER: Final = 0.2
-"""Spreads the retries of batches that failed together: each wait is up to 20% longer or shorter."""
-
-LARGEST_EXPONENT: Final = 32
 _MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: its products spread adjacent numbers apart
 
 

@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from shmaccum.backoff import ExponentialBackoff
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
+from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
 from shmaccum.sender.kafka.background_calls import BackgroundCall, BackgroundCalls
 from shmaccum.sender.kafka.channel import Address, Channel, TlsChannel
 from shmaccum.sender.kafka.connection import Connection, describe
 from shmaccum.sender.kafka.handshake import Handshake
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
-from shmaccum.sender.kafka.timing import FOREVER_MS, ExponentialBackoff, monotonic_ms
+from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
 from shmaccum.sender.transport import Journal
-from shmaccum.shm.incidents import printable
 
 logger = logging.getLogger(__name__)
 

@@ -17,12 +17,13 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
+from shmaccum.backoff import ExponentialBackoff
 from shmaccum.cluster import MAX_TOPIC_LENGTH, Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.sender.kafka.kafka_python import MetadataRequest
 from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
-from shmaccum.sender.kafka.timing import FOREVER_MS, ExponentialBackoff
+from shmaccum.sender.kafka.timing import FOREVER_MS
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError
+from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError, printable
 from shmaccum.sender.kafka.background_calls import BackgroundCall, BackgroundCalls
 from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.frames import FrameReader
@@ -23,7 +23,6 @@ from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
 from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
-from shmaccum.shm.incidents import printable
 
 logger = logging.getLogger(__name__)
 

@@ -1,26 +1,75 @@
 """The only module that imports kafka-python: requests, responses, and their codec.
 
 These parts do no I/O and are generated from Kafka's own definitions. Its connections are not used: they run in the
-background, and their parser logs what is sent at level DEBUG, passwords included.
+background, and their parser logs what is sent at level DEBUG, passwords included. They are not imported either: that
+takes longer than the rest of a process on Spark's driver that plans or commits a batch (`_delay`).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import re
 import struct
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, Final
 
-from shmaccum.errors import ApiVersionError, NetworkError
-from shmaccum.shm.incidents import printable
+from shmaccum.errors import ApiVersionError, NetworkError, printable
+from shmaccum.shm import native
+
+
+def _delay(package: str) -> None:
+    """Import a package without its ``__init__``, which runs when one of the names that it defines is first needed.
+
+    The ``__init__`` modules of kafka-python import its clients, for every program that imports any part of it.
+    """
+    spec = None if package in sys.modules else importlib.util.find_spec(package)
+    if spec is None:
+        return
+    module = sys.modules[package] = importlib.util.module_from_spec(spec)
+    parent, _, name = package.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], name, module)
+    module.__dict__["__getattr__"] = _Init(module, spec)
+
+
+class _Init:
+    """The ``__init__`` of a package, which has not run yet; as ``__getattr__`` of the package, it runs it.
+
+    Args:
+        module: the package.
+        spec: where its ``__init__`` is.
+    """
+
+    def __init__(self, module: ModuleType, spec: ModuleSpec) -> None:
+        self._module = module
+        self._spec = spec
+        self._lock = native.RLock()
+        self._runs = False
+
+    def __call__(self, name: str) -> Any:
+        names = self._module.__dict__
+        with self._lock:  # other threads wait here until it has run
+            if not self._runs and names.get("__getattr__") is self and self._spec.loader is not None:
+                self._runs = True
+                self._spec.loader.exec_module(self._module)
+                del names["__getattr__"]
+        if name not in names:
+            raise AttributeError(f"module {self._module.__name__!r} has no attribute {name!r}")
+        return names[name]
+
 
 try:
-    from kafka.protocol.admin import CreateTopicsRequest as CreateTopicsRequest
-    from kafka.protocol.admin import DescribeConfigsRequest as DescribeConfigsRequest
-    from kafka.protocol.admin import DescribeTransactionsRequest as DescribeTransactionsRequest
-    from kafka.protocol.admin import ListTransactionsRequest as ListTransactionsRequest
-    from kafka.protocol.consumer import FetchRequest as FetchRequest
-    from kafka.protocol.consumer import ListOffsetsRequest as ListOffsetsRequest
+    for _package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer"):
+        _delay(_package)
+    from kafka.protocol.admin.configs import DescribeConfigsRequest as DescribeConfigsRequest
+    from kafka.protocol.admin.topics import CreateTopicsRequest as CreateTopicsRequest
+    from kafka.protocol.admin.transactions import DescribeTransactionsRequest as DescribeTransactionsRequest
+    from kafka.protocol.admin.transactions import ListTransactionsRequest as ListTransactionsRequest
+    from kafka.protocol.consumer.fetch import FetchRequest as FetchRequest
+    from kafka.protocol.consumer.offsets import ListOffsetsRequest as ListOffsetsRequest
     from kafka.protocol.metadata import ApiVersionsRequest as ApiVersionsRequest
     from kafka.protocol.metadata import FindCoordinatorRequest as FindCoordinatorRequest
     from kafka.protocol.metadata import MetadataRequest as MetadataRequest

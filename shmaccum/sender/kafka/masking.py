@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from shmaccum.shm.incidents import printable
+from shmaccum.errors import printable
 
 HIDDEN: Final = "[hidden]"
 _TELLING: Final = 16

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shmaccum.cluster import Node, TopicPartition
-from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code
+from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code, printable
 from shmaccum.sender.kafka.frames import read_int32
 from shmaccum.sender.kafka.kafka_python import LONG_TEXT, decode
 from shmaccum.sender.kafka.kafka_python import ProduceResponse as LibraryResponse
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
 from shmaccum.sender.transport import NOTHING, ProduceBatch, ProduceResponse
-from shmaccum.shm.incidents import printable
 
 _CORRELATION_ID_SIZE: Final = 4
 _FEW_BITS: Final = 28

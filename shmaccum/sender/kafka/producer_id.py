@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
+from shmaccum.backoff import ExponentialBackoff
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.sender.kafka.handshake import SMALL_ANSWER
 from shmaccum.sender.kafka.kafka_python import InitProducerIdRequest
-from shmaccum.sender.kafka.timing import FOREVER_MS, ExponentialBackoff
+from shmaccum.sender.kafka.timing import FOREVER_MS
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shmaccum.abi import MAX_LANES
+from shmaccum.errors import MESSAGE_BYTES
 from shmaccum.shm.layout.fields import KEY_TOPIC_MASK, SLOTS_MASK
-from shmaccum.shm.layout.words import Slot
+from shmaccum.shm.layout.words import Incident, Slot
 
 WORD: Final = 8
 CACHE_LINE: Final = 64
@@ -40,7 +41,7 @@ MAX_TRANSACTIONAL_ID: Final = (LANE_WORDS - 8) * WORD
 """Most bytes of a transactional id."""
 WAITER_WORDS: Final = 2
 COMPLETION_WORDS: Final = 4
-INCIDENT_WORDS: Final = 64
+INCIDENT_WORDS: Final = Incident.TEXT + MESSAGE_BYTES // WORD
 INCIDENTS: Final = 32
 """Incidents that are kept; the entry after them has the place of the sender's log."""
 PARTS_IN_FLIGHT: Final = 64
