@@ -1,25 +1,60 @@
-"""Metrics by Kafka's names: the slab's counters, and the times of one producer's transactional calls.
+"""Metrics by Kafka's names: the slab's counters and histograms, and the times of one producer's calls.
 
 Counters are words of shared memory that only grow. Each has one writer: a process counts in its table entry, the
-sender in the superblock. Readers take no lock. The times are in the producer's process.
+sender in the superblock, in the tables of partitions and brokers, and in histograms. Readers take no lock.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from shmaccum.shm.layout import Geometry, Super
+from shmaccum.shm import histograms
+from shmaccum.shm.broker_table import brokers
+from shmaccum.shm.histograms import Distribution
+from shmaccum.shm.layout import (
+    KEY_TOPIC_MASK,
+    KEY_TOPIC_SHIFT,
+    WORD,
+    BrokerState,
+    Geometry,
+    OfProcess,
+    OfSender,
+    Partition,
+    Process,
+    Super,
+    Topic,
+)
+
+Metrics = dict[str, float]
+Groups = dict[str, Metrics]
+
+_WINDOW_S: Final = 30.0
+"""``metrics.sample.window.ms`` of Kafka, which has two samples by default."""
+_RATES: Final = {
+    "batch-retry-total": "batch-retry-rate",
+    "byte-append-total": "byte-append-rate",
+    "byte-total": "byte-rate",
+    "record-append-total": "record-append-rate",
+    "record-error-total": "record-error-rate",
+    "record-send-total": "record-send-rate",
+    "request-total": "request-rate",
+    "response-total": "response-rate",
+}
 
 
-def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
+def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
     """Return the metrics of a slab: its memory, and what its senders have sent."""
     slot_size = geometry.slot_size
     batches, records = words[Super.BATCHES_SENT], words[Super.RECORDS_SENT]
     requests = words[Super.REQUESTS_SENT]
     filled, capacity = words[Super.FILL_BYTES], words[Super.CAPACITY_BYTES]
+    found = brokers(words, geometry)
+    latency = sum((each.latency for each in found), Distribution())
+    throttles = sum(each.throttles for each in found)
+    places = [geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(geometry.max_processes)]
     return {
         "buffer-total-bytes": geometry.slot_count * slot_size,
         "buffer-available-bytes": words[Super.FREE_SLOTS] * slot_size,
@@ -39,35 +74,143 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
         "batch-size-avg": filled / batches if batches else 0.0,
         "batch-fill-ratio": filled / capacity if capacity else 0.0,
         "compression-rate-avg": words[Super.BYTES_SENT] / filled if batches and filled else 0.0,
+        **_times("record-queue-time", histograms.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
+        **_times("record-delivery-time", histograms.read(words, geometry.sender_histogram(OfSender.DELIVERY_TIME))),
+        **_times("request-latency", latency),
+        **_sizes(histograms.read_all(words, places)),
+        "requests-in-flight": sum(each.in_flight for each in found),
+        "produce-throttle-time-avg": sum(each.throttle_ms for each in found) / throttles if throttles else 0.0,
+        "produce-throttle-time-max": max((each.longest_throttle_ms for each in found), default=0),
+        "connection-count": sum(each.state is BrokerState.READY for each in found),
+        "connection-creation-total": sum(each.connections for each in found),
         "sender-start-total": words[Super.SENDER_STARTS],
         "reclaimed-slots-total": words[Super.RECLAIMED_SLOTS],
         "rebuild-total": words[Super.REBUILDS],
     }
 
 
-class TransactionTimes:
-    """Nanoseconds that a producer's transactional calls have taken, by Kafka's names (``KafkaProducerMetrics``).
+def node_metrics(words: memoryview, geometry: Geometry) -> Groups:
+    """Return the metrics of each broker that is known by its id, by groups such as ``producer-node-metrics.node-1``."""
+    return {
+        f"producer-node-metrics.node-{each.node}": {
+            **_times("request-latency", each.latency),
+            "response-total": each.answers,
+            "requests-in-flight": each.in_flight,
+            "connection-creation-total": each.connections,
+            "produce-throttle-time-avg": each.throttle_ms / each.throttles if each.throttles else 0.0,
+            "produce-throttle-time-max": each.longest_throttle_ms,
+        }
+        for each in brokers(words, geometry)
+        if each.node >= 0
+    }
 
-    As in Kafka, a call that failed does not count. The caller's lock guards `call`; readers need none.
+
+def topic_metrics(words: memoryview, geometry: Geometry) -> Groups:
+    """Return the metrics of each topic, by groups such as ``producer-topic-metrics.orders``."""
+    topics = min(words[Super.TOPIC_COUNT], geometry.max_topics)
+    found: list[Metrics] = [dict.fromkeys(_OF_TOPIC, 0) for _ in range(topics)]
+    for entry in range(min(words[Super.PARTITION_COUNT], geometry.max_partitions)):
+        at = geometry.partition(entry)
+        topic = (words[at + Partition.KEY] >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1
+        if 0 <= topic < topics:
+            for name, word in _OF_TOPIC.items():
+                found[topic][name] += words[at + word]
+    return {f"producer-topic-metrics.{_topic(words, geometry, each)}": found[each] for each in range(topics)}
+
+
+_OF_TOPIC: Final = {
+    "record-send-total": Partition.RECORDS_SENT,
+    "byte-total": Partition.BYTES_SENT,
+    "record-error-total": Partition.RECORDS_FAILED,
+    "batch-retry-total": Partition.BATCHES_RETRIED,
+}
+
+
+def process_metrics(words: memoryview, geometry: Geometry, entry: int) -> Metrics:
+    """Return the metrics of the process of an entry."""
+    at = geometry.process(entry)
+
+    def counter(word: int) -> int:
+        return max(0, words[at + word] - words[at + Process.BEFORE + word - Process.RECORDS])
+
+    return {
+        "record-append-total": counter(Process.RECORDS),
+        "byte-append-total": counter(Process.BYTES),
+        "batch-create-total": counter(Process.BATCHES),
+        "bufferpool-wait-time-ns-total": counter(Process.WAIT_NS),
+        "buffer-exhausted-total": counter(Process.EXHAUSTED),
+    }
+
+
+def _topic(words: memoryview, geometry: Geometry, entry: int) -> str:
+    at = geometry.topic(entry) + Topic.NAME
+    length = words[geometry.topic(entry) + Topic.NAME_LENGTH]
+    return words[at : at + -(-length // WORD)].tobytes()[:length].decode("ascii", "replace")
+
+
+def _times(name: str, microseconds: Distribution) -> Metrics:
+    """Return the mean and the largest of some times, in milliseconds."""
+    return {f"{name}-avg": microseconds.mean / 1000, f"{name}-max": microseconds.largest / 1000}
+
+
+def _sizes(sizes: Distribution) -> Metrics:
+    return {"record-size-avg": sizes.mean, "record-size-max": sizes.largest}
+
+
+class Rates:
+    """Totals a second, over the last 30 to 60 seconds, as Kafka computes them by default.
+
+    Args:
+        groups: metrics of now; groups that come later have begun with 0. Until there are older samples, rates are those
+            since this.
     """
 
-    def __init__(self) -> None:
-        self._totals = dict.fromkeys(_TRANSACTION_CALLS, 0)
+    def __init__(self, groups: Groups) -> None:
+        self._older = self._newer = (time.monotonic(), groups)
+
+    def added_to(self, groups: Groups) -> Groups:
+        """Return metrics with the rates of their totals."""
+        now = time.monotonic()
+        if now - self._newer[0] >= _WINDOW_S:
+            self._older, self._newer = self._newer, (now, groups)
+        then, before = self._older
+        elapsed_s = max(now - then, 0.001)
+        return {
+            group: {
+                **metrics,
+                **{
+                    rate: max(0.0, metrics[total] - before.get(group, {}).get(total, 0.0)) / elapsed_s
+                    for total, rate in _RATES.items()
+                    if total in metrics
+                },
+            }
+            for group, metrics in groups.items()
+        }
+
+
+class CallTimes:
+    """Nanoseconds that a producer's calls have taken, by Kafka's names (``KafkaProducerMetrics``).
+
+    As in Kafka, a call that failed does not count. Threads that make the same call at once can lose a time.
+
+    Args:
+        names: of the calls.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._totals = dict.fromkeys(names, 0)
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Measure a call.
-
-        Args:
-            name: ``init``, ``begin``, ``send-offsets``, ``commit`` or ``abort``.
-        """
+        """Measure a call."""
         began_ns = time.monotonic_ns()
         yield
         self._totals[name] += time.monotonic_ns() - began_ns
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Return the metrics."""
-        return {f"txn-{name}-time-ns-total": total for name, total in self._totals.items()}
+        return {f"{name}-time-ns-total": total for name, total in self._totals.items()}
 
 
-_TRANSACTION_CALLS: Final = ("init", "begin", "send-offsets", "commit", "abort")
+CALLS: Final = ("flush", "metadata-wait")
+TRANSACTION_CALLS: Final = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")

@@ -31,7 +31,8 @@ from shmaccum.errors import (
 )
 from shmaccum.pool.slots import Buffer, Slots
 from shmaccum.pool.waiters import WaiterQueue
-from shmaccum.shm.layout import WORD, Process, Super
+from shmaccum.shm.histograms import count
+from shmaccum.shm.layout import WORD, OfProcess, Process, Super
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import NO_COMPLETIONS
@@ -192,6 +193,8 @@ class BufferPool:
                 self._waited_ns += waited_ns
                 self._words[entry + Process.WAITS] += 1
                 self._words[entry + Process.WAIT_NS] += waited_ns
+                waits_at = self.slab.geometry.process_histogram(self.slab.me, OfProcess.MEMORY_WAIT)
+                count(self.slab.memory, waits_at, waited_ns // 1000)
             self._wake(waiting)
 
     def _exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:

@@ -4,6 +4,7 @@ from shmaccum.shm.memory cimport SlabMemory, word
 cdef Py_ssize_t _HEAD
 cdef Py_ssize_t _TAIL
 cdef Py_ssize_t _ENOUGH
+cdef Py_ssize_t _WAITING_SINCE_MS
 cdef unsigned long long _CELLS
 cdef unsigned long long _CELL_WORDS
 cdef Py_ssize_t _SLOTS

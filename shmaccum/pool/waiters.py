@@ -42,6 +42,7 @@ from shmaccum.shm.validation import MAX_COUNT, damaged
 _HEAD: Final = Super.WAITER_HEAD
 _TAIL: Final = Super.WAITER_TAIL
 _ENOUGH: Final = Super.ENOUGH_SLOTS
+_WAITING_SINCE_MS: Final = Super.WAITING_SINCE_MS
 _CELLS: Final = WAITERS
 _CELL_WORDS: Final = WAITER_WORDS
 _SLOTS: Final = Waiter.SLOTS
@@ -123,6 +124,8 @@ class WaiterQueue:
         if ticket - head >= _CELLS:
             return -1
         at = self._at(ticket)
+        if head == ticket:
+            words[_WAITING_SINCE_MS] = int(now_s * 1000)
         words[at + _SLOTS] = slots
         words[at] = owner_tag | deadline << _DEADLINE_SHIFT | _HELD
         words[_TAIL] = ticket + 1

@@ -28,6 +28,7 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedSaslMechanismError,
 )
+from shmaccum.metrics import CALLS, CallTimes
 from shmaccum.shm import native
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.slab import Slab
@@ -49,6 +50,8 @@ class ProducerMetadata:
         self._config = config
         self._max_block_s = config.max_block_ms / 1000
         self._retry_backoff_s = config.retry_backoff_ms / 1000
+        self.times: Final = CallTimes(CALLS)
+        """Of this producer's calls."""
 
     def topic(self, name: str, started: float) -> tuple[TopicEntry, tuple[PartitionQueue, ...]]:
         """Return a topic and its deques, at least one.
@@ -69,7 +72,8 @@ class ProducerMetadata:
         self._map.refresh()
         entry = self._map.topic(name)
         while entry is None or not (queues := entry.queues):
-            entry = self._ask(name, started + self._max_block_s)
+            with self.times.call("metadata-wait"):
+                entry = self._ask(name, started + self._max_block_s)
         return entry, queues
 
     def queues_with(self, entry: TopicEntry, partition: object, started: float) -> tuple[PartitionQueue, ...]:
@@ -89,7 +93,8 @@ class ProducerMetadata:
                 f"Invalid partition: {partition}. Partition number should always be non-negative or null (None)."
             )
         if partition >= len(entry.queues):
-            entry = self._ask(entry.name, started + self._max_block_s)
+            with self.times.call("metadata-wait"):
+                entry = self._ask(entry.name, started + self._max_block_s)
         queues = entry.queues
         if partition >= len(queues):
             raise UnknownTopicOrPartitionError(

@@ -24,7 +24,15 @@ from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, SerializationError, ShmaccumError
-from shmaccum.metrics import TransactionTimes, slab_metrics
+from shmaccum.metrics import (
+    TRANSACTION_CALLS,
+    CallTimes,
+    Rates,
+    node_metrics,
+    process_metrics,
+    slab_metrics,
+    topic_metrics,
+)
 from shmaccum.producer import record_path
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
@@ -32,7 +40,7 @@ from shmaccum.producer.interceptors import Interceptors
 from shmaccum.producer.record_path import RecordPath
 from shmaccum.sender.process import SenderWatch, ensure_sender
 from shmaccum.sender.watch import WatchThread
-from shmaccum.shm.layout import Process, Role
+from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import detach
 
 if TYPE_CHECKING:
@@ -88,6 +96,9 @@ class Producer:
                 state = AccumulatorState(slab, config, self._ensure_sender)
                 self._accumulator = RecordAccumulator(state, config, self._watch)
             self._guard = CallGuard(self._accumulator)
+            self._rates = Rates(
+                {"slab-metrics": slab_metrics(slab.words, slab.geometry)} | topic_metrics(slab.words, slab.geometry)
+            )
             self._destinations = Destinations(self._accumulator, config)
             if config.transactional_id:
                 from shmaccum.transactions.manager import TransactionManager
@@ -288,7 +299,8 @@ class Producer:
         _check_timeout(timeout)
         with self._guard:
             self._accumulator.pending.check_process()
-            self._accumulator.flush(timeout)
+            with self._destinations.metadata.times.call("flush"):
+                self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and leave the slab. A second call does nothing, or finishes the first after an interrupt.
@@ -352,29 +364,48 @@ class Producer:
         self.close()
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Return metrics by Kafka's names: this producer's, and those of the shared slab.
+        """Return metrics by Kafka's names, in groups; docs/metrics.md explains each.
 
-        ``txn-...-time-ns-total`` are nanoseconds that the transactional calls of this producer have taken.
+        * ``producer-metrics``, of this producer: ``record-append-total``, ``byte-append-total``,
+          ``batch-create-total``, ``bufferpool-wait-ratio``, ``bufferpool-wait-time-ns-total``,
+          ``buffer-exhausted-total``, ``waiting-threads``, ``incomplete-batches``, ``flush-time-ns-total``,
+          ``metadata-wait-time-ns-total``, ``txn-init-time-ns-total``, ``txn-begin-time-ns-total``,
+          ``txn-send-offsets-time-ns-total``, ``txn-commit-time-ns-total``, ``txn-abort-time-ns-total``; and
+          ``record-append-rate``, ``byte-append-rate``.
+        * ``slab-metrics``, of all processes and of the sender: ``buffer-total-bytes``, ``buffer-available-bytes``,
+          ``buffer-peak-bytes``, ``record-send-total``, ``record-error-total``, ``record-lost-total``,
+          ``batch-send-total``, ``batch-error-total``, ``batch-retry-total``, ``batch-expired-total``,
+          ``producer-epoch-bump-total``, ``byte-total``, ``request-total``, ``records-per-batch-avg``,
+          ``records-per-request-avg``, ``batch-size-avg``, ``batch-fill-ratio``, ``compression-rate-avg``,
+          ``record-queue-time-avg`` and ``-max``, ``record-delivery-time-avg`` and ``-max``, ``request-latency-avg`` and
+          ``-max``, ``record-size-avg`` and ``-max``, ``requests-in-flight``, ``produce-throttle-time-avg`` and
+          ``-max``, ``connection-count``, ``connection-creation-total``, ``sender-start-total``,
+          ``reclaimed-slots-total``, ``rebuild-total``; and ``record-send-rate``, ``byte-rate``, ``record-error-rate``,
+          ``batch-retry-rate``, ``request-rate``.
+        * ``producer-node-metrics.node-ID``, of each broker: ``request-latency-avg`` and ``-max``, ``response-total``,
+          ``response-rate``, ``requests-in-flight``, ``connection-creation-total``, ``produce-throttle-time-avg`` and
+          ``-max``.
+        * ``producer-topic-metrics.TOPIC``: ``record-send-total``, ``byte-total``, ``record-error-total``,
+          ``batch-retry-total``, and their rates.
+
+        Times are milliseconds where the name does not say ``ns``, sizes are bytes. A mean or maximum is over the life
+        of the slab, a rate a second over the last 30 to 60 seconds, and before that since this producer began.
         """
         self._guard.check_open()
         self._accumulator.pending.check_process()
         words, geometry = self._slab.words, self._slab.geometry
-        process = geometry.process(self._slab.me)
         pool = self._accumulator.state.pool
-        return {
-            "producer-metrics": {
-                "record-append-total": words[process + Process.RECORDS],
-                "byte-append-total": words[process + Process.BYTES],
-                "batch-create-total": words[process + Process.BATCHES],
-                "bufferpool-wait-ratio": pool.wait_ratio(),
-                "bufferpool-wait-time-ns-total": words[process + Process.WAIT_NS],
-                "buffer-exhausted-total": words[process + Process.EXHAUSTED],
-                "waiting-threads": pool.queued(),
-                "incomplete-batches": len(self._accumulator.pending.incomplete()),
-                **(TransactionTimes() if self._transactions is None else self._transactions.times).metrics(),
-            },
-            "slab-metrics": slab_metrics(words, geometry),
+        transactions = CallTimes(TRANSACTION_CALLS) if self._transactions is None else self._transactions.times
+        own = {
+            **process_metrics(words, geometry, self._slab.me),
+            "bufferpool-wait-ratio": pool.wait_ratio(),
+            "waiting-threads": pool.queued(),
+            "incomplete-batches": len(self._accumulator.pending.incomplete()),
+            **self._destinations.metadata.times.metrics(),
+            **transactions.metrics(),
         }
+        groups = {"producer-metrics": own, "slab-metrics": slab_metrics(words, geometry)}
+        return self._rates.added_to(groups | node_metrics(words, geometry) | topic_metrics(words, geometry))
 
 
 def _check_number(timeout: float) -> None:

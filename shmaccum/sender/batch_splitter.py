@@ -104,7 +104,9 @@ class BatchSplitter:
                 batch.cut(first + min((each for each in invalid if each > bad), default=count))
                 logger.error("%s; failed %d records of %r", response.message, bad, batch)
                 # One completion for all of them: it carries the reason of the first.
-                incident = self._incidents.note(response.error, invalid[0] or response.words)
+                incident = self._incidents.note_of_partition(
+                    response.error, invalid[0] or response.words, batch.partition
+                )
                 return [BatchOutcome(batch, error=response.error, end=first + bad, incident=incident)]
             # The completion rings have no room reserved for a part of a batch sent whole: resend its first records.
             batch.cut(first + (bad or min(invalid)))

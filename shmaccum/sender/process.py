@@ -36,6 +36,7 @@ from shmaccum.errors import SenderError, SenderExistsError, SlabError, SlabFullE
 from shmaccum.record.format import message_format_magic
 from shmaccum.sender import isolation
 from shmaccum.sender.handover import await_role, has_successor
+from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.slab import Slab
@@ -211,7 +212,7 @@ def _serve_once(
         cleanup.callback(slab.resign_as_sender, doorbell)
         incidents = slab.companion(Incidents)
         incidents.note_log(log)
-        transport = make_transport(config, incidents)
+        transport = make_transport(config, BrokerJournal(slab))
         transport.start()
         cleanup.callback(transport.close)
         sender = Sender(accumulator, transport, doorbell, config, gives_way=not supervised)

@@ -5,13 +5,22 @@ from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.sender.transport cimport ProduceBatch, ProduceResponse
+from shmaccum.shm.histograms cimport count
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _BYTES_SENT
+cdef Py_ssize_t _PARTITION_BYTES_SENT
 cdef Py_ssize_t _STATE
+cdef Py_ssize_t _COMMIT
+cdef Py_ssize_t _LINGER
+cdef Py_ssize_t _OPENED_US
 cdef Py_ssize_t _PART
 cdef unsigned long long _STATE_BITS
 cdef unsigned long long _PROGRESS_MASK
+cdef int _SIZE_SHIFT
+cdef int _SLOTS_SHIFT
+cdef unsigned long long _SLOTS_MASK
+cdef unsigned long long _COMPRESSION_BITS
 cdef unsigned long long _COMPLETING
 
 @cython.final
@@ -26,15 +35,25 @@ cdef class ResponseHandler:
     cdef object _splitter
     cdef bint _mutes
     cdef list _batches
+    cdef Py_ssize_t _delivery_times_at
+    cdef Py_ssize_t _record_counts_at
+    cdef Py_ssize_t _fills_at
+    cdef Py_ssize_t _compressions_at
     cdef readonly Py_ssize_t in_flight
 
     cpdef expect(self, RecordBatch batch, ProduceBatch sealed)
 
     @cython.locals(
         words=word[::1], outcomes=list, out_of_date=set, bytes_sent=Py_ssize_t, response=ProduceResponse,
-        produced=ProduceBatch, batch=RecordBatch, stored=bint,
+        produced=ProduceBatch, batch=RecordBatch, stored=bint, now_us="unsigned long long",
     )
     cpdef handle(self, list responses, long long now_ms)
+
+    @cython.locals(
+        memory=SlabMemory, words=word[::1], at=Py_ssize_t, opened_us="unsigned long long", size="unsigned long long",
+        room="unsigned long long",
+    )
+    cdef _count(self, RecordBatch batch, ProduceBatch produced, unsigned long long now_us)
 
     @cython.locals(batch=RecordBatch)
     cdef RecordBatch _landed(self, ProduceBatch produced)

@@ -1,12 +1,14 @@
 """Decides what becomes of each batch that the transport answered: Kafka's ``Sender.handleProduceResponse``.
 
-The sender alone writes ``Super.BYTES_SENT``, without a lock. A death leaves the batches in flight in their slots, with
+The sender alone writes ``Super.BYTES_SENT``, what a partition entry says of bytes and errors, and the histograms of
+delivered batches, all without a lock. A death leaves the batches in flight in their slots, with
 or without an answer; `SenderAccumulator.recover` of the next sender queues them again.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import Final
 
 from shmaccum.accumulator.drain.completer import BatchOutcome, stored_at
@@ -22,16 +24,37 @@ from shmaccum.errors import (
 )
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
+from shmaccum.shm.histograms import count
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, Slot, SlotState, Super
+from shmaccum.shm.layout import (
+    COMMIT_SIZE_SHIFT,
+    COMPRESSION_MASK,
+    PROGRESS_MASK,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
+    STATE_MASK,
+    OfSender,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+)
 
 logger = logging.getLogger(__name__)
 
 _BYTES_SENT: Final = Super.BYTES_SENT
+_PARTITION_BYTES_SENT: Final = Partition.BYTES_SENT
 _STATE: Final = Slot.STATE
+_COMMIT: Final = Slot.COMMIT
+_LINGER: Final = Slot.LINGER
+_OPENED_US: Final = Slot.OPENED_US
 _PART: Final = Slot.PART
 _STATE_BITS: Final = STATE_MASK
 _PROGRESS_MASK: Final = PROGRESS_MASK
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_SLOTS_SHIFT: Final = SLOTS_SHIFT
+_SLOTS_MASK: Final = SLOTS_MASK
+_COMPRESSION_BITS: Final = COMPRESSION_MASK
 _COMPLETING: Final = int(SlotState.COMPLETING)
 
 
@@ -58,6 +81,10 @@ class ResponseHandler:
         self._limits = accumulator.limits
         self._memory = slab.memory
         self._incidents = slab.companion(Incidents)
+        self._delivery_times_at = slab.geometry.sender_histogram(OfSender.DELIVERY_TIME)
+        self._record_counts_at = slab.geometry.sender_histogram(OfSender.BATCH_RECORDS)
+        self._fills_at = slab.geometry.sender_histogram(OfSender.BATCH_FILL)
+        self._compressions_at = slab.geometry.sender_histogram(OfSender.COMPRESSION)
         self._transport = transport
         self._splitter = splitter
         self._mutes = mutes
@@ -79,13 +106,14 @@ class ResponseHandler:
         words = self._memory.words
         outcomes: list[BatchOutcome] = []
         out_of_date: set[str] = set()
-        bytes_sent = 0
+        bytes_sent, now_us = 0, time.monotonic_ns() // 1000
         for response in responses:
             produced, error = response.batch, response.error
             batch = self._landed(produced)
             stored = error is None or self._has_it(batch, error)
             if stored:
                 bytes_sent += produced.size
+                self._count(batch, produced, now_us)
                 outcomes += self._doubt.confirm(batch)
             elif error is not None and issubclass(error, InvalidMetadataError):
                 out_of_date.add(produced.topic_partition.topic)
@@ -107,6 +135,25 @@ class ResponseHandler:
             self._accumulator.complete(outcomes)
         if out_of_date:
             self._transport.request_update(out_of_date)
+
+    def _count(self, batch: RecordBatch, produced: ProduceBatch, now_us: int) -> None:
+        """Count a stored batch, or part of one, for statistics."""
+        memory, at = self._memory, batch.at
+        words = memory.words
+        words[batch.partition_at + _PARTITION_BYTES_SENT] += produced.size
+        opened_us = words[at + _OPENED_US]
+        if now_us > opened_us:
+            count(memory, self._delivery_times_at, now_us - opened_us)
+        if words[at + _PART]:
+            return
+        size = words[at + _COMMIT] >> _SIZE_SHIFT
+        room = (words[at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK) * memory.slot_size
+        if not size or not room:
+            return
+        count(memory, self._record_counts_at, produced.record_count)
+        count(memory, self._fills_at, size * 1000 // room)
+        if words[at + _LINGER] & _COMPRESSION_BITS:
+            count(memory, self._compressions_at, produced.size * 1000 // size)
 
     def _landed(self, produced: ProduceBatch) -> RecordBatch:
         """Take an answered batch out of those in flight; return it."""
@@ -140,17 +187,17 @@ class ResponseHandler:
             logger.warning("%s; %r is stored if a batch behind it is", response.message, batch)
             return
         logger.warning("%s; retrying %r", response.message, batch)
-        self._accumulator.reenqueue(batch, now_ms, self._note(response))
+        self._accumulator.reenqueue(batch, now_ms, self._note(batch, response))
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
         logger.error("%s; failed %d records of %r", response.message, response.batch.record_count, batch)
         if response.error is ProducerFencedError and response.batch.transactional_id is None:
             self._sequences.replace_producer_id()
-        return BatchOutcome(batch, error=response.error, end=batch.part_end, incident=self._note(response))
+        return BatchOutcome(batch, error=response.error, end=batch.part_end, incident=self._note(batch, response))
 
-    def _note(self, response: ProduceResponse) -> int:
+    def _note(self, batch: RecordBatch, response: ProduceResponse) -> int:
         """Record why a batch failed as an incident; return its number."""
-        return self._incidents.note(response.error or KafkaError, response.words)
+        return self._incidents.note_of_partition(response.error or KafkaError, response.words, batch.partition)
 
 
 def _is_out_of_order(response: ProduceResponse) -> bool:

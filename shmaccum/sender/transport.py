@@ -120,8 +120,33 @@ class ProduceResponse:
         self.words = words
 
 
+class BrokerNotes(Protocol):
+    """Records how a broker does, for people (`shmaccum.shm.broker_table.BrokerEntry`). Times are monotonic."""
+
+    def connecting(self) -> None:
+        """Note that a connection is being opened."""
+
+    def ready(self) -> None:
+        """Note that a connection takes requests."""
+
+    def idle(self) -> None:
+        """Note that the connection was closed on purpose."""
+
+    def failed(self, incident: int) -> None:
+        """Note that the connection failed, and the number of the incident."""
+
+    def in_flight(self, requests: int, oldest_ms: float) -> None:
+        """Note how many requests have no answer, and when the oldest was sent."""
+
+    def answered(self, latency_ms: float) -> None:
+        """Note an answer, and how long it took."""
+
+    def throttled(self, pause_ms: float, until_ms: float) -> None:
+        """Note that the broker throttles us, for how long and until when."""
+
+
 class Journal(Protocol):
-    """Records incidents of a transport's connections (`shmaccum.shm.incidents.Incidents`)."""
+    """Records incidents of a transport's connections (`shmaccum.shm.broker_table.BrokerJournal`)."""
 
     @property
     def has_been_let_in(self) -> bool:
@@ -130,11 +155,41 @@ class Journal(Protocol):
     def let_in(self) -> None:
         """Note that it has."""
 
-    def note(self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0) -> int:
+    def note(
+        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
+    ) -> int:
         """Note an incident; return its number. See `shmaccum.shm.incidents.Incidents.note`."""
 
     def end(self, number: int) -> None:
         """Note that an incident is over."""
+
+    def broker(self, node: Node) -> BrokerNotes:
+        """Return what records how a broker does."""
+
+
+class NoNotes:
+    """Records nothing: see `BrokerNotes`."""
+
+    def connecting(self) -> None:
+        """See `BrokerNotes`."""
+
+    def ready(self) -> None:
+        """See `BrokerNotes`."""
+
+    def idle(self) -> None:
+        """See `BrokerNotes`."""
+
+    def failed(self, incident: int) -> None:
+        """See `BrokerNotes`."""
+
+    def in_flight(self, requests: int, oldest_ms: float) -> None:
+        """See `BrokerNotes`."""
+
+    def answered(self, latency_ms: float) -> None:
+        """See `BrokerNotes`."""
+
+    def throttled(self, pause_ms: float, until_ms: float) -> None:
+        """See `BrokerNotes`."""
 
 
 class OwnJournal:
@@ -147,12 +202,18 @@ class OwnJournal:
         """See `Journal`."""
         self.has_been_let_in = True
 
-    def note(self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0) -> int:
+    def note(
+        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
+    ) -> int:
         """See `Journal`."""
         return 0
 
     def end(self, number: int) -> None:
         """See `Journal`."""
+
+    def broker(self, node: Node) -> NoNotes:
+        """See `Journal`."""
+        return NoNotes()
 
 
 class Transport(Protocol):

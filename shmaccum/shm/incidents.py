@@ -2,7 +2,8 @@
 
 A ring of `INCIDENTS` entries. Only the sender writes them; any process reads them without a lock. A completion, or the
 header of a failed batch, has an incident's number. A reader finds its text unless `INCIDENTS` others have been noted
-since. Equal text of the same error is one incident: a thousand batches refused for one reason use one entry.
+since. Equal text of the same error is one incident, which counts how often it happened: a thousand batches refused for
+one reason use one entry, under any sender. So the ring is a log of distinct errors, like Aeron's ``DistinctErrorLog``.
 
 * **Writing**: the number is cleared first and stored last, so a reader that finds the same number before and after has
   read one incident. A sender's death leaves number 0 there; the next sender uses the entry after it.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.errors import KafkaError, error_for_code, printable
 from shmaccum.shm import native
-from shmaccum.shm.layout import INCIDENT_WORDS, INCIDENTS, WORD, Geometry, Incident, Super
+from shmaccum.shm.layout import INCIDENT_WORDS, INCIDENTS, WORD, Geometry, Incident, Partition, Super
 from shmaccum.shm.validation import LAST_MS
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 RECENT_MS: Final = 300_000
 """How long an ended incident can explain a failure: longer than the default ``delivery.timeout.ms``."""
 _CODE_MASK: Final = 0xFFFF
+_OF_PARTITION: Final = 1 << 32
+_OF_NODE: Final = 2 << 32
+_PLACE_MASK: Final = (1 << 32) - 1
+_SIGN: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,11 @@ class IncidentInfo:
     Attributes:
         error: the class of the error.
         text: the message of the network or the broker.
-        first_ms, last_ms: wall-clock milliseconds of its first and its last occurrence.
+        first_ms, last_ms: wall-clock milliseconds of its first and its last occurrence; the first since it last ended.
         lasts: whether it lasts, as far as the sender knows.
+        count: how often it happened.
+        partition: entry of the partition where it last happened; None if it was not about one.
+        node: id of the broker where it last happened; None if that is unknown.
     """
 
     error: type[KafkaError]
@@ -46,6 +54,9 @@ class IncidentInfo:
     first_ms: int
     last_ms: int
     lasts: bool
+    count: int = 1
+    partition: int | None = None
+    node: int | None = None
 
     def __str__(self) -> str:
         what = f"{self.error.__name__}: {self.text or self.error.meaning()}"
@@ -67,12 +78,29 @@ class Incidents:
     # --- the sender's half ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin as a new sender: end the incidents that lasted for the one before."""
+        """Begin as a new sender: end the incidents that lasted for the one before, and go on counting all."""
         self._known.clear()
-        for number in range(INCIDENTS):
-            self._words[self._geometry.incident(number) + Incident.LASTS] = 0
+        found = {}
+        for entry in range(INCIDENTS):
+            at = self._geometry.incident(entry)
+            self._words[at + Incident.LASTS] = 0
+            number = self._words[at + Incident.NUMBER]
+            incident = read(self._words, at, number) if number % INCIDENTS == entry else None
+            if incident is not None:
+                found[number] = (incident.error.code & _CODE_MASK, incident.text)
+        for number in sorted(found):
+            self._known[found[number]] = number
 
-    def note(self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0) -> int:
+    def note(
+        self,
+        error: type[KafkaError],
+        text: str,
+        *,
+        lasts: bool = False,
+        since_ms: int = 0,
+        partition: int | None = None,
+        node: int | None = None,
+    ) -> int:
         """Note an incident; return its number.
 
         Args:
@@ -80,10 +108,17 @@ class Incidents:
             text: its message; escaped and cut here.
             lasts: whether it lasts until `end`.
             since_ms: wall-clock milliseconds when it began, if not now.
+            partition: entry of the partition that it is about, if it is about one.
+            node: id of the broker that it is about, if it is about one.
         """
         words, now_ms = self._words, _now_ms()
         text = printable(text)
         key = (error.code & _CODE_MASK, text)
+        place = 0
+        if partition is not None:
+            place = _OF_PARTITION | partition
+        elif node is not None:
+            place = _OF_NODE | node & _PLACE_MASK
         number = self._known.get(key, 0)
         if number > words[Super.INCIDENTS] - INCIDENTS and number:
             at = self._geometry.incident(number)
@@ -91,14 +126,24 @@ class Incidents:
                 words[at + Incident.FIRST_MS] = since_ms or now_ms
             words[at + Incident.LAST_MS] = now_ms
             words[at + Incident.LASTS] = int(lasts)
+            words[at + Incident.PLACE] = place
+            words[at + Incident.COUNT] += 1
             return number
         number = words[Super.INCIDENTS] + 1
         words[Super.INCIDENTS] = number
-        self._write(self._geometry.incident(number), number, key[0], text, since_ms or now_ms, now_ms, lasts)
+        self._write(self._geometry.incident(number), number, key[0], text, since_ms or now_ms, now_ms, lasts, place)
         self._known.pop(key, None)
         self._known[key] = number
         if len(self._known) > INCIDENTS:
             del self._known[next(iter(self._known))]
+        return number
+
+    def note_of_partition(self, error: type[KafkaError], text: str, partition: int) -> int:
+        """Note an incident that is about a partition, in its entry, too; return its number. See `note`."""
+        number = self.note(error, text, partition=partition)
+        at = self._geometry.partition(partition)
+        self._words[at + Partition.ERROR] = number
+        self._words[at + Partition.ERROR_MS] = _now_ms()
         return number
 
     def end(self, number: int) -> None:
@@ -125,9 +170,11 @@ class Incidents:
     def note_log(self, text: str) -> None:
         """Note where the sender's log is, or why there is none."""
         now_ms = _now_ms()
-        self._write(self._geometry.sender_log(), 1, 0, printable(text), now_ms, now_ms, False)
+        self._write(self._geometry.sender_log(), 1, 0, printable(text), now_ms, now_ms, False, 0)
 
-    def _write(self, at: int, number: int, code: int, text: str, first_ms: int, last_ms: int, lasts: bool) -> None:
+    def _write(
+        self, at: int, number: int, code: int, text: str, first_ms: int, last_ms: int, lasts: bool, place: int
+    ) -> None:
         words = self._words
         words[at + Incident.NUMBER] = 0
         self._fence()
@@ -139,6 +186,8 @@ class Incidents:
         words[at + Incident.LAST_MS] = last_ms
         words[at + Incident.LASTS] = int(lasts)
         words[at + Incident.LENGTH] = len(data)
+        words[at + Incident.COUNT] = 1
+        words[at + Incident.PLACE] = place
         self._fence()
         words[at + Incident.NUMBER] = number
 
@@ -188,14 +237,16 @@ def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
     code, length = words[at + Incident.CODE], words[at + Incident.LENGTH]
     first_ms, last_ms = words[at + Incident.FIRST_MS], words[at + Incident.LAST_MS]
     data = words[at + Incident.TEXT : at + INCIDENT_WORDS].tobytes()[:length]
-    lasts = words[at + Incident.LASTS] != 0
+    lasts, count, place = words[at + Incident.LASTS] != 0, words[at + Incident.COUNT], words[at + Incident.PLACE]
     with native.Lock():
         pass  # a full barrier: the number is read after the words
     if words[at + Incident.NUMBER] != number or max(first_ms, last_ms) >= LAST_MS or code > _CODE_MASK:
         return None
     signed = code - 0x10000 if code & 0x8000 else code
     text = printable(data.decode(errors="replace"))
-    return IncidentInfo(error_for_code(signed), text, first_ms, last_ms, lasts)
+    partition = place & _PLACE_MASK if place & ~_PLACE_MASK == _OF_PARTITION else None
+    node = (place & _PLACE_MASK ^ _SIGN) - _SIGN if place & ~_PLACE_MASK == _OF_NODE else None
+    return IncidentInfo(error_for_code(signed), text, first_ms, last_ms, lasts, count, partition, node)
 
 
 def _now_ms() -> int:

@@ -13,8 +13,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError
-from shmaccum.shm import validation
+from shmaccum.shm import broker_table, histograms, validation
+from shmaccum.shm.broker_table import BrokerInfo
+from shmaccum.shm.histograms import Distribution
 from shmaccum.shm.layout import (
     HOLDER_INCARNATION,
     KEY_LANE_SHIFT,
@@ -24,12 +27,15 @@ from shmaccum.shm.layout import (
     LOCK_COUNT,
     MAX_SLEEP_MS,
     MAX_TRANSACTIONAL_ID,
+    OWNER_MASK,
     PROGRESS_MASK,
     SLEEP_BITS,
     WORD,
     Geometry,
     Lane,
     Lock,
+    OfProcess,
+    OfSender,
     Partition,
     Process,
     Slot,
@@ -40,7 +46,9 @@ from shmaccum.shm.layout import (
     count_of,
     holder_of,
     lane_error,
+    owner_of,
     size_of,
+    slots_of,
     state_of,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
@@ -109,9 +117,12 @@ class PartitionInfo:
         queued_batches, queued_records, queued_bytes: contents of its deque, by the slot headers.
         in_flight_batches: batches sent without a response yet.
         muted: whether it is muted, or its batches wait for the outcome of earlier ones.
-        batches_sent, records_sent: acknowledged.
-        records_failed: failed with an error.
+        oldest_ms: age of the oldest record that is not delivered, in milliseconds; 0 if there is none.
+        batches_sent, records_sent, bytes_sent: acknowledged.
+        batches_retried: how often a batch was sent again.
+        batches_failed, records_failed: failed with an error.
         last_offset: of the newest acknowledged record, None before the first.
+        incident: number of the last incident, 0 for none; incident_ms: wall-clock milliseconds of that.
     """
 
     topic: str
@@ -123,10 +134,16 @@ class PartitionInfo:
     queued_bytes: int
     in_flight_batches: int
     muted: bool
+    oldest_ms: int
     batches_sent: int
     records_sent: int
+    bytes_sent: int
+    batches_retried: int
+    batches_failed: int
     records_failed: int
     last_offset: int | None
+    incident: int
+    incident_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +205,45 @@ class SlabView:
         return replace(sender, form=self._processes.form(entry)) if sender.alive and entry >= 0 else sender
 
     def processes(self) -> list[ProcessInfo]:
-        """Read the used entries of the process table, by number."""
-        return [self._processes.info(entry) for entry in self._processes.in_use()]
+        """Read the used entries of the process table, by number, with the memory that each holds."""
+        states = self._headers()[:, Slot.STATE]
+        taken = states[(state_of(states) != SlotState.FREE)]
+        slots = np.zeros(OWNER_MASK + 1, np.uint64)
+        np.add.at(slots, owner_of(taken).astype(np.intp), slots_of(taken))
+        return [
+            replace(
+                self._processes.info(entry),
+                held_bytes=int(slots[entry]) * self.geometry.slot_size,
+                stopped=self._processes.is_stopped(entry),
+                locks=[
+                    number
+                    for number in range(LOCK_COUNT)
+                    if self.words[self.geometry.lock(number) + Lock.OWNER] == entry + 1
+                ],
+            )
+            for entry in self._processes.in_use()
+        ]
+
+    def sender_distribution(self, which: OfSender) -> Distribution:
+        """Read a histogram of the sender."""
+        return histograms.read(self.words, self.geometry.sender_histogram(which))
+
+    def process_distribution(self, which: OfProcess, entry: int | None = None) -> Distribution:
+        """Read a histogram of a process entry; without one, the sum over all processes there ever were."""
+        entries = range(self.geometry.max_processes) if entry is None else (entry,)
+        return histograms.read_all(self.words, [self.geometry.process_histogram(each, which) for each in entries])
+
+    def brokers(self) -> list[BrokerInfo]:
+        """Read the broker table, by id."""
+        return broker_table.brokers(self.words, self.geometry)
+
+    def partition_of(self, entry: int) -> TopicPartition | None:
+        """Return which partition an entry is for, outside of transactions or not; None if it has none."""
+        if entry >= min(self.words[Super.PARTITION_COUNT], self.geometry.max_partitions):
+            return None
+        key = self.words[self.geometry.partition(entry) + Partition.KEY]
+        topics, number = self.topics(), (key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1
+        return TopicPartition(topics[number].name, key & KEY_NUMBER_MASK) if 0 <= number < len(topics) else None
 
     def topics(self) -> list[TopicInfo]:
         """Read the topic table, in its order.
@@ -269,6 +323,7 @@ class SlabView:
         records = _sum_by_partition(queued, _record_counts(queued), count)
         sizes = _sum_by_partition(queued, size_of(queued[:, Slot.COMMIT]), count)
         sent = _sum_by_partition(in_flight, np.ones(len(in_flight), np.uint64), count)
+        ages = _oldest_by_partition(headers[states >= SlotState.OPEN], count)
         partitions = []
         for entry in range(count):
             at = self.geometry.partition(entry)
@@ -289,10 +344,16 @@ class SlabView:
                     queued_bytes=sizes[entry],
                     in_flight_batches=sent[entry],
                     muted=words[at + Partition.MUTED] != 0 or words[at + Partition.HELD] != 0,
+                    oldest_ms=ages[entry],
                     batches_sent=words[at + Partition.BATCHES_SENT],
                     records_sent=words[at + Partition.RECORDS_SENT],
+                    bytes_sent=words[at + Partition.BYTES_SENT],
+                    batches_retried=words[at + Partition.BATCHES_RETRIED],
+                    batches_failed=words[at + Partition.BATCHES_FAILED],
                     records_failed=words[at + Partition.RECORDS_FAILED],
                     last_offset=_none_or_less_one(words[at + Partition.LAST_OFFSET]),
+                    incident=words[at + Partition.ERROR],
+                    incident_ms=words[at + Partition.ERROR_MS],
                 )
             )
         return sorted(partitions, key=lambda each: (each.topic, each.partition, each.transactional_id or ""))
@@ -347,6 +408,14 @@ def _sum_by_partition(headers: Words, values: Words, partitions: int) -> list[in
     sums = np.zeros(partitions, np.uint64)
     np.add.at(sums, headers[:, Slot.PARTITION].astype(np.intp), values)
     return [int(total) for total in sums]
+
+
+def _oldest_by_partition(headers: Words, partitions: int) -> list[int]:
+    """Return the age of each partition entry's oldest batch, in milliseconds; 0 without batches."""
+    now_us = np.uint64(time.monotonic_ns() // 1000)
+    opened = np.full(partitions, now_us, np.uint64)
+    np.minimum.at(opened, headers[:, Slot.PARTITION].astype(np.intp), headers[:, Slot.OPENED_US])
+    return [int(age) // 1000 for age in now_us - opened]
 
 
 def _none_or_less_one(word: int) -> int | None:

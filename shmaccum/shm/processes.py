@@ -13,16 +13,27 @@ Modelled in ``tools/model/lock.pml``.
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from shmaccum._compiled import COMPILED_FORM, PLAIN_FORM
-from shmaccum.errors import DeadOwnerError, SlabFullError
-from shmaccum.shm.layout import WORD, Geometry, Process, Role, Slot, SlotState, state_of
+from shmaccum.errors import DeadOwnerError, SlabFullError, printable
+from shmaccum.shm.layout import (
+    MAX_PROCESS_NAME,
+    PROCESS_COUNTERS,
+    WORD,
+    Geometry,
+    Process,
+    Role,
+    Slot,
+    SlotState,
+    state_of,
+)
 from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
 from shmaccum.shm.procfs import has_mapped, is_stopped, pid_namespace, start_time
 
@@ -37,16 +48,21 @@ class ProcessInfo:
     Attributes:
         entry: its number.
         pid: in its own pid namespace.
+        name: the program that it runs.
         alive: whether the process lives.
         roles: producer, sender or both.
         attached_ms: wall-clock milliseconds of its attach.
-        records, bytes, batches: appended and opened by all processes of this entry so far.
-        wait_ns, waits, exhausted: their waits for memory.
-        compressed: batches that they compressed.
+        records, bytes, batches: appended and opened by it so far.
+        wait_ns, waits, exhausted: its waits for memory.
+        compressed: batches that it compressed.
+        held_bytes: memory of the batches that it has opened and that are not delivered, as far as that was read.
+        stopped: whether a signal or a debugger has stopped it, as far as that was read.
+        locks: the numbers of the slab's locks that it holds, as far as that was read.
     """
 
     entry: int
     pid: int
+    name: str
     alive: bool
     roles: Role
     attached_ms: int
@@ -57,6 +73,9 @@ class ProcessInfo:
     waits: int
     exhausted: int
     compressed: int
+    held_bytes: int = 0
+    stopped: bool = False
+    locks: Sequence[int] = ()
 
 
 class ProcessTable:
@@ -102,6 +121,9 @@ class ProcessTable:
             words[base + Process.START_TIME] = start_time("self")
             words[base + Process.PID_NAMESPACE] = self._namespace
             words[base + Process.ATTACHED_MS] = time.time_ns() // 1_000_000
+            self._write_name(base)
+            counters = words[base + Process.RECORDS : base + Process.RECORDS + PROCESS_COUNTERS]
+            words[base + Process.BEFORE : base + Process.BEFORE + PROCESS_COUNTERS] = counters
             for word in (Process.ROLES, Process.ASLEEP, Process.FLUSHING):
                 words[base + word] = 0
             words[base + Process.RING_HEAD] = words[base + Process.RING_TAIL]
@@ -114,6 +136,12 @@ class ProcessTable:
             f"slab {self._lock_file.name!r} has {self._geometry.max_processes} processes, its limit; raise "
             "shmaccum.max.processes (for all users of the slab)"
         )
+
+    def _write_name(self, base: int) -> None:
+        name = _program().encode()[:MAX_PROCESS_NAME]
+        with self._words[base + Process.NAME : base + Process.BEFORE].cast("B") as place:
+            place[: len(name)] = name
+        self._words[base + Process.NAME_LENGTH] = len(name)
 
     def has_place(self) -> bool:
         """Return whether an entry can be taken; a dead process's entry with ``WANTS`` set cannot."""
@@ -246,17 +274,45 @@ class ProcessTable:
         """Return a snapshot of an entry."""
         base = self._geometry.process(entry)
         words = self._words
+        length = min(words[base + Process.NAME_LENGTH], MAX_PROCESS_NAME)
+        name = words[base + Process.NAME : base + Process.BEFORE].tobytes()[:length]
+
+        def counter(word: int) -> int:
+            return max(0, words[base + word] - words[base + Process.BEFORE + word - Process.RECORDS])
+
         return ProcessInfo(
             entry=entry,
             pid=words[base + Process.PID],
+            name=printable(name.decode(errors="replace")),
             alive=self.is_alive(entry),
             roles=Role(0) | words[base + Process.ROLES],
             attached_ms=words[base + Process.ATTACHED_MS],
-            records=words[base + Process.RECORDS],
-            bytes=words[base + Process.BYTES],
-            batches=words[base + Process.BATCHES],
-            wait_ns=words[base + Process.WAIT_NS],
-            waits=words[base + Process.WAITS],
-            exhausted=words[base + Process.EXHAUSTED],
-            compressed=words[base + Process.COMPRESSED],
+            records=counter(Process.RECORDS),
+            bytes=counter(Process.BYTES),
+            batches=counter(Process.BATCHES),
+            wait_ns=counter(Process.WAIT_NS),
+            waits=counter(Process.WAITS),
+            exhausted=counter(Process.EXHAUSTED),
+            compressed=counter(Process.COMPRESSED),
         )
+
+
+def _program() -> str:
+    """Return a name by which people recognize this process: its script or module, and its name in multiprocessing."""
+    name = os.path.basename(sys.executable or "python")
+    arguments = iter(getattr(sys, "orig_argv", sys.argv)[1:])
+    for argument in arguments:
+        if argument == "-m":
+            name = next(arguments, name)
+            break
+        if argument == "-c":
+            name = f"{name} -c"
+            break
+        if argument in ("-W", "-X"):
+            next(arguments, None)
+        elif not argument.startswith("-"):
+            name = os.path.basename(argument)
+            break
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    child = multiprocessing.current_process().name if multiprocessing is not None else "MainProcess"
+    return name if child == "MainProcess" else f"{name} {child}"

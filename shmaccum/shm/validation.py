@@ -227,6 +227,7 @@ def _wrong_processes(words: memoryview, geometry: Geometry) -> Iterator[str]:
     table = _rows(words, geometry.processes, geometry.max_processes, PROCESS_WORDS)
     limits = np.full(PROCESS_WORDS, MAX_COUNT, np.uint64)
     limits[Process.WANTS] = LOCK_COUNT
+    limits[Process.NAME : Process.BEFORE] = _ANY
     names = _names_of(Process)
     for entry, word in np.argwhere(table > limits).tolist():
         limit = int(limits[word])

@@ -40,7 +40,7 @@ from shmaccum.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
-from shmaccum.metrics import TransactionTimes
+from shmaccum.metrics import TRANSACTION_CALLS, CallTimes
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import (
     IMPLICIT,
@@ -101,7 +101,7 @@ class TransactionManager:
     """
 
     def __init__(self, config: ProducerConfig, accumulator: RecordAccumulator) -> None:
-        self.times: Final = TransactionTimes()
+        self.times: Final = CallTimes(TRANSACTION_CALLS)
         self._id = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
         self._max_block_ms = config.max_block_ms
@@ -145,7 +145,7 @@ class TransactionManager:
         Args:
             transactional_id: takes the place of the producer's own from now on; None keeps it.
         """
-        with self._lock, self.times.call("init"):
+        with self._lock, self.times.call("txn-init"):
             self._enter(State.INITIALIZING, "init_transactions")
             self._id = transactional_id or self._id
             deadline_ms = deadline_after(self._max_block_ms)
@@ -168,7 +168,7 @@ class TransactionManager:
 
     def begin(self) -> None:
         """See `Producer.begin_transaction`."""
-        with self._lock, self.times.call("begin"):
+        with self._lock, self.times.call("txn-begin"):
             self._enter(State.IN_TRANSACTION, "begin_transaction")
             self._begun, self._has_offsets = False, True
             self._lost_before = self._accumulator.pending.lost
@@ -182,7 +182,7 @@ class TransactionManager:
                 return
             deadline_ms = deadline_after(self._max_block_ms)
             self._has_offsets = False
-            with self.times.call("send-offsets"), _Failing(self):
+            with self.times.call("txn-send-offsets"), _Failing(self):
                 with self._beginning():
                     if self._version < IMPLICIT:
                         self._coordinator.add_group(self._me, group.group_id, deadline_ms)
@@ -191,7 +191,7 @@ class TransactionManager:
 
     def commit(self) -> None:
         """See `Producer.commit_transaction`."""
-        with self._lock, self.times.call("commit"):
+        with self._lock, self.times.call("txn-commit"):
             self._check_offsets("commit_transaction")
             lease = self._enter(State.COMMITTING_TRANSACTION, "commit_transaction")
             deadline_ms = deadline_after(self._max_block_ms)
@@ -218,7 +218,7 @@ class TransactionManager:
 
     def abort(self, timeout_ms: float | None = None) -> None:
         """See `Producer.abort_transaction`; wait ``timeout_ms`` at most, if that is less than ``max.block.ms``."""
-        with self._lock, self.times.call("abort"):
+        with self._lock, self.times.call("txn-abort"):
             lease = self._enter(State.ABORTING_TRANSACTION, "abort_transaction")
             self._queues.clear()
             deadline_ms = deadline_after(min(self._max_block_ms, timeout_ms or self._max_block_ms))

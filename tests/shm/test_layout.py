@@ -49,7 +49,7 @@ def at(text: str) -> dict[str, int]:
     return words
 
 
-ABI_OF_VERSION = 7
+ABI_OF_VERSION = 8
 ABI: dict[str, dict[str, int]] = {
     "Super": at(
         "0 MAGIC ABI READY TOTAL_SIZE OWNER_UID DIGEST SLOT_SIZE SLOT_COUNT MAX_PROCESSES MAX_TOPICS "
@@ -59,31 +59,40 @@ ABI: dict[str, dict[str, int]] = {
         "FREE_SLOTS PEAK_SLOTS TOUCHED_SLOTS WAITER_HEAD WAITER_TAIL RECLAIMED_SLOTS REBUILDS ENOUGH_SLOTS "
         "BATCHES_SENT RECORDS_SENT BYTES_SENT BATCHES_FAILED RECORDS_FAILED BATCHES_RETRIED REQUESTS_SENT "
         "FILL_BYTES CAPACITY_BYTES 50 EPOCH_BUMPS BATCHES_EXPIRED RECORDS_LOST HEIR_MS 55 INCIDENTS "
-        "SENDER_RAN LET_IN_MS SETTINGS_GENERATION LIMITS_CHANGED LEAVE_REQUEST"
+        "SENDER_RAN LET_IN_MS SETTINGS_GENERATION LIMITS_CHANGED LEAVE_REQUEST WAITING_SINCE_MS"
     ),
     "Lock": at("0 OWNER TAKEOVERS"),
     "Process": at(
         "0 STATE PID START_TIME PID_NAMESPACE INCARNATION ROLES ATTACHED_MS LIMITS WANTS 11 ASLEEP FLUSHING "
         "RING_HEAD WAKEUP 16 RING_TAIL 24 RECORDS BYTES BATCHES WAIT_NS WAITS EXHAUSTED COMPRESSED 32 PARKED "
-        "50 RELEASED"
+        "50 RELEASED 71 NAME_LENGTH NAME 80 BEFORE"
     ),
     "Topic": at("0 STATE PARTITIONS ERROR NAME_LENGTH ANSWERS ID_HIGH ID_LOW CHANGED NAME"),
     "Partition": at(
         "0 KEY LEADER HEAD TAIL OPEN QUEUED NEXT_POSITION HELD NEXT_SEQUENCE MUTED IN_FLIGHT RECORDS_SENT "
-        "BATCHES_SENT RECORDS_FAILED LAST_OFFSET ACKED_SEQUENCE"
+        "BATCHES_SENT RECORDS_FAILED LAST_OFFSET ACKED_SEQUENCE "
+        "BYTES_SENT BATCHES_RETRIED BATCHES_FAILED ERROR ERROR_MS"
     ),
     "Lane": at("0 HOLDER GENERATION PRODUCER_ID PRODUCER_EPOCH VERSION ERROR OPENED_MS ID_LENGTH ID"),
     "Slot": at(
         "0 STATE GENERATION PARTITION POSITION COMMIT MAX_TIMESTAMP 7 BASE_TIMESTAMP CREATED_MS ATTEMPTS "
         "PRODUCER_ID SEQUENCE BASE_OFFSET RESULT NEXT PREVIOUS MAX_RECORD DRAINED_MS SETTLED SEALING "
-        "COMPRESSED REDO PART CHAIN LINGER CONTRIBUTORS"
+        "COMPRESSED REDO PART CHAIN LINGER OPENED_US CONTRIBUTORS"
     ),
     "Completion": at("0 BATCH BASE_OFFSET RESULT RANGE"),
     "SlotState": at("0 FREE ALLOCATED OPEN CLOSED IN_FLIGHT COMPLETING"),
     "TopicState": at("0 UNUSED REQUESTED KNOWN FAILED"),
     "Role": at("1 PRODUCER SENDER"),
     "Waiter": at("0 HOLDER SLOTS"),
-    "Incident": at("0 NUMBER CODE FIRST_MS LAST_MS LASTS LENGTH 8 TEXT"),
+    "Incident": at("0 NUMBER CODE FIRST_MS LAST_MS LASTS LENGTH COUNT PLACE TEXT"),
+    "Broker": at(
+        "0 STATE NODE SINCE_MS CONNECTIONS FAILURES IN_FLIGHT OLDEST_MS ANSWERS LATENCY_US THROTTLES THROTTLE_MS "
+        "LONGEST_THROTTLE_MS THROTTLED_MS INCIDENT INCIDENT_MS ADDRESS_LENGTH ADDRESS"
+    ),
+    "Histogram": at("0 TOTAL LARGEST BUCKETS"),
+    "BrokerState": at("0 UNUSED IDLE CONNECTING READY FAILED"),
+    "OfSender": at("0 QUEUE_TIME DELIVERY_TIME BATCH_RECORDS BATCH_FILL COMPRESSION"),
+    "OfProcess": at("0 MEMORY_WAIT RECORD_SIZE"),
     "constants": {
         "STATE_MASK": 0xFF,
         "OWNER_SHIFT": 8,
@@ -111,6 +120,8 @@ ABI: dict[str, dict[str, int]] = {
         "PARTS_IN_FLIGHT": 64,
         "MAGIC": 0x4D554343414D4853,
         "INCIDENTS": 32,
+        "BROKERS": 64,
+        "HISTOGRAM_BUCKETS": 246,
         "SLEEP_BITS": 16,
         "LINGER_SHIFT": 8,
         "LIMITS_SHIFT": 32,
@@ -123,33 +134,37 @@ ABI: dict[str, dict[str, int]] = {
     "geometry": {
         "locks": 33280,
         "processes": 34432,
-        "topics": 108160,
-        "partitions": 272000,
-        "lanes": 796288,
-        "waiters": 833664,
-        "rings": 850048,
-        "bitmap": 9500800,
-        "headers": 9501056,
-        "redo": 10025344,
-        "slots": 10027008,
-        "total_size": 43581440,
+        "topics": 124544,
+        "partitions": 288384,
+        "lanes": 1074816,
+        "waiters": 1781568,
+        "rings": 1797952,
+        "bitmap": 10448704,
+        "headers": 10448960,
+        "redo": 10973248,
+        "slots": 10977280,
+        "total_size": 44531712,
         "ring_length": 2112,
         "slot_words": 32,
         "bitmap_size": 256,
-        "incidents": 816768,
+        "incidents": 1095296,
         "settings": 512,
+        "brokers": 1112192,
+        "histograms": 1136768,
     },
     "entries": {
         "lock": 4168,
-        "process": 4376,
-        "topic": 13560,
-        "partition": 34016,
-        "lane": 99576,
-        "ring": 114704,
-        "header": 1187664,
-        "slot": 10043392,
-        "incident": 102160,
-        "waiter": 104210,
+        "process": 4392,
+        "topic": 15608,
+        "partition": 36072,
+        "lane": 134392,
+        "ring": 233192,
+        "header": 1306152,
+        "slot": 10993664,
+        "incident": 136976,
+        "waiter": 222698,
+        "broker": 139072,
+        "broker_histogram": 143584,
     },
 }
 """What this version of the layout puts where: a process of another version must never read a slab of it."""
@@ -165,7 +180,14 @@ def tables() -> dict[str, dict[str, int]]:
 
 
 def test_no_offset_moves_without_a_new_abi_version() -> None:
-    enums = (layout.SlotState, layout.TopicState, layout.Role)
+    enums = (
+        layout.SlotState,
+        layout.TopicState,
+        layout.Role,
+        layout.BrokerState,
+        layout.OfSender,
+        layout.OfProcess,
+    )
     actual: dict[str, object] = {**tables()}
     actual |= {enum.__name__: {member.name: member.value for member in enum} for enum in enums}
     actual["constants"] = {name: getattr(layout, name) for name in ABI["constants"]}  # type: ignore[attr-defined]
@@ -188,6 +210,8 @@ def entry_words(geometry: Geometry) -> dict[str, int]:
         "Waiter": layout.WAITER_WORDS,
         "Incident": layout.INCIDENT_WORDS,
         "Completion": layout.COMPLETION_WORDS,
+        "Broker": layout.BROKER_WORDS,
+        "Histogram": layout.HISTOGRAM_WORDS,
     }
 
 

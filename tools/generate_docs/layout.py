@@ -1,6 +1,6 @@
 """Generates docs/slab-layout.md from ``shmaccum/shm/layout/``: diagram, words, sizes of a default slab.
 
-The words and their meanings come from the source of its module ``words``, where each is an assignment with its
+The words and their meanings come from the source of ``words`` and ``statistics``, where each is an assignment with its
 docstring after it. So there is no second list of them.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from shmaccum.config import ProducerConfig
 from shmaccum.shm import layout
-from shmaccum.shm.layout import words
+from shmaccum.shm.layout import statistics, words
 
 HEAD: Final = """\
 # The slab's layout
@@ -32,12 +32,20 @@ ENTRIES: Final = {
     "Partition": ("An entry of the partition table", layout.PARTITION_WORDS),
     "Waiter": ("A cell of the waiter queue", layout.WAITER_WORDS),
     "Incident": ("An incident", layout.INCIDENT_WORDS),
+    "Broker": ("A broker", layout.BROKER_WORDS),
+    "Histogram": ("A histogram", layout.HISTOGRAM_WORDS),
     "Completion": ("A completion", layout.COMPLETION_WORDS),
     "Slot": ("A slot header", None),
 }
 """Class -> what it lays out, and how many words that has; a slot header's size depends on the process table's."""
 
-STATES: Final = {"SlotState": "The states of a slot", "TopicState": "The states of a topic"}
+STATES: Final = {
+    "SlotState": "The states of a slot",
+    "TopicState": "The states of a topic",
+    "BrokerState": "The states of a broker",
+    "OfSender": "The sender's histograms",
+    "OfProcess": "A process's histograms",
+}
 
 REGIONS: Final = (
     ("settings", "settings"),
@@ -46,6 +54,8 @@ REGIONS: Final = (
     ("topics", "topic table"),
     ("partitions", "partition table"),
     ("incidents", "incidents"),
+    ("brokers", "broker table"),
+    ("histograms", "histograms"),
     ("waiters", "waiter queue"),
     ("rings", "completion rings"),
     ("bitmap", "free-list bitmap"),
@@ -66,8 +76,8 @@ class Word(NamedTuple):
 
 def slab_layout() -> str:
     """Return docs/slab-layout.md."""
-    tree = ast.parse(Path(words.__file__).read_text(encoding="utf-8"))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    trees = (ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")) for module in (words, statistics))
+    classes = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
     text = (layout.__doc__ or "").partition("\n")[2].strip().replace("::\n", ":\n")
     lines = [HEAD.format(abi=layout.ABI_VERSION, text=_as_code_block(text))]
     for name, (heading, size) in ENTRIES.items():

@@ -3,6 +3,7 @@ from shmaccum.accumulator.append.pending_batches cimport PendingBatches
 from shmaccum.accumulator.append.record_appender cimport RecordAppender
 from shmaccum.accumulator.state.batch_header cimport begin
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
+from shmaccum.shm.histograms cimport count_all
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _COMMIT
@@ -23,6 +24,7 @@ cdef int _CLOSED
 cdef class _NewBatches:
     cdef object records
     cdef object rows
+    cdef object body_sizes
     cdef list cuts
     cdef list sizes
     cdef list compressed
@@ -72,7 +74,7 @@ cdef class ColumnAppender:
 
     @cython.locals(
         sizes=list, cuts=list, bases=list, latest=list, largest=list, compressed_words=list,
-        now_ms="unsigned long long", index=Py_ssize_t, number=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t,
+        now_us="unsigned long long", index=Py_ssize_t, number=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t,
     )
     cdef _fill(self, _NewBatches batches, Py_ssize_t first, list slots, list headers)
 
@@ -81,3 +83,5 @@ cdef class ColumnAppender:
 
     @cython.locals(words=word[::1], process=Py_ssize_t, cuts=list)
     cdef _count(self, _NewBatches batches, Py_ssize_t first, Py_ssize_t end)
+
+    cdef _count_sizes(self, body_sizes, size)

@@ -28,6 +28,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.slots import Buffer
 from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
+from shmaccum.shm.histograms import count_all
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
@@ -73,6 +74,7 @@ class _NewBatches:
     Attributes:
         records: of the batches.
         rows: the number in the append of each record of the bodies.
+        body_sizes: bytes of each record's body.
         cuts, sizes: as in `ReadyBatches`, but sizes include the batches' headers; before any compression.
         compressed: records of the first batches as stored in the slab; the other batches are stored uncompressed.
         compressed_words: the `Slot.COMPRESSED` word of each.
@@ -83,6 +85,7 @@ class _NewBatches:
         self,
         records: ReadyBatches,
         rows: npt.NDArray[np.int64],
+        body_sizes: npt.NDArray[np.int64],
         cuts: list[int],
         sizes: list[int],
         compressed: list[bytes | memoryview],
@@ -91,6 +94,7 @@ class _NewBatches:
     ) -> None:
         self.records = records
         self.rows = rows
+        self.body_sizes = body_sizes
         self.cuts = cuts
         self.sizes = sizes
         self.compressed = compressed
@@ -185,6 +189,7 @@ class ColumnAppender:
             future.add(Chunk([result], bodies.rows, [0, count], before))
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
             self._records.commit(header, commit, end, before + count, latest, largest)
+            self._count_sizes(bodies.body_sizes[:count], records.sizes[0])
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
@@ -202,7 +207,7 @@ class ColumnAppender:
             for number in range(len(sizes) - is_open):
                 stored, compressed_words[number] = self._compressor.compress(records.records(number))
                 compressed.append(stored)
-        return _NewBatches(records, bodies.rows, cuts, sizes, compressed, compressed_words, is_open)
+        return _NewBatches(records, bodies.rows, bodies.body_sizes, cuts, sizes, compressed, compressed_words, is_open)
 
     def _place(
         self,
@@ -256,14 +261,14 @@ class ColumnAppender:
         """Write batches from number ``first`` on, complete but for their place, into slots that only we use."""
         records, sizes, cuts = batches.records, batches.sizes, batches.cuts
         bases, latest, largest = records.base_timestamps, records.max_timestamps, records.largest
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_us = time.monotonic_ns() // 1_000
         for index in range(len(slots)):
             number = first + index
             begin(
                 self._memory,
                 headers[index],
                 self._contributor_words,
-                now_ms,
+                now_us,
                 sizes[number],
                 cuts[number + 1] - cuts[number],
                 bases[number],
@@ -304,6 +309,13 @@ class ColumnAppender:
         """Add queued batches to the counts of this process; under a lock."""
         words, process, cuts = self._memory.words, self._pending.process_at, batches.cuts
         words[process + _RECORDS] += cuts[end] - cuts[first]
-        words[process + _BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
+        size = sum(batches.sizes[first:end]) - (end - first) * self._header_size
+        words[process + _BYTES] += size
         words[process + _BATCHES] += end - first
         words[process + _PRECOMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))
+        self._count_sizes(batches.body_sizes[cuts[first] : cuts[end]], size)
+
+    def _count_sizes(self, body_sizes: npt.NDArray[np.int64], size: int) -> None:
+        """Count the sizes of records, which take so many bytes in all, in the histogram of this process."""
+        overhead = (size - int(body_sizes.sum())) // len(body_sizes)  # differs by a few bytes between records
+        count_all(self._memory, self._pending.sizes_at, body_sizes, overhead)

@@ -26,6 +26,7 @@ cdef class PendingBatches:
     cdef object _pid
     cdef RingReader _ring
     cdef readonly Py_ssize_t process_at
+    cdef readonly Py_ssize_t sizes_at
 
     @cython.locals(memory=SlabMemory, batch="unsigned long long", result=ProduceRequestResult)
     cpdef ProduceRequestResult contribute(self, topic_partition, Py_ssize_t slot, Py_ssize_t header)

@@ -25,7 +25,7 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeadOwnerError, KafkaError, KafkaTimeoutError, ShmaccumError
 from shmaccum.shm import native
 from shmaccum.shm.incidents import IncidentInfo, Incidents
-from shmaccum.shm.layout import BATCH_SLOT_BITS, BATCH_SLOT_MASK, STATE_MASK, Process, Slot, SlotState
+from shmaccum.shm.layout import BATCH_SLOT_BITS, BATCH_SLOT_MASK, STATE_MASK, OfProcess, Process, Slot, SlotState
 from shmaccum.shm.slab import Slab
 
 _GENERATION: Final = Slot.GENERATION
@@ -66,6 +66,8 @@ class PendingBatches:
         self._contributor_bit = 1 << me % 64
         self.process_at = self._slab.geometry.process(me)
         """Word index of this process's table entry."""
+        self.sizes_at = self._slab.geometry.process_histogram(me, OfProcess.RECORD_SIZE)
+        """Word index of this process's histogram of record sizes."""
         self._pid = os.getpid()
 
     def forked(self) -> None:

@@ -5,6 +5,7 @@ from shmaccum.accumulator.append.fastfutures cimport new_future
 from shmaccum.accumulator.append.futures cimport FutureRecordMetadata, ProduceRequestResult
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.record.v2.fastrecords cimport FastRecords
+from shmaccum.shm.histograms cimport count as count_in_histogram
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
@@ -77,7 +78,7 @@ cdef class RecordAppender:
 
     @cython.locals(
         header=Py_ssize_t, start=Py_ssize_t, added=Py_ssize_t, compressed="unsigned long long", record=bytes,
-        now_ms="unsigned long long", end=Py_ssize_t, lock=SlabLock, result=tuple, future=FutureRecordMetadata,
+        now_us="unsigned long long", end=Py_ssize_t, lock=SlabLock, result=tuple, future=FutureRecordMetadata,
         words=Py_ssize_t, linger="unsigned long long",
     )
     cpdef tuple begin_batch(

@@ -20,6 +20,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
+from shmaccum.shm.histograms import count as count_in_histogram
 from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
@@ -157,6 +158,7 @@ class RecordAppender:
         end = size + added
         future = self._register(queue, slot, header, count, timestamp, callback, sizes)
         is_due_earlier = self.commit(header, commit, end, count + 1, timestamp, added)
+        count_in_histogram(memory, self.pending.sizes_at, added)
         is_full = end == self.slot_size or (memory.words[queue.queued_at] > 1 and queue.has_full())
         return future, is_full or is_due_earlier, False, added
 
@@ -228,10 +230,10 @@ class RecordAppender:
             record = self._encode_record(0, timestamp, timestamp, body)
             added, compressed = len(record), 0
             self._buffer[start : start + added] = record
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_us = time.monotonic_ns() // 1_000
         end = self.header_size + added
         words, linger = self._contributor_words, self.linger
-        begin(self._memory, header, words, now_ms, end, 1, timestamp, timestamp, added, compressed, linger)
+        begin(self._memory, header, words, now_us, end, 1, timestamp, timestamp, added, compressed, linger)
         lock = queue.lock
         lock.acquire()
         try:  # as in `RecordAccumulator.append`
@@ -266,6 +268,7 @@ class RecordAppender:
         words[process + _BYTES] += added
         words[process + _BATCHES] += 1
         words[process + _PRECOMPRESSED] += compressed != 0
+        count_in_histogram(self._memory, self.pending.sizes_at, added)
 
     def _claim(self, queue: PartitionQueue, slot: int) -> None:
         """Claim the compression of a batch that was closed, if there is one."""

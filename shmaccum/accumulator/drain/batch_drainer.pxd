@@ -7,6 +7,7 @@ from shmaccum.accumulator.drain.deferral cimport BatchReturns, Deferral
 from shmaccum.accumulator.drain.ready_check cimport ReadyCheck
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.accumulator.drain.sequences cimport Sequences
+from shmaccum.shm.histograms cimport count as count_in_histogram
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
@@ -21,8 +22,11 @@ cdef Py_ssize_t _IN_FLIGHT
 cdef Py_ssize_t _COMMIT
 cdef Py_ssize_t _COMPRESSED
 cdef Py_ssize_t _DRAINED_MS
+cdef Py_ssize_t _ATTEMPTS
+cdef Py_ssize_t _OPENED_US
 cdef int _SIZE_SHIFT
 cdef int _STORED_SIZE_SHIFT
+cdef int _ATTEMPTS_SHIFT
 
 @cython.final
 cdef class BatchDrainer:
@@ -41,6 +45,7 @@ cdef class BatchDrainer:
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
     cdef unsigned long long _slot_count
+    cdef Py_ssize_t _queue_times_at
     cdef dict _drain_index
     cdef dict _drained
     cdef bint _others_left
@@ -50,7 +55,10 @@ cdef class BatchDrainer:
     @cython.locals(words=word[::1], batch=RecordBatch)
     cpdef bint has_backlog(self, node)
 
-    @cython.locals(words=word[::1], entries=list, sizes=list, chosen=list, drained=list, batch=RecordBatch)
+    @cython.locals(
+        words=word[::1], entries=list, sizes=list, chosen=list, drained=list, batch=RecordBatch,
+        now_us="unsigned long long", opened_us="unsigned long long",
+    )
     cdef list _drain_node(self, node, Py_ssize_t max_size, long long now_ms)
 
     @cython.locals(

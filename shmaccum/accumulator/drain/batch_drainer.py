@@ -9,6 +9,7 @@ in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 import contextlib
+import time
 from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
@@ -24,13 +25,16 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.cluster import Cluster, Node
 from shmaccum.errors import LockTimeoutError
+from shmaccum.shm.histograms import count as count_in_histogram
 from shmaccum.shm.layout import (
+    ATTEMPTS_SHIFT,
     COMMIT_SIZE_SHIFT,
     COMPRESSED_SIZE_SHIFT,
     KEY_LANE_SHIFT,
     PARTITION_WORDS,
     STATE_MASK,
     STRIPES,
+    OfSender,
     Partition,
     Slot,
     SlotState,
@@ -47,9 +51,12 @@ _IN_FLIGHT: Final = Partition.IN_FLIGHT
 _COMMIT: Final = Slot.COMMIT
 _COMPRESSED: Final = Slot.COMPRESSED
 _DRAINED_MS: Final = Slot.DRAINED_MS
+_ATTEMPTS: Final = Slot.ATTEMPTS
+_OPENED_US: Final = Slot.OPENED_US
 _STRIPES: Final = STRIPES
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
+_ATTEMPTS_SHIFT: Final = ATTEMPTS_SHIFT
 
 _TAKEN_A_TURN: Final = 8
 """Most batches taken while a stripe's lock is held once: producers wait for that lock."""
@@ -94,6 +101,7 @@ class BatchDrainer:
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
+        self._queue_times_at = slab.geometry.sender_histogram(OfSender.QUEUE_TIME)
         self._drain_index: dict[int, int] = {}
         """Node id -> the first partition left out of its last full request."""
         self._drained: dict[int, list[RecordBatch]] = {}
@@ -136,10 +144,13 @@ class BatchDrainer:
         sizes: list[int] = []
         chosen = self._choose(node_id, entries, sizes, max_size, now_ms)
         drained = self._drained[node_id] = self._take_firsts(chosen, sizes, now_ms)
-        words = self._memory.words
+        words, now_us = self._memory.words, time.monotonic_ns() // 1000
         for batch in drained:
             words[batch.partition_at + _IN_FLIGHT] += 1
             words[batch.at + _DRAINED_MS] = now_ms
+            opened_us = words[batch.at + _OPENED_US]
+            if now_us > opened_us and not words[batch.at + _ATTEMPTS] >> _ATTEMPTS_SHIFT:
+                count_in_histogram(self._memory, self._queue_times_at, now_us - opened_us)
             self._ready_check.note_sent(batch.slot, batch.partition)
             self._sequences.drained(batch)
         return drained
@@ -295,6 +306,7 @@ class BatchDrainer:
         """
         batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1
+        self._words[batch.partition_at + Partition.BATCHES_RETRIED] += 1
         self.put_back(batch)
 
     def put_back(self, batch: RecordBatch) -> None:

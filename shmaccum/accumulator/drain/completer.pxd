@@ -16,6 +16,7 @@ cdef Py_ssize_t _IN_FLIGHT
 cdef Py_ssize_t _RECORDS_SENT
 cdef Py_ssize_t _BATCHES_SENT
 cdef Py_ssize_t _RECORDS_FAILED
+cdef Py_ssize_t _BATCHES_FAILED
 cdef Py_ssize_t _LAST_OFFSET
 cdef Py_ssize_t _STATE
 cdef Py_ssize_t _GENERATION

@@ -55,6 +55,7 @@ _IN_FLIGHT: Final = Partition.IN_FLIGHT
 _RECORDS_SENT: Final = Partition.RECORDS_SENT
 _BATCHES_SENT: Final = Partition.BATCHES_SENT
 _RECORDS_FAILED: Final = Partition.RECORDS_FAILED
+_BATCHES_FAILED: Final = Partition.BATCHES_FAILED
 _LAST_OFFSET: Final = Partition.LAST_OFFSET
 _STATE: Final = Slot.STATE
 _GENERATION: Final = Slot.GENERATION
@@ -269,6 +270,7 @@ class BatchCompleter:
             tally.batches_failed += batches
             tally.records_failed += records
             memory.words[partition_at + _RECORDS_FAILED] += records
+            memory.words[partition_at + _BATCHES_FAILED] += batches
             return
         tally.batches_sent += batches
         tally.records_sent += records

@@ -17,6 +17,7 @@ _COMMIT: Final = Slot.COMMIT
 _MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _CREATED_MS: Final = Slot.CREATED_MS
+_OPENED_US: Final = Slot.OPENED_US
 _ATTEMPTS: Final = Slot.ATTEMPTS
 _SEQUENCE: Final = Slot.SEQUENCE
 _MAX_RECORD: Final = Slot.MAX_RECORD
@@ -31,7 +32,7 @@ def begin(
     memory: SlabMemory,
     header: int,
     contributor_words: int,
-    now_ms: int,
+    now_us: int,
     size: int,
     record_count: int,
     base_timestamp: int,
@@ -46,7 +47,7 @@ def begin(
         memory: the slab's.
         header: word index of the header.
         contributor_words: length of the contributors' bitmap, which starts empty.
-        now_ms: monotonic milliseconds.
+        now_us: monotonic microseconds.
         size: bytes of the whole batch, before any compression.
         record_count: records in it.
         base_timestamp: timestamp of the first record.
@@ -55,10 +56,11 @@ def begin(
         compressed: the batch's `Slot.COMPRESSED` word.
         linger: the batch's `Slot.LINGER` word.
     """
-    words = memory.words
+    words, now_ms = memory.words, now_us // 1000
     words[header + _COMMIT] = size << _SIZE_SHIFT | record_count << 1
     words[header + _MAX_TIMESTAMP] = max_timestamp
     words[header + _BASE_TIMESTAMP] = base_timestamp
+    words[header + _OPENED_US] = now_us
     words[header + _CREATED_MS] = now_ms
     words[header + _ATTEMPTS] = now_ms  # no attempt yet: back-off and linger count from the creation
     words[header + _SEQUENCE] = 0

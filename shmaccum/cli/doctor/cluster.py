@@ -20,6 +20,7 @@ from shmaccum.errors import (
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
 from shmaccum.sender.kafka.kafka_python import MetadataRequest
+from shmaccum.sender.transport import OwnJournal
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import FEATURE, deadline_after
 
@@ -113,24 +114,20 @@ def _ask(settings: Mapping[str, object], node: Node | None, timeout_s: float) ->
     return _Answer((time.monotonic() - began) * 1000, brokers, features.get(FEATURE, 0))
 
 
-class _Journal:
+class _Journal(OwnJournal):
     """Keeps the last incident of a client's connections, and ends its wait after a few (`Journal`)."""
 
     def __init__(self) -> None:
-        self.has_been_let_in = False
+        super().__init__()
         self.client: BrokerClient | None = None
         self.last: KafkaError | None = None
         self._failures = 0
 
-    def let_in(self) -> None:
-        self.has_been_let_in = True
-
-    def note(self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0) -> int:
+    def note(
+        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
+    ) -> int:
         self.last = error(text)
         self._failures += 1
         if self.client is not None and (self._failures >= _ATTEMPTS or not error.retriable):
             self.client.interrupt()
         return 0
-
-    def end(self, number: int) -> None:
-        pass

@@ -12,6 +12,7 @@ cdef class Broker:
     cdef public double lookup_deadline_ms
     cdef public object incident
     cdef public object unreachable_since_ms
+    cdef public object notes
 
     cpdef Connection ready_connection(self)
 

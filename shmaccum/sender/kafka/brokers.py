@@ -26,7 +26,7 @@ from shmaccum.sender.kafka.handshake import Handshake
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
-from shmaccum.sender.transport import Journal
+from shmaccum.sender.transport import BrokerNotes, Journal
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class Broker:
         lookup_deadline_ms: When the look-up counts as failed.
         incident: Number of the incident that keeps us from connecting, 0 for none.
         unreachable_since_ms: Wall-clock milliseconds of the first of these failures.
+        notes: Records how it does.
     """
 
     __slots__ = (
@@ -57,12 +58,14 @@ class Broker:
         "lookup",
         "lookup_deadline_ms",
         "node",
+        "notes",
         "retry_ms",
         "unreachable_since_ms",
     )
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, notes: BrokerNotes) -> None:
         self.node = node
+        self.notes = notes
         self.connection: Connection | None = None
         self.failures = 0
         self.retry_ms = 0.0
@@ -281,7 +284,7 @@ class Brokers:
                 broker.connection.close(NetworkError, f"the broker moved to {node.host}:{node.port}")
             if broker is not None:
                 self._let_go(broker)
-            broker = self._brokers[node.id] = Broker(node)
+            broker = self._brokers[node.id] = Broker(node, self._journal.broker(node))
         return broker
 
     def _connect(self, broker: Broker) -> None:
@@ -305,7 +308,9 @@ class Brokers:
             setup_timeout_ms,
             self,
             self._background_calls,
+            broker.notes,
         )
+        broker.notes.connecting()
         self.check_by(monotonic_ms() + setup_timeout_ms)
 
     def _find_addresses(self, broker: Broker, timeout_ms: float) -> bool:
@@ -363,6 +368,7 @@ class Brokers:
             logger.info("connected to %s after %d failed attempts", describe(broker.node), broker.failures)
         broker.failures = 0
         broker.addresses.clear()
+        broker.notes.ready()
         self._failure = None
         self._journal.let_in()
         for each in self._brokers.values():
@@ -379,6 +385,7 @@ class Brokers:
             return
         broker.connection = None
         if error is None:
+            broker.notes.idle()
             logger.info("%s", message)
         else:
             self._failed(broker, error, message, was_ready=connection.has_been_ready)
@@ -406,7 +413,10 @@ class Brokers:
         """Record an incident; it lasts only if connecting failed: a broken connection is replaced when needed."""
         if lasts and not broker.unreachable_since_ms:
             broker.unreachable_since_ms = time.time_ns() // 1_000_000
-        incident = self._journal.note(error, message, lasts=lasts, since_ms=broker.unreachable_since_ms)
+        incident = self._journal.note(
+            error, message, lasts=lasts, since_ms=broker.unreachable_since_ms, node=broker.node.id
+        )
+        broker.notes.failed(incident)
         if incident != broker.incident:
             self._journal.end(broker.incident)
         broker.incident = incident
@@ -421,6 +431,7 @@ class Brokers:
         if broker.lookup is not None:
             broker.lookup.cancel()
         self._is_over(broker)
+        broker.notes.idle()
 
 
 def _addresses(found: Iterable[tuple[Any, ...]]) -> list[Address]:

@@ -24,6 +24,7 @@ cdef class Connection:
     cdef double _max_idle_ms
     cdef double _setup_timeout_ms
     cdef object _owner
+    cdef object _notes
     cdef object _state
     cdef readonly bint has_been_ready
     cdef FrameReader _frames
@@ -68,5 +69,8 @@ cdef class Connection:
 
     @cython.locals(request=Request)
     cdef _answer(self, bytes frame, double now_ms)
+
+    @cython.locals(request=Request)
+    cdef _note_in_flight(self)
 
     cdef Request _oldest(self)

@@ -23,6 +23,7 @@ from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
 from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
+from shmaccum.sender.transport import BrokerNotes
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Connection:
         setup_timeout_ms: Longest time until it is ready.
         owner: Notified when it is ready, and when it has ended.
         background_calls: Runs calls that can block.
+        notes: Records how the broker does.
 
     Attributes:
         node: The broker.
@@ -96,8 +98,10 @@ class Connection:
         setup_timeout_ms: float,
         owner: Owner,
         background_calls: BackgroundCalls,
+        notes: BrokerNotes,
     ) -> None:
         self.node = node
+        self._notes = notes
         self.handshake = handshake
         self._channel = channel
         self._poller = poller
@@ -183,12 +187,14 @@ class Connection:
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
         self.last_used_ms = now = monotonic_ms()
         request.correlation_id = self._correlation_id
+        request.sent_ms = now
         request.deadline_ms = now + self._request_timeout_ms
         for buffer in request.frame(self._correlation_id):
             self._output.append(buffer)
             self._queued_bytes += len(buffer)
         if is_answered:
             self._in_flight.append(request)
+            self._note_in_flight()
         else:
             self._unsent.append(_Unsent(self._queued_bytes, request))
         try:
@@ -282,10 +288,20 @@ class Connection:
             raise misunderstood("cannot decode the broker's answer", error) from error
         if self._state is not _CLOSED:
             self._in_flight.pop(0)
+            self._notes.answered(now_ms - request.sent_ms)
+            self._note_in_flight()
             if throttle_ms:
                 # At most request.timeout.ms: a broken broker could throttle us for days.
                 pause_ms = min(throttle_ms, self._request_timeout_ms)
                 self._throttled_until_ms = max(self._throttled_until_ms, now_ms + pause_ms)
+                self._notes.throttled(pause_ms, self._throttled_until_ms)
+
+    def _note_in_flight(self) -> None:
+        if self._in_flight:
+            request = self._in_flight[0]
+            self._notes.in_flight(len(self._in_flight), request.sent_ms)
+        else:
+            self._notes.in_flight(0, 0.0)
 
     # --- handshake -----------------------------------------------------------------------------------
 
@@ -395,6 +411,7 @@ class Connection:
         failed = [*self._in_flight, *(each.request for each in self._unsent)]
         self._in_flight.clear()
         self._unsent.clear()
+        self._note_in_flight()
         message = printable(f"connection to {describe(self.node)}: {message}")
         for request in failed:
             request.failed(RequestTimedOutError if request.deadline_ms <= late_ms else error or NetworkError, message)

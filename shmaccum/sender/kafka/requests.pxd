@@ -2,6 +2,7 @@ cimport cython
 cdef class Request:
     cdef public long long correlation_id
     cdef public double deadline_ms
+    cdef public double sent_ms
     cdef public long long largest_answer
 
     cpdef list frame(self, long long correlation_id)

@@ -20,13 +20,15 @@ class Request:  # not an ABC: an extension class of the compiled form has no met
 
     Attributes:
         correlation_id: The connection's number for it; set when sent.
+        sent_ms: When it was sent.
         deadline_ms: When it times out; set when sent.
         largest_answer: Most bytes of its answer; a larger one is refused before it takes memory.
     """
 
-    __slots__ = ("correlation_id", "deadline_ms", "largest_answer")
+    __slots__ = ("correlation_id", "deadline_ms", "largest_answer", "sent_ms")
 
     correlation_id: int
+    sent_ms: float
     deadline_ms: float
     largest_answer: int
 

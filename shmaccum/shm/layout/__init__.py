@@ -19,6 +19,10 @@ One segment holds these regions, in this order. Each starts on a cache line, the
     +----------------------+
     | incidents            | a ring of errors between the sender and the brokers; the place of the sender's log
     +----------------------+
+    | broker table         | how each broker does, as the sender sees it
+    +----------------------+
+    | histograms           | times and sizes: the sender's, one a broker, and those of each process
+    +----------------------+
     | waiter queue         | a ring of tickets: the waiters for memory, in order of arrival
     +----------------------+
     | completion rings     | one a process: results of the batches that it contributed to
@@ -43,4 +47,5 @@ rebuilt from them after a death.
 from shmaccum.abi import ABI_VERSION as ABI_VERSION
 from shmaccum.shm.layout.fields import *  # noqa: F403
 from shmaccum.shm.layout.geometry import *  # noqa: F403
+from shmaccum.shm.layout.statistics import *  # noqa: F403
 from shmaccum.shm.layout.words import *  # noqa: F403

@@ -8,7 +8,8 @@ from typing import Final
 from shmaccum.abi import MAX_LANES
 from shmaccum.errors import MESSAGE_BYTES
 from shmaccum.shm.layout.fields import KEY_TOPIC_MASK, SLOTS_MASK
-from shmaccum.shm.layout.words import Incident, Slot
+from shmaccum.shm.layout.statistics import Broker, Histogram, OfProcess, OfSender
+from shmaccum.shm.layout.words import Incident, Process, Slot
 
 WORD: Final = 8
 CACHE_LINE: Final = 64
@@ -33,9 +34,12 @@ TOKEN_WORDS: Final = 2
 SETTINGS_SIZE: Final = 16384
 """Bytes in each copy of the settings: a word with the text's length and CRC-32, then the text."""
 LOCK_WORDS: Final = CACHE_LINE // WORD
-PROCESS_WORDS: Final = 72
+PROCESS_WORDS: Final = 88
+PROCESS_COUNTERS: Final = Process.COMPRESSED - Process.RECORDS + 1
+MAX_PROCESS_NAME: Final = (Process.BEFORE - Process.NAME) * WORD
+"""Most bytes of a process's name; longer ones are cut."""
 TOPIC_WORDS: Final = 40
-PARTITION_WORDS: Final = 16
+PARTITION_WORDS: Final = 24
 LANE_WORDS: Final = 40
 MAX_TRANSACTIONAL_ID: Final = (LANE_WORDS - 8) * WORD
 """Most bytes of a transactional id."""
@@ -44,6 +48,14 @@ COMPLETION_WORDS: Final = 4
 INCIDENT_WORDS: Final = Incident.TEXT + MESSAGE_BYTES // WORD
 INCIDENTS: Final = 32
 """Incidents that are kept; the entry after them has the place of the sender's log."""
+BROKERS: Final = 64
+"""Broker entries; one more broker takes the place of the one that has been without a connection for longest."""
+BROKER_WORDS: Final = 48
+MAX_ADDRESS: Final = (BROKER_WORDS - Broker.ADDRESS) * WORD
+"""Most bytes of a broker's address; longer ones are cut."""
+HISTOGRAM_BUCKETS: Final = 246
+"""Buckets of a histogram; the last one also counts all larger values."""
+HISTOGRAM_WORDS: Final = Histogram.BUCKETS + HISTOGRAM_BUCKETS
 PARTS_IN_FLIGHT: Final = 64
 """Parts of split batches that can be in flight at once, over all partitions: every ring has room for their results."""
 NEARLY_FULL: Final = 0.9
@@ -66,8 +78,8 @@ class Geometry:
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
         bitmap_size: bytes in the bitmap, whole words.
-        settings, locks, processes, topics, partitions, lanes, incidents, waiters, rings, bitmap, headers, redo, slots:
-            byte offsets of the regions.
+        settings, locks, processes, topics, partitions, lanes, incidents, brokers, histograms, waiters, rings, bitmap,
+            headers, redo, slots: byte offsets of the regions.
         total_size: bytes in the whole segment.
     """
 
@@ -90,6 +102,8 @@ class Geometry:
     partitions: int = field(init=False, repr=False, compare=False)
     lanes: int = field(init=False, repr=False, compare=False)
     incidents: int = field(init=False, repr=False, compare=False)
+    brokers: int = field(init=False, repr=False, compare=False)
+    histograms: int = field(init=False, repr=False, compare=False)
     waiters: int = field(init=False, repr=False, compare=False)
     rings: int = field(init=False, repr=False, compare=False)
     bitmap: int = field(init=False, repr=False, compare=False)
@@ -131,7 +145,9 @@ class Geometry:
             "partitions": self.max_topics * TOPIC_WORDS * WORD,
             "lanes": self.max_partitions * PARTITION_WORDS * WORD,
             "incidents": self.max_lanes * LANE_WORDS * WORD,
-            "waiters": (INCIDENTS + 1) * INCIDENT_WORDS * WORD,
+            "brokers": (INCIDENTS + 1) * INCIDENT_WORDS * WORD,
+            "histograms": BROKERS * BROKER_WORDS * WORD,
+            "waiters": (len(OfSender) + BROKERS + self.max_processes * len(OfProcess)) * HISTOGRAM_WORDS * WORD,
             "rings": WAITERS * WAITER_WORDS * WORD,
             "bitmap": self.max_processes * sizes["ring_length"] * COMPLETION_WORDS * WORD,
             "headers": sizes["bitmap_size"],
@@ -173,6 +189,23 @@ class Geometry:
     def sender_log(self) -> int:
         """Word index of the entry, laid out as an incident, whose text is the place of the sender's log."""
         return self.incidents // WORD + INCIDENTS * INCIDENT_WORDS
+
+    def broker(self, entry: int) -> int:
+        """Word index of a broker entry."""
+        return self.brokers // WORD + entry * BROKER_WORDS
+
+    def sender_histogram(self, which: OfSender) -> int:
+        """Word index of a histogram of the sender."""
+        return self.histograms // WORD + which * HISTOGRAM_WORDS
+
+    def broker_histogram(self, entry: int) -> int:
+        """Word index of the histogram of a broker's latencies: microseconds from a request to its answer."""
+        return self.histograms // WORD + (len(OfSender) + entry) * HISTOGRAM_WORDS
+
+    def process_histogram(self, entry: int, which: OfProcess) -> int:
+        """Word index of a histogram of a process."""
+        before = len(OfSender) + BROKERS + entry * len(OfProcess)
+        return self.histograms // WORD + (before + which) * HISTOGRAM_WORDS
 
     def ring(self, entry: int) -> int:
         """Word index of a process's completion ring."""

@@ -160,6 +160,8 @@ class Super:
     """monotonic ns when a process last stored its `Process.LIMITS`; the sender then recomputes its expiry times"""
     LEAVE_REQUEST: Final = 60
     """monotonic ms when the creator of another slab last needed this one's memory: an idle sender leaves at once"""
+    WAITING_SINCE_MS: Final = 61
+    """monotonic ms when the waiter queue last became longer than 0: a statistic"""
 
 
 class Lock:
@@ -176,7 +178,7 @@ UNFINISHED_OWNER: Final = 0xFFFF
 
 
 class Process:
-    """Words of a process entry (nine cache lines; comments name each line's writer)."""
+    """Words of a process entry (eleven cache lines; comments name each line's writer)."""
 
     # written at attach
     STATE: Final = 0
@@ -231,6 +233,13 @@ class Process:
     """first of `LOCK_COUNT` words: raised when a slice of waiting for the lock runs out (takeover protocol)"""
     RELEASED: Final = 50
     """first of `LOCK_COUNT` words: raised when it releases the lock (takeover protocol)"""
+    # written at attach, for people
+    NAME_LENGTH: Final = 71
+    """bytes in the name"""
+    NAME: Final = 72
+    """first word of the name, UTF-8: the program that the process runs"""
+    BEFORE: Final = 80
+    """first of `PROCESS_COUNTERS` words: the counters from RECORDS on, as earlier incarnations have left them"""
 
 
 class Role(IntFlag):
@@ -302,6 +311,16 @@ class Partition:
     ACKED_SEQUENCE: Final = 15
     """producer epoch << 32 | sequence number after the last acknowledged record: the next one that the broker expects,
     as far as is known. Sequence 0 if the epoch is not that of NEXT_SEQUENCE. Written by the sender"""
+    BYTES_SENT: Final = 16
+    """bytes in the acknowledged batches, as sent; written by the sender"""
+    BATCHES_RETRIED: Final = 17
+    """times that a batch went back to the front of the deque; written by the sender"""
+    BATCHES_FAILED: Final = 18
+    """batches failed with an error; written by the sender"""
+    ERROR: Final = 19
+    """number of the last incident; 0 while there was none; written by the sender"""
+    ERROR_MS: Final = 20
+    """wall-clock milliseconds of that; written by the sender"""
 
 
 class Lane:
@@ -347,6 +366,10 @@ class Incident:
     """1 while it lasts: the broker cannot be connected to"""
     LENGTH: Final = 5
     """bytes in the text"""
+    COUNT: Final = 6
+    """how often it happened"""
+    PLACE: Final = 7
+    """where it last happened: 1 << 32 | partition entry, or 2 << 32 | id of the broker's node in 32 bits; 0: unknown"""
     TEXT: Final = 8
     """first word of the text, UTF-8"""
 
@@ -413,7 +436,9 @@ class Slot:
     LINGER: Final = 24
     """linger.ms << 8 | compression, as in COMPRESSED, of the producer that opened it; a producer with a lower linger.ms
     lowers it when it appends, under the partition's lock"""
-    CONTRIBUTORS: Final = 25
+    OPENED_US: Final = 25
+    """monotonic microseconds when it was opened: a statistic"""
+    CONTRIBUTORS: Final = 26
     """bitmap of the contributors' process entries, one bit each"""
 
 

@@ -1,0 +1,239 @@
+"""The broker table: how each broker does, for people and monitoring.
+
+The sender alone writes it, without a lock, and no process acts on it. A state is one store, so a death leaves the last
+one; the next sender sets all to IDLE. An entry's counters and its histogram go on when another broker takes it: that
+happens only after `BROKERS` brokers, and readers see rates. A new entry's STATE is stored last.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from shmaccum.cluster import Node
+from shmaccum.errors import KafkaError, printable
+from shmaccum.shm import native
+from shmaccum.shm.histograms import Distribution, count, read
+from shmaccum.shm.incidents import Incidents
+from shmaccum.shm.layout import BROKER_WORDS, BROKERS, MAX_ADDRESS, WORD, Broker, BrokerState, Geometry
+
+if TYPE_CHECKING:
+    from shmaccum.shm.slab import Slab
+
+_NODE_MASK: Final = (1 << 32) - 1
+_SIGN: Final = 1 << 31
+_ALL_BITS: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A snapshot of a broker.
+
+    Attributes:
+        node: its id; below 0 for an address of ``bootstrap.servers``, whose broker is not known yet.
+        address: host and port.
+        state: of the sender's connection to it.
+        since_ms: wall-clock milliseconds since when it is in this state.
+        connections, failures: connections that became ready, and those that failed.
+        in_flight: requests without an answer.
+        waiting_ms: how long the oldest of them has been waiting; 0 if there is none.
+        answers: requests answered.
+        last_latency_us: microseconds from the last answered request to its answer.
+        latency: the same of all answered requests.
+        throttled_ms: how much longer the broker throttles us; 0 if it does not.
+        throttles, throttle_ms, longest_throttle_ms: how often it did, and for how long, in all and at most.
+        incident: number of its last incident, 0 for none; incident_ms: wall-clock milliseconds of that.
+    """
+
+    node: int
+    address: str
+    state: BrokerState
+    since_ms: int
+    connections: int
+    failures: int
+    in_flight: int
+    waiting_ms: int
+    answers: int
+    last_latency_us: int
+    latency: Distribution
+    throttled_ms: int
+    throttles: int
+    throttle_ms: int
+    longest_throttle_ms: int
+    incident: int
+    incident_ms: int
+
+    def __str__(self) -> str:
+        return f"broker {self.node}" if self.node >= 0 else f"broker {self.address}"
+
+
+class BrokerEntry:
+    """The sender's half of a broker's entry (`shmaccum.sender.transport.BrokerNotes`)."""
+
+    def __init__(self, slab: Slab, entry: int) -> None:
+        self._words = slab.words
+        self._memory = slab.memory
+        self._at = slab.geometry.broker(entry)
+        self._latencies_at = slab.geometry.broker_histogram(entry)
+
+    def connecting(self) -> None:
+        """Note that a connection is being opened."""
+        self._change(BrokerState.CONNECTING)
+
+    def ready(self) -> None:
+        """Note that a connection takes requests."""
+        self._add(Broker.CONNECTIONS, 1)
+        self._change(BrokerState.READY)
+
+    def idle(self) -> None:
+        """Note that the connection was closed on purpose."""
+        self._change(BrokerState.IDLE)
+
+    def failed(self, incident: int) -> None:
+        """Note that the connection failed, and the number of the incident."""
+        words, at = self._words, self._at
+        self._add(Broker.FAILURES, 1)
+        words[at + Broker.INCIDENT] = incident
+        words[at + Broker.INCIDENT_MS] = time.time_ns() // 1_000_000
+        self._change(BrokerState.FAILED)
+
+    def in_flight(self, requests: int, oldest_ms: float) -> None:
+        """Note how many requests have no answer, and when the oldest was sent, in monotonic milliseconds."""
+        self._words[self._at + Broker.IN_FLIGHT] = requests
+        self._words[self._at + Broker.OLDEST_MS] = int(oldest_ms)
+
+    def answered(self, latency_ms: float) -> None:
+        """Note an answer, and how long it took."""
+        words, at, latency_us = self._words, self._at, int(latency_ms * 1000)
+        self._add(Broker.ANSWERS, 1)
+        words[at + Broker.LATENCY_US] = latency_us
+        count(self._memory, self._latencies_at, latency_us)
+
+    def throttled(self, pause_ms: float, until_ms: float) -> None:
+        """Note that the broker throttles us, for how long and until when, in monotonic milliseconds."""
+        words, at, pause = self._words, self._at, int(pause_ms)
+        self._add(Broker.THROTTLES, 1)
+        self._add(Broker.THROTTLE_MS, pause)
+        words[at + Broker.LONGEST_THROTTLE_MS] = max(words[at + Broker.LONGEST_THROTTLE_MS], pause)
+        words[at + Broker.THROTTLED_MS] = int(until_ms)
+
+    def _add(self, word: int, number: int) -> None:
+        self._words[self._at + word] = self._words[self._at + word] + number & _ALL_BITS  # a damaged one wraps around
+
+    def _change(self, state: BrokerState) -> None:
+        words, at = self._words, self._at
+        if words[at + Broker.STATE] != state:
+            words[at + Broker.SINCE_MS] = time.time_ns() // 1_000_000
+            words[at + Broker.STATE] = state
+
+
+class BrokerJournal:
+    """What the sender of a slab records of its connections: `shmaccum.sender.transport.Journal`."""
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab = slab
+        self._words = slab.words
+        self._geometry = slab.geometry
+        self._incidents = slab.companion(Incidents)
+        self._barrier = native.Lock()
+        for entry in range(BROKERS):
+            at = self._geometry.broker(entry)
+            if self._words[at + Broker.STATE]:
+                for word in (Broker.IN_FLIGHT, Broker.OLDEST_MS, Broker.THROTTLED_MS):
+                    self._words[at + word] = 0
+                BrokerEntry(slab, entry).idle()
+
+    @property
+    def has_been_let_in(self) -> bool:
+        """See `Incidents.has_been_let_in`."""
+        return self._incidents.has_been_let_in
+
+    def let_in(self) -> None:
+        """See `Incidents.let_in`."""
+        self._incidents.let_in()
+
+    def note(
+        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
+    ) -> int:
+        """See `Incidents.note`."""
+        return self._incidents.note(error, text, lasts=lasts, since_ms=since_ms, node=node)
+
+    def end(self, number: int) -> None:
+        """See `Incidents.end`."""
+        self._incidents.end(number)
+
+    def broker(self, node: Node) -> BrokerEntry:
+        """Return the entry of a broker; a new one has its own from now on."""
+        words, number = self._words, node.id & _NODE_MASK
+        address = printable(f"{node.host}:{node.port}").encode()[:MAX_ADDRESS]
+        places = [self._geometry.broker(entry) for entry in range(BROKERS)]
+        for entry, at in enumerate(places):
+            if words[at + Broker.STATE] and words[at + Broker.NODE] == number and _address(words, at) == address:
+                return BrokerEntry(self._slab, entry)
+        free = [entry for entry, at in enumerate(places) if not words[at + Broker.STATE]]
+        if not free:  # the one that has been without a connection for longest; that of the longest connection, if none
+            free = sorted(
+                range(BROKERS),
+                key=lambda entry: (
+                    words[places[entry] + Broker.STATE] in (BrokerState.CONNECTING, BrokerState.READY),
+                    words[places[entry] + Broker.SINCE_MS],
+                ),
+            )
+        at = places[free[0]]
+        words[at + Broker.STATE] = BrokerState.UNUSED
+        self._fence()
+        for word in range(Broker.NODE, Broker.ADDRESS):
+            words[at + word] = 0
+        with words[at + Broker.ADDRESS : at + BROKER_WORDS].cast("B") as place:
+            place[: len(address)] = address
+        words[at + Broker.ADDRESS_LENGTH] = len(address)
+        words[at + Broker.NODE] = number
+        words[at + Broker.SINCE_MS] = time.time_ns() // 1_000_000
+        self._fence()
+        words[at + Broker.STATE] = BrokerState.IDLE
+        return BrokerEntry(self._slab, free[0])
+
+    def _fence(self) -> None:
+        with self._barrier:
+            pass  # a full barrier: no reader sees a state with the words of another broker
+
+
+def brokers(words: memoryview, geometry: Geometry) -> list[BrokerInfo]:
+    """Read the broker table, sorted by id."""
+    found = (_read(words, geometry, entry) for entry in range(BROKERS))
+    return sorted((each for each in found if each is not None), key=lambda each: (each.node < 0, abs(each.node)))
+
+
+def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | None:
+    """Read an entry; None if it is unused, or changes hands just now."""
+    at, now_ms = geometry.broker(entry), time.monotonic_ns() // 1_000_000
+    state, number = words[at + Broker.STATE], words[at + Broker.NODE]
+    if not BrokerState.IDLE <= state <= BrokerState.FAILED:
+        return None
+    oldest_ms = words[at + Broker.OLDEST_MS]
+    info = BrokerInfo(
+        node=(number & _NODE_MASK ^ _SIGN) - _SIGN,
+        address=printable(_address(words, at).decode("ascii", "replace")),
+        state=BrokerState(state),
+        since_ms=words[at + Broker.SINCE_MS],
+        connections=words[at + Broker.CONNECTIONS],
+        failures=words[at + Broker.FAILURES],
+        in_flight=words[at + Broker.IN_FLIGHT],
+        waiting_ms=max(0, now_ms - oldest_ms) if oldest_ms else 0,
+        answers=words[at + Broker.ANSWERS],
+        last_latency_us=words[at + Broker.LATENCY_US],
+        latency=read(words, geometry.broker_histogram(entry)),
+        throttled_ms=max(0, words[at + Broker.THROTTLED_MS] - now_ms),
+        throttles=words[at + Broker.THROTTLES],
+        throttle_ms=words[at + Broker.THROTTLE_MS],
+        longest_throttle_ms=words[at + Broker.LONGEST_THROTTLE_MS],
+        incident=words[at + Broker.INCIDENT],
+        incident_ms=words[at + Broker.INCIDENT_MS],
+    )
+    return info if words[at + Broker.NODE] == number and words[at + Broker.STATE] else None
+
+
+def _address(words: memoryview, at: int) -> bytes:
+    length = min(words[at + Broker.ADDRESS_LENGTH], MAX_ADDRESS)
+    return words[at + Broker.ADDRESS : at + Broker.ADDRESS + -(-length // WORD)].tobytes()[:length]

@@ -1,0 +1,17 @@
+cimport cython
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef bint _COMPILED
+cdef Py_ssize_t _TOTAL
+cdef Py_ssize_t _LARGEST
+cdef Py_ssize_t _BUCKETS
+cdef unsigned long long _ALL_BITS
+cdef Py_ssize_t _LAST_BUCKET
+cdef int _EXACT
+cdef int _PARTS
+
+@cython.locals(words=word[::1], octave=Py_ssize_t, part="unsigned long long", bucket=Py_ssize_t)
+cpdef count(SlabMemory memory, Py_ssize_t at, unsigned long long value)
+
+@cython.locals(sizes="const long long[:]", index=Py_ssize_t)
+cpdef count_all(SlabMemory memory, Py_ssize_t at, values, long long more)

@@ -1,0 +1,138 @@
+"""Histograms: percentiles within a bucket's width, sums over processes that died, and no value that breaks them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from processes import Start
+
+from shmaccum.shm import histograms
+from shmaccum.shm.histograms import Distribution, bucket_of, count, count_all, least_of
+from shmaccum.shm.layout import HISTOGRAM_BUCKETS, HISTOGRAM_WORDS, Geometry, Histogram, OfProcess, OfSender
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.slab import Slab
+
+GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
+AT = GEOMETRY.sender_histogram(OfSender.QUEUE_TIME)
+LARGEST = least_of(HISTOGRAM_BUCKETS) - 1
+"""The largest value whose bucket has an end."""
+VALUES = st.lists(st.integers(0, LARGEST) | st.integers(0, 100_000), min_size=1, max_size=200)
+
+
+@pytest.fixture
+def slab(slab_name: str) -> Iterator[Slab]:
+    slab = attach(slab_name, GEOMETRY)
+    yield slab
+    detach(slab)
+
+
+def counted(slab: Slab, values: list[int], at: int = AT) -> Distribution:
+    """Return a histogram that has counted these values and no others."""
+    for word in range(HISTOGRAM_WORDS):
+        slab.words[at + word] = 0
+    for value in values:
+        count(slab.memory, at, value)
+    return histograms.read(slab.words, at)
+
+
+def exact(values: list[int], percent: float) -> int:
+    """Return a percentile of values: the least one that so many percent of them do not exceed."""
+    return sorted(values)[max(1, -int(-len(values) * percent // 100)) - 1]
+
+
+@given(st.integers(0, LARGEST))
+def test_a_bucket_is_at_most_an_eighth_as_wide_as_its_least_value(value: int) -> None:
+    bucket = bucket_of(value)
+    least, end = least_of(bucket), least_of(bucket + 1)
+
+    assert least <= value < end
+    assert end - least == 1 or (end - least) * 8 <= least
+
+
+@given(VALUES, st.sampled_from([0, 1, 50, 90, 99, 99.9, 100]))
+def test_a_percentile_is_within_the_width_of_a_bucket(values: list[int], percent: float) -> None:
+    with_slab = attach(f"test{os.getpid()}-percentiles", GEOMETRY)
+    try:
+        found = counted(with_slab, values)
+    finally:
+        detach(with_slab)
+    true = exact(values, percent)
+
+    assert found.count == len(values)
+    assert found.total == sum(values)
+    assert found.largest == max(values)
+    assert true <= found.percentile(percent) <= max(true, true * 9 // 8)
+
+
+@given(VALUES, st.integers(0, 20))
+def test_many_values_at_once_count_as_one_by_one(values: list[int], more: int) -> None:
+    slab = attach(f"test{os.getpid()}-many", GEOMETRY)
+    try:
+        one_by_one = counted(slab, [value + more for value in values])
+        counted(slab, [])
+        strided = np.repeat(np.array(values, np.int64), 2)[::2]
+        count_all(slab.memory, AT, strided, more)
+        at_once = histograms.read(slab.words, AT)
+    finally:
+        detach(slab)
+
+    assert at_once == one_by_one
+
+
+def test_equal_values_of_stride_0_count(slab: Slab) -> None:
+    count_all(slab.memory, AT, np.broadcast_to(np.int64(100), (1000,)), 5)
+
+    assert histograms.read(slab.words, AT) == Distribution(
+        tuple(1000 if bucket == bucket_of(105) else 0 for bucket in range(HISTOGRAM_BUCKETS)), 105_000, 105
+    )
+
+
+def test_distributions_can_be_added_and_subtracted(slab: Slab) -> None:
+    one, both = counted(slab, [1, 2, 300]), counted(slab, [1, 2, 300, 4, 50_000])
+
+    assert one + counted(slab, [4, 50_000]) == both
+    assert (both - one).count == 2
+    assert (both - one).percentile(100) == 50_000
+    assert list((both - one).buckets()) == [(4, 1), (least_of(bucket_of(50_000) + 1) - 1, 1)]
+    assert Distribution().percentile(99) == Distribution().mean == 0
+
+
+def test_values_beyond_the_last_bucket_count_there(slab: Slab) -> None:
+    found = counted(slab, [LARGEST + 1, 1 << 50])
+
+    assert found.counts[-1] == 2
+    assert found.percentile(50) == found.percentile(100) == 1 << 50
+
+
+@pytest.mark.parametrize("word", [Histogram.TOTAL, Histogram.LARGEST, Histogram.BUCKETS + 7])
+def test_a_damaged_word_fails_no_call(slab: Slab, word: int) -> None:
+    slab.words[AT + word] = (1 << 64) - 1
+    count(slab.memory, AT, 7)
+    count_all(slab.memory, AT, np.array([7, 8]), 0)
+
+    assert histograms.read(slab.words, AT).count >= 0
+
+
+def _count_until_killed(link: Connection, name: str, values: list[int]) -> None:
+    slab = attach(name, GEOMETRY)
+    at = slab.geometry.process_histogram(slab.me, OfProcess.RECORD_SIZE)
+    for value in values:
+        count(slab.memory, at, value)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_sum_over_processes_includes_the_dead(slab: Slab, start: Start) -> None:
+    """More processes than the table has entries, one after the other: each takes the entry of a dead one."""
+    values = [[number * 1000 + each for each in range(100)] for number in range(8)]
+    for each in values:
+        assert start(_count_until_killed, slab.name, each).join() == -signal.SIGKILL
+
+    places = [slab.geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(4)]
+    assert histograms.read_all(slab.words, places) == counted(slab, [value for each in values for value in each])
