@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "demo": "send 336,776 flights from PySpark through one slab, and check what arrived",
     "sender": "run the sender of a slab in the foreground",
     "status": "show slabs: memory, queues, producers, sender",
+    "top": "watch slabs live; the first line says what is wrong",
     "doctor": "check the host, its slabs and the way to the brokers, and say what to do",
     "dump": "print the records of a log directory",
     "destroy": "remove a slab whose users are gone",

@@ -7,8 +7,9 @@ bytes.
 from __future__ import annotations
 
 import pwd
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -18,9 +19,11 @@ from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
 from shmaccum.pool.waiters import tickets
 from shmaccum.shm import names
+from shmaccum.shm.broker_table import BrokerInfo
+from shmaccum.shm.histograms import Distribution
 from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
-from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo, TopicInfo
-from shmaccum.shm.layout import Role, Super
+from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo, SlabView, TopicInfo
+from shmaccum.shm.layout import OfProcess, OfSender, Role, Super
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.validation import check, reporting_damage
@@ -35,6 +38,7 @@ class Memory:
         slot_size, slot_count: of the slots.
         segment_size: bytes of shared memory, with the tables.
         waiting_threads: threads of all processes that wait for memory.
+        waiting_ms: for how long there has been at least one of them; 0 if there is none.
     """
 
     total: int
@@ -45,6 +49,7 @@ class Memory:
     slot_count: int
     segment_size: int
     waiting_threads: int
+    waiting_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,8 @@ class SlabReport:
         processes: producers and senders, alive, or dead and not yet cleaned up.
         topics, partitions: see their classes.
         lanes: those that a process holds.
+        brokers: those that a sender of this slab has connected to, or tried to.
+        distributions: of times in microseconds, sizes in bytes, and more: see `DISTRIBUTIONS`.
         metrics: of the slab, by Kafka's names.
     """
 
@@ -110,6 +117,8 @@ class SlabReport:
     topics: list[TopicInfo]
     partitions: list[PartitionInfo]
     lanes: list[LaneInfo]
+    brokers: list[BrokerInfo]
+    distributions: dict[str, Distribution]
     recovery: Recovery
     metrics: dict[str, float]
 
@@ -153,6 +162,7 @@ def report(name: str) -> SlabReport:
                 slot_count=geometry.slot_count,
                 segment_size=geometry.total_size,
                 waiting_threads=len(tickets(name, words, geometry)),
+                waiting_ms=_waiting_ms(words),
             ),
             tables=Tables(
                 topic_entries=words[Super.TOPIC_COUNT],
@@ -169,6 +179,8 @@ def report(name: str) -> SlabReport:
             topics=view.topics(),
             partitions=view.partitions(),
             lanes=view.lanes(),
+            brokers=view.brokers(),
+            distributions=_distributions(view),
             recovery=Recovery(
                 lock_takeovers=view.lock_takeovers(),
                 rebuilds=words[Super.REBUILDS],
@@ -176,6 +188,24 @@ def report(name: str) -> SlabReport:
             ),
             metrics=slab_metrics(words, geometry),
         )
+
+
+def _waiting_ms(words: memoryview) -> int:
+    if words[Super.WAITER_HEAD] == words[Super.WAITER_TAIL]:
+        return 0
+    return max(0, time.monotonic_ns() // 1_000_000 - words[Super.WAITING_SINCE_MS])
+
+
+def _distributions(view: SlabView) -> dict[str, Distribution]:
+    return {
+        "queue_time_us": view.sender_distribution(OfSender.QUEUE_TIME),
+        "delivery_time_us": view.sender_distribution(OfSender.DELIVERY_TIME),
+        "memory_wait_us": view.process_distribution(OfProcess.MEMORY_WAIT),
+        "batch_records": view.sender_distribution(OfSender.BATCH_RECORDS),
+        "batch_fill_permille": view.sender_distribution(OfSender.BATCH_FILL),
+        "compression_permille": view.sender_distribution(OfSender.COMPRESSION),
+        "record_size_bytes": view.process_distribution(OfProcess.RECORD_SIZE),
+    }
 
 
 def _user(uid: int) -> str | None:
@@ -202,13 +232,22 @@ def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
 
     The version and the form, compiled or not, are those of this command itself.
     """
-    return {"version": __version__, "form": FORM, "slabs": [_plain(asdict(slab)) for slab in slabs]}
+    return {"version": __version__, "form": FORM, "slabs": [_plain(slab) for slab in slabs]}
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Distribution):
+        return {
+            "count": value.count,
+            "mean": value.mean,
+            **{f"p{percent:g}".replace(".", ""): value.percentile(percent) for percent in (50, 90, 99, 99.9)},
+            "max": value.largest,
+        }
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, Role):
         return [role.name.lower() for role in Role if role in value and role.name]

@@ -138,7 +138,7 @@ class BrokerNotes(Protocol):
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         """Note how many requests have no answer, and when the oldest was sent."""
 
-    def answered(self, latency_ms: float) -> None:
+    def answered(self, latency_ms: float, now_ms: float) -> None:
         """Note an answer, and how long it took."""
 
     def throttled(self, pause_ms: float, until_ms: float) -> None:
@@ -185,7 +185,7 @@ class NoNotes:
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         """See `BrokerNotes`."""
 
-    def answered(self, latency_ms: float) -> None:
+    def answered(self, latency_ms: float, now_ms: float) -> None:
         """See `BrokerNotes`."""
 
     def throttled(self, pause_ms: float, until_ms: float) -> None:

@@ -40,8 +40,9 @@ class BrokerInfo:
         waiting_ms: how long the oldest of them has been waiting; 0 if there is none.
         answers: requests answered.
         last_latency_us: microseconds from the last answered request to its answer.
+        answered_ms: how long ago that answer came; None before the first.
         latency: the same of all answered requests.
-        throttled_ms: how much longer the broker throttles us; 0 if it does not.
+        throttled_ms: how much longer the broker throttles us; negative: how long ago it ended; None if it never did.
         throttles, throttle_ms, longest_throttle_ms: how often it did, and for how long, in all and at most.
         incident: number of its last incident, 0 for none; incident_ms: wall-clock milliseconds of that.
     """
@@ -56,8 +57,9 @@ class BrokerInfo:
     waiting_ms: int
     answers: int
     last_latency_us: int
+    answered_ms: int | None
     latency: Distribution
-    throttled_ms: int
+    throttled_ms: int | None
     throttles: int
     throttle_ms: int
     longest_throttle_ms: int
@@ -103,11 +105,12 @@ class BrokerEntry:
         self._words[self._at + Broker.IN_FLIGHT] = requests
         self._words[self._at + Broker.OLDEST_MS] = int(oldest_ms)
 
-    def answered(self, latency_ms: float) -> None:
-        """Note an answer, and how long it took."""
+    def answered(self, latency_ms: float, now_ms: float) -> None:
+        """Note an answer, and how long it took; ``now_ms``: monotonic milliseconds."""
         words, at, latency_us = self._words, self._at, int(latency_ms * 1000)
         self._add(Broker.ANSWERS, 1)
         words[at + Broker.LATENCY_US] = latency_us
+        words[at + Broker.ANSWERED_MS] = int(now_ms)
         count(self._memory, self._latencies_at, latency_us)
 
     def throttled(self, pause_ms: float, until_ms: float) -> None:
@@ -211,7 +214,8 @@ def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | Non
     state, number = words[at + Broker.STATE], words[at + Broker.NODE]
     if not BrokerState.IDLE <= state <= BrokerState.FAILED:
         return None
-    oldest_ms = words[at + Broker.OLDEST_MS]
+    oldest_ms, answered_ms = words[at + Broker.OLDEST_MS], words[at + Broker.ANSWERED_MS]
+    throttled_ms = words[at + Broker.THROTTLED_MS]
     info = BrokerInfo(
         node=(number & _NODE_MASK ^ _SIGN) - _SIGN,
         address=printable(_address(words, at).decode("ascii", "replace")),
@@ -223,8 +227,9 @@ def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | Non
         waiting_ms=max(0, now_ms - oldest_ms) if oldest_ms else 0,
         answers=words[at + Broker.ANSWERS],
         last_latency_us=words[at + Broker.LATENCY_US],
+        answered_ms=max(0, now_ms - answered_ms) if answered_ms else None,
         latency=read(words, geometry.broker_histogram(entry)),
-        throttled_ms=max(0, words[at + Broker.THROTTLED_MS] - now_ms),
+        throttled_ms=throttled_ms - now_ms if throttled_ms else None,
         throttles=words[at + Broker.THROTTLES],
         throttle_ms=words[at + Broker.THROTTLE_MS],
         longest_throttle_ms=words[at + Broker.LONGEST_THROTTLE_MS],

@@ -111,6 +111,7 @@ class PartitionInfo:
     """A snapshot of a partition's entry and its batches.
 
     Attributes:
+        entry: its number.
         topic, partition: which one.
         transactional_id: whose transactions the entry carries; None outside of transactions.
         leader: node id of its leader, None if unknown.
@@ -125,6 +126,7 @@ class PartitionInfo:
         incident: number of the last incident, 0 for none; incident_ms: wall-clock milliseconds of that.
     """
 
+    entry: int
     topic: str
     partition: int
     transactional_id: str | None
@@ -335,6 +337,7 @@ class SlabView:
                 continue
             partitions.append(
                 PartitionInfo(
+                    entry=entry,
                     topic=names[(key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
                     partition=key & KEY_NUMBER_MASK,
                     transactional_id=self._transactional_id(lane) if lane >= 0 else None,

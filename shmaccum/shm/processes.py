@@ -121,7 +121,7 @@ class ProcessTable:
             words[base + Process.START_TIME] = start_time("self")
             words[base + Process.PID_NAMESPACE] = self._namespace
             words[base + Process.ATTACHED_MS] = time.time_ns() // 1_000_000
-            self._write_name(base)
+            self._write_name(base, "shmaccum sender" if sender else _program())
             counters = words[base + Process.RECORDS : base + Process.RECORDS + PROCESS_COUNTERS]
             words[base + Process.BEFORE : base + Process.BEFORE + PROCESS_COUNTERS] = counters
             for word in (Process.ROLES, Process.ASLEEP, Process.FLUSHING):
@@ -137,8 +137,8 @@ class ProcessTable:
             "shmaccum.max.processes (for all users of the slab)"
         )
 
-    def _write_name(self, base: int) -> None:
-        name = _program().encode()[:MAX_PROCESS_NAME]
+    def _write_name(self, base: int, text: str) -> None:
+        name = text.encode()[:MAX_PROCESS_NAME]
         with self._words[base + Process.NAME : base + Process.BEFORE].cast("B") as place:
             place[: len(name)] = name
         self._words[base + Process.NAME_LENGTH] = len(name)

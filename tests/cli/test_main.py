@@ -57,7 +57,7 @@ def test_every_command_has_help(command: str, capfd: Capture) -> None:
         ([], "the following arguments are required: COMMAND"),
         (["stauts"], "there is no command 'stauts'; did you mean status?"),
         (["DUMP"], "there is no command 'DUMP'; did you mean dump?"),
-        (["xyz"], "there is no command 'xyz'; the commands are: demo, sender, status, doctor, dump, destroy"),
+        (["xyz"], "there is no command 'xyz'; the commands are: demo, sender, status, top, doctor, dump, destroy"),
         (["status", "--jsn"], "shmaccum status: error: unknown arguments: --jsn"),
         (["status", "--watch", "0"], "argument --watch: '0' is not a number of seconds above 0"),
         (["status", "--watch", "soon"], "argument --watch: 'soon' is not a number of seconds above 0"),

@@ -15,9 +15,10 @@ from processes import wait_until
 from shmaccum import Producer
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
-from shmaccum.cluster import TopicPartition
+from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError, SlabNotFoundError
 from shmaccum.shm import names
+from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role, TopicState
 from shmaccum.shm.lifecycle import unlink
@@ -174,14 +175,16 @@ def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: st
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
         Incidents(producer._slab).note(NetworkError, "refused")
+        BrokerJournal(producer._slab).broker(Node(1, "host", 9092)).answered(2.5, 1.0)
         lane = open_lane(producer, "orders-1")
         slab = as_json([report(slab_name), UnreadableSlab("x", "why")])
         lane.release()
     slab = json.loads(json.dumps(slab))
-    documented = re.findall(r"`([a-z_]+)`", (Path(__file__).parents[2] / "docs" / "status.md").read_text())
+    documented = re.findall(r"`([a-z_0-9]+)`", (Path(__file__).parents[2] / "docs" / "status.md").read_text())
     ours = slab["slabs"][0]
     assert len(ours.pop("metrics")) > 10
-    assert keys_of(slab) - {"slabs"} | {"metrics"} == set(documented)
+    of_top = {"verdict", "findings", "level", "text"}
+    assert keys_of(slab) - {"slabs"} | {"metrics"} | of_top == set(documented)
     assert [sorted(process["roles"]) for process in ours["processes"]] == [["producer"], ["sender"]]
     assert [(each["error"], each["text"]) for each in ours["incidents"]] == [("NetworkError", "refused")]
     (held,) = ours["lanes"]

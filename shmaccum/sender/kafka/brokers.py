@@ -394,7 +394,7 @@ class Brokers:
         broker.failures += 1
         wait_ms = self._backoff.wait_ms(broker.failures)
         broker.retry_ms = monotonic_ms() + wait_ms
-        self._note(broker, error, message, lasts=not was_ready)
+        self._note(broker, error, message, lasts=not was_ready and not self._is_spare(broker))
         level = logging.WARNING
         if issubclass(error, AuthenticationError | UnsupportedVersionError):
             level = logging.ERROR
@@ -408,6 +408,10 @@ class Brokers:
         seldom = level if broker.failures & (broker.failures - 1) == 0 else logging.DEBUG
         logger.log(seldom, "%s; attempt %d failed, the next one is in %.0f ms", message, broker.failures, wait_ms)
         self._on_change(error)
+
+    def _is_spare(self, broker: Broker) -> bool:
+        """Return whether a broker is an address of ``bootstrap.servers`` that we may never connect to again."""
+        return broker.node.id < 0 and any(each.ready_connection() is not None for each in self._brokers.values())
 
     def _note(self, broker: Broker, error: type[KafkaError], message: str, *, lasts: bool) -> None:
         """Record an incident; it lasts only if connecting failed: a broken connection is replaced when needed."""

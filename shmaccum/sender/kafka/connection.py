@@ -288,7 +288,7 @@ class Connection:
             raise misunderstood("cannot decode the broker's answer", error) from error
         if self._state is not _CLOSED:
             self._in_flight.pop(0)
-            self._notes.answered(now_ms - request.sent_ms)
+            self._notes.answered(now_ms - request.sent_ms, now_ms)
             self._note_in_flight()
             if throttle_ms:
                 # At most request.timeout.ms: a broken broker could throttle us for days.

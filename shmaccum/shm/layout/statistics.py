@@ -62,9 +62,11 @@ class Broker:
     """number of its last incident; 0 while there was none"""
     INCIDENT_MS: Final = 14
     """wall-clock milliseconds of that"""
-    ADDRESS_LENGTH: Final = 15
+    ANSWERED_MS: Final = 15
+    """monotonic milliseconds of the last answer; 0 before the first"""
+    ADDRESS_LENGTH: Final = 16
     """bytes in the address"""
-    ADDRESS: Final = 16
+    ADDRESS: Final = 17
     """first word of the address, ``host:port``, ASCII"""
 
 

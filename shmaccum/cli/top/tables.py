@@ -1,0 +1,307 @@
+"""The tables of ``shmaccum top``: one a tab. A column knows how to show an item, and how to sort by it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from rich.cells import cell_len
+
+from shmaccum.cli.terminal import in_bytes, printable
+from shmaccum.cli.top.history import History
+from shmaccum.cli.verdict import span
+from shmaccum.shm.histograms import Distribution
+from shmaccum.shm.layout import BrokerState, Role
+
+Item = TypeVar("Item")
+
+_GAP: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Item]):
+    """A column.
+
+    Attributes:
+        heading: its title.
+        key: what an item is sorted by; also shown if there is no ``text``.
+        text: how it is shown.
+        is_text: whether it is aligned left.
+        rank: when there is no room for all columns, those of the highest rank are left out first.
+    """
+
+    heading: str
+    key: Callable[[Item], Any]
+    text: Callable[[Item], str] | None = None
+    is_text: bool = False
+    rank: int = 1
+
+    def shown(self, item: Item) -> str:
+        """Return an item's cell."""
+        if self.text is not None:
+            return self.text(item)
+        value = self.key(item)
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Tab(Generic[Item]):
+    """A tab with its table.
+
+    Attributes:
+        title: its name.
+        items: returns what it lists.
+        columns: returns its columns.
+        sorted_by: number of the column that sorts it at first, the largest value on top; -1: as listed.
+    """
+
+    title: str
+    items: Callable[[History], Sequence[Item]]
+    columns: Callable[[History], Sequence[Column[Item]]]
+    sorted_by: int = -1
+
+    def rows(self, history: History, sorted_by: int, *, is_reversed: bool, contains: str, width: int) -> Rows:
+        """Return the table.
+
+        Args:
+            history: of the slab.
+            sorted_by: number of the column to sort by; -1 for the order of the report.
+            is_reversed: whether the least come first.
+            contains: only rows with this text are shown.
+            width: columns of the terminal.
+        """
+        columns = list(self.columns(history))
+        items = list(self.items(history))
+        if sorted_by >= 0:
+            items.sort(key=columns[sorted_by].key, reverse=columns[sorted_by].is_text == is_reversed)
+        elif is_reversed:
+            items.reverse()
+        cells = [[each.shown(item) for each in columns] for item in items]
+        cells = [row for row in cells if contains.lower() in " ".join(row).lower()]
+        widths = [
+            max([cell_len(column.heading) + 1, *(cell_len(row[number]) for row in cells)])
+            for number, column in enumerate(columns)
+        ]
+        kept = list(_that_fit(columns, widths, width))
+        return Rows(
+            [columns[number].heading + ("▾" if number == sorted_by else "") for number in kept],
+            [columns[number].is_text for number in kept],
+            [[row[number] for number in kept] for row in cells],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table to show: headings, whether each column is text, and the cells of each row."""
+
+    headings: list[str]
+    are_texts: list[bool]
+    cells: list[list[str]]
+
+
+def _that_fit(columns: Sequence[Column[Any]], widths: Sequence[int], width: int) -> Iterator[int]:
+    """Yield the numbers of the columns to show."""
+    by_rank = sorted(range(len(columns)), key=lambda number: (columns[number].rank, number))
+    room = width + _GAP
+    kept: set[int] = set()
+    for number in by_rank:
+        if widths[number] + _GAP <= room or not kept:
+            kept.add(number)
+            room -= widths[number] + _GAP
+    yield from sorted(kept)
+
+
+def _partitions(history: History) -> Sequence[Column[Any]]:
+    return (
+        Column(
+            "PARTITION",
+            lambda each: (each.topic, each.partition),
+            lambda each: (
+                f"{each.topic}-{each.partition}"
+                + (f" of {printable(each.transactional_id)}" if each.transactional_id is not None else "")
+            ),
+            is_text=True,
+            rank=0,
+        ),
+        Column("QUEUED", lambda each: each.queued_records, rank=0),
+        Column("BYTES", lambda each: each.queued_bytes, lambda each: in_bytes(each.queued_bytes)),
+        Column("OLDEST", lambda each: each.oldest_ms, lambda each: span(each.oldest_ms) if each.oldest_ms else "-"),
+        Column("FLYING", lambda each: each.in_flight_batches, rank=3),
+        Column(
+            "SENT/s",
+            lambda each: history.rate_of_partition(each.entry),
+            lambda each: f"{history.rate_of_partition(each.entry):,.0f}",
+        ),
+        Column("SENT", lambda each: each.records_sent, rank=2),
+        Column("BYTES SENT", lambda each: each.bytes_sent, lambda each: in_bytes(each.bytes_sent), rank=3),
+        Column("FAILED", lambda each: each.records_failed, rank=2),
+        Column("AGAIN", lambda each: each.batches_retried, rank=3),
+        Column(
+            "LEADER",
+            lambda each: -1 if each.leader is None else each.leader,
+            lambda each: ("none" if each.leader is None else str(each.leader)) + (" muted" if each.muted else ""),
+            rank=2,
+        ),
+    )
+
+
+def _brokers(history: History) -> Sequence[Column[Any]]:
+    def latency(each: Any, percent: float) -> str:
+        recent = history.recent_latency(each.node, each.address)
+        return span(recent.percentile(percent) / 1000) if recent.count else "-"
+
+    return (
+        Column("BROKER", lambda each: each.node, lambda each: str(each.node) if each.node >= 0 else "-", rank=0),
+        Column("ADDRESS", lambda each: each.address, lambda each: printable(each.address), is_text=True),
+        Column(
+            "STATE",
+            lambda each: each.state,
+            lambda each: f"{_STATES[each.state]} {_since(each.since_ms)}",
+            is_text=True,
+            rank=0,
+        ),
+        Column("FLYING", lambda each: each.in_flight),
+        Column("WAITS", lambda each: each.waiting_ms, lambda each: span(each.waiting_ms) if each.waiting_ms else "-"),
+        Column("p50", lambda each: each.last_latency_us, lambda each: latency(each, 50)),
+        Column("p99", lambda each: each.last_latency_us, lambda each: latency(each, 99)),
+        Column("ANSWERS", lambda each: each.answers, rank=2),
+        Column("THROTTLED", lambda each: each.throttle_ms, lambda each: f"{each.throttle_ms:,} ms", rank=2),
+        Column("CONNECTED", lambda each: each.connections, rank=3),
+        Column("FAILURES", lambda each: each.failures, rank=3),
+        Column("LAST ERROR", lambda each: each.incident_ms, lambda each: _ago(each.incident_ms), rank=3),
+    )
+
+
+_STATES: Final = {
+    BrokerState.UNUSED: "-",
+    BrokerState.IDLE: "not connected",
+    BrokerState.CONNECTING: "connecting",
+    BrokerState.READY: "connected",
+    BrokerState.FAILED: "failed",
+}
+
+
+def _processes(history: History) -> Sequence[Column[Any]]:
+    def rate(each: Any) -> float:
+        return history.rate_of_process(each.entry, each.attached_ms)
+
+    return (
+        Column("PROCESS", lambda each: each.pid, lambda each: str(each.pid), rank=0),
+        Column("NAME", lambda each: each.name, is_text=True),
+        Column(
+            "ROLE",
+            lambda each: each.roles,
+            lambda each: " ".join(role.name.lower() for role in Role if role in each.roles and role.name),
+            is_text=True,
+        ),
+        Column(
+            "STATE",
+            lambda each: (each.alive, each.stopped),
+            lambda each: "dead" if not each.alive else "stopped" if each.stopped else "runs",
+            is_text=True,
+        ),
+        Column("RECORDS/s", rate, lambda each: f"{rate(each):,.0f}", rank=0),
+        Column("RECORDS", lambda each: each.records, rank=2),
+        Column("BYTES", lambda each: each.bytes, lambda each: in_bytes(each.bytes), rank=2),
+        Column("HOLDS", lambda each: each.held_bytes, lambda each: in_bytes(each.held_bytes)),
+        Column("WAITED", lambda each: each.wait_ns, lambda each: span(each.wait_ns / 1e6), rank=2),
+        Column("IN VAIN", lambda each: each.exhausted, rank=3),
+        Column("SINCE", lambda each: -each.attached_ms, lambda each: _since(each.attached_ms), rank=3),
+    )
+
+
+def _errors(history: History) -> Sequence[Column[Any]]:
+    names = {each.entry: f"{each.topic}-{each.partition}" for each in history.slab.partitions}
+
+    def place(each: Any) -> str:
+        if each.partition is not None:
+            return names.get(each.partition, "-")
+        return "-" if each.node is None else f"broker {each.node}" if each.node >= 0 else "bootstrap"
+
+    return (
+        Column("COUNT", lambda each: each.count, rank=0),
+        Column("FIRST", lambda each: -each.first_ms, lambda each: _ago(each.first_ms), rank=1),
+        Column(
+            "LAST",
+            lambda each: each.last_ms,
+            lambda each: "lasts" if each.lasts else _ago(each.last_ms),
+            rank=0,
+        ),
+        Column("WHERE", place, is_text=True, rank=1),
+        Column("ERROR", lambda each: each.error.__name__, is_text=True, rank=0),
+        Column("TEXT", lambda each: each.text, is_text=True, rank=2),
+    )
+
+
+def _latencies(history: History) -> Sequence[Column[Any]]:
+    def quantile(percent: float) -> Callable[[Any], str]:
+        return lambda each: each.text(each.recent.percentile(percent)) if each.recent.count else "-"
+
+    return (
+        Column("WHAT", lambda each: each.title, is_text=True, rank=0),
+        Column("p50", lambda each: each.recent.percentile(50), quantile(50), rank=0),
+        Column("p90", lambda each: each.recent.percentile(90), quantile(90), rank=2),
+        Column("p99", lambda each: each.recent.percentile(99), quantile(99), rank=0),
+        Column("p99.9", lambda each: each.recent.percentile(99.9), quantile(99.9), rank=2),
+        Column("COUNT", lambda each: each.recent.count, rank=1),
+        Column("EVER p99", lambda each: each.ever.percentile(99), lambda each: each.text(each.ever.percentile(99))),
+        Column("EVER MAX", lambda each: each.ever.largest, lambda each: each.text(each.ever.largest), rank=1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """A row of the tab of latencies: what it is, what was counted lately and ever, and how a value is shown."""
+
+    title: str
+    recent: Distribution
+    ever: Distribution
+    text: Callable[[float], str]
+
+
+_MEASURES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "queue_time_us": ("record to its drain", lambda value: _time(value)),
+    "delivery_time_us": ("record to its acknowledgement", lambda value: _time(value)),
+    "memory_wait_us": ("wait for memory", lambda value: _time(value)),
+    "batch_records": ("records in a batch", lambda value: f"{value:,.0f}"),
+    "batch_fill_permille": ("a batch's fill", lambda value: f"{value / 10:.0f} %"),
+    "compression_permille": ("compressed to", lambda value: f"{value / 10:.0f} %"),
+    "record_size_bytes": ("record's size", lambda value: in_bytes(value)),
+}
+
+
+def measures(history: History) -> list[_Measure]:
+    """Return the rows of the tab of latencies: the slab's, then the brokers'."""
+    found = [
+        _Measure(title, history.recent(name), history.slab.distributions[name], text)
+        for name, (title, text) in _MEASURES.items()
+    ]
+    found += [
+        _Measure(f"{each}: its answer", history.recent_latency(each.node, each.address), each.latency, _time)
+        for each in history.slab.brokers
+        if each.answers
+    ]
+    return [each for each in found if each.ever.count]
+
+
+def _time(microseconds: float) -> str:
+    return f"{microseconds / 1000:.1f} ms" if microseconds < 10_000 else span(microseconds / 1000)
+
+
+def _ago(wall_ms: int) -> str:
+    return f"{_since(wall_ms)} ago" if wall_ms else "-"
+
+
+def _since(wall_ms: int) -> str:
+    return span(max(0.0, time.time() * 1000 - wall_ms))
+
+
+TABS: Final[tuple[Tab[Any], ...]] = (
+    Tab("Partitions", lambda history: history.slab.partitions, _partitions, sorted_by=3),
+    Tab("Brokers", lambda history: history.slab.brokers, _brokers),
+    Tab("Processes", lambda history: history.slab.processes, _processes, sorted_by=4),
+    Tab("Errors", lambda history: history.slab.incidents, _errors),
+    Tab("Latencies", measures, _latencies),
+)

@@ -1,0 +1,271 @@
+"""What is wrong with a slab, in words: the first line of ``shmaccum top``.
+
+Each rule looks at one report and no other state, so that a single look tells. A fault counts from a second on, and
+until `_RECENT_MS` after it was last seen. The rules are in the order of how much they explain: a broker that cannot be
+reached explains full memory, not the other way round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from shmaccum.cli.report import SlabReport
+from shmaccum.cli.terminal import count, printable
+from shmaccum.errors import AuthenticationError, AuthorizationError
+from shmaccum.shm.broker_table import BrokerInfo
+from shmaccum.shm.incidents import IncidentInfo
+from shmaccum.shm.inspection import PartitionInfo
+from shmaccum.shm.layout import (
+    LOCK_POOL,
+    LOCK_STRIPES,
+    LOCK_TABLES,
+    NEARLY_FULL,
+    STRIPES,
+    BrokerState,
+    Role,
+    TopicState,
+)
+from shmaccum.shm.processes import ProcessInfo
+
+_RECENT_MS: Final = 3000
+"""What was last seen longer ago is over."""
+_NOTED_MS: Final = 1000
+"""What takes no longer than this is normal: a batch that lingers, a connection that opens."""
+_SLOW_MS: Final = 500
+"""A broker that takes longer to answer is slow."""
+_OLD_MS: Final = 15_000
+"""A record that waits longer without any known reason is one itself."""
+_NAMED: Final = 3
+"""Most partitions that a sentence names."""
+
+
+class Level(IntEnum):
+    """How bad it is."""
+
+    HEALTHY = 0
+    WARNING = 1
+    """Records arrive, but not as they should."""
+    FAULT = 2
+    """Records wait, or fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        level: how bad it is.
+        text: a sentence without its full stop: what it is, since when, and what waits for it.
+    """
+
+    level: Level
+    text: str
+
+
+def findings(slab: SlabReport) -> list[Finding]:
+    """Return what is wrong with a slab, the worst first; nothing if it is healthy."""
+    found = [
+        *_sender(slab),
+        *_stopped(slab),
+        *_refused(slab),
+        *_unreachable(slab),
+        *_throttled(slab),
+        *_slow(slab),
+        *_failing(slab),
+        *_without_leader(slab),
+        *_topics(slab),
+    ]
+    found = [*_memory(slab, found), *found]
+    if not found:
+        found += _waiting_long(slab)
+    found += _tables(slab)
+    return sorted(found, key=lambda finding: -finding.level)
+
+
+def verdict(slab: SlabReport) -> str:
+    """Return the worst finding, or that there is none."""
+    found = findings(slab)
+    return found[0].text if found else "healthy"
+
+
+def _sender(slab: SlabReport) -> Iterator[Finding]:
+    sender, waiting = slab.sender, _undelivered(slab.partitions)
+    if sender.stopped:
+        yield Finding(Level.FAULT, f"the sender, {sender.halt()}{_waits(waiting)}")
+    elif not sender.alive and waiting:
+        died = "" if sender.pid is None else f": process {sender.pid} has died"
+        yield Finding(Level.FAULT, f"no sender{died}{_waits(waiting)}")
+    elif sender.alive and sender.starts > 1:
+        newest = next((each for each in slab.processes if each.pid == sender.pid), None)
+        since_ms = _ago_ms(newest.attached_ms) if newest is not None else _RECENT_MS
+        if since_ms < _RECENT_MS:
+            yield Finding(Level.WARNING, f"the sender was replaced {span(since_ms)} ago, by process {sender.pid}")
+
+
+def _stopped(slab: SlabReport) -> Iterator[Finding]:
+    """Processes that are stopped while they hold a lock that others need."""
+    for process in slab.processes:
+        if process.stopped and process.locks and process.pid != slab.sender.pid:
+            held = " and ".join(sorted({_lock(number, slab.partitions) for number in process.locks}))
+            yield Finding(Level.FAULT, f"{_who(process)} is stopped, and holds {held}")
+
+
+def _refused(slab: SlabReport) -> Iterator[Finding]:
+    """Refused logins and authorizations."""
+    for incident in slab.incidents:
+        if issubclass(incident.error, AuthenticationError) and _is_current(incident):
+            yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(incident.first_ms))}: {_said(incident)}")
+            return
+
+
+def _unreachable(slab: SlabReport) -> Iterator[Finding]:
+    for broker in slab.brokers:
+        incident = next((each for each in slab.incidents if each.lasts and each.node == broker.node), None)
+        if incident is None or issubclass(incident.error, AuthenticationError):
+            continue
+        waiting = [each for each in slab.partitions if each.leader == broker.node and each.queued_batches]
+        if broker.node < 0 and any(each.state is BrokerState.READY for each in slab.brokers):
+            continue  # another address of bootstrap.servers, or a broker itself, can be reached
+        level = Level.FAULT if waiting or broker.node < 0 else Level.WARNING
+        text = f"{broker} unreachable for {span(_ago_ms(incident.first_ms))}"
+        yield Finding(level, f"{text}: {count(len(waiting), 'partition')} waiting" if waiting else text)
+
+
+def _throttled(slab: SlabReport) -> Iterator[Finding]:
+    for broker in slab.brokers:
+        if broker.throttled_ms is not None and broker.throttled_ms > -_RECENT_MS:
+            left = f", for {span(broker.throttled_ms)} more" if broker.throttled_ms > 0 else ""
+            yield Finding(Level.WARNING, f"{broker} throttles us by a quota{left}")
+
+
+def _slow(slab: SlabReport) -> Iterator[Finding]:
+    for broker in slab.brokers:
+        if broker.state is not BrokerState.READY:
+            continue
+        if broker.waiting_ms > _SLOW_MS:
+            yield Finding(Level.WARNING, f"{broker} has not answered for {span(broker.waiting_ms)}")
+        elif _answered_slowly(broker):
+            yield Finding(Level.WARNING, f"{broker} answers in {span(broker.last_latency_us / 1000)}")
+
+
+def _answered_slowly(broker: BrokerInfo) -> bool:
+    is_recent = broker.answered_ms is not None and broker.answered_ms < _RECENT_MS
+    return is_recent and broker.last_latency_us > _SLOW_MS * 1000
+
+
+def _failing(slab: SlabReport) -> Iterator[Finding]:
+    """Errors of batches that have just failed, or are tried again."""
+    for incident in slab.incidents:
+        if incident.partition is None or _ago_ms(incident.last_ms) > _RECENT_MS:
+            continue
+        where = next((each for each in slab.partitions if each.entry == incident.partition), None)
+        failed = sum(each.records_failed for each in slab.partitions if each.entry == incident.partition)
+        is_refused = not incident.error.retriable or issubclass(incident.error, AuthorizationError)
+        what = "refuses records" if is_refused and failed else "does not take records"
+        name = _name(where) if where is not None else "a partition"
+        yield Finding(Level.FAULT if is_refused else Level.WARNING, f"{name} {what}: {_said(incident)}")
+        return
+
+
+def _without_leader(slab: SlabReport) -> Iterator[Finding]:
+    without = [each for each in slab.partitions if each.leader is None and each.oldest_ms > _NOTED_MS]
+    if without and not slab.sender.stopped and slab.sender.alive:
+        oldest_ms = max(each.oldest_ms for each in without)
+        yield Finding(Level.FAULT, f"{_names(without)} without a leader: records wait for {span(oldest_ms)}")
+
+
+def _topics(slab: SlabReport) -> Iterator[Finding]:
+    for topic in slab.topics:
+        if topic.state is TopicState.FAILED:
+            yield Finding(Level.WARNING, f"there is no topic {topic.name}")
+
+
+def _memory(slab: SlabReport, causes: Sequence[Finding]) -> Iterator[Finding]:
+    memory = slab.memory
+    if memory.waiting_threads and memory.waiting_ms > _NOTED_MS:
+        cause = causes[0].text if causes else f"{count(memory.waiting_threads, 'thread')} waiting"
+        if not causes and slab.brokers:
+            slowest = max(slab.brokers, key=lambda each: each.last_latency_us)
+            cause += f", and {slowest} answers in {span(slowest.last_latency_us / 1000)}"
+        yield Finding(Level.FAULT, f"memory full for {span(memory.waiting_ms)}: {cause}")
+
+
+def _waiting_long(slab: SlabReport) -> Iterator[Finding]:
+    old = [each for each in slab.partitions if each.oldest_ms > _OLD_MS]
+    if old:
+        oldest_ms = max(each.oldest_ms for each in old)
+        yield Finding(Level.WARNING, f"records of {_names(old)} wait for {span(oldest_ms)}")
+
+
+def _tables(slab: SlabReport) -> Iterator[Finding]:
+    tables = slab.tables
+    for used, most, what in (
+        (tables.topic_entries, tables.max_topics, "topic"),
+        (tables.partition_entries, tables.max_partitions, "partition"),
+        (len(slab.lanes), tables.max_lanes, "transaction"),
+    ):
+        if used >= NEARLY_FULL * most:
+            yield Finding(Level.WARNING, f"{used:,} of {count(most, what)}: set shmaccum.max.{what}s higher")
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+def _is_current(incident: IncidentInfo) -> bool:
+    return incident.lasts or _ago_ms(incident.last_ms) < _RECENT_MS
+
+
+def _said(incident: IncidentInfo) -> str:
+    return f"{incident.error.__name__}: {incident.text or incident.error.meaning()}"
+
+
+def _who(process: ProcessInfo) -> str:
+    role = "producer" if Role.PRODUCER in process.roles else "sender"
+    return f"{role} {process.pid} ({process.name})" if process.name else f"{role} {process.pid}"
+
+
+def _lock(number: int, partitions: Sequence[PartitionInfo]) -> str:
+    if number == LOCK_POOL:
+        return "the memory's lock"
+    if number == LOCK_TABLES:
+        return "the lock of the topics"
+    behind = [each for each in partitions if each.entry % STRIPES == number - LOCK_STRIPES]
+    waiting = [each for each in behind if each.queued_batches] or behind
+    return f"partition {_names(waiting)}" if len(waiting) == 1 else f"partitions {_names(waiting)}"
+
+
+def _names(partitions: Sequence[PartitionInfo]) -> str:
+    named = ", ".join(map(_name, partitions[:_NAMED]))
+    more = len(partitions) - _NAMED
+    return f"{named} and {more:,} more" if more > 0 else named
+
+
+def _name(partition: PartitionInfo) -> str:
+    name = f"{partition.topic}-{partition.partition}"
+    return name if partition.transactional_id is None else f"{name} of {printable(partition.transactional_id)}"
+
+
+def _undelivered(partitions: Sequence[PartitionInfo]) -> int:
+    return sum(each.queued_records for each in partitions if each.oldest_ms > _NOTED_MS)
+
+
+def _waits(records: int) -> str:
+    return f": {count(records, 'record')} waiting" if records else ""
+
+
+def _ago_ms(wall_ms: int) -> float:
+    return max(0.0, time.time() * 1000 - wall_ms)
+
+
+def span(milliseconds: float) -> str:
+    """Return a time for a sentence: ``900 ms``, ``12 s``, ``3 min``."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    for size, unit in ((3_600_000, "h"), (60_000, "min")):
+        if milliseconds >= 2 * size:
+            return f"{milliseconds / size:.0f} {unit}"
+    return f"{milliseconds / 1000:.0f} s"

@@ -1,0 +1,202 @@
+"""Every fault is named in the verdict while it lasts, and no longer: with Apache Kafka and deaths of processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+import pytest
+from brokers import MakeCluster
+from faults import stopped_with
+from fixture_types import Start
+from processes import PATIENCE_S, wait_until
+from proxy import Proxy
+
+from shmaccum import Producer
+from shmaccum.cli.report import report
+from shmaccum.cli.verdict import verdict
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import BufferExhaustedError, KafkaError
+from shmaccum.shm import names
+from shmaccum.shm.lifecycle import look
+from tools.kafka import KafkaCluster
+from tools.kafka.settings import USERS
+
+PAUSE_S = 0.002
+
+
+@dataclass
+class Scene:
+    """A broker behind a proxy, a slab whose producer goes on sending, and what was said of it."""
+
+    cluster: KafkaCluster
+    proxy: Proxy
+    slab: str
+    settings: dict[str, object]
+    start: Start
+    open: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def sender(self) -> int:
+        """The sender's process id."""
+        with look(self.slab) as view:
+            return view.sender().pid or 0
+
+    def await_verdict(self, pattern: str) -> tuple[str, float]:
+        """Wait until the verdict matches; return it, and the seconds that it took."""
+        began, said = time.monotonic(), [""]
+        while not re.fullmatch(pattern, said[-1]):
+            assert time.monotonic() < began + PATIENCE_S, f"not {pattern}, but {said[-5:]}"
+            time.sleep(PAUSE_S)
+            said.append(verdict(report(self.slab)))
+        return said[-1], time.monotonic() - began
+
+
+def send_on(link: Connection, settings: dict[str, object], topic: str) -> None:
+    """Send records until told to stop; their errors do not matter here."""
+    with Producer(settings) as producer:
+        producer.send(topic, b"first", partition=0).get(timeout=60)
+        link.send("sending")
+        while not link.poll(PAUSE_S):
+            for partition in range(2):
+                try:
+                    producer.send(topic, b"x" * 500, partition=partition)
+                except BufferExhaustedError:
+                    time.sleep(PAUSE_S)
+                except KafkaError:
+                    time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def secured(kafka_cluster: MakeCluster) -> Iterator[tuple[KafkaCluster, Proxy]]:
+    """Return a cluster of one broker that asks for a login, and the proxy before it."""
+    cluster = kafka_cluster(sasl=True)
+    with Proxy(cluster.nodes[1].port) as proxy:
+        cluster.nodes[1].advertised_port = proxy.port
+        cluster.start()
+        yield cluster, proxy
+
+
+@pytest.fixture
+def scene(secured: tuple[KafkaCluster, Proxy], slab_name: str, topic: str, start: Start) -> Iterator[Scene]:
+    cluster, proxy = secured
+    cluster.admin.create_topic(topic, partitions=2)
+    settings: dict[str, object] = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": cluster.security_protocol,
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": USERS["alice"],
+        "shmaccum.name": slab_name,
+        "sender.idle.ms": 1000,
+        "buffer.memory": 1 << 20,
+        "max.block.ms": 120_000,
+        "delivery.timeout.ms": 300_000,
+        "request.timeout.ms": 100_000,
+    }
+    cluster.admin.allow("alice", topic)
+    child = start(send_on, settings, topic).ready("sending")
+    made = Scene(cluster, proxy, slab_name, settings, start)
+    made.await_verdict("healthy")
+    yield made
+    made.open.close()
+    made.await_verdict("healthy|the sender was replaced .*")
+    child.finish()
+    wait_until(lambda: slab_name not in names.slab_names(), "the sender leaves, and the slab with it")
+
+
+@contextmanager
+def broker_killed(scene: Scene) -> Iterator[None]:
+    scene.cluster.nodes[1].kill()
+    yield
+    scene.cluster.nodes[1].start()
+
+
+@contextmanager
+def broker_slow(scene: Scene) -> Iterator[None]:
+    scene.proxy.stall()
+    yield
+    scene.proxy.resume()
+
+
+@contextmanager
+def throttled(scene: Scene) -> Iterator[None]:
+    scene.cluster.admin.throttle(20_000)
+    yield
+    scene.cluster.admin.throttle(None)
+
+
+@contextmanager
+def login_refused(scene: Scene) -> Iterator[None]:
+    scene.cluster.admin.set_password("alice", "another")
+    scene.proxy.cut()
+    yield
+    scene.cluster.admin.set_password("alice", USERS["alice"])
+
+
+@contextmanager
+def producer_stopped(scene: Scene) -> Iterator[None]:
+    with Producer(scene.settings) as producer:
+        state = producer._accumulator.state
+        queue = next(
+            each for key, each in state.map.queues.items() if isinstance(key, TopicPartition) and key.partition == 1
+        )
+        with stopped_with(queue.lock):
+            yield
+
+
+@contextmanager
+def sender_killed(scene: Scene) -> Iterator[None]:
+    os.kill(scene.sender, signal.SIGKILL)
+    yield
+
+
+@contextmanager
+def sender_stopped(scene: Scene) -> Iterator[None]:
+    pid = scene.sender
+    os.kill(pid, signal.SIGSTOP)
+    yield
+    os.kill(pid, signal.SIGCONT)
+
+
+FAULTS: dict[str, tuple[Callable[[Scene], AbstractContextManager[None]], str]] = {
+    "broker killed": (
+        broker_killed,
+        r"(memory full for \d+ m?s: )?broker 1 unreachable for \d+ m?s: 2 partitions waiting",
+    ),
+    "broker slow": (broker_slow, r"broker 1 has not answered for \d+ m?s"),
+    "memory full": (broker_slow, r"memory full for \d+ s: broker 1 has not answered for \d+ s"),
+    "throttled by a quota": (
+        throttled,
+        r"(memory full for \d+ s: )?broker 1 throttles us by a quota(, for \d+ m?s more)?",
+    ),
+    "login refused": (login_refused, r"(memory full for \d+ s: )?login refused for \d+ m?s: .*refused the login.*"),
+    "producer stopped": (
+        producer_stopped,
+        r"(memory full for \d+ s: )?producer \d+ .* is stopped, and holds partition .*-1",
+    ),
+    "sender killed": (
+        sender_killed,
+        r"the sender was replaced \d+ m?s ago, by process \d+|no sender: process \d+ has died.*",
+    ),
+    "sender stopped": (sender_stopped, r"(memory full for \d+ s: )?the sender, process \d+ is stopped.*"),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named_while_it_lasts(
+    scene: Scene, fault: str, record_property: Callable[[str, object], None]
+) -> None:
+    inject, pattern = FAULTS[fault]
+    with inject(scene):
+        said, named_s = scene.await_verdict(pattern)
+    _, over_s = scene.await_verdict("healthy")
+    record_property(fault, (said, named_s, over_s))
+    print(f"{fault}: {said!r} after {named_s:.1f} s, over after {over_s:.1f} s")

@@ -1,0 +1,254 @@
+"""The live view: what it shows, in few columns and in many, with keys, of no slab and of a damaged one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import ioctl
+
+import pytest
+from fixture_types import Capture
+from rich.console import Console
+
+from shmaccum import Producer
+from shmaccum.cli.main import main
+from shmaccum.cli.report import report
+from shmaccum.cli.top.command import keys
+from shmaccum.cli.top.history import History
+from shmaccum.cli.top.screen import Choices, curve, draw
+from shmaccum.cli.top.tables import TABS
+from shmaccum.cli.verdict import Level, findings
+from shmaccum.shm.layout import Geometry, Super
+from shmaccum.shm.lifecycle import attach, detach
+
+Settings = dict[str, object]
+
+
+@pytest.fixture
+def working(settings: Settings) -> Iterator[Producer]:
+    """Return a producer that has sent to several topics."""
+    with Producer(settings) as producer:
+        for number in range(300):
+            producer.send(f"orders{number % 30}", b"x" * number, partition=0)
+        producer.flush()
+        yield producer
+
+
+def lines(history: History, width: int, height: int = 0, **chosen: object) -> list[str]:
+    """Return the screen's lines."""
+    choices = Choices()
+    for name, value in chosen.items():
+        setattr(choices, name, value)
+    out = Console(width=width, height=height or None, highlight=False, markup=False, emoji=False)
+    with out.capture() as captured:
+        out.print(draw(history, None, choices, width, height))
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("tab", range(len(TABS)))
+def test_every_table_fits_its_terminal(working: Producer, slab_name: str, width: int, tab: int) -> None:
+    history = History()
+    history.add(report(slab_name))
+    history.add(report(slab_name))
+    shown = lines(history, width, 24, tab=tab)
+
+    assert len(shown) <= 24
+    assert all(len(line) <= width for line in shown)
+    assert shown[0].startswith("healthy")
+    assert shown[1].startswith("memory ")
+    heading = ("PARTITION", "BROKER", "PROCESS", "COUNT", "WHAT")[tab]
+    assert any(line.lstrip().startswith(heading) for line in shown)
+
+
+def test_a_wide_terminal_shows_every_column(working: Producer, slab_name: str) -> None:
+    history = History()
+    history.add(report(slab_name))
+    shown = "\n".join(lines(history, 220))
+
+    for column in TABS[0].columns(history):
+        assert column.heading in shown
+    assert sum(line.startswith("orders") for line in shown.splitlines()) == 60
+
+
+def test_rows_are_sorted_filtered_and_counted(working: Producer, slab_name: str) -> None:
+    history = History()
+    history.add(report(slab_name))
+    by_name = [0] * len(TABS)
+    names = [line.split()[0] for line in lines(history, 80, sorted_by=by_name) if line.startswith("orders")]
+    turned = lines(history, 80, sorted_by=by_name, is_reversed=True)
+
+    assert names == sorted(names)
+    assert [line.split()[0] for line in turned if line.startswith("orders")] == names[::-1]
+    assert [line.split()[0] for line in lines(history, 80, contains="ERS2-0") if line.startswith("orders")] == [
+        "orders2-0"
+    ]
+    assert any(re.match(r"and \d+ more", line) for line in lines(history, 80, 24))
+
+
+def test_what_was_counted_since_the_first_look(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"x" * 10_000, partition=0).get(timeout=30)
+        history = History()
+        history.add(report(slab_name))
+        for _ in range(100):
+            producer.send("t", b"x", partition=0)
+        producer.flush()
+        history.add(report(slab_name))
+
+        assert history.recent("record_size_bytes").count == 100
+        assert history.recent("record_size_bytes").percentile(100) < 100 < history.slab.metrics["record-size-avg"]
+        assert history.appended_rate > 0
+        assert history.sent_rate > 0
+        partition = next(each for each in history.slab.partitions if each.partition == 0)
+        assert history.rate_of_partition(partition.entry) == history.sent_rate
+
+
+def test_one_screen(working: Producer, slab_name: str, capfd: Capture) -> None:
+    assert main(["top", slab_name, "--once", "--tab", "processes"]) == 0
+    out, err = capfd.readouterr()
+
+    assert err == ""
+    assert out.startswith("healthy")
+    assert str(os.getpid()) in out
+    assert "shmaccum sender" in out
+    assert "\x1b" not in out
+
+
+def test_one_object_for_programs(working: Producer, slab_name: str, capfd: Capture) -> None:
+    assert main(["top", slab_name, "--once", "--json"]) == 0
+    (slab,) = json.loads(capfd.readouterr().out)["slabs"]
+
+    assert slab["verdict"] == "healthy"
+    assert slab["findings"] == []
+    assert slab["distributions"]["record_size_bytes"]["count"] == 300
+
+
+def test_misuse(slab_name: str, capfd: Capture) -> None:
+    assert main(["top"]) == 2
+    assert "--once" in capfd.readouterr().err
+    assert main(["top", slab_name, "--once"]) == 1
+    assert slab_name in capfd.readouterr().err
+    assert main(["top", "a/b", "--once"]) in (1, 2)
+    assert "a/b" in capfd.readouterr().err
+
+
+def test_a_damaged_slab_is_named_and_does_not_end_the_view(slab_name: str, capfd: Capture) -> None:
+    slab = attach(slab_name, Geometry(64, 8, 4, 4, 4))
+    slab.words[Super.TOPIC_COUNT] = 1000
+    try:
+        assert main(["top", slab_name, "--once"]) == 0
+        assert "damaged" in capfd.readouterr().out
+    finally:
+        slab.words[Super.TOPIC_COUNT] = 0
+        detach(slab)
+
+
+def test_tables_that_are_nearly_full_are_a_warning(slab_name: str) -> None:
+    slab = attach(slab_name, Geometry(64, 8, 4, 4, 4, max_lanes=1))
+    try:
+        from shmaccum.accumulator.state.lanes import LaneTable
+        from shmaccum.accumulator.state.partition_map import PartitionMap
+
+        lease = LaneTable(slab, slab.companion(PartitionMap)).lease("orders-1")
+        (finding,) = findings(report(slab_name))
+        assert finding.level is Level.WARNING
+        assert finding.text == "1 of 1 transaction: set shmaccum.max.transactions higher"
+        lease.release()
+    finally:
+        detach(slab)
+
+
+def test_curves() -> None:
+    assert curve([0, 1, 2, 7], cells=3) == "▂▃█"
+    assert curve([0.0, 0.0]) == "▁▁"
+    assert curve([]) == ""
+
+
+def test_keys() -> None:
+    assert list(keys("s\x1b[A\x1b[6~/é\x1b")) == ["s", "up", "page down", "/", "é", "\x1b"]
+
+
+class Terminal:
+    """A terminal with the live view in it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+        self.process = process
+        self._descriptor = descriptor
+
+    def press(self, typed: str) -> None:
+        """Send keys."""
+        os.write(self._descriptor, typed.encode())
+
+    def await_text(self, pattern: str) -> None:
+        """Wait until it shows something."""
+        shown, deadline = "", time.monotonic() + 60
+        while not re.search(pattern, shown):
+            assert time.monotonic() < deadline, f"{pattern}: {shown[-2000:]}"
+            if select.select([self._descriptor], [], [], 0.1)[0]:
+                shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._descriptor, 65536).decode(errors="ignore"))
+
+
+@contextmanager
+def terminal(*arguments: str, rows: int = 24, columns: int = 80) -> Iterator[Terminal]:
+    """Run ``shmaccum top`` in a terminal of its own."""
+    ours, its = pty.openpty()
+    ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm"}
+    environment.pop("COLUMNS", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shmaccum", "top", *arguments],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(its)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_live_with_keys(working: Producer, slab_name: str) -> None:
+    with terminal(slab_name, "--interval", "0.2") as shown:
+        shown.await_text(r"(?s)healthy .*PARTITION")
+        for key, text in (
+            ("2", "STATE"),
+            ("\t", "shmaccum sender"),
+            ("5", "record's size"),
+            ("?", "reverse the order"),
+            ("?1", "PARTITION"),
+            ("/orders7-", "rows with: orders7-_"),
+            ("\r", "orders7-0"),
+            ("\x1b", "and [0-9]+ more"),
+            ("sSrp", "paused"),
+        ):
+            shown.press(key)
+            shown.await_text(text)
+        shown.press("q")
+        assert shown.process.wait(30) == 0
+
+
+def test_live_without_a_slab_and_then_with_one(settings: Settings, slab_name: str) -> None:
+    with terminal(slab_name, "--interval", "0.2") as shown:
+        shown.await_text("there is no slab")
+        with Producer(settings) as producer:
+            producer.send("t", b"x", partition=0).get(timeout=30)
+            shown.await_text(r"(?s)healthy .*t-0")
+        shown.await_text("there is no slab")
+        shown.press("q")
+        assert shown.process.wait(30) == 0
