@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,3 +137,41 @@ def test_the_sum_over_processes_includes_the_dead(slab: Slab, start: Start) -> N
 
     places = [slab.geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(4)]
     assert histograms.read_all(slab.words, places) == counted(slab, [value for each in values for value in each])
+
+
+class _Dying:
+    """Words that kill the process at one of the stores into them."""
+
+    def __init__(self, words: memoryview, stores: int) -> None:
+        self._words = words
+        self._left = stores
+
+    def __getitem__(self, index: int) -> int:
+        return int(self._words[index])
+
+    def __setitem__(self, index: int, value: int) -> None:
+        if not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+        self._words[index] = value
+
+
+def _die_in_a_count(link: Connection, name: str, stores: int) -> None:
+    slab = attach(name, GEOMETRY)
+    count(SimpleNamespace(words=_Dying(slab.words, stores)), AT, 1000)  # type: ignore[arg-type]
+    link.send("survived")
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("stores", range(3))
+def test_a_death_in_a_count_tears_nothing(slab: Slab, start: Start, stores: int) -> None:
+    """It leaves out what was not stored yet, and no lock: the next writer goes on."""
+    before = counted(slab, [1, 2, 3])
+    assert start(_die_in_a_count, slab.name, stores).join() == -signal.SIGKILL
+    after = histograms.read(slab.words, AT)
+
+    assert after.count == before.count + (stores > 0)
+    assert after.total == before.total + 1000 * (stores > 1)
+    assert after.largest == before.largest
+    count(slab.memory, AT, 7)
+    assert histograms.read(slab.words, AT).count == after.count + 1

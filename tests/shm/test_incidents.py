@@ -13,7 +13,7 @@ from processes import Start
 
 from shmaccum.errors import BufferExhaustedError, KafkaStorageError, NetworkError, PolicyViolationError
 from shmaccum.shm.incidents import IncidentInfo, Incidents, incidents, sender_log
-from shmaccum.shm.layout import INCIDENTS, Geometry, Incident, Super
+from shmaccum.shm.layout import INCIDENTS, Geometry, Incident, Partition, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
@@ -137,7 +137,7 @@ def die_over_an_incident(link: Connection, name: str, stores: int) -> None:
     link.send("survived")
 
 
-@pytest.mark.parametrize("stores", range(8))
+@pytest.mark.parametrize("stores", range(10))
 def test_sender_death_leaves_no_torn_incident(slab: Slab, noted: Incidents, start: Start, stores: int) -> None:
     """Only the incident that it was writing is missing; the next sender continues."""
     for number in range(INCIDENTS):
@@ -151,6 +151,19 @@ def test_sender_death_leaves_no_torn_incident(slab: Slab, noted: Incidents, star
     successor.begin()
     number = successor.note(NetworkError, "next")
     assert find(successor, number).text == "next"
+
+
+def test_a_successor_goes_on_counting(slab: Slab, noted: Incidents) -> None:
+    number = noted.note(KafkaStorageError, "disk full", partition=2)
+    successor = Incidents(slab)
+    successor.begin()
+
+    assert successor.note(KafkaStorageError, "disk full", node=-1) == number
+    found = find(successor, number)
+    assert (found.count, found.partition, found.node) == (2, None, -1)
+    assert successor.note_of_partition(KafkaStorageError, "disk full", 3) == number
+    assert (find(successor, number).count, find(successor, number).partition) == (3, 3)
+    assert slab.words[GEOMETRY.partition(3) + Partition.ERROR] == number
 
 
 def test_escapes_do_not_reach_a_terminal(noted: Incidents) -> None:

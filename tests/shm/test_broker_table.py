@@ -1,0 +1,142 @@
+"""The broker table: what the sender notes of each broker, over its death, and for more brokers than it has entries."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+from fixture_types import Start
+
+from shmaccum.cluster import Node
+from shmaccum.shm.broker_table import BrokerJournal, brokers
+from shmaccum.shm.layout import BROKER_WORDS, BROKERS, Broker, BrokerState, Geometry
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.slab import Slab
+
+GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
+NODE = Node(3, "kafka-3.example", 9092)
+
+
+@pytest.fixture
+def slab(slab_name: str) -> Iterator[Slab]:
+    slab = attach(slab_name, GEOMETRY)
+    yield slab
+    detach(slab)
+
+
+def test_what_is_noted_is_read(slab: Slab) -> None:
+    notes = BrokerJournal(slab).broker(NODE)
+    now_ms = time.monotonic_ns() / 1e6
+    notes.connecting()
+    notes.ready()
+    notes.in_flight(2, now_ms - 500)
+    notes.answered(12.5, now_ms)
+    notes.throttled(200, now_ms + 60_000)
+    notes.throttled(100, now_ms + 60_000)
+    (found,) = brokers(slab.words, GEOMETRY)
+
+    assert (found.node, found.address, str(found)) == (3, "kafka-3.example:9092", "broker 3")
+    assert found.state is BrokerState.READY
+    assert (found.connections, found.failures, found.in_flight, found.answers) == (1, 0, 2, 1)
+    assert found.waiting_ms >= 500
+    assert found.last_latency_us == found.latency.total == 12_500
+    assert found.answered_ms is not None
+    assert found.throttled_ms is not None
+    assert found.throttled_ms > 0
+    assert (found.throttles, found.throttle_ms, found.longest_throttle_ms) == (2, 300, 200)
+    notes.failed(7)
+    (found,) = brokers(slab.words, GEOMETRY)
+    assert (found.state, found.failures, found.incident) == (BrokerState.FAILED, 1, 7)
+    notes.idle()
+    assert brokers(slab.words, GEOMETRY)[0].state is BrokerState.IDLE
+
+
+def test_a_new_sender_has_no_connections_and_goes_on_counting(slab: Slab) -> None:
+    notes = BrokerJournal(slab).broker(NODE)
+    notes.ready()
+    notes.in_flight(2, 1.0)
+    successor = BrokerJournal(slab)
+    (found,) = brokers(slab.words, GEOMETRY)
+
+    assert (found.state, found.in_flight, found.waiting_ms) == (BrokerState.IDLE, 0, 0)
+    successor.broker(NODE).ready()
+    (found,) = brokers(slab.words, GEOMETRY)
+    assert found.connections == 2
+
+
+def test_addresses_of_bootstrap_servers_come_last(slab: Slab) -> None:
+    journal = BrokerJournal(slab)
+    for node in (Node(-2, "b", 1), Node(5, "c", 1), Node(-1, "a", 1), Node(0, "d", 1)):
+        journal.broker(node)
+
+    assert [str(each) for each in brokers(slab.words, GEOMETRY)] == ["broker 0", "broker 5", "broker a:1", "broker b:1"]
+
+
+def test_the_broker_without_a_connection_makes_room(slab: Slab) -> None:
+    journal = BrokerJournal(slab)
+    for number in range(BROKERS):
+        notes = journal.broker(Node(number, "host", 9092))
+        if number != 17:
+            notes.ready()
+    journal.broker(Node(1000, "host", 9092))
+
+    assert {each.node for each in brokers(slab.words, GEOMETRY)} == {*range(BROKERS), 1000} - {17}
+
+
+def test_long_and_hostile_addresses_are_cut_and_escaped(slab: Slab) -> None:
+    journal = BrokerJournal(slab)
+    journal.broker(Node(1, "x" * 1000, 9092))
+    journal.broker(Node(2, "\x1b[31m", 9092))
+    first, second = brokers(slab.words, GEOMETRY)
+
+    assert first.address.startswith("xxx")
+    assert second.address == r"\x1b[31m:9092"
+
+
+def test_damaged_entries_are_left_out_or_harmless(slab: Slab) -> None:
+    BrokerJournal(slab).broker(NODE)
+    at = GEOMETRY.broker(0)
+    for word in range(BROKER_WORDS):
+        before = slab.words[at + word]
+        slab.words[at + word] = (1 << 64) - 1
+        for each in brokers(slab.words, GEOMETRY):
+            assert each.address.isprintable()
+        BrokerJournal(slab).broker(NODE).answered(1.0, 1.0)
+        slab.words[at + word] = before
+
+
+def _die_over_an_entry(link: Connection, name: str, stores: int) -> None:
+    slab = attach(name, GEOMETRY)
+
+    class Words:
+        left = stores
+
+        def __getitem__(self, index: object) -> object:
+            return slab.words[index]  # type: ignore[call-overload]
+
+        def __setitem__(self, index: int, value: int) -> None:
+            if not self.left:
+                signal.raise_signal(signal.SIGKILL)
+            self.left -= 1
+            slab.words[index] = value
+
+    journal = BrokerJournal(slab)
+    journal._words = Words()  # type: ignore[assignment]
+    journal.broker(Node(9, "another", 1))
+    link.send("survived")
+
+
+@pytest.mark.parametrize("stores", range(20))
+def test_a_death_over_a_new_entry_shows_it_whole_or_not(slab: Slab, start: Start, stores: int) -> None:
+    journal = BrokerJournal(slab)
+    for number in range(BROKERS):
+        journal.broker(Node(100 + number, "host", 9092))
+    start(_die_over_an_entry, slab.name, stores).join()
+    found = brokers(slab.words, GEOMETRY)
+
+    assert len(found) >= BROKERS - 1
+    assert all((each.node, each.address) == (9, "another:1") or each.address == "host:9092" for each in found)
+    assert str(BrokerJournal(slab).broker(NODE)._words[GEOMETRY.broker(0) + Broker.STATE])
