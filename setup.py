@@ -70,6 +70,7 @@ HOT = {
     "completion_ring.py",
     "frames.py",
     "futures.py",
+    "histograms.py",
     "partition_queue.py",
     "pending_batches.py",
     "produce_request.py",

@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from shmaccum.shm import histograms
+from shmaccum.shm import distribution
 from shmaccum.shm.broker_table import brokers
-from shmaccum.shm.histograms import Distribution
+from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import (
     KEY_TOPIC_MASK,
     KEY_TOPIC_SHIFT,
     WORD,
     BrokerState,
     Geometry,
+    Histogram,
     OfProcess,
     OfSender,
     Partition,
@@ -54,6 +55,8 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
     found = brokers(words, geometry)
     latency = sum((each.latency for each in found), Distribution())
     throttles = sum(each.throttles for each in found)
+    bases = [geometry.process(entry) for entry in range(geometry.max_processes)]
+    appended, bytes_appended = (sum(words[base + word] for base in bases) for word in (Process.RECORDS, Process.BYTES))
     places = [geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(geometry.max_processes)]
     return {
         "buffer-total-bytes": geometry.slot_count * slot_size,
@@ -74,10 +77,11 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
         "batch-size-avg": filled / batches if batches else 0.0,
         "batch-fill-ratio": filled / capacity if capacity else 0.0,
         "compression-rate-avg": words[Super.BYTES_SENT] / filled if batches and filled else 0.0,
-        **_times("record-queue-time", histograms.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
-        **_times("record-delivery-time", histograms.read(words, geometry.sender_histogram(OfSender.DELIVERY_TIME))),
+        **_times("record-queue-time", distribution.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
+        **_times("record-delivery-time", distribution.read(words, geometry.sender_histogram(OfSender.DELIVERY_TIME))),
         **_times("request-latency", latency),
-        **_sizes(histograms.read_all(words, places)),
+        "record-size-avg": bytes_appended / appended if appended else 0.0,
+        "record-size-max": max(words[at + Histogram.LARGEST] for at in places),
         "requests-in-flight": sum(each.in_flight for each in found),
         "produce-throttle-time-avg": sum(each.throttle_ms for each in found) / throttles if throttles else 0.0,
         "produce-throttle-time-max": max((each.longest_throttle_ms for each in found), default=0),
@@ -151,10 +155,6 @@ def _topic(words: memoryview, geometry: Geometry, entry: int) -> str:
 def _times(name: str, microseconds: Distribution) -> Metrics:
     """Return the mean and the largest of some times, in milliseconds."""
     return {f"{name}-avg": microseconds.mean / 1000, f"{name}-max": microseconds.largest / 1000}
-
-
-def _sizes(sizes: Distribution) -> Metrics:
-    return {"record-size-avg": sizes.mean, "record-size-max": sizes.largest}
 
 
 class Rates:

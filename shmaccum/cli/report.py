@@ -20,7 +20,7 @@ from shmaccum.metrics import slab_metrics
 from shmaccum.pool.waiters import tickets
 from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerInfo
-from shmaccum.shm.histograms import Distribution
+from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
 from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo, SlabView, TopicInfo
 from shmaccum.shm.layout import OfProcess, OfSender, Role, Super

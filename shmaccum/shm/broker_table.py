@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from shmaccum.cluster import Node
 from shmaccum.errors import KafkaError, printable
 from shmaccum.shm import native
-from shmaccum.shm.histograms import Distribution, count, read
+from shmaccum.shm.distribution import Distribution, read
+from shmaccum.shm.histograms import count
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import BROKER_WORDS, BROKERS, MAX_ADDRESS, WORD, Broker, BrokerState, Geometry
 

@@ -9,9 +9,11 @@ cdef unsigned long long _ALL_BITS
 cdef Py_ssize_t _LAST_BUCKET
 cdef int _EXACT
 cdef int _PARTS
+cdef Py_ssize_t _STEP
 
-@cython.locals(words=word[::1], octave=Py_ssize_t, part="unsigned long long", bucket=Py_ssize_t)
-cpdef count(SlabMemory memory, Py_ssize_t at, unsigned long long value)
+# No local of the words: to take a reference to a memory view costs more than the rest.
+@cython.locals(octave=Py_ssize_t, part="unsigned long long", bucket=Py_ssize_t, place=Py_ssize_t)
+cpdef count(SlabMemory memory, Py_ssize_t at, unsigned long long value, unsigned long long times=*)
 
-@cython.locals(sizes="const long long[:]", index=Py_ssize_t)
-cpdef count_all(SlabMemory memory, Py_ssize_t at, values, long long more)
+@cython.locals(sample="const long long[:]", index=Py_ssize_t, number=Py_ssize_t)
+cpdef count_sample(SlabMemory memory, Py_ssize_t at, values, long long more)

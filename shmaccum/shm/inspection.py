@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError
-from shmaccum.shm import broker_table, histograms, validation
+from shmaccum.shm import broker_table, distribution, validation
 from shmaccum.shm.broker_table import BrokerInfo
-from shmaccum.shm.histograms import Distribution
+from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import (
     HOLDER_INCARNATION,
     KEY_LANE_SHIFT,
@@ -228,12 +228,12 @@ class SlabView:
 
     def sender_distribution(self, which: OfSender) -> Distribution:
         """Read a histogram of the sender."""
-        return histograms.read(self.words, self.geometry.sender_histogram(which))
+        return distribution.read(self.words, self.geometry.sender_histogram(which))
 
     def process_distribution(self, which: OfProcess, entry: int | None = None) -> Distribution:
         """Read a histogram of a process entry; without one, the sum over all processes there ever were."""
         entries = range(self.geometry.max_processes) if entry is None else (entry,)
-        return histograms.read_all(self.words, [self.geometry.process_histogram(each, which) for each in entries])
+        return distribution.read_all(self.words, [self.geometry.process_histogram(each, which) for each in entries])
 
     def brokers(self) -> list[BrokerInfo]:
         """Read the broker table, by id."""

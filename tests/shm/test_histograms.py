@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import Start
 
-from shmaccum.shm import histograms
-from shmaccum.shm.histograms import Distribution, bucket_of, count, count_all, least_of
+from shmaccum.shm import distribution
+from shmaccum.shm.distribution import Distribution, bucket_of, least_of
+from shmaccum.shm.histograms import count, count_sample
 from shmaccum.shm.layout import HISTOGRAM_BUCKETS, HISTOGRAM_WORDS, Geometry, Histogram, OfProcess, OfSender
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
@@ -40,7 +41,7 @@ def counted(slab: Slab, values: list[int], at: int = AT) -> Distribution:
         slab.words[at + word] = 0
     for value in values:
         count(slab.memory, at, value)
-    return histograms.read(slab.words, at)
+    return distribution.read(slab.words, at)
 
 
 def exact(values: list[int], percent: float) -> int:
@@ -73,24 +74,26 @@ def test_a_percentile_is_within_the_width_of_a_bucket(values: list[int], percent
 
 
 @given(VALUES, st.integers(0, 20))
-def test_many_values_at_once_count_as_one_by_one(values: list[int], more: int) -> None:
+def test_every_sixteenth_of_many_values_stands_for_sixteen(values: list[int], more: int) -> None:
     slab = attach(f"test{os.getpid()}-many", GEOMETRY)
     try:
-        one_by_one = counted(slab, [value + more for value in values])
+        stands_for = [value + more for value in values[::16] for _ in range(16)][: len(values)]
+        one_by_one = counted(slab, stands_for)
         counted(slab, [])
         strided = np.repeat(np.array(values, np.int64), 2)[::2]
-        count_all(slab.memory, AT, strided, more)
-        at_once = histograms.read(slab.words, AT)
+        count_sample(slab.memory, AT, strided, more)
+        at_once = distribution.read(slab.words, AT)
     finally:
         detach(slab)
 
     assert at_once == one_by_one
+    assert at_once.count == len(values)
 
 
 def test_equal_values_of_stride_0_count(slab: Slab) -> None:
-    count_all(slab.memory, AT, np.broadcast_to(np.int64(100), (1000,)), 5)
+    count_sample(slab.memory, AT, np.broadcast_to(np.int64(100), (1000,)), 5)
 
-    assert histograms.read(slab.words, AT) == Distribution(
+    assert distribution.read(slab.words, AT) == Distribution(
         tuple(1000 if bucket == bucket_of(105) else 0 for bucket in range(HISTOGRAM_BUCKETS)), 105_000, 105
     )
 
@@ -116,9 +119,9 @@ def test_values_beyond_the_last_bucket_count_there(slab: Slab) -> None:
 def test_a_damaged_word_fails_no_call(slab: Slab, word: int) -> None:
     slab.words[AT + word] = (1 << 64) - 1
     count(slab.memory, AT, 7)
-    count_all(slab.memory, AT, np.array([7, 8]), 0)
+    count_sample(slab.memory, AT, np.array([7, 8]), 0)
 
-    assert histograms.read(slab.words, AT).count >= 0
+    assert distribution.read(slab.words, AT).count >= 0
 
 
 def _count_until_killed(link: Connection, name: str, values: list[int]) -> None:
@@ -136,7 +139,7 @@ def test_the_sum_over_processes_includes_the_dead(slab: Slab, start: Start) -> N
         assert start(_count_until_killed, slab.name, each).join() == -signal.SIGKILL
 
     places = [slab.geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(4)]
-    assert histograms.read_all(slab.words, places) == counted(slab, [value for each in values for value in each])
+    assert distribution.read_all(slab.words, places) == counted(slab, [value for each in values for value in each])
 
 
 class _Dying:
@@ -168,10 +171,10 @@ def test_a_death_in_a_count_tears_nothing(slab: Slab, start: Start, stores: int)
     """It leaves out what was not stored yet, and no lock: the next writer goes on."""
     before = counted(slab, [1, 2, 3])
     assert start(_die_in_a_count, slab.name, stores).join() == -signal.SIGKILL
-    after = histograms.read(slab.words, AT)
+    after = distribution.read(slab.words, AT)
 
     assert after.count == before.count + (stores > 0)
     assert after.total == before.total + 1000 * (stores > 1)
     assert after.largest == before.largest
     count(slab.memory, AT, 7)
-    assert histograms.read(slab.words, AT).count == after.count + 1
+    assert distribution.read(slab.words, AT).count == after.count + 1

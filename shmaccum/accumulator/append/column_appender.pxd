@@ -3,7 +3,7 @@ from shmaccum.accumulator.append.pending_batches cimport PendingBatches
 from shmaccum.accumulator.append.record_appender cimport RecordAppender
 from shmaccum.accumulator.state.batch_header cimport begin
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
-from shmaccum.shm.histograms cimport count_all
+from shmaccum.shm.histograms cimport count as count_value, count_sample
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _COMMIT
@@ -84,4 +84,5 @@ cdef class ColumnAppender:
     @cython.locals(words=word[::1], process=Py_ssize_t, cuts=list)
     cdef _count(self, _NewBatches batches, Py_ssize_t first, Py_ssize_t end)
 
-    cdef _count_sizes(self, body_sizes, size)
+    @cython.locals(count=Py_ssize_t)
+    cdef _count_sizes(self, body_sizes, Py_ssize_t size, Py_ssize_t largest)

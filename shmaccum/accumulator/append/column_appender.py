@@ -28,7 +28,8 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.slots import Buffer
 from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
-from shmaccum.shm.histograms import count_all
+from shmaccum.shm.histograms import count as count_value
+from shmaccum.shm.histograms import count_sample
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
@@ -56,6 +57,8 @@ _BYTES: Final = Process.BYTES
 _BATCHES: Final = Process.BATCHES
 _PRECOMPRESSED: Final = Process.COMPRESSED
 _OPEN: Final = int(SlotState.OPEN)
+_OVERHEAD: Final = 6
+"""Bytes that most records of message format 2 take in addition to their body."""
 _CLOSED: Final = int(SlotState.CLOSED)
 
 
@@ -189,7 +192,7 @@ class ColumnAppender:
             future.add(Chunk([result], bodies.rows, [0, count], before))
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
             self._records.commit(header, commit, end, before + count, latest, largest)
-            self._count_sizes(bodies.body_sizes[:count], records.sizes[0])
+            self._count_sizes(bodies.body_sizes[:count], records.sizes[0], largest)
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
@@ -313,9 +316,19 @@ class ColumnAppender:
         words[process + _BYTES] += size
         words[process + _BATCHES] += end - first
         words[process + _PRECOMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))
-        self._count_sizes(batches.body_sizes[cuts[first] : cuts[end]], size)
+        self._count_sizes(batches.body_sizes[cuts[first] : cuts[end]], size, max(batches.records.largest[first:end]))
 
-    def _count_sizes(self, body_sizes: npt.NDArray[np.int64], size: int) -> None:
-        """Count the sizes of records, which take so many bytes in all, in the histogram of this process."""
-        overhead = (size - int(body_sizes.sum())) // len(body_sizes)  # differs by a few bytes between records
-        count_all(self._memory, self._pending.sizes_at, body_sizes, overhead)
+    def _count_sizes(self, body_sizes: npt.NDArray[np.int64], size: int, largest: int) -> None:
+        """Count the sizes of records in the histogram of this process.
+
+        Args:
+            body_sizes: of the records.
+            size: bytes that all of them take.
+            largest: bytes that the largest one takes.
+        """
+        count = len(body_sizes)
+        if size > (largest - 1) * count:  # nearly all are as large
+            count_value(self._memory, self._pending.sizes_at, largest, count)
+            return
+        count_sample(self._memory, self._pending.sizes_at, body_sizes, _OVERHEAD)
+        count_value(self._memory, self._pending.sizes_at, largest, 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shmaccum.cli.report import SlabReport
-from shmaccum.shm.histograms import Distribution
+from shmaccum.shm.distribution import Distribution
 
 Total = Callable[[SlabReport], float]
 """Returns a number that only grows."""

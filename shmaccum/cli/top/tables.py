@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from shmaccum.cli.terminal import in_bytes, printable
 from shmaccum.cli.top.history import History
 from shmaccum.cli.verdict import span
-from shmaccum.shm.histograms import Distribution
+from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import BrokerState, Role
 
 Item = TypeVar("Item")

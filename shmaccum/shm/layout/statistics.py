@@ -13,6 +13,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+EXACT: Final = 16
+"""Values below this have a bucket each."""
+PARTS: Final = 8
+"""Buckets of each larger power of two."""
+
 
 class BrokerState(IntEnum):
     """A broker's state, as the sender sees it."""

@@ -1,0 +1,92 @@
+"""Reads the slab's histograms (`shmaccum.shm.histograms`): percentiles, sums, and differences.
+
+Readers take no lock. A percentile is too large by at most an eighth, the width of a bucket. Copies can be added, such
+as those of all processes, and subtracted, for the time between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shmaccum.shm.layout import EXACT, HISTOGRAM_BUCKETS, HISTOGRAM_WORDS, PARTS, Histogram
+
+_LAST: Final = HISTOGRAM_BUCKETS - 1
+
+
+def bucket_of(value: int) -> int:
+    """Return the bucket that counts a value."""
+    octave = max(0, value.bit_length() - EXACT.bit_length() + 1)
+    return min(octave * PARTS + (value >> octave), _LAST)
+
+
+def least_of(bucket: int) -> int:
+    """Return the least value that a bucket counts."""
+    octave = max(0, bucket // PARTS - 1)
+    return bucket - octave * PARTS << octave
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """The values that a histogram has counted.
+
+    Attributes:
+        counts: of each bucket.
+        total: the sum of all values.
+        largest: the largest value; after a subtraction, not less than the largest one left.
+    """
+
+    counts: tuple[int, ...] = (0,) * HISTOGRAM_BUCKETS
+    total: int = 0
+    largest: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many values."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """Their mean; 0 if there are none."""
+        return self.total / self.count if self.count else 0.0
+
+    def percentile(self, percent: float) -> int:
+        """Return the largest value of the bucket that holds a percentile; 0 without values.
+
+        Args:
+            percent: 0 to 100; 99 for the value that 99 of 100 do not exceed.
+        """
+        number = self.count
+        rank = max(1, -int(-number * percent // 100))
+        for bucket, each in enumerate(self.counts):
+            rank -= each
+            if each and rank <= 0:
+                return min(least_of(bucket + 1) - 1, self.largest) if bucket < _LAST else self.largest
+        return 0
+
+    def buckets(self) -> Iterator[tuple[int, int]]:
+        """Yield, for each bucket that is not empty, the largest value that it counts, and its count."""
+        for bucket, each in enumerate(self.counts):
+            if each:
+                yield (least_of(bucket + 1) - 1 if bucket < _LAST else max(self.largest, least_of(bucket))), each
+
+    def __add__(self, other: Distribution) -> Distribution:
+        counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
+        return Distribution(counts, self.total + other.total, max(self.largest, other.largest))
+
+    def __sub__(self, earlier: Distribution) -> Distribution:
+        """Return what was counted since an earlier copy."""
+        counts = tuple(max(0, now - then) for now, then in zip(self.counts, earlier.counts, strict=True))
+        return Distribution(counts, max(0, self.total - earlier.total), self.largest)
+
+
+def read(words: memoryview, at: int) -> Distribution:
+    """Read the histogram at a word index."""
+    values: Sequence[int] = words[at : at + HISTOGRAM_WORDS].tolist()
+    return Distribution(tuple(values[Histogram.BUCKETS :]), values[Histogram.TOTAL], values[Histogram.LARGEST])
+
+
+def read_all(words: memoryview, places: Sequence[int]) -> Distribution:
+    """Read histograms and return their sum."""
+    return sum((read(words, at) for at in places if words[at + Histogram.TOTAL]), Distribution())
