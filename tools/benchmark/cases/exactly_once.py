@@ -74,7 +74,7 @@ class ExactlyOnce:
                 facts=session.facts(tasks, rows // tasks, ROW_SIZE, PARTITIONS),
                 rounds_at_most=3,
                 warm_up=False,
-                turn_s=45.0,
+                turn_s=62.0,
             )
             for called, tasks in each
         ]
