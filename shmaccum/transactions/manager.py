@@ -12,12 +12,10 @@ with KafkaTimeoutError can be repeated; nothing else can be called then.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
-from typing import Final, NoReturn
+from typing import Final
 
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
@@ -29,8 +27,6 @@ from shmaccum.errors import (
     ClusterAuthorizationError,
     CorruptRecordError,
     IllegalArgumentError,
-    IllegalStateError,
-    InvalidPidMappingError,
     InvalidTxnStateError,
     KafkaError,
     KafkaTimeoutError,
@@ -38,7 +34,6 @@ from shmaccum.errors import (
     ShmaccumError,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
-    UnsupportedVersionError,
 )
 from shmaccum.metrics import TRANSACTION_CALLS, CallTimes
 from shmaccum.transactions.broker_client import BrokerClient
@@ -48,45 +43,13 @@ from shmaccum.transactions.coordinator import (
     PreparedTransaction,
     TransactionCoordinator,
     deadline_after,
-    is_abortable,
 )
+from shmaccum.transactions.transaction_state import State, TransactionState
 
 logger = logging.getLogger(__name__)
 
-_FATAL: Final = (
-    ClusterAuthorizationError,
-    InvalidPidMappingError,
-    ProducerFencedError,
-    TransactionalIdAuthorizationError,
-    UnsupportedVersionError,
-)
-"""Errors of a batch after which the producer can only be closed (``maybeTransitionToErrorState``)."""
-
 _REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationError, TransactionAbortableError)
 """Errors after which ``init_transactions`` can be called again, once the user is authorized."""
-
-
-class State(Enum):
-    """States of ``TransactionManager``."""
-
-    UNINITIALIZED = "UNINITIALIZED"
-    INITIALIZING = "INITIALIZING"
-    READY = "READY"
-    IN_TRANSACTION = "IN_TRANSACTION"
-    COMMITTING_TRANSACTION = "COMMITTING_TRANSACTION"
-    ABORTING_TRANSACTION = "ABORTING_TRANSACTION"
-    ABORTABLE_ERROR = "ABORTABLE_ERROR"
-    FATAL_ERROR = "FATAL_ERROR"
-
-
-_S = State
-_FROM: Final[Mapping[State, frozenset[State]]] = {
-    _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.INITIALIZING}),
-    _S.IN_TRANSACTION: frozenset({_S.READY}),
-    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION}),
-    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION}),
-}
-"""From which states a call leads to each."""
 
 
 class TransactionManager:
@@ -98,22 +61,20 @@ class TransactionManager:
 
     Attributes:
         times: of the calls.
+        max_block_ms: how long a call waits. It can be changed between calls.
     """
 
     def __init__(self, config: ProducerConfig, accumulator: RecordAccumulator) -> None:
         self.times: Final = CallTimes(TRANSACTION_CALLS)
-        self._id = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
-        self._max_block_ms = config.max_block_ms
+        self.max_block_ms: float = config.max_block_ms
         self._config = config
         self._accumulator = accumulator
         state = accumulator.state
         self._lanes = LaneTable(state.slab, state.map)
         self._lease: LaneLease | None = None
         self._client: BrokerClient | None = None
-        self._state = State.UNINITIALIZED
-        self._error: KafkaError | None = None
-        """Why the state is one of the two errors."""
+        self._state = TransactionState(config.transactional_id, on_error=self._forget_partitions)
         self._me = Identity(-1, -1)
         self._open_as = self._me
         """Identity with which the lane is open."""
@@ -128,7 +89,6 @@ class TransactionManager:
         """Whether all offsets given to the current transaction are committed with it."""
         self._lost_before = 0
         """`PendingBatches.lost` when the current transaction began."""
-        self._pid = os.getpid()
         self._lock = threading.RLock()
         state.slab.on_fork(self)
 
@@ -146,43 +106,43 @@ class TransactionManager:
             transactional_id: takes the place of the producer's own from now on; None keeps it.
         """
         with self._lock, self.times.call("txn-init"):
-            self._enter(State.INITIALIZING, "init_transactions")
-            self._id = transactional_id or self._id
-            deadline_ms = deadline_after(self._max_block_ms)
+            self._state.enter(State.INITIALIZING, "init_transactions")
+            own_id = self._state.transactional_id = transactional_id or self._state.transactional_id
+            deadline_ms = deadline_after(self.max_block_ms)
             self._client = self._client or BrokerClient(self._config)
-            self._coordinator = TransactionCoordinator(self._client, self._id, self._config)
+            self._coordinator = TransactionCoordinator(self._client, own_id, self._config)
             if self._lease is None:
-                self._lease = self._lanes.lease(self._id)
+                self._lease = self._lanes.lease(own_id)
             self._wait_until_empty(self._lease, deadline_ms)
             if not self._lease.is_valid:  # else this producer would fence the one that has the lane now
-                self._fail(self._lease.fenced())
+                self._state.fail(self._lease.fenced())
             try:
-                with _Failing(self):
+                with self._state.failing():
                     self._me = self._coordinator.init_producer_id(self._timeout_ms, None, deadline_ms)
                     self._version = self._coordinator.version
                     self._open(self._lease)
             except _REPEATABLE:
-                self._state, self._error = State.UNINITIALIZED, None
+                self._state.succeed(State.UNINITIALIZED)
                 raise
-            self._state = State.READY
+            self._state.succeed(State.READY)
 
     def begin(self) -> None:
         """See `Producer.begin_transaction`."""
         with self._lock, self.times.call("txn-begin"):
-            self._enter(State.IN_TRANSACTION, "begin_transaction")
+            self._state.enter(State.IN_TRANSACTION, "begin_transaction")
             self._begun, self._has_offsets = False, True
             self._lost_before = self._accumulator.pending.lost
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
         with self._lock:
-            self._check(State.IN_TRANSACTION, "send_offsets_to_transaction")
+            self._state.check(State.IN_TRANSACTION, "send_offsets_to_transaction")
             _check_group(group)
             if not offsets:
                 return
-            deadline_ms = deadline_after(self._max_block_ms)
+            deadline_ms = deadline_after(self.max_block_ms)
             self._has_offsets = False
-            with self.times.call("txn-send-offsets"), _Failing(self):
+            with self.times.call("txn-send-offsets"), self._state.failing():
                 with self._beginning():
                     if self._version < IMPLICIT:
                         self._coordinator.add_group(self._me, group.group_id, deadline_ms)
@@ -193,8 +153,9 @@ class TransactionManager:
         """See `Producer.commit_transaction`."""
         with self._lock, self.times.call("txn-commit"):
             self._check_offsets("commit_transaction")
-            lease = self._enter(State.COMMITTING_TRANSACTION, "commit_transaction")
-            deadline_ms = deadline_after(self._max_block_ms)
+            self._state.enter(State.COMMITTING_TRANSACTION, "commit_transaction")
+            lease = self._held
+            deadline_ms = deadline_after(self.max_block_ms)
             self._store_all(lease)
             self._end(lease, commit=True, deadline_ms=deadline_ms)
 
@@ -209,19 +170,24 @@ class TransactionManager:
         """
         with self._lock:
             self._check_offsets("prepare")
-            lease = self._enter(State.COMMITTING_TRANSACTION, "prepare")
+            self._state.enter(State.COMMITTING_TRANSACTION, "prepare")
+            lease = self._held
             partitions = [queue.topic_partition for queue in self._queues.values()]
             self._store_all(lease)
             lease.release()
-            self._lease, self._state = None, State.UNINITIALIZED
-            return PreparedTransaction(self._id, *self._me, self._version, tuple(sorted(partitions)))
+            self._lease = None
+            self._state.succeed(State.UNINITIALIZED)
+            return PreparedTransaction(
+                self._state.transactional_id, *self._me, self._version, tuple(sorted(partitions))
+            )
 
     def abort(self, timeout_ms: float | None = None) -> None:
         """See `Producer.abort_transaction`; wait ``timeout_ms`` at most, if that is less than ``max.block.ms``."""
         with self._lock, self.times.call("txn-abort"):
-            lease = self._enter(State.ABORTING_TRANSACTION, "abort_transaction")
+            self._state.enter(State.ABORTING_TRANSACTION, "abort_transaction")
+            lease = self._held
             self._queues.clear()
-            deadline_ms = deadline_after(min(self._max_block_ms, timeout_ms or self._max_block_ms))
+            deadline_ms = deadline_after(min(self.max_block_ms, timeout_ms or self.max_block_ms))
             lease.close()
             self._wait_until_empty(lease, deadline_ms)
             self._end(lease, commit=False, deadline_ms=deadline_ms)
@@ -238,24 +204,30 @@ class TransactionManager:
             else:
                 client.interrupt()
         with self._lock:
-            if self._pid != os.getpid():
+            if self._state.is_forked:
                 return
             lease, client = self._lease, self._client
             try:
-                if timeout_s != 0 and self._state in _FROM[State.ABORTING_TRANSACTION]:
+                if timeout_s != 0 and self._state.allows(State.ABORTING_TRANSACTION):
                     self.abort(None if timeout_s is None else timeout_s * 1000)
             except ShmaccumError as error:
                 logger.warning(
                     "transactional.id %r: its transaction stays open until its timeout: %s",
-                    self._id,
+                    self._state.transactional_id,
                     error,
                 )
             finally:
-                self._state, self._lease, self._client = State.UNINITIALIZED, None, None
+                self._state.succeed(State.UNINITIALIZED)
+                self._lease, self._client = None, None
                 if lease is not None:
                     lease.release()
                 if client is not None:
                     client.close()
+
+    @property
+    def must_abort(self) -> bool:
+        """Whether the transaction has failed, and can only be aborted."""
+        return self._state.now is State.ABORTABLE_ERROR
 
     # --- the path of records ------------------------------------------------------------------------
 
@@ -290,8 +262,8 @@ class TransactionManager:
     def refused(self, error: KafkaError) -> None:
         """Note that a record of the current transaction was refused: it can only be aborted (``doSend``)."""
         with self._lock:
-            if error.is_api and self._state is State.IN_TRANSACTION:
-                self._set_error(error, isinstance(error, _FATAL))
+            if error.is_api and self._state.now is State.IN_TRANSACTION:
+                self._state.note(error, of_batch=True)
 
     def _queue_of(self, of: PartitionQueue) -> PartitionQueue:
         with self._lock:
@@ -301,16 +273,17 @@ class TransactionManager:
 
     def _add(self, queues: list[PartitionQueue]) -> None:
         """Add partitions to the transaction."""
-        lease = self._check(State.IN_TRANSACTION, "send")
+        self._state.check(State.IN_TRANSACTION, "send")
         if not queues:
             return
+        lease = self._held
         if not lease.is_valid:
-            self._fail(lease.fenced())
+            self._state.fail(lease.fenced())
         in_lane = {queue.entry: lease.queue(queue) for queue in queues}
-        with _Failing(self), self._beginning():
+        with self._state.failing(), self._beginning():
             if self._version < IMPLICIT:
                 partitions = [queue.topic_partition for queue in queues]
-                self._coordinator.add_partitions(self._me, partitions, deadline_after(self._max_block_ms))
+                self._coordinator.add_partitions(self._me, partitions, deadline_after(self.max_block_ms))
         self._queues.update(in_lane)
 
     @contextmanager
@@ -327,23 +300,23 @@ class TransactionManager:
             raise
         self._begun = True
 
-    # --- states -------------------------------------------------------------------------------------
+    # --- the end ------------------------------------------------------------------------------------
 
     def _store_all(self, lease: LaneLease) -> None:
         """Wait until all records of the transaction are stored, or fail it."""
         self._queues.clear()
-        self._accumulator.flush(self._max_block_ms / 1000)
+        self._accumulator.flush(self.max_block_ms / 1000)
         if not lease.is_valid:
-            self._fail(lease.fenced())
+            self._state.fail(lease.fenced())
         error = lease.error
         if error is not None:
-            self._fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
+            self._state.fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
         if self._accumulator.pending.lost != self._lost_before:
-            self._fail(CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
+            self._state.fail(CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
 
     def _end(self, lease: LaneLease, *, commit: bool, deadline_ms: float) -> None:
         """End the transaction at the coordinator, and open the lane for the next one."""
-        with _Failing(self):
+        with self._state.failing():
             if self._begun is not False:
                 try:
                     self._me = self._coordinator.end(
@@ -362,63 +335,26 @@ class TransactionManager:
                 try:
                     self._open(lease)
                 except ProducerFencedError as error:  # this transaction has ended well, and the next one cannot begin
-                    self._state, self._error = State.FATAL_ERROR, error
+                    self._state.note(error)
                     return
-        self._error = None
-        self._state = State.READY
+        self._state.succeed(State.READY)
 
-    def _enter(self, state: State, what: str) -> LaneLease:
-        """Change to a state, if the present one allows that; return the lease, which all but `init` have."""
-        self._check_process()
-        if self._state not in _FROM[state]:
-            self._refuse(what, state)
-        self._state = state
-        return self._lease  # type: ignore[return-value]
-
-    def _check(self, state: State, what: str) -> LaneLease:
-        self._check_process()
-        if self._state is not state:
-            self._refuse(what, state)
+    @property
+    def _held(self) -> LaneLease:
+        """The lane, which all states but those before `init` have."""
         assert self._lease is not None
         return self._lease
 
     def _check_offsets(self, what: str) -> None:
         """Refuse to commit a transaction without offsets that the program believes to be part of it."""
-        if self._state is State.IN_TRANSACTION and not self._has_offsets:
-            raise IllegalStateError(
-                f"transactional.id {self._id!r}: {what} is not possible: send_offsets_to_transaction has not ended; "
-                "call it again, or abort the transaction"
+        if self._state.now is State.IN_TRANSACTION and not self._has_offsets:
+            raise self._state.impossible(
+                what, "send_offsets_to_transaction has not ended; call it again, or abort the transaction"
             )
 
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            raise IllegalStateError(
-                f"transactional.id {self._id!r}: the transactions belong to process {self._pid}, which this one was "
-                "forked from; make another producer here, with another transactional.id"
-            )
-
-    def _refuse(self, what: str, to: State) -> NoReturn:
-        """Raise the error for a call that the present state does not allow."""
-        if self._state in (State.ABORTABLE_ERROR, State.FATAL_ERROR) and self._error is not None:
-            advice = "abort the transaction" if self._state is State.ABORTABLE_ERROR else "close the producer"
-            raise type(self._error)(
-                f"Cannot execute transactional method because we are in an error state; {advice}: {self._error}"
-            ) from self._error
-        raise IllegalStateError(
-            f"transactional.id {self._id!r}: {what} is not possible: Invalid transition attempted from state "
-            f"{self._state.value} to state {to.value}"
-        )
-
-    def _fail(self, error: KafkaError, *, of_batch: bool = False) -> NoReturn:
-        """Raise an error after which the transaction can only be aborted, or the producer only be closed."""
-        is_final = isinstance(error, _FATAL) if of_batch else not is_abortable(type(error))
-        self._set_error(error, is_final)
-        raise error
-
-    def _set_error(self, error: KafkaError, is_final: bool) -> None:
-        self._state = State.FATAL_ERROR if is_final else State.ABORTABLE_ERROR
-        self._error = error
-        self._queues.clear()  # else `send` would take more for the partitions that it knows
+    def _forget_partitions(self) -> None:
+        """Let `send` ask for its partitions again: an error refuses them then."""
+        self._queues.clear()
 
     def _open(self, lease: LaneLease) -> None:
         lease.open(*self._me, self._version)
@@ -427,24 +363,10 @@ class TransactionManager:
     def _wait_until_empty(self, lease: LaneLease, deadline_ms: float) -> None:
         if not lease.wait_until_empty(deadline_ms / 1000):
             raise KafkaTimeoutError(
-                f"transactional.id {self._id!r}: batches of its last transaction are still in flight after max.block.ms"
-                f"{self._accumulator.pending.trouble()}"
+                f"transactional.id {self._state.transactional_id!r}: batches of its last transaction are still in "
+                f"flight after max.block.ms{self._accumulator.pending.trouble()}"
             )
         self._accumulator.pending.poll()
-
-
-class _Failing:
-    """Turns errors of the coordinator into a state; a timeout leaves the state, so that the call can be repeated."""
-
-    def __init__(self, manager: TransactionManager) -> None:
-        self._manager = manager
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KafkaError) and not isinstance(error, KafkaTimeoutError | IllegalStateError):
-            self._manager._fail(error)
 
 
 class _LaneRoute:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from transaction_broker import TransactionBroker
+import pyarrow as pa
+import pytest
+from transaction_broker import TransactionBroker, decoded
 
-from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from shmaccum import ConsumerGroupMetadata, FutureRecordMetadata, OffsetAndMetadata, Producer, TopicPartition
+from shmaccum.errors import KafkaError
+
+Error = type[KafkaError]
 
 _numbers = itertools.count()
 
@@ -60,15 +66,26 @@ class Scene:
             self.broker.seen.clear()
             yield producer
 
+    def epochs(self, api_key: int) -> list[int]:
+        """Return the producer epochs in the requests of a kind."""
+        return [decoded(request).producer_epoch for request in self.broker.seen if request.api_key == api_key]
+
 
 @contextmanager
 def impatient(producer: Producer) -> Iterator[None]:
     """Let the calls of transactions end with KafkaTimeoutError after 100 ms in the block."""
-    producer.transactions._max_block_ms, patience_ms = 100, producer.transactions._max_block_ms
+    producer.transactions.max_block_ms, patience_ms = 100, producer.transactions.max_block_ms
     try:
         yield
     finally:
-        producer.transactions._max_block_ms = patience_ms
+        producer.transactions.max_block_ms = patience_ms
+
+
+def in_thread(call: Callable[[], object]) -> threading.Thread:
+    """Start a call that waits for the broker."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
 
 
 Step = Callable[[Producer], Any]
@@ -79,9 +96,18 @@ def init(producer: Producer) -> None:
     producer.begin_transaction()
 
 
+def send_one(producer: Producer, partition: int = 0) -> FutureRecordMetadata:
+    return producer.send("t", b"value", partition=partition)
+
+
 def send(producer: Producer) -> None:
     for partition in (0, 1):
-        producer.send("t", b"value", partition=partition)
+        send_one(producer, partition)
+
+
+def rows_for(*partitions: int) -> pa.RecordBatch:
+    """Return a row for each partition."""
+    return pa.record_batch({"value": pa.array([b"v"] * len(partitions), pa.binary()), "partition": [*partitions]})
 
 
 def send_offsets(producer: Producer) -> None:
@@ -113,3 +139,32 @@ def run_another(producer: Producer) -> None:
     """Do a whole transaction with a producer that is ready."""
     producer.begin_transaction()
     run_from(producer, "send")
+
+
+def run_aborted(producer: Producer) -> None:
+    """Do a whole transaction whose records are stored, and abort it."""
+    producer.begin_transaction()
+    send(producer)
+    producer.flush()
+    producer.abort_transaction()
+
+
+def check_only_abort_helps(producer: Producer, error: Error) -> None:
+    """Check that a transaction has failed by an error after which another one can follow."""
+    for call in (producer.commit_transaction, producer.begin_transaction, lambda: send(producer)):
+        with pytest.raises(error, match="abort the transaction"):
+            call()
+
+
+def check_only_close_helps(producer: Producer, error: Error) -> None:
+    """Check that a producer has failed by an error after which it can do nothing."""
+    for call in (
+        producer.init_transactions,
+        producer.begin_transaction,
+        lambda: send(producer),
+        lambda: send_offsets(producer),
+        producer.commit_transaction,
+        producer.abort_transaction,
+    ):
+        with pytest.raises(error, match="close the producer"):
+            call()

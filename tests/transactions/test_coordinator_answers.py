@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from itertools import groupby
 
-import pyarrow as pa
 import pytest
 from fake_broker import INIT_PRODUCER_ID, Request
 from transaction_broker import (
@@ -21,7 +20,22 @@ from transaction_broker import (
     TXN_OFFSET_COMMIT,
     decoded,
 )
-from transaction_scenes import STEPS, Scene, impatient, init, run_another, run_before, run_from, send, send_offsets
+from transaction_scenes import (
+    STEPS,
+    Error,
+    Scene,
+    check_only_abort_helps,
+    check_only_close_helps,
+    impatient,
+    init,
+    rows_for,
+    run_aborted,
+    run_another,
+    run_before,
+    run_from,
+    send,
+    send_one,
+)
 
 from shmaccum import Producer
 from shmaccum.errors import (
@@ -68,8 +82,6 @@ STEP_OF = [
 """Each request, and the step that sends it."""
 ONLY_IN_VERSION_1 = (ADD_PARTITIONS, ADD_OFFSETS)
 
-Error = type[KafkaError]
-
 
 def name_of(value: object) -> str:
     """Return a name for what a test is run with."""
@@ -81,10 +93,6 @@ def name_of(value: object) -> str:
 def is_sent(scene: Scene, api_key: int) -> bool:
     """Return whether producers send a request in the scene's version of the protocol."""
     return scene.version == 1 or api_key not in ONLY_IN_VERSION_1
-
-
-def rows() -> pa.RecordBatch:
-    return pa.record_batch({"value": pa.array([b"v"] * 4, pa.binary()), "partition": pa.array([0, 1, 0, 1])})
 
 
 def refuse(scene: Scene, producer: Producer, step: str, api_key: int, error: Error) -> KafkaError:
@@ -231,21 +239,12 @@ def test_errors_that_the_abort_leads_out_of(scene: Scene, step: str, api_key: in
         return
     with scene.producer() as producer:
         assert type(refuse(scene, producer, step, api_key, error)) is error
-        for call in (producer.commit_transaction, producer.begin_transaction, lambda: send(producer)):
-            with pytest.raises(error, match="abort the transaction"):
-                call()
+        check_only_abort_helps(producer, error)
         producer.abort_transaction()
         scene.broker.ended.clear()
         run_another(producer)
     assert scene.broker.ended == [True]
-    assert last_epoch(scene) == 1
-
-
-def last_epoch(scene: Scene) -> int:
-    """Return the producer epoch in the last EndTxn."""
-    (*_, last) = (decoded(request) for request in scene.broker.seen if request.api_key == END_TXN)
-    epoch: int = last.producer_epoch
-    return epoch
+    assert scene.epochs(END_TXN)[-1] == 1
 
 
 def test_a_second_partition_that_is_refused(scene: Scene) -> None:
@@ -254,16 +253,16 @@ def test_a_second_partition_that_is_refused(scene: Scene) -> None:
         return
     with scene.ready() as producer:
         producer.begin_transaction()
-        future = producer.send("t", b"value", partition=0)
+        future = send_one(producer)
         scene.broker.fail(ADD_PARTITIONS, TopicAuthorizationError.code)
         with pytest.raises(TopicAuthorizationError):
-            producer.send("t", b"value", partition=1)
+            send_one(producer, 1)
         producer.flush()
         assert future.succeeded()
         producer.abort_transaction()
         run_another(producer)
     assert scene.broker.ended == [False, True]
-    assert last_epoch(scene) == 1
+    assert scene.epochs(END_TXN)[-1] == 1
 
 
 def test_the_partitions_error_counts_and_not_that_others_were_not_attempted(scene: Scene) -> None:
@@ -272,13 +271,13 @@ def test_the_partitions_error_counts_and_not_that_others_were_not_attempted(scen
     with scene.ready() as producer:
         producer.begin_transaction()
         scene.broker.fail_partitions(OperationNotAttemptedError.code, UnknownTopicOrPartitionError.code)
-        producer.send_batch("t", rows())
+        producer.send_batch("t", rows_for(0, 1, 0, 1))
         producer.commit_transaction()
         assert scene.broker.count(ADD_PARTITIONS) == 2
         producer.begin_transaction()
         scene.broker.fail_partitions(OperationNotAttemptedError.code, TopicAuthorizationError.code)
         with pytest.raises(TopicAuthorizationError):
-            producer.send_batch("t", rows())
+            producer.send_batch("t", rows_for(0, 1, 0, 1))
         producer.abort_transaction()
     assert scene.broker.ended == [True]
 
@@ -366,16 +365,7 @@ def test_errors_after_which_the_producer_can_only_be_closed(
     raised = ProducerFencedError if error in FENCED else error  # older brokers' code for the same
     with scene.producer() as producer:
         assert type(refuse(scene, producer, step, api_key, error)) is raised
-        for call in (
-            producer.init_transactions,
-            producer.begin_transaction,
-            lambda: send(producer),
-            lambda: send_offsets(producer),
-            producer.commit_transaction,
-            producer.abort_transaction,
-        ):
-            with pytest.raises(raised, match="close the producer"):
-                call()
+        check_only_close_helps(producer, raised)
     assert scene.broker.ended == []
 
 
@@ -434,13 +424,9 @@ def test_every_transaction_of_version_2_has_an_epoch_of_its_own(scene: Scene) ->
     with scene.ready() as producer:
         for _ in range(3):
             run_another(producer)
-        producer.begin_transaction()
-        send(producer)
-        producer.flush()
-        producer.abort_transaction()
+        run_aborted(producer)
         run_another(producer)
-    epochs = [decoded(request).producer_epoch for request in scene.broker.seen if request.api_key == END_TXN]
-    assert epochs == ([0, 1, 2, 3, 4] if scene.version == 2 else [0, 0, 0, 0, 1])
+    assert scene.epochs(END_TXN) == ([0, 1, 2, 3, 4] if scene.version == 2 else [0, 0, 0, 0, 1])
 
 
 def test_epochs_that_run_out(scene: Scene) -> None:
@@ -448,10 +434,7 @@ def test_epochs_that_run_out(scene: Scene) -> None:
     with scene.ready() as producer:
         run_another(producer)
         scene.broker.producer_id, scene.broker.epoch = 78, -1
-        producer.begin_transaction()
-        send(producer)
-        producer.flush()
-        producer.abort_transaction()
+        run_aborted(producer)
         scene.broker.seen.clear()
         run_another(producer)
     used = {decoded(each).producer_id for each in scene.broker.seen if each.api_key in (TXN_OFFSET_COMMIT, END_TXN)}

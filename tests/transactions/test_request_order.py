@@ -6,8 +6,6 @@ docs/internals/transaction-scenarios.md.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +20,17 @@ from transaction_broker import (
     TransactionBroker,
     decoded,
 )
-from transaction_scenes import Scene, impatient, init, run_another, run_from, send, send_offsets
+from transaction_scenes import (
+    Scene,
+    impatient,
+    in_thread,
+    init,
+    run_another,
+    run_from,
+    send,
+    send_offsets,
+    send_one,
+)
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from shmaccum.errors import (
@@ -34,12 +42,6 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-
-
-def in_thread(call: Callable[[], Any]) -> threading.Thread:
-    thread = threading.Thread(target=call)
-    thread.start()
-    return thread
 
 
 def added(scene: Scene) -> list[list[int]]:
@@ -54,7 +56,7 @@ def test_each_partition_is_added_once(scene: Scene) -> None:
             scene.broker.seen.clear()
             producer.begin_transaction()
             for partition in (0, 1, 0, 1):
-                producer.send("t", b"value", partition=partition)
+                send_one(producer, partition)
             producer.commit_transaction()
             assert added(scene) == ([[0], [1]] if scene.version == 1 else [])
 
@@ -64,7 +66,7 @@ def test_nothing_is_sent_before_its_partition_is_added(scene: Scene) -> None:
     with scene.ready() as producer:
         producer.begin_transaction()
         with scene.broker.holding(ADD_PARTITIONS) as held:
-            sending = in_thread(lambda: producer.send("t", b"value", partition=0))
+            sending = in_thread(lambda: send_one(producer))
             if scene.version == 1:
                 held.acquire()
                 sending.join(0.05)
@@ -92,9 +94,9 @@ def test_the_end_waits_for_the_batches(scene: Scene) -> None:
     with scene.ready() as producer:
         producer.begin_transaction()
         with scene.broker.holding(PRODUCE) as held:
-            producer.send("t", b"value", partition=0)
+            send_one(producer)
             held.acquire()
-            producer.send("t", b"value", partition=1)
+            send_one(producer, 1)
             committing = in_thread(producer.commit_transaction)
             committing.join(0.05)
             assert committing.is_alive()
@@ -109,14 +111,14 @@ def test_a_commit_does_not_linger(slab_name: str) -> None:
         for _ in range(2):
             producer.begin_transaction()
             scene.broker.seen.clear()
-            futures = [producer.send("t", b"value", partition=0) for _ in range(3)]
+            futures = [send_one(producer) for _ in range(3)]
             assert scene.broker.count(PRODUCE) == 0
             producer.commit_transaction()
             assert all(future.succeeded() for future in futures)
             assert scene.broker.count(PRODUCE) == 1
         producer.begin_transaction()
         scene.broker.seen.clear()
-        producer.send("t", b"value", partition=0)
+        send_one(producer)
         producer.abort_transaction()
         assert scene.broker.count(PRODUCE) == 0
     wait_until_gone(slab_name)

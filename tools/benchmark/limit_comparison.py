@@ -17,7 +17,7 @@ from tools.benchmark.cases.sender import SENDER, sending_variant
 from tools.benchmark.cases.sizes import SIZES
 from tools.benchmark.contestants import OUR_COLUMNS, OURS
 from tools.benchmark.results import Result, median, variants_of
-from tools.benchmark.spark.host import ARROW
+from tools.benchmark.spark.jobs import ARROW
 from tools.benchmark.tables import Table, number
 
 _RECORD_OVERHEAD: Final = 9

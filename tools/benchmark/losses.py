@@ -7,7 +7,7 @@ from typing import Final
 
 from tools.benchmark.contestants import OUR_COLUMNS, OURS, PEERS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.results import Result, variants_of
-from tools.benchmark.spark.host import EXACTLY_ONCE, KEPT_CONFLUENT, SPARK_SINK
+from tools.benchmark.spark.jobs import EXACTLY_ONCE, KEPT_CONFLUENT, SPARK_SINK
 from tools.benchmark.statistics import Spread, ratio
 from tools.benchmark.tables import FIGURES, LESS_IS_BETTER, MORE_IS_BETTER, Table, with_spread
 
@@ -17,6 +17,7 @@ _SAID_BY: Final = {
     "cpu_us_per_record": ("records_per_core_s", "mb_per_core_s", "cpu_s"),
     "cpu_s": ("records_per_core_s", "mb_per_core_s"),
     "wall_s": ("records_per_s", "mb_per_s"),
+    "add_batch_s": ("took_s",),
 }
 """Figures that only repeat another one."""
 

@@ -50,7 +50,7 @@ def parse(arguments: Sequence[str]) -> Options:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--all", action="store_true", help="all cases; about half an hour on two quiet cores")
+    add("--all", action="store_true", help="all cases; about 50 minutes on two quiet cores")
     add("--case", metavar="CASE", nargs="+", default=[], help="these, by number or name; --list shows them")
     add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
     add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")

@@ -11,7 +11,7 @@ from tools.benchmark.cases.producers import variant_name as producers_variant
 from tools.benchmark.cases.sizes import SIZES
 from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.results import Result, median, variants_of
-from tools.benchmark.spark.host import KEPT_CONFLUENT, SPARK_SINK
+from tools.benchmark.spark.jobs import KEPT_CONFLUENT, SPARK_SINK
 from tools.benchmark.statistics import Spread
 from tools.benchmark.svg import COLOURS, PALE, Bar, Group, Line, bars, lines
 

@@ -18,6 +18,9 @@ FIGURES: Final = {
     "batches_per_request": "batches/request",
     "wall_s": "wall s",
     "cpu_s": "CPU s",
+    "took_s": "micro-batch s",
+    "add_batch_s": "in the sink s",
+    "late": "late",
     "broker_cpu_s": "broker CPU s",
     "connections": "connections",
     "requests_per_mb": "requests/MB",
@@ -36,7 +39,7 @@ FIGURES: Final = {
 """The heading of each figure."""
 LESS_IS_BETTER: Final = frozenset(
     (
-        *("cpu_us_per_record", "cpu_us_per_batch", "cpu_us", "wall_s", "cpu_s"),
+        *("cpu_us_per_record", "cpu_us_per_batch", "cpu_us", "wall_s", "cpu_s", "took_s", "add_batch_s"),
         *("connections", "requests_per_mb", "memory_mb"),
         *("commit_ms", "commit_cpu_ms", "plan_ms", "write_ms"),
         *("p50_ms", "p99_ms", "p99_pooled_ms", "p999_pooled_ms"),

@@ -21,6 +21,7 @@ from tools.fuzz import sanitize
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
 from tools.fuzz.corpus import CORPUS, keep, load
+from tools.fuzz.damage import regions
 from tools.fuzz.decoders import CompressionTarget, LogTarget, RecordsTarget, SettingsTarget
 from tools.fuzz.responses import ResponsesTarget
 from tools.fuzz.slab import SlabTarget
@@ -62,6 +63,7 @@ examples:
   python -m tools.fuzz slab --seconds 600
   python -m tools.fuzz sweep                    # all of it
   python -m tools.fuzz sweep --seconds 600      # a sample of it
+  python -m tools.fuzz sweep --region lane      # the words of one table
   python -m tools.fuzz records --seed 7 --corpus /tmp/found
 """
 
@@ -76,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     targets = args.targets or list(TARGETS)
     print(f"seed {args.seed}, {'compiled' if shmaccum.compiled else 'plain'}", flush=True)
     if targets == ["sweep"]:
-        return 1 if _sweep(args.corpus, args.seconds, args.seed, args.jobs) else 0
+        return 1 if _sweep(args.corpus, args.region, args.seconds, args.seed, args.jobs) else 0
     seconds = _SECONDS if args.seconds is None else args.seconds
     failed = [_run(name, seconds / len(targets), args.seed, args.corpus) for name in targets]
     return 1 if any(failed) else 0
@@ -96,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs", metavar="N", type=_jobs, default=3 * (os.cpu_count() or 1), help="of the sweep, which mostly waits"
     )
+    parser.add_argument("--region", metavar="NAME", help="of the sweep: only the words of this table of the slab")
     parser.add_argument("--corpus", metavar="DIR", type=Path, default=CORPUS, help="default: tests/fuzz_corpus")
     parser.add_argument(
         "--sanitize",
@@ -145,12 +148,19 @@ def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
     return failures.count > 0
 
 
-def _sweep(corpus: Path, seconds: float | None, seed: int, jobs: int) -> bool:
-    """Overwrite every word by every value, or as many as there is time for; return whether anything failed."""
+def _sweep(corpus: Path, region: str | None, seconds: float | None, seed: int, jobs: int) -> bool:
+    """Overwrite every word by every value, or as many as there is time for; return whether anything failed.
+
+    Raises:
+        SystemExit: the slab has no such region.
+    """
     deadline = float("inf") if seconds is None else time.monotonic() + seconds
     tried = 0
     with SweepTarget() as target:
-        plans, table = list(target.plans()), Table(target.geometry)
+        names = list(regions(target.geometry))
+        if region is not None and region not in names:
+            raise SystemExit(f"there is no region {region!r}; there are: {', '.join(names)}")
+        plans, table = list(target.plans(region)), Table(target.geometry)
         failures = _Failures(corpus, "sweep", target.suffix)
     if seconds is not None:
         random.Random(f"sweep {seed}").shuffle(plans)

@@ -15,7 +15,7 @@ a death between two of these stores leaves the rest for the next sender to renew
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
 from shmaccum.accumulator.drain.ready_check import AHEAD_MS
+from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
@@ -112,15 +113,21 @@ class BatchExpirer:
             self._completer.complete(aborted)
         return aborted
 
-    def drop(self, entries: Iterable[int]) -> list[BatchOutcome]:
+    def drop(self, entries: Iterable[int], lanes: LaneTable) -> list[BatchOutcome]:
         """Fail all queued batches of some partition entries, as their transaction is aborted; return their outcomes.
 
-        Those whose lock a stopped process holds stay.
+        Those whose lock a stopped process holds stay. So do those in a lane that is open by now: the next transaction
+        can begin at any time once the lane is empty. The deque's lock decides, since it appends under that.
         """
         dropped: list[BatchOutcome] = []
         for entry in entries:
             if self._words[self._slab.geometry.partition(entry) + Partition.HEAD]:
-                dropped += self._take_from(entry, None, TransactionAbortedError, 0)[0]
+                lane = self._map.by_entry[entry].lane - 1
+
+                def is_aborted(_: RecordBatch, lane: int = lane) -> bool:
+                    return not lanes.is_open(lane)
+
+                dropped += self._take_from(entry, is_aborted, TransactionAbortedError, 0)[0]
         if dropped:
             self._completer.complete(dropped)
         return dropped
@@ -140,23 +147,27 @@ class BatchExpirer:
 
         Without an incident, each has that of its last attempt.
         """
+
+        def is_due(batch: RecordBatch) -> bool:
+            return now_ms is None or self._has_expired(batch, now_ms)
+
         taken: list[BatchOutcome] = []
         for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist():
-            found, is_done = self._take_from(entry, now_ms, error, incident)
+            found, is_done = self._take_from(entry, is_due, error, incident)
             taken += found
             if not is_done and now_ms is not None:
                 self._look_again(now_ms)
         return taken
 
     def _take_from(
-        self, entry: int, now_ms: int | None, error: type[KafkaError], incident: int
+        self, entry: int, is_due: Callable[[RecordBatch], bool], error: type[KafkaError], incident: int
     ) -> tuple[list[BatchOutcome], bool]:
-        """Do what `_take` does for one partition; return also whether its lock was available."""
+        """Take batches out of one deque while the first one is due; return also whether its lock was available."""
         taken: list[BatchOutcome] = []
         queue = self._map.by_entry[entry]
         try:
             with self._deferral.with_lock(queue.lock):
-                while (batch := queue.first()) and (now_ms is None or self._has_expired(batch, now_ms)):
+                while (batch := queue.first()) and is_due(batch):
                     first = self._take_first(queue)
                     taken.append(BatchOutcome(first, error=error, incident=incident or first.attempt_incident))
         except LockTimeoutError:

@@ -183,7 +183,7 @@ class SenderAccumulator:
             if not self.lanes.is_open(lane)
             for entry in self.lanes.entries_of(lane)
         ]
-        dropped = self._expirer.drop(entries)
+        dropped = self._expirer.drop(entries, self.lanes)
         if self.lanes.hold_any(entries):
             self._lanes_seen = -1  # what is in flight can come back
         return dropped

@@ -99,6 +99,34 @@ def test_what_is_queued_in_a_closed_lane_is_dropped(accumulator: Accumulators, t
     assert log.values(TP0) == [b"kept"]
 
 
+def test_what_is_queued_since_a_lane_was_opened_again_is_kept(
+    accumulator: Accumulators, table: LaneTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next transaction can begin while the sender looks for what the last one has left."""
+    accumulator.slab.become_sender()
+    lease = opened(table)
+    lease.queue(accumulator.map.queues[TP0])
+    lease.close()
+    futures: list[FutureRecordMetadata] = []
+    entries_of = accumulator.sender.lanes.entries_of
+
+    def overtaken(lane: int) -> list[int]:
+        entries = entries_of(lane)
+        lease.open(9, 4, 2)
+        futures.append(append(accumulator, lease, TP0, b"kept"))
+        return entries
+
+    with monkeypatch.context() as patch:
+        patch.setattr(accumulator.sender.lanes, "entries_of", overtaken)
+        assert accumulator.sender.drop_closed_lanes() == []
+    assert accumulator.sender.drop_closed_lanes() == []
+    assert lease.error is None
+    log = Log(accumulator)
+    log.take_all()
+    accumulator.producer.pending.poll()
+    assert futures[0].succeeded()
+
+
 def test_a_batch_that_fails_closes_its_lane(accumulator: Accumulators, table: LaneTable) -> None:
     accumulator.slab.become_sender()
     lease = opened(table)

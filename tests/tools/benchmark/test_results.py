@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from benchmark_results import result, rounds, variant
 
+from tools.benchmark.cases.exactly_once import TASKS, job_variant, stream_variant
 from tools.benchmark.contention import contention_table
 from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.limit_comparison import limit_table
 from tools.benchmark.losses import losses
 from tools.benchmark.report import as_text
 from tools.benchmark.results import incomplete, median, ratio_of
+from tools.benchmark.spark.jobs import EXACTLY_ONCE
 from tools.benchmark.targets import TARGETS, target_table
 
 
@@ -36,7 +38,7 @@ def test_a_target(ours: float, verdict: str) -> None:
     table = target_table(result(("columns", [columns(ours)])))
     assert len(table.rows) == len(TARGETS)
     assert table.rows[0][1:] == ["confluent-kafka ≥ 8 ×", f"{ours / 100:.3g} ×", "", verdict]
-    assert {row[4] for row in table.rows[1:]} == {"not measured"}
+    assert {row[4] for row in table.rows[1:]} == {"not measured", "no target"}
 
 
 def test_the_plain_form_is_beside_the_targets_and_not_judged() -> None:
@@ -65,6 +67,24 @@ def test_a_target_of_several_parts() -> None:
     del core[AIOKAFKA]
     assert verdict(core) == "not measured"
     assert verdict(core | {CONFLUENT: 101.0}) == "**not met**"
+
+
+def test_a_number_without_a_target_is_shown_and_not_judged() -> None:
+    """The micro-batches of a stream have a target with their pauses, and none without; a job has none at all."""
+    stream = {
+        EXACTLY_ONCE: rounds(wall_s=[22.0], cpu_s=[5.0], took_s=[2.6]),
+        OURS: rounds(wall_s=[20.0], cpu_s=[5.0], took_s=[2.0]),
+    }
+    job = {EXACTLY_ONCE: rounds(wall_s=[3.0], cpu_s=[4.0]), OURS: rounds(wall_s=[2.0], cpu_s=[2.0])}
+    variants = [
+        *(variant(stream_variant(tasks), stream) for tasks in TASKS),
+        *(variant(job_variant(tasks), job) for tasks in TASKS),
+    ]
+    rows = {row[0]: row for row in target_table(result(("exactly-once", variants))).rows}
+    of_stream, of_one, of_job = (row[1:] for what, row in rows.items() if "exactly once" in what or "pause" in what)
+    assert of_stream[1:] == ["1.1 ×, 1 ×, 1.1 ×, 1 ×", "", "met"]
+    assert of_one == ["wall, 8 tasks (no target), wall, 200 tasks (no target)", "1.3 ×, 1.3 ×", "", "no target"]
+    assert of_job[1:] == ["1.5 ×, 2 ×, 1.5 ×, 2 ×", "", "no target"]
 
 
 def test_less_is_better() -> None:

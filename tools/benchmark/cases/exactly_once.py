@@ -1,4 +1,4 @@
-"""Case 9: the commit of many transactions alone, and exactly once from PySpark against at least once."""
+"""Case 9: exactly once from PySpark against at least once, in a stream and in jobs, and the commit alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from tools.benchmark.contestants import OURS
 from tools.benchmark.environment import Environment
 from tools.benchmark.process_group import Member
 from tools.benchmark.settings import Settings, for_shmaccum
-from tools.benchmark.spark.host import EXACTLY_ONCE, SPARK_SINK, Job
-from tools.benchmark.spark.session import FIGURES, Session, figures
+from tools.benchmark.spark.jobs import EXACTLY_ONCE, SPARK_SINK, Job, Query
+from tools.benchmark.spark.session import FIGURES, QUERY_FIGURES, Session, figures, query_figures
 
 ROWS: Final = 1_000_000
 TASKS: Final = (8, 200)
 ROW_SIZE: Final = 100
+INTERVAL_S: Final = 10.0
+"""Of the stream's trigger."""
+MICRO_BATCHES: Final = 3
 PARTITIONS: Final = 4
 WARM_UP_TASKS: Final = 4
 WARM_UP_ROWS: Final = 20_000
@@ -26,6 +29,8 @@ COMMIT: Final = "commit"
 """Name of the variant of the commit alone."""
 
 _SMOKE_TASKS: Final = (2, 8)
+_SMOKE_INTERVAL_S: Final = 1.0
+_SMOKE_MICRO_BATCHES: Final = 1
 _SMOKE_TRANSACTIONS: Final = 10
 _RECORDS_EACH: Final = PARTITIONS
 """Records of a transaction: one in each partition."""
@@ -33,7 +38,11 @@ _TIMEOUT_MS: Final = 900_000
 
 
 class ExactlyOnce:
-    """`BatchCommitter` without Spark; then jobs in one warm session, as in `tools.benchmark.cases.spark`."""
+    """Streams, and jobs back to back, in one warm session as in `tools.benchmark.cases.spark`; `BatchCommitter` alone.
+
+    A stream is what exactly once is for: its cost is measured where it occurs, with the pauses between micro-batches.
+    Jobs show the same work without pauses.
+    """
 
     number = 9
     name = "exactly-once"
@@ -43,15 +52,38 @@ class ExactlyOnce:
         self._session: Session | None = None
 
     def variants(self, environment: Environment) -> Sequence[Variant]:
-        """Return the commit of many transactions, and a batch in few tasks and in many."""
+        """Return the commit of many transactions; micro-batches in few tasks and in many; jobs of the same sizes."""
         session = self._session = Session(environment)
         rows = environment.count(ROWS, least=1_000)
-        batches = [
+        number = _SMOKE_MICRO_BATCHES if environment.smoke else MICRO_BATCHES
+        interval_s = _SMOKE_INTERVAL_S if environment.smoke else INTERVAL_S
+        contestants = (EXACTLY_ONCE, OURS, SPARK_SINK)
+        each = list(zip(TASKS, _SMOKE_TASKS if environment.smoke else TASKS, strict=True))
+        streams = [
             Variant(
-                name=tasks_variant(number),
-                title=f"a batch of {rows:,} rows in {tasks} tasks",
-                contestants=(EXACTLY_ONCE, OURS, SPARK_SINK),
-                turn=lambda contestant, tasks=tasks: _turn(  # type: ignore[misc]
+                name=stream_variant(called),
+                title=f"a stream's {number} micro-batches of {rows:,} rows in {tasks} tasks, every {interval_s:g} s",
+                contestants=contestants,
+                turn=lambda contestant, tasks=tasks: _stream(  # type: ignore[misc]
+                    environment,
+                    session,
+                    Query(Job(contestant, tasks, rows, ROW_SIZE, "", "", Settings()), interval_s, number),
+                ),
+                figures=QUERY_FIGURES,
+                broker=APACHE,
+                facts=session.facts(tasks, rows // tasks, ROW_SIZE, PARTITIONS),
+                rounds_at_most=3,
+                warm_up=tasks == each[0][1],  # the session's first jobs of this size, which the JVM has yet to compile
+                turn_s=48.0,
+            )
+            for called, tasks in each
+        ]
+        jobs = [
+            Variant(
+                name=job_variant(called),
+                title=f"a job of {rows:,} rows in {tasks} tasks",
+                contestants=contestants,
+                turn=lambda contestant, tasks=tasks: _job(  # type: ignore[misc]
                     environment, session, Job(contestant, tasks, rows, ROW_SIZE, "", "", Settings())
                 ),
                 figures=FIGURES,
@@ -60,7 +92,7 @@ class ExactlyOnce:
                 warm_up=False,
                 turn_s=6.0,
             )
-            for number, tasks in zip(TASKS, _SMOKE_TASKS if environment.smoke else TASKS, strict=True)
+            for called, tasks in each
         ]
         transactions = _SMOKE_TRANSACTIONS if environment.smoke else TRANSACTIONS
         commit = Variant(
@@ -73,7 +105,11 @@ class ExactlyOnce:
             facts={"transactions": transactions, "records_each": _RECORDS_EACH, "partitions": PARTITIONS},
             turn_s=8.0,
         )
-        return [commit, *batches]  # the session stays until the end, and `Environment.measure` waits for its processes
+        return [
+            commit,
+            *streams,
+            *jobs,
+        ]  # the session stays until the end, and `Environment.measure` waits for its processes
 
     def close(self) -> None:
         """Stop the session."""
@@ -81,25 +117,49 @@ class ExactlyOnce:
             self._session.close()
 
 
-def tasks_variant(tasks: int) -> str:
-    """Return the name of the variant of a batch in this many tasks; a smoke run has fewer, under the same name."""
-    return f"{tasks}-tasks"
+def stream_variant(tasks: int) -> str:
+    """Return the name of the stream in this many tasks; a smoke run has fewer, under the same name."""
+    return f"stream-{tasks}-tasks"
 
 
-def _turn(environment: Environment, session: Session, job: Job) -> dict[str, float]:
+def job_variant(tasks: int) -> str:
+    """Return the name of the job in this many tasks."""
+    return f"job-{tasks}-tasks"
+
+
+def _stream(environment: Environment, session: Session, query: Query) -> dict[str, float]:
+    broker = environment.broker(APACHE)
+    with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
+        query = query._replace(job=query.job._replace(servers=broker.servers, topic=topic))
+        found, used = session.measure_query(query)
+        compiled = _checked(environment, session, query.job, (1 + query.measured) * query.job.rows)
+    return compiled | query_figures(query, found, used)
+
+
+def _job(environment: Environment, session: Session, job: Job) -> dict[str, float]:
     broker = environment.broker(APACHE)
     job = job._replace(servers=broker.servers)
-    is_ours = job.how in (EXACTLY_ONCE, OURS)
     if not environment.smoke:
         with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
             session.run(job._replace(topic=topic, tasks=WARM_UP_TASKS, rows=WARM_UP_ROWS))
     with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
-        wall_s, used = session.measure(job._replace(topic=topic))
-        if is_ours:
-            session.check_senders()
-        environment.check_committed(broker, topic, job.rows)
-    compiled = {"compiled": float(environment.ours.compiled)} if is_ours else {}
+        job = job._replace(topic=topic)
+        wall_s, used = session.measure(job)
+        compiled = _checked(environment, session, job, job.rows)
     return compiled | figures(job, wall_s, used)
+
+
+def _checked(environment: Environment, session: Session, job: Job, rows: int) -> dict[str, float]:
+    """Check the form of our sender, and that all rows of a turn are there; return the form as a figure."""
+    is_ours = job.how != SPARK_SINK
+    if is_ours:
+        session.check_senders()
+    broker = environment.broker(APACHE)
+    if job.how == EXACTLY_ONCE:
+        environment.check_committed(broker, job.topic, rows)
+    else:
+        environment.check_delivered(broker, job.topic, rows, [])
+    return {"compiled": float(environment.ours.compiled)} if is_ours else {}
 
 
 def _commit(environment: Environment, transactions: int) -> dict[str, float]:

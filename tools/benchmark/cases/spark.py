@@ -11,7 +11,7 @@ from tools.benchmark.cases.limits import FIGURE
 from tools.benchmark.contestants import CONFLUENT, KAFKA_PYTHON, OURS
 from tools.benchmark.environment import Environment
 from tools.benchmark.settings import Settings
-from tools.benchmark.spark.host import ARROW, KEPT_CONFLUENT, SPARK_SINK, Job
+from tools.benchmark.spark.jobs import ARROW, KEPT_CONFLUENT, SPARK_SINK, Job
 from tools.benchmark.spark.session import FIGURES, Session, figures
 
 LARGE_TASKS: Final = 4

@@ -7,48 +7,32 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from tools.benchmark.contestants import CONFLUENT, KAFKA_PYTHON, OURS
+from tools.benchmark.contestants import KAFKA_PYTHON, OURS
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.package_form import Form
-from tools.benchmark.settings import Settings, by_kafkas_names, for_confluent, for_kafka_python, for_shmaccum
+from tools.benchmark.settings import for_confluent, for_kafka_python
 from tools.benchmark.spark import tasks
+from tools.benchmark.spark.jobs import (
+    ARROW,
+    EXACTLY_ONCE,
+    KEPT_CONFLUENT,
+    SPARK_SINK,
+    Job,
+    MicroBatch,
+    Query,
+    data_source,
+    values,
+)
+from tools.benchmark.spark.micro_batches import run_query
 from tools.support.processes import Children
 
-SPARK_SINK: Final = "Spark's JVM sink"
-KEPT_CONFLUENT: Final = f"{CONFLUENT}, a producer kept in each worker"
-EXACTLY_ONCE: Final = f"{OURS}, exactly once"
-ARROW: Final = "Arrow into Python"
-
 _PATIENCE_S: Final = 900.0
-
-
-class Job(NamedTuple):
-    """A job.
-
-    Attributes:
-        how: a contestant's name, or `ARROW`.
-        tasks: as many as the source has partitions.
-        rows: of all tasks.
-        row_size: bytes of a value.
-        servers: ``bootstrap.servers``.
-        topic: to write to.
-        settings: the same for all.
-    """
-
-    how: str
-    tasks: int
-    rows: int
-    row_size: int
-    servers: str
-    topic: str
-    settings: Settings
 
 
 class SparkHost:
@@ -89,13 +73,44 @@ class SparkHost:
         self._link.send(job)
         self._hear(meanwhile)
 
+    def start(self, query: Query, meanwhile: Callable[[], object]) -> None:
+        """Start a query; return when its first micro-batch is committed.
+
+        Args:
+            query: which.
+            meanwhile: called every second or so.
+
+        Raises:
+            BenchmarkError: it failed.
+        """
+        self._link.send(query)
+        self._hear(meanwhile)
+
+    def measured(self, meanwhile: Callable[[], object]) -> list[MicroBatch]:
+        """Return the query's other micro-batches when the last of them is committed; the query still runs.
+
+        Raises:
+            BenchmarkError: it failed.
+        """
+        found: list[MicroBatch] = self._hear(meanwhile)
+        return found
+
+    def end(self) -> None:
+        """Stop the query.
+
+        Raises:
+            BenchmarkError: it failed.
+        """
+        self._link.send(None)
+        self._hear()
+
     def stop(self) -> None:
         """Stop the session and all its processes; our sender exits on its own."""
         self._link.send(None)
         self._hear()
         self._link.close()
 
-    def _hear(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def _hear(self, meanwhile: Callable[[], object] = lambda: None) -> Any:
         deadline = time.monotonic() + _PATIENCE_S
         try:
             while not self._link.poll(1.0):
@@ -105,8 +120,9 @@ class SparkHost:
             heard = self._link.recv()
         except EOFError:
             raise BenchmarkError("Spark has exited") from None
-        if heard is not None:
+        if isinstance(heard, str):
             raise BenchmarkError(heard)
+        return heard
 
 
 def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jars: Sequence[Path], form: Form) -> int:
@@ -122,10 +138,14 @@ def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jar
         link.send(None)
         while (job := link.recv()) is not None:
             try:
-                _run(spark, job, slab)
+                if isinstance(job, Query):
+                    _run_query(spark, job, slab, link, directory / f"checkpoint-{next(_numbers)}")
+                else:
+                    _run(spark, job, slab)
                 link.send(None)
             except Exception as error:
-                link.send(f"the job of {job.how} failed: {type(error).__name__}: {str(error)[:2000]}")
+                what = f"query of {job.job.how}" if isinstance(job, Query) else f"job of {job.how}"
+                link.send(f"the {what} failed: {type(error).__name__}: {str(error)[:2000]}")
         gateway = spark.sparkContext._gateway
         spark.stop()
         gateway.shutdown()
@@ -167,15 +187,10 @@ def _session(directory: Path, jars: Sequence[Path]) -> Any:
 
 
 def _run(spark: Any, job: Job, slab: str) -> None:
-    values = f"rpad(CAST(id AS STRING), {job.row_size}, ' abcdefghijklmnopqrstuvwxyz') AS value"
-    rows = spark.range(0, job.rows, 1, job.tasks).selectExpr(values)
-    if job.how == OURS:
-        _write(rows, "shmaccum", job.topic, {"bootstrap.servers": job.servers} | for_shmaccum(job.settings, slab))
-    elif job.how == EXACTLY_ONCE:
-        settings = {"bootstrap.servers": job.servers} | for_shmaccum(job.settings, slab)
-        _write(rows, "shmaccum", job.topic, settings, _exactly_once())
-    elif job.how == SPARK_SINK:
-        _write(rows, "kafka", job.topic, {"bootstrap.servers": job.servers} | by_kafkas_names(job.settings))
+    rows = spark.range(0, job.rows, 1, job.tasks).selectExpr(values("id", job.row_size))
+    if job.how in (OURS, EXACTLY_ONCE, SPARK_SINK):
+        name, options = data_source(job, slab)
+        rows.write.format(name).mode("append").options(**options, **_name_of_run(job)).save()
     elif job.how == KAFKA_PYTHON:
         settings = {"bootstrap_servers": job.servers} | for_kafka_python(job.settings)
         rows.foreachPartition(partial(tasks.by_kafka_python, settings, job.topic))
@@ -187,16 +202,19 @@ def _run(spark: Any, job: Job, slab: str) -> None:
         rows.foreachPartition(partial(send, settings, job.topic))
 
 
-_versions: Final = itertools.count(1)
+_numbers: Final = itertools.count(1)
 
 
-def _exactly_once() -> Mapping[str, str]:
-    """Return the options of one more run of a job that is known by its name, as a query's batches are."""
-    return {"exactlyOnce": "true", "txnAppId": "benchmark", "txnVersion": str(next(_versions))}
+def _name_of_run(job: Job) -> dict[str, str]:
+    """Return the options of one more run of a job that is known by its name."""
+    return {"txnAppId": "benchmark", "txnVersion": str(next(_numbers))} if job.how == EXACTLY_ONCE else {}
 
 
-def _write(
-    rows: Any, form: str, topic: str, settings: Mapping[str, object], more: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    options = {f"kafka.{name}": value for name, value in settings.items()}
-    rows.write.format(form).mode("append").option("topic", topic).options(**options, **more).save()
+def _run_query(spark: Any, query: Query, slab: str, link: Connection, checkpoint: Path) -> None:
+    """Run a query as `SparkHost.start`, `SparkHost.measured` and `SparkHost.end` see it."""
+
+    def report(found: list[MicroBatch]) -> None:
+        link.send(found)
+        link.recv()
+
+    run_query(spark, query, slab, checkpoint, ready=lambda: link.send(None), report=report)
