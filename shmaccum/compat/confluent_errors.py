@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shmaccum.errors import (
     AuthenticationError,
@@ -31,43 +31,39 @@ from shmaccum.errors import (
 )
 from shmaccum.errors import KafkaError as OurKafkaError
 
-CODES: Final = {
-    name: int(code)
-    for name, _, code in (
-        each.partition("=")
-        for each in """
-        NO_ERROR=0 UNKNOWN=-1 OFFSET_OUT_OF_RANGE=1 INVALID_MSG=2 UNKNOWN_TOPIC_OR_PART=3 INVALID_MSG_SIZE=4
-        LEADER_NOT_AVAILABLE=5 NOT_LEADER_FOR_PARTITION=6 REQUEST_TIMED_OUT=7 BROKER_NOT_AVAILABLE=8
-        REPLICA_NOT_AVAILABLE=9 MSG_SIZE_TOO_LARGE=10 STALE_CTRL_EPOCH=11 OFFSET_METADATA_TOO_LARGE=12
-        NETWORK_EXCEPTION=13 COORDINATOR_LOAD_IN_PROGRESS=14 COORDINATOR_NOT_AVAILABLE=15 NOT_COORDINATOR=16
-        TOPIC_EXCEPTION=17 RECORD_LIST_TOO_LARGE=18 NOT_ENOUGH_REPLICAS=19 NOT_ENOUGH_REPLICAS_AFTER_APPEND=20
-        INVALID_REQUIRED_ACKS=21 ILLEGAL_GENERATION=22 INVALID_GROUP_ID=24 UNKNOWN_MEMBER_ID=25
-        TOPIC_AUTHORIZATION_FAILED=29 GROUP_AUTHORIZATION_FAILED=30 CLUSTER_AUTHORIZATION_FAILED=31
-        INVALID_TIMESTAMP=32 UNSUPPORTED_SASL_MECHANISM=33 ILLEGAL_SASL_STATE=34 UNSUPPORTED_VERSION=35
-        TOPIC_ALREADY_EXISTS=36 INVALID_PARTITIONS=37 INVALID_REPLICATION_FACTOR=38 INVALID_CONFIG=40
-        NOT_CONTROLLER=41 INVALID_REQUEST=42 UNSUPPORTED_FOR_MESSAGE_FORMAT=43 POLICY_VIOLATION=44
-        OUT_OF_ORDER_SEQUENCE_NUMBER=45 DUPLICATE_SEQUENCE_NUMBER=46 INVALID_PRODUCER_EPOCH=47 INVALID_TXN_STATE=48
-        INVALID_PRODUCER_ID_MAPPING=49 INVALID_TRANSACTION_TIMEOUT=50 CONCURRENT_TRANSACTIONS=51
-        TRANSACTION_COORDINATOR_FENCED=52 TRANSACTIONAL_ID_AUTHORIZATION_FAILED=53 SECURITY_DISABLED=54
-        OPERATION_NOT_ATTEMPTED=55 KAFKA_STORAGE_ERROR=56 LOG_DIR_NOT_FOUND=57 SASL_AUTHENTICATION_FAILED=58
-        UNKNOWN_PRODUCER_ID=59 LISTENER_NOT_FOUND=72 TOPIC_DELETION_DISABLED=73 FENCED_LEADER_EPOCH=74
-        UNKNOWN_LEADER_EPOCH=75 UNSUPPORTED_COMPRESSION_TYPE=76 FENCED_INSTANCE_ID=82 INVALID_RECORD=87
-        UNSTABLE_OFFSET_COMMIT=88 THROTTLING_QUOTA_EXCEEDED=89 PRODUCER_FENCED=90 UNKNOWN_TOPIC_ID=100
-        INCONSISTENT_TOPIC_ID=103 TRANSACTION_ABORTABLE=120
-        _BAD_MSG=-199 _BAD_COMPRESSION=-198 _DESTROY=-197 _FAIL=-196 _TRANSPORT=-195 _CRIT_SYS_RESOURCE=-194
-        _RESOLVE=-193 _MSG_TIMED_OUT=-192 _PARTITION_EOF=-191 _UNKNOWN_PARTITION=-190 _FS=-189 _UNKNOWN_TOPIC=-188
-        _ALL_BROKERS_DOWN=-187 _INVALID_ARG=-186 _TIMED_OUT=-185 _QUEUE_FULL=-184 _ISR_INSUFF=-183 _NODE_UPDATE=-182
-        _SSL=-181 _WAIT_COORD=-180 _UNKNOWN_GROUP=-179 _IN_PROGRESS=-178 _PREV_IN_PROGRESS=-177
-        _EXISTING_SUBSCRIPTION=-176 _ASSIGN_PARTITIONS=-175 _REVOKE_PARTITIONS=-174 _CONFLICT=-173 _STATE=-172
-        _UNKNOWN_PROTOCOL=-171 _NOT_IMPLEMENTED=-170 _AUTHENTICATION=-169 _NO_OFFSET=-168 _OUTDATED=-167
-        _TIMED_OUT_QUEUE=-166 _UNSUPPORTED_FEATURE=-165 _WAIT_CACHE=-164 _INTR=-163 _KEY_SERIALIZATION=-162
-        _VALUE_SERIALIZATION=-161 _KEY_DESERIALIZATION=-160 _VALUE_DESERIALIZATION=-159 _PARTIAL=-158 _READ_ONLY=-157
-        _NOENT=-156 _UNDERFLOW=-155 _INVALID_TYPE=-154 _RETRY=-153 _PURGE_QUEUE=-152 _PURGE_INFLIGHT=-151 _FATAL=-150
-        _INCONSISTENT=-149 _GAPLESS_GUARANTEE=-148 _MAX_POLL_EXCEEDED=-147 _UNKNOWN_BROKER=-146 _NOT_CONFIGURED=-145
-        _FENCED=-144 _APPLICATION=-143 _ASSIGNMENT_LOST=-142 _NOOP=-141 _AUTO_OFFSET_RESET=-140
-        """.split()
-    )
-}
+_CODES: Final = """
+    NO_ERROR=0 UNKNOWN=-1 OFFSET_OUT_OF_RANGE=1 INVALID_MSG=2 UNKNOWN_TOPIC_OR_PART=3 INVALID_MSG_SIZE=4
+    LEADER_NOT_AVAILABLE=5 NOT_LEADER_FOR_PARTITION=6 REQUEST_TIMED_OUT=7 BROKER_NOT_AVAILABLE=8
+    REPLICA_NOT_AVAILABLE=9 MSG_SIZE_TOO_LARGE=10 STALE_CTRL_EPOCH=11 OFFSET_METADATA_TOO_LARGE=12
+    NETWORK_EXCEPTION=13 COORDINATOR_LOAD_IN_PROGRESS=14 COORDINATOR_NOT_AVAILABLE=15 NOT_COORDINATOR=16
+    TOPIC_EXCEPTION=17 RECORD_LIST_TOO_LARGE=18 NOT_ENOUGH_REPLICAS=19 NOT_ENOUGH_REPLICAS_AFTER_APPEND=20
+    INVALID_REQUIRED_ACKS=21 ILLEGAL_GENERATION=22 INVALID_GROUP_ID=24 UNKNOWN_MEMBER_ID=25
+    TOPIC_AUTHORIZATION_FAILED=29 GROUP_AUTHORIZATION_FAILED=30 CLUSTER_AUTHORIZATION_FAILED=31
+    INVALID_TIMESTAMP=32 UNSUPPORTED_SASL_MECHANISM=33 ILLEGAL_SASL_STATE=34 UNSUPPORTED_VERSION=35
+    TOPIC_ALREADY_EXISTS=36 INVALID_PARTITIONS=37 INVALID_REPLICATION_FACTOR=38 INVALID_CONFIG=40
+    NOT_CONTROLLER=41 INVALID_REQUEST=42 UNSUPPORTED_FOR_MESSAGE_FORMAT=43 POLICY_VIOLATION=44
+    OUT_OF_ORDER_SEQUENCE_NUMBER=45 DUPLICATE_SEQUENCE_NUMBER=46 INVALID_PRODUCER_EPOCH=47 INVALID_TXN_STATE=48
+    INVALID_PRODUCER_ID_MAPPING=49 INVALID_TRANSACTION_TIMEOUT=50 CONCURRENT_TRANSACTIONS=51
+    TRANSACTION_COORDINATOR_FENCED=52 TRANSACTIONAL_ID_AUTHORIZATION_FAILED=53 SECURITY_DISABLED=54
+    OPERATION_NOT_ATTEMPTED=55 KAFKA_STORAGE_ERROR=56 LOG_DIR_NOT_FOUND=57 SASL_AUTHENTICATION_FAILED=58
+    UNKNOWN_PRODUCER_ID=59 LISTENER_NOT_FOUND=72 TOPIC_DELETION_DISABLED=73 FENCED_LEADER_EPOCH=74
+    UNKNOWN_LEADER_EPOCH=75 UNSUPPORTED_COMPRESSION_TYPE=76 FENCED_INSTANCE_ID=82 INVALID_RECORD=87
+    UNSTABLE_OFFSET_COMMIT=88 THROTTLING_QUOTA_EXCEEDED=89 PRODUCER_FENCED=90 UNKNOWN_TOPIC_ID=100
+    INCONSISTENT_TOPIC_ID=103 TRANSACTION_ABORTABLE=120
+    _BAD_MSG=-199 _BAD_COMPRESSION=-198 _DESTROY=-197 _FAIL=-196 _TRANSPORT=-195 _CRIT_SYS_RESOURCE=-194
+    _RESOLVE=-193 _MSG_TIMED_OUT=-192 _PARTITION_EOF=-191 _UNKNOWN_PARTITION=-190 _FS=-189 _UNKNOWN_TOPIC=-188
+    _ALL_BROKERS_DOWN=-187 _INVALID_ARG=-186 _TIMED_OUT=-185 _QUEUE_FULL=-184 _ISR_INSUFF=-183 _NODE_UPDATE=-182
+    _SSL=-181 _WAIT_COORD=-180 _UNKNOWN_GROUP=-179 _IN_PROGRESS=-178 _PREV_IN_PROGRESS=-177
+    _EXISTING_SUBSCRIPTION=-176 _ASSIGN_PARTITIONS=-175 _REVOKE_PARTITIONS=-174 _CONFLICT=-173 _STATE=-172
+    _UNKNOWN_PROTOCOL=-171 _NOT_IMPLEMENTED=-170 _AUTHENTICATION=-169 _NO_OFFSET=-168 _OUTDATED=-167
+    _TIMED_OUT_QUEUE=-166 _UNSUPPORTED_FEATURE=-165 _WAIT_CACHE=-164 _INTR=-163 _KEY_SERIALIZATION=-162
+    _VALUE_SERIALIZATION=-161 _KEY_DESERIALIZATION=-160 _VALUE_DESERIALIZATION=-159 _PARTIAL=-158 _READ_ONLY=-157
+    _NOENT=-156 _UNDERFLOW=-155 _INVALID_TYPE=-154 _RETRY=-153 _PURGE_QUEUE=-152 _PURGE_INFLIGHT=-151 _FATAL=-150
+    _INCONSISTENT=-149 _GAPLESS_GUARANTEE=-148 _MAX_POLL_EXCEEDED=-147 _UNKNOWN_BROKER=-146 _NOT_CONFIGURED=-145
+    _FENCED=-144 _APPLICATION=-143 _ASSIGNMENT_LOST=-142 _NOOP=-141 _AUTO_OFFSET_RESET=-140
+"""
+
+CODES: Final = {name: int(code) for name, _, code in (each.partition("=") for each in _CODES.split())}
 """librdkafka's names for its own errors, which are negative, and for the brokers'."""
 
 _NAMES: Final = {code: name for name, code in CODES.items()}
@@ -219,71 +215,3 @@ def raising_kafka_exceptions() -> Iterator[None]:
         raise RuntimeError("Producer has been closed") from error
     except ShmaccumError as error:
         raise KafkaException(kafka_error(error)) from error
-
-
-class DeliveryMessage:
-    """The message that a delivery callback gets: ``confluent_kafka.Message``, with what a producer knows of it."""
-
-    __slots__ = ("_error", "_headers", "_key", "_latency", "_offset", "_partition", "_timestamp", "_topic", "_value")
-
-    OFFSET_INVALID: ClassVar = -1001
-    """librdkafka's offset of a message that is not stored."""
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes | None]] | None,
-        error: Any,
-        timestamp_ms: int | None,
-        latency_s: float,
-    ) -> None:
-        self._topic, self._partition, self._offset = topic, partition, offset
-        self._key, self._value, self._headers = key, value, headers
-        self._error, self._timestamp, self._latency = error, timestamp_ms, latency_s
-
-    def topic(self) -> str:
-        """Return the topic."""
-        return self._topic
-
-    def partition(self) -> int:
-        """Return the partition; -1 if the message was never given one."""
-        return self._partition
-
-    def offset(self) -> int:
-        """Return the offset in the partition; -1001 if it is not stored."""
-        return self._offset
-
-    def key(self) -> bytes | None:
-        """Return the key."""
-        return self._key
-
-    def value(self) -> bytes | None:
-        """Return the value."""
-        return self._value
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """Return the headers; None without."""
-        return self._headers
-
-    def error(self) -> Any:
-        """Return why it is not stored; None if it is."""
-        return self._error
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return (1, milliseconds), or (0, -1) if it is not stored."""
-        return (0, -1) if self._timestamp is None else (1, self._timestamp)
-
-    def latency(self) -> float:
-        """Return the seconds from `produce` to the acknowledgement."""
-        return self._latency
-
-    def leader_epoch(self) -> int | None:
-        """Return None: it is not known here."""
-        return None
-
-    def __len__(self) -> int:
-        return len(self._value or b"")

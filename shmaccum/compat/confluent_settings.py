@@ -67,27 +67,27 @@ ONLY: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Settings with one value that says what is done anyway -> that value, and why there is no other."""
 
-WITHOUT_EFFECT: Final = frozenset(
-    """
+_WITHOUT_EFFECT: Final = """
     api.version.fallback.ms api.version.request.timeout.ms broker.address.ttl broker.version.fallback debug
     enable.metrics.push enable.random.seed enabled_events internal.termination.signal log.connection.close log.queue
     log.thread.name log_level logger message.copy.max.bytes produce.offset.report receive.message.max.bytes
     reconnect.backoff.jitter.ms socket.blocking.max.ms socket.keepalive.enable topic.metadata.refresh.fast.cnt
     topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse
-    """.split()
-)
+"""
+
+WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 """Settings of librdkafka's insides and its log, which change nothing in what is sent: accepted and ignored."""
 
-OF_CONSUMERS: Final = frozenset(
-    """
+_OF_CONSUMERS: Final = """
     auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs client.rack coordinator.query.interval.ms
     enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms fetch.max.bytes
     fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id
     group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms isolation.level
     max.partition.fetch.bytes max.poll.interval.ms partition.assignment.strategy queued.max.messages.kbytes
     queued.min.messages session.timeout.ms
-    """.split()
-)
+"""
+
+OF_CONSUMERS: Final = frozenset(_OF_CONSUMERS.split())
 """Settings of consumers, which librdkafka's producer ignores, too."""
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -164,7 +164,7 @@ def translate(given: Mapping[str, object]) -> Translated:
     only_errors = _boolean(conf, "delivery.report.only.error")
     partitioner = _partitioner(conf)
     settings: dict[str, object] = {}
-    special = {name: conf.pop(name) for name in CONVERTED if name in conf}
+    special: dict[str, object] = {name: conf.pop(name) for name in CONVERTED if name in conf}
     for name, value in conf.items():
         _check(name, value)
         kafkas = RENAMED.get(name, name)
@@ -209,9 +209,10 @@ def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None
     level, codec = special.get("compression.level"), str(settings.get("compression.type", "none"))
     if level is not None and str(level) != "-1" and codec in ("gzip", "lz4", "zstd"):
         settings[f"compression.{codec}.level"] = level
-    if str(settings.get("sasl.mechanism", "GSSAPI")).upper() == "GSSAPI" and "sasl" in str(
-        settings.get("security.protocol", "")
-    ).lower():
+    if (
+        str(settings.get("sasl.mechanism", "GSSAPI")).upper() == "GSSAPI"
+        and "sasl" in str(settings.get("security.protocol", "")).lower()
+    ):
         settings.setdefault("sasl.kerberos.service.name", "kafka")
     certificate, key = (
         (name, special[name]) if name in special else None for name in ("ssl.certificate.location", "ssl.key.location")

@@ -1,7 +1,7 @@
 """librdkafka's ``partitioner``: which partition a record's key selects.
 
-Its default hashes keys by CRC-32, where Kafka's Java producer and ours use murmur2. A program that changes its import must
-not change the partitions of its keys. Where librdkafka would choose at random, these return None: our sticky
+Its default hashes keys by CRC-32, where Kafka's Java producer and ours use murmur2. A program that changes its import
+must not change the partitions of its keys. Where librdkafka would choose at random, these return None: our sticky
 partitioner chooses, which makes larger batches.
 """
 

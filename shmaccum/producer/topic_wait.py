@@ -1,8 +1,8 @@
 """Waits for a topic's metadata in a producer that waits for nothing else.
 
-``max.block.ms`` bounds the waits for metadata and for memory together. Two kinds of programs want only one of them: a log
-handler that drops records rather than wait for memory, and librdkafka's programs, which expect a BufferError at once.
-Their producers have ``max.block.ms`` 0 and wait for topics here.
+``max.block.ms`` bounds the waits for metadata and for memory together. Two kinds of programs want only one of them: a
+log handler that drops records rather than wait for memory, and librdkafka's programs, which expect a BufferError at
+once. Their producers have ``max.block.ms`` 0 and wait for topics here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from shmaccum.errors import KafkaTimeoutError, SlabError
+from shmaccum.errors import KafkaTimeoutError
 from shmaccum.producer.producer import Producer
 from shmaccum.shm import native
 
@@ -20,7 +20,7 @@ _LONGEST_PAUSE_S: Final = 0.05
 
 def is_metadata_timeout(error: BaseException) -> bool:
     """Return whether a call failed because a topic's metadata is missing: not memory, not a lock."""
-    return type(error) is KafkaTimeoutError and not isinstance(error, SlabError)
+    return type(error) is KafkaTimeoutError  # its subclasses are about memory and locks
 
 
 def wait_for_topic(producer: Producer, topic: str, timeout_s: float) -> set[int]:

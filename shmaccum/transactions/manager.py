@@ -98,13 +98,14 @@ class TransactionManager:
 
     Attributes:
         times: of the calls.
+        max_block_ms: how long a call waits. It can be changed between calls.
     """
 
     def __init__(self, config: ProducerConfig, accumulator: RecordAccumulator) -> None:
         self.times: Final = TransactionTimes()
         self._id = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
-        self._max_block_ms = config.max_block_ms
+        self.max_block_ms: float = config.max_block_ms
         self._config = config
         self._accumulator = accumulator
         state = accumulator.state
@@ -148,7 +149,7 @@ class TransactionManager:
         with self._lock, self.times.call("init"):
             self._enter(State.INITIALIZING, "init_transactions")
             self._id = transactional_id or self._id
-            deadline_ms = deadline_after(self._max_block_ms)
+            deadline_ms = deadline_after(self.max_block_ms)
             self._client = self._client or BrokerClient(self._config)
             self._coordinator = TransactionCoordinator(self._client, self._id, self._config)
             if self._lease is None:
@@ -180,7 +181,7 @@ class TransactionManager:
             _check_group(group)
             if not offsets:
                 return
-            deadline_ms = deadline_after(self._max_block_ms)
+            deadline_ms = deadline_after(self.max_block_ms)
             self._has_offsets = False
             with self.times.call("send-offsets"), _Failing(self):
                 with self._beginning():
@@ -194,7 +195,7 @@ class TransactionManager:
         with self._lock, self.times.call("commit"):
             self._check_offsets("commit_transaction")
             lease = self._enter(State.COMMITTING_TRANSACTION, "commit_transaction")
-            deadline_ms = deadline_after(self._max_block_ms)
+            deadline_ms = deadline_after(self.max_block_ms)
             self._store_all(lease)
             self._end(lease, commit=True, deadline_ms=deadline_ms)
 
@@ -221,7 +222,7 @@ class TransactionManager:
         with self._lock, self.times.call("abort"):
             lease = self._enter(State.ABORTING_TRANSACTION, "abort_transaction")
             self._queues.clear()
-            deadline_ms = deadline_after(min(self._max_block_ms, timeout_ms or self._max_block_ms))
+            deadline_ms = deadline_after(min(self.max_block_ms, timeout_ms or self.max_block_ms))
             lease.close()
             self._wait_until_empty(lease, deadline_ms)
             self._end(lease, commit=False, deadline_ms=deadline_ms)
@@ -256,6 +257,11 @@ class TransactionManager:
                     lease.release()
                 if client is not None:
                     client.close()
+
+    @property
+    def must_abort(self) -> bool:
+        """Whether the transaction has failed, and can only be aborted."""
+        return self._state is State.ABORTABLE_ERROR
 
     # --- the path of records ------------------------------------------------------------------------
 
@@ -310,7 +316,7 @@ class TransactionManager:
         with _Failing(self), self._beginning():
             if self._version < IMPLICIT:
                 partitions = [queue.topic_partition for queue in queues]
-                self._coordinator.add_partitions(self._me, partitions, deadline_after(self._max_block_ms))
+                self._coordinator.add_partitions(self._me, partitions, deadline_after(self.max_block_ms))
         self._queues.update(in_lane)
 
     @contextmanager
@@ -332,7 +338,7 @@ class TransactionManager:
     def _store_all(self, lease: LaneLease) -> None:
         """Wait until all records of the transaction are stored, or fail it."""
         self._queues.clear()
-        self._accumulator.flush(self._max_block_ms / 1000)
+        self._accumulator.flush(self.max_block_ms / 1000)
         if not lease.is_valid:
             self._fail(lease.fenced())
         error = lease.error
