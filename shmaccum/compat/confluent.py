@@ -173,7 +173,8 @@ class Producer:
             raise error
         if not self._translated.config.transactional_id:
             if is_metadata_timeout(error):
-                error = DeliveryTimeoutError(str(error))
+                is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
+                error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
             if isinstance(error, (*_ASYNCHRONOUS, DeliveryTimeoutError)):
                 self._deliveries.pending.add(delivery)
                 delivery.report(kafka_error(error), None)
@@ -256,8 +257,12 @@ class Producer:
             self._serve(0.001)  # another thread can be between a completion and its report
 
     def _serve(self, timeout_s: float) -> int:
-        with raising_kafka_exceptions():
-            self._open().poll(timeout_s)
+        producer = self._open()
+        try:  # no `with`: programs poll after every message
+            producer.poll(timeout_s)
+        except ShmaccumError as error:
+            with raising_kafka_exceptions():
+                raise error
         if self._translated.error_cb is not None:
             self._look_for_trouble(self._translated.error_cb)
         return self._deliveries.serve()
