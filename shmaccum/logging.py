@@ -28,8 +28,8 @@ from typing import Any, Final, Literal
 from shmaccum.cluster import RecordMetadata
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import (
-    BufferExhaustedError,
     ConfigError,
+    KafkaError,
     KafkaTimeoutError,
     ProducerClosedError,
     ShmaccumError,
@@ -62,7 +62,7 @@ class KafkaHandler(logging.Handler):
             default there is none, and partitions take turns.
         partition: the partition of all records.
         on_full: when the slab has no memory. ``drop`` drops the record at once; ``block`` waits ``max.block.ms`` first.
-        topic_timeout: seconds that the first record of a topic waits for its metadata.
+        topic_timeout: seconds that the first record waits for the producer, and for its topic's metadata.
         flush_timeout: seconds that `flush` and `close` wait for acknowledgements.
 
     Raises:
@@ -117,7 +117,7 @@ class KafkaHandler(logging.Handler):
         if _is_handling.get():
             self._dropped.add()
             return False
-        passed = self.filter(record)
+        passed: Any = self.filter(record)
         if isinstance(passed, logging.LogRecord):  # from Python 3.12 on, a filter can replace the record
             record = passed
         if passed:
@@ -141,7 +141,7 @@ class KafkaHandler(logging.Handler):
     def _send(self, topic: str, text: str, key: Any, timestamp_ms: int) -> None:
         producer = self._producer or self._make()
         try:
-            producer.send(topic, text, key, None, self._partition, timestamp_ms, self._note)
+            self._append(producer, topic, text, key, timestamp_ms)
         except KafkaTimeoutError as error:
             if not (self._drops and is_metadata_timeout(error)):
                 raise
@@ -151,23 +151,31 @@ class KafkaHandler(logging.Handler):
             except ShmaccumError:
                 self._rest_until = time.monotonic() + _REST_S
                 raise
+            self._append(producer, topic, text, key, timestamp_ms)
+
+    def _append(self, producer: Producer, topic: str, text: str, key: Any, timestamp_ms: int) -> None:
+        try:
             producer.send(topic, text, key, None, self._partition, timestamp_ms, self._note)
+        except KafkaError as error:
+            if error.is_api:
+                self._failed.add(-1)  # `send` has called `_note`, and `emit` counts the record as dropped
+            raise
 
     def _note(self, error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
-        """Count a record that was accepted and is not stored. Those that `send` refuses are counted by `emit`."""
-        if error is not None and not isinstance(error, BufferExhaustedError) and not _is_handling.get():
+        """Count a record that is not stored."""
+        if error is not None:
             self._failed.add()
 
     def _make(self) -> Producer:
         """Return the producer; make it on first use.
 
         Raises:
-            KafkaTimeoutError: the last attempt has failed lately, or another thread is making it.
+            KafkaTimeoutError: the last attempt failed less than 10 s ago, or another thread is slow to make it.
             ShmaccumError: it cannot be made.
         """
         self._check_rest()
-        if not self._making.acquire(blocking=not self._drops):
-            raise KafkaTimeoutError("another thread is making the producer")
+        if not self._making.acquire(timeout=self._topic_timeout):
+            raise KafkaTimeoutError(f"another thread has not made the producer within {self._topic_timeout} s")
         try:
             if self._is_closed:
                 raise ProducerClosedError("the handler is closed")
@@ -234,9 +242,9 @@ class _Count:
         self._lock = threading.RLock()
         self.value = 0
 
-    def add(self) -> None:
+    def add(self, number: int = 1) -> None:
         with self._lock:
-            self.value += 1
+            self.value += number
 
 
 @contextmanager

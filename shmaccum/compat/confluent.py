@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import shmaccum
-from shmaccum.compat.confluent_delivery import Deliveries, Delivery, as_bytes, header_list
+from shmaccum.compat.confluent_delivery import Deliveries, Delivery, as_bytes, check_batch, header_list
 from shmaccum.compat.confluent_errors import (
     KafkaError,
     KafkaException,
@@ -199,7 +199,7 @@ class Producer:
             NotImplementedError: a message has a ``timestamp``.
         """
         self._open()
-        _check_batch(topic, messages, partition)
+        check_batch(topic, messages, partition)
         accepted = 0
         for message in messages:
             try:
@@ -382,25 +382,6 @@ class Producer:
         with transactional_call(self._open(), timeout):
             self._open().abort_transaction()
         self._serve(0.0)
-
-
-def _check_batch(topic: object, messages: object, partition: object) -> None:
-    if not isinstance(topic, str):
-        raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-    if not isinstance(messages, list):
-        raise TypeError("messages must be a list")
-    if not isinstance(partition, int):
-        raise TypeError(f"partition must be int, not {type(partition).__name__}")
-    for index, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise TypeError(f"Message at index {index} must be a dict")
-        for name in ("value", "key"):
-            if not isinstance(message.get(name), bytes | str | None):
-                raise TypeError(f"Message {name} at index {index} must be bytes or str")
-        if not isinstance(message.get("partition", partition), int):
-            raise TypeError(f"Message partition at index {index} must be int")
-        if "timestamp" in message:
-            raise NotImplementedError("Message timestamps are not currently supported in batch mode; use produce")
 
 
 _made: weakref.WeakSet[Producer] = weakref.WeakSet()

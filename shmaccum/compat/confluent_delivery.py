@@ -152,6 +152,31 @@ def as_bytes(what: str, value: Any) -> bytes | None:
     raise TypeError(f"{what} must be bytes, str or None, not {type(value).__name__}")
 
 
+def check_batch(topic: object, messages: object, partition: object) -> None:
+    """Check the arguments of ``produce_batch``.
+
+    Raises:
+        TypeError: one has the wrong type, or a message of the list.
+        NotImplementedError: a message has a timestamp, as in confluent-kafka.
+    """
+    if not isinstance(topic, str):
+        raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+    if not isinstance(messages, list):
+        raise TypeError("messages must be a list")
+    if not isinstance(partition, int):
+        raise TypeError(f"partition must be int, not {type(partition).__name__}")
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise TypeError(f"Message at index {index} must be a dict")
+        for name in ("value", "key"):
+            if not isinstance(message.get(name), bytes | str | None):
+                raise TypeError(f"Message {name} at index {index} must be bytes or str")
+        if not isinstance(message.get("partition", partition), int):
+            raise TypeError(f"Message partition at index {index} must be int")
+        if "timestamp" in message:
+            raise NotImplementedError("Message timestamps are not currently supported in batch mode; use produce")
+
+
 class DeliveryMessage:
     """The message that a delivery callback gets: ``confluent_kafka.Message``, with what a producer knows of it."""
 

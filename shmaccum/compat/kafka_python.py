@@ -100,11 +100,8 @@ class KafkaProducer:
         headers = [] if headers is None else headers
         if not isinstance(headers, list):
             raise TypeError("headers must be list-type")
-        for item in headers:
-            if not (
-                isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], bytes)
-            ):
-                raise TypeError("All headers items must be (str, bytes) tuples")
+        if not all(isinstance(item, tuple) and tuple(map(type, item)) == (str, bytes) for item in headers):
+            raise TypeError("All headers items must be (str, bytes) tuples")
         if not isinstance(topic, str):
             raise TypeError(f"topic must be str, not {type(topic).__name__}")
         key_bytes = _serialize(self.config["key_serializer"], topic, headers, key)
@@ -131,6 +128,7 @@ class KafkaProducer:
     def _choose(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any) -> int:
         """Return the partition that the program's own partitioner chooses."""
         cluster = _Cluster(topic, self._producer.partitions_for(topic))
+        assert self._partitioner is not None
         partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
         if partition is None:
             raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")

@@ -1,8 +1,9 @@
 """kafka-python's futures and errors over ours.
 
-Programs of kafka-python look at ``future.is_done`` in a loop, or add callbacks and go on with something else: its sender
-is a thread of the program. Ours is another process, so something has to read its answers. Looking at a future reads them.
-Once there are callbacks, a thread reads them, too, until the producer is closed. A forked child starts one of its own.
+Programs of kafka-python look at ``future.is_done`` in a loop, or add callbacks and go on with something else: its
+sender is a thread of the program. Ours is another process, so something has to read its answers. Looking at a future
+reads them. Once there are callbacks, a thread reads them, too, until the producer is closed. A forked child starts one
+of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import kafka.errors as theirs
 from kafka.producer.future import RecordMetadata as TheirRecordMetadata
@@ -216,23 +217,23 @@ class FutureRecordMetadata:
             raise self.exception or their_error(error) from error
         return self._their(metadata)
 
-    def add_callback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+    def add_callback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
         """Call ``f(*args, metadata, **kwargs)`` when the record is acknowledged, in a thread of the producer."""
         return self._add(lambda metadata: f(*args, metadata, **kwargs), None)
 
-    def add_errback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+    def add_errback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
         """Call ``f(*args, error, **kwargs)`` when the record fails, in a thread of the producer."""
         return self._add(None, lambda error: f(*args, error, **kwargs))
 
-    def add_both(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+    def add_both(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
         """Call ``f`` in either case."""
         return self.add_callback(f, *args, **kwargs).add_errback(f, *args, **kwargs)
 
-    def chain(self, future: Any) -> FutureRecordMetadata:
+    def chain(self, future: Any) -> Self:
         """Resolve another future of kafka-python with this one."""
         return self._add(future.success, future.failure)
 
-    def _add(self, on_success: Callable[[Any], Any] | None, on_failure: Callable[[Any], Any] | None) -> Any:
+    def _add(self, on_success: Callable[[Any], Any] | None, on_failure: Callable[[Any], Any] | None) -> Self:
         future = self._future
         if future is None:
             if on_failure is not None:
