@@ -147,7 +147,9 @@ class Producer:
             except KafkaTimeoutError as error:
                 if not is_metadata_timeout(error) or producer.config.max_block_ms:
                     raise
-                wait_for_topic(producer, topic, translated.topic_wait_s)
+                partitions = wait_for_topic(producer, topic, translated.topic_wait_s)
+                if number is not None and number not in partitions:
+                    raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
                 delivery.future = producer.send(topic, value, key, headers, number, timestamp or None, delivery)
         except BaseException as error:
             deliveries.pending.discard(delivery)
