@@ -23,6 +23,7 @@ from shmaccum.compat.confluent_errors import (
     raising_kafka_exceptions,
 )
 from shmaccum.compat.confluent_metadata import ClusterMetadata, cluster_metadata
+from shmaccum.compat.confluent_parking import PAUSE_S, Message, Parking
 from shmaccum.compat.confluent_settings import Translated, translate
 from shmaccum.compat.confluent_transactions import group_of, offsets_of, transactional_call
 from shmaccum.errors import (
@@ -77,10 +78,12 @@ class Producer:
         with raising_kafka_exceptions():
             self._translated: Translated = translate({**(config or {}), **settings})
             self._deliveries = Deliveries(self._translated.only_errors)
+            own = self._translated.config
+            self._parking = Parking(self._send, self._failed, own.delivery_timeout_ms / 1000)
             self._counts: dict[str, tuple[int, float]] = {}
             self._last_trouble: object = None
             self._trouble_check = 0.0
-            self._producer = shmaccum.Producer(self._translated.config)
+            self._producer = shmaccum.Producer(own)
         _made.add(self)
 
     def _open(self) -> shmaccum.Producer:
@@ -104,8 +107,8 @@ class Producer:
     ) -> None:
         """Send a message; its callback runs in a later `poll` or `flush`.
 
-        It waits for the metadata of a topic that the slab does not know yet, up to ``message.timeout.ms``, 60 s or
-        ``max.block.ms``, and then reports the message as timed out.
+        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
+        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
 
         Raises:
             BufferError: too many messages are unreported, or the slab is full: poll, and try again.
@@ -137,52 +140,91 @@ class Producer:
             raise BufferError("Local: Queue full")
         callback = on_delivery or callback or translated.on_delivery
         delivery = Delivery(deliveries.due, topic, key, value, headers, callback)
+        message = Message(delivery, partition, timestamp)
         deliveries.pending.add(delivery)
-        number: int | None = partition
         try:
-            if partition == PARTITION_UA:
-                number = None if not key and translated.partitioner(key, 1) is None else self._choose(topic, key)
-            try:
-                delivery.future = producer.send(topic, value, key, headers, number, timestamp or None, delivery)
-            except KafkaTimeoutError as error:
-                if not is_metadata_timeout(error) or producer.config.max_block_ms:
-                    raise
-                partitions = wait_for_topic(producer, topic, translated.topic_wait_s)
-                if number is not None and number not in partitions:
-                    raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
-                delivery.future = producer.send(topic, value, key, headers, number, timestamp or None, delivery)
+            if self._parking.holds(topic):
+                self._parking.add(message)
+                self._parking.retry()
+            else:
+                self._send_or_park(producer, message)
         except BaseException as error:
             deliveries.pending.discard(delivery)
-            self._refused(delivery, partition, error)
+            self._refused(message, error)
 
-    def _choose(self, topic: str, key: bytes | None) -> int | None:
-        """Return the partition for a key, as librdkafka does."""
+    def _send_or_park(self, producer: shmaccum.Producer, message: Message) -> None:
+        try:
+            self._send(message)
+        except KafkaTimeoutError as error:
+            if not is_metadata_timeout(error) or producer.config.transactional_id:
+                raise
+            try:
+                wait_for_topic(producer, message.delivery.topic, self._translated.topic_wait_s)
+            except KafkaTimeoutError:
+                self._parking.add(message)
+            else:
+                self._send(message)
+
+    def _send(self, message: Message) -> None:
+        """Send a message.
+
+        Raises:
+            KafkaTimeoutError: its topic is not known yet.
+            ShmaccumError: it is refused.
+        """
+        producer, partitioner = self._open(), self._translated.partitioner
+        delivery, partition, timestamp = message
+        topic, key = delivery.topic, delivery.key
+        if delivery not in self._deliveries.pending:
+            return  # it has been purged
+        number: int | None = partition
+        if partition == PARTITION_UA:
+            number = None if not key and partitioner(key, 1) is None else partitioner(key, self._count(topic))
+        try:
+            delivery.future = producer.send(
+                topic, delivery.value, key, delivery.headers, number, timestamp or None, delivery
+            )
+        except KafkaTimeoutError as error:
+            if is_metadata_timeout(error) and number is not None and number not in producer.partitions_for(topic):
+                raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
+            raise
+
+    def _count(self, topic: str) -> int:
+        """Return a topic's number of partitions."""
         known = self._counts.get(topic)
         if known is None or known[1] < time.monotonic():
-            partitions = wait_for_topic(self._open(), topic, self._translated.topic_wait_s)
-            known = self._counts[topic] = len(partitions), time.monotonic() + _COUNT_LASTS_S
-        return self._translated.partitioner(key, known[0])
+            known = len(self._open().partitions_for(topic)), time.monotonic() + _COUNT_LASTS_S
+            self._counts[topic] = known
+        return known[0]
 
-    def _refused(self, delivery: Delivery, partition: int, error: BaseException) -> None:
+    def _refused(self, message: Message, error: BaseException) -> None:
         """Raise or report why a message was refused, as librdkafka does."""
         if isinstance(error, BufferExhaustedError):
             raise BufferError("Local: Queue full") from error
         if isinstance(error, SerializationError):
             raise TypeError(str(error)) from error
-        if isinstance(error, UnknownTopicOrPartitionError) and partition != PARTITION_UA:
+        if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
             raise KafkaException(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}")) from error
         if not isinstance(error, ShmaccumError):
             raise error
-        if not self._translated.config.transactional_id:
-            if is_metadata_timeout(error):
-                is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
-                error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
-            if isinstance(error, (*_ASYNCHRONOUS, DeliveryTimeoutError)):
-                self._deliveries.pending.add(delivery)
-                delivery.report(kafka_error(error), None)
-                return
+        if isinstance(error, _ASYNCHRONOUS) and not self._translated.config.transactional_id:
+            self._deliveries.pending.add(message.delivery)
+            message.delivery.report(kafka_error(error), None)
+            return
         with raising_kafka_exceptions():
             raise error
+
+    def _failed(self, message: Message, error: Exception) -> None:
+        """Report a message that was parked, and cannot be sent."""
+        if is_metadata_timeout(error):
+            is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
+            error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
+        if not isinstance(error, ShmaccumError):
+            error = DeliveryTimeoutError(str(error))
+        if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
+            message.delivery.report(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}"), None)
+        else:
+            message.delivery.report(kafka_error(error), None)
 
     def produce_batch(
         self,
@@ -235,7 +277,7 @@ class Producer:
             if served or remaining <= 0:
                 return served
             with raising_kafka_exceptions():
-                self._open().poll(min(remaining, _SLICE_S))
+                self._open().poll(min(remaining, PAUSE_S if self._parking else _SLICE_S))
 
     def flush(self, timeout: float | None = -1) -> int:
         """Send everything at once, and wait until all messages are reported, up to ``timeout`` s.
@@ -256,10 +298,13 @@ class Producer:
             self._serve(0.0)
             if not len(self) or remaining == 0:
                 return len(self)
-            self._serve(0.001)  # another thread can be between a completion and its report
+            # Another thread can be between a completion and its report.
+            self._serve(min(remaining, PAUSE_S) if self._parking else 0.001)
 
     def _serve(self, timeout_s: float) -> int:
         producer = self._open()
+        if self._parking:
+            self._parking.retry()
         try:  # no `with`: programs poll after every message
             producer.poll(timeout_s)
         except ShmaccumError as error:
@@ -288,14 +333,17 @@ class Producer:
         return True
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Report all messages as purged in flight, in the next `poll` or `flush`.
+        """Report messages as purged, in the next `poll` or `flush`.
 
-        An accepted record cannot be taken back: it is stored all the same, as what librdkafka purges in flight can be.
-        With one of the first two arguments false it does nothing, since queue and flight cannot be told apart.
+        Args:
+            in_queue: those that wait for their topic. They are not sent any more.
+            in_flight: those that the slab has accepted, but only together with ``in_queue``, since some of them are not
+                sent yet. They cannot be taken back and are stored all the same, as librdkafka's can be.
+            blocking: has no effect.
         """
         self._open()
-        if in_queue and in_flight:
-            self._deliveries.purge()
+        if in_queue:
+            self._deliveries.purge([message.delivery for message in self._parking.take()], in_flight)
 
     def close(self) -> bool:
         """Abort an open transaction, flush, run the callbacks, and leave the slab. Returns True."""
@@ -393,7 +441,7 @@ def _forget_parents() -> None:
     """In a forked child: drop the parent's reports, as their futures are."""
     for producer in list(_made):
         producer._deliveries.clear()
-        producer._counts = {}
+        producer._parking.clear()
 
 
 os.register_at_fork(after_in_child=_forget_parents)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
@@ -25,10 +25,11 @@ class Delivery:
     """A message that is not reported yet; ``on_delivery`` of its record.
 
     Attributes:
+        began: monotonic seconds of ``produce``.
         future: of the record, once it is accepted.
     """
 
-    __slots__ = ("_began", "_callback", "_due", "_thread", "future", "headers", "key", "topic", "value")
+    __slots__ = ("_callback", "_due", "_thread", "began", "future", "headers", "key", "topic", "value")
 
     def __init__(
         self, due: deque[Report], topic: str, key: bytes | None, value: bytes | None, headers: Any, callback: Any
@@ -36,7 +37,7 @@ class Delivery:
         self._due = due
         self.topic, self.key, self.value, self.headers = topic, key, value, headers
         self._callback: Callable[..., Any] | None = callback
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self._thread = threading.get_ident()
         self.future: FutureRecordMetadata | None = None
 
@@ -52,7 +53,7 @@ class Delivery:
 
     def report(self, error: Any, metadata: RecordMetadata | None) -> None:
         """Make the report due."""
-        self._due.append((self, error, metadata, time.monotonic() - self._began))
+        self._due.append((self, error, metadata, time.monotonic() - self.began))
 
     def tell(self, error: Any, metadata: RecordMetadata | None, latency_s: float, only_errors: bool) -> None:
         """Call the callback."""
@@ -105,11 +106,15 @@ class Deliveries:
             delivery.tell(error, metadata, latency_s, self._only_errors)
         return served
 
-    def purge(self) -> None:
-        """Make all reports due, as if nothing would come of these messages."""
-        error = new_error("_PURGE_INFLIGHT", "Local: Purged in flight: the record can be stored all the same")
-        for delivery in list(self.pending):
-            delivery.report(error, None)
+    def purge(self, queued: Collection[Delivery], in_flight: bool) -> None:
+        """Make the reports of unsent messages due, and those of all others if they are ``in_flight``."""
+        in_queue = new_error("_PURGE_QUEUE", "Local: Purged in queue")
+        for delivery in queued:
+            delivery.report(in_queue, None)
+        if in_flight:
+            error = new_error("_PURGE_INFLIGHT", "Local: Purged in flight: the record can be stored all the same")
+            for delivery in self.pending - set(queued):
+                delivery.report(error, None)
 
     def clear(self) -> None:
         """Drop everything."""

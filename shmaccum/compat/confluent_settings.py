@@ -120,7 +120,9 @@ REFUSED: Final[Mapping[str, str]] = {
 
 _MOST_MESSAGES: Final = 100_000
 """librdkafka's default of ``queue.buffering.max.messages``."""
-_TOPIC_WAIT_MS: Final = 60_000
+_TOPIC_WAIT_MS: Final = 1000
+_TRANSACTIONAL_BLOCK_MS: Final = 60_000
+"""In a transaction, a refused record fails the transaction: it had better wait."""
 _INT_MAX: Final = (1 << 31) - 1
 _OURS: Final = frozenset(ProducerConfig.settings) - {"key.serializer", "value.serializer"}
 
@@ -136,7 +138,7 @@ class Translated:
         partitioner: chooses the partition of a message with a key.
         max_messages: produced and not reported, at most.
         only_errors: whether reports of stored messages are dropped.
-        topic_wait_s: how long `produce` waits for a topic's metadata.
+        topic_wait_s: how long ``produce`` waits for a topic's metadata, before it keeps the message in the process.
     """
 
     config: ProducerConfig
@@ -171,11 +173,9 @@ def translate(given: Mapping[str, object]) -> Translated:
         if kafkas in _OURS:
             settings[kafkas] = value
     _convert(settings, special)
-    has_own_block = "max.block.ms" in settings
-    if not has_own_block:
-        settings["max.block.ms"] = _TOPIC_WAIT_MS if settings.get("transactional.id") else 0
+    settings.setdefault("max.block.ms", _TRANSACTIONAL_BLOCK_MS if settings.get("transactional.id") else 0)
     config = ProducerConfig.parse(settings)
-    wait_ms = config.max_block_ms if has_own_block else min(_TOPIC_WAIT_MS, config.delivery_timeout_ms)
+    wait_ms = min(_TOPIC_WAIT_MS, config.delivery_timeout_ms)
     return Translated(config, on_delivery, error_cb, partitioner, max_messages, only_errors, wait_ms / 1000)
 
 

@@ -110,8 +110,8 @@ def test_what_a_callback_raises_reaches_the_caller(confluent: Make, value: str |
         producer.flush(PATIENCE_S)
     assert (len(calls), len(producer)) == (1, 1), "the other message is still reported"
     with pytest.raises(RuntimeError, match="from the callback"):
-        producer.poll(0)
-    assert len(producer) == 0
+        producer.flush(PATIENCE_S)
+    assert (len(calls), len(producer)) == (2, 0)
 
 
 def test_subclasses_work(confluent: Make) -> None:
@@ -335,7 +335,7 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once(
 
 def test_an_unknown_topic_is_reported(settings: dict[str, Any], topic: str, confluent: Make) -> None:
     errors: list[Any] = []
-    producer = confluent({**settings, "max.block.ms": 300})
+    producer = confluent({**settings, "message.timeout.ms": 300})
     producer.produce(topic, "value", on_delivery=lambda error, _: errors.append(error.code()))
     producer.produce("no/topic", "value", on_delivery=lambda error, _: errors.append(error.code()))
     producer.flush()
@@ -372,6 +372,31 @@ def test_a_full_slab_is_a_buffer_error(existing: str, settings: dict[str, Any], 
         os.kill(sender_pid(producer._producer), signal.SIGCONT)
     assert 0 < accepted < 7
     assert (producer.flush(PATIENCE_S), errors) == (0, [None] * (1 + accepted))
+
+
+def test_messages_wait_for_their_topic_in_their_order(
+    kafka: KafkaCluster, topic: str, settings: dict[str, Any], confluent: Make
+) -> None:
+    """As librdkafka's do: in the process, behind each other, up to ``message.timeout.ms``."""
+    producer = confluent(settings)
+    for number in range(20):
+        producer.produce(topic, f"{number}", partition=0)
+    assert (len(producer), producer.flush(0.05)) == (20, 20)
+    kafka.admin.create_topic(topic)
+    producer.produce(topic, "20", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    assert [record.value() for record in consume(settings, topic)[0]] == [b"%d" % number for number in range(21)]
+
+
+def test_purge_drops_what_waits_for_its_topic(confluent: Make) -> None:
+    codes: list[int] = []
+    producer = confluent({**NOWHERE, "message.timeout.ms": 30_000})
+    producer.produce("t", "value", partition=9, callback=lambda error, _: codes.append(error.code()))
+    assert (producer.flush(0.002), codes) == (1, [])
+    producer.purge(in_queue=False)
+    assert (producer.flush(0.002), codes) == (1, [])
+    producer.purge()
+    assert (producer.flush(0.002), codes) == (0, [KafkaError._PURGE_QUEUE])
 
 
 def test_purge_reports_what_is_not_acknowledged(existing: str, settings: dict[str, Any], confluent: Make) -> None:
