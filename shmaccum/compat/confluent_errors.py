@@ -201,9 +201,9 @@ def kafka_error(error: ShmaccumError, *, retriable: bool | None = None, txn_requ
     return KafkaError(code, text, kind.is_fatal, can_retry if retriable is None else retriable, txn_requires_abort)
 
 
-def new_error(name: str, text: str) -> Any:
+def new_error(name: str, text: str, *, retriable: bool = False) -> Any:
     """Return a KafkaError of librdkafka's own."""
-    return KafkaError(CODES[name], text)
+    return KafkaError(CODES[name], text, False, retriable)
 
 
 @contextmanager

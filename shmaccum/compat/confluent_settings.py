@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shmaccum.compat.keystore import keystore_settings
+from shmaccum.compat.common_settings import LEAST_BATCH, keystore_settings
 from shmaccum.compat.partitioners import DEFAULT, PARTITIONERS, Partitioner
 from shmaccum.config import ProducerConfig
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
@@ -199,6 +199,8 @@ def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None
     """Add the settings that follow from several of librdkafka's, or have other units there."""
     if "queue.buffering.max.kbytes" in special:
         settings["buffer.memory"] = _integer(special, "queue.buffering.max.kbytes", 0) * 1024
+    if "batch.size" in settings:
+        settings["batch.size"] = max(LEAST_BATCH, _integer(settings, "batch.size", 0))
     if "linger.ms" in settings:
         settings["linger.ms"] = math.ceil(_float(settings, "linger.ms"))
     for name in ("send.buffer.bytes", "receive.buffer.bytes", "connections.max.idle.ms"):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from shmaccum import Producer
 from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from shmaccum.compat.confluent_errors import KafkaException, kafka_error, new_error
-from shmaccum.errors import KafkaTimeoutError, ProducerClosedError, ShmaccumError
+from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, ShmaccumError
 
 _GROUP_MAGIC: Final = b"CGMDv2:"
 """Begins what ``Consumer.consumer_group_metadata`` of confluent-kafka returns (``rdkafka_cgrp.c``)."""
@@ -37,6 +37,10 @@ def transactional_call(producer: Producer, timeout_s: float | None) -> Iterator[
         yield
     except ProducerClosedError as error:
         raise RuntimeError("Producer has been closed") from error
+    except IllegalStateError as error:
+        if transactions is None or not transactions.has_unfinished_call:
+            raise KafkaException(kafka_error(error)) from error
+        raise KafkaException(new_error("_CONFLICT", f"Local: Conflicting use: {error}", retriable=True)) from error
     except ShmaccumError as error:
         can_repeat = True if isinstance(error, KafkaTimeoutError) else None
         must_abort = transactions is not None and transactions.must_abort

@@ -16,7 +16,7 @@ import kafka.errors as theirs
 from kafka.partitioner import DefaultPartitioner, StickyPartitioner
 
 import shmaccum
-from shmaccum.cluster import OffsetAndMetadata, TopicPartition
+from shmaccum import cluster
 from shmaccum.compat.kafka_python_futures import (
     CallbackThread,
     FutureRecordMetadata,
@@ -127,9 +127,9 @@ class KafkaProducer:
 
     def _choose(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any) -> int:
         """Return the partition that the program's own partitioner chooses."""
-        cluster = _Cluster(topic, self._producer.partitions_for(topic))
         assert self._partitioner is not None
-        partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, cluster)
+        known = _Cluster(topic, self._producer.partitions_for(topic))
+        partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, known)
         if partition is None:
             raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
         return int(partition)
@@ -221,7 +221,9 @@ class KafkaProducer:
         if isinstance(group_metadata, str):
             group_metadata = shmaccum.ConsumerGroupMetadata(group_metadata)
         ours = {
-            TopicPartition(*where): OffsetAndMetadata(each.offset, each.metadata or "", each.leader_epoch)
+            cluster.TopicPartition(*where): cluster.OffsetAndMetadata(
+                each.offset, each.metadata or "", each.leader_epoch
+            )
             for where, each in offsets.items()
         }
         with raising_their_errors():

@@ -122,8 +122,8 @@ def test_calls_out_of_order_say_what_can_follow(confluent: Make, existing: str, 
         with pytest.raises(KafkaException) as caught:
             call()
         error = caught.value.args[0]
-        assert error.code() == KafkaError._STATE
-        assert (error.fatal(), error.txn_requires_abort()) == (False, False)
+        assert error.code() == KafkaError._CONFLICT
+        assert (error.retriable(), error.fatal(), error.txn_requires_abort()) == (True, False, False)
     assert nowhere.close()
 
 
