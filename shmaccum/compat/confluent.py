@@ -23,7 +23,7 @@ from shmaccum.compat.confluent_errors import (
     raising_kafka_exceptions,
 )
 from shmaccum.compat.confluent_metadata import ClusterMetadata, cluster_metadata
-from shmaccum.compat.confluent_parking import PAUSE_S, Message, Parking
+from shmaccum.compat.confluent_parking import PAUSE_S, Parking, Produced
 from shmaccum.compat.confluent_settings import Translated, translate
 from shmaccum.compat.confluent_transactions import group_of, offsets_of, transactional_call
 from shmaccum.errors import (
@@ -140,7 +140,7 @@ class Producer:
             raise BufferError("Local: Queue full")
         callback = on_delivery or callback or translated.on_delivery
         delivery = Delivery(deliveries.due, topic, key, value, headers, callback)
-        message = Message(delivery, partition, timestamp)
+        message = Produced(delivery, partition, timestamp)
         deliveries.pending.add(delivery)
         try:
             if self._parking.holds(topic):
@@ -152,7 +152,7 @@ class Producer:
             deliveries.pending.discard(delivery)
             self._refused(message, error)
 
-    def _send_or_park(self, producer: shmaccum.Producer, message: Message) -> None:
+    def _send_or_park(self, producer: shmaccum.Producer, message: Produced) -> None:
         try:
             self._send(message)
         except KafkaTimeoutError as error:
@@ -165,7 +165,7 @@ class Producer:
             else:
                 self._send(message)
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Produced) -> None:
         """Send a message.
 
         Raises:
@@ -197,7 +197,7 @@ class Producer:
             self._counts[topic] = known
         return known[0]
 
-    def _refused(self, message: Message, error: BaseException) -> None:
+    def _refused(self, message: Produced, error: BaseException) -> None:
         """Raise or report why a message was refused, as librdkafka does."""
         if isinstance(error, BufferExhaustedError):
             raise BufferError("Local: Queue full") from error
@@ -214,7 +214,7 @@ class Producer:
         with raising_kafka_exceptions():
             raise error
 
-    def _failed(self, message: Message, error: Exception) -> None:
+    def _failed(self, message: Produced, error: Exception) -> None:
         """Report a message that was parked, and cannot be sent."""
         if is_metadata_timeout(error):
             is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)

@@ -19,7 +19,7 @@ PAUSE_S: Final = 0.02
 """Between two attempts: each one asks the sender."""
 
 
-class Message(NamedTuple):
+class Produced(NamedTuple):
     """A message that `produce` was given."""
 
     delivery: Delivery
@@ -37,7 +37,7 @@ class Parking:
     """
 
     def __init__(
-        self, send: Callable[[Message], None], refused: Callable[[Message, Exception], None], timeout_s: float
+        self, send: Callable[[Produced], None], refused: Callable[[Produced, Exception], None], timeout_s: float
     ) -> None:
         self._send = send
         self._refused = refused
@@ -46,7 +46,7 @@ class Parking:
 
     def clear(self) -> None:
         """Drop everything: the messages are a parent's."""
-        self._topics: dict[str, deque[Message]] = {}
+        self._topics: dict[str, deque[Produced]] = {}
         self._lock = threading.RLock()
         self._next = 0.0
 
@@ -57,12 +57,12 @@ class Parking:
         """Return whether messages of a topic wait: a later one must wait behind them."""
         return topic in self._topics
 
-    def add(self, message: Message) -> None:
+    def add(self, message: Produced) -> None:
         """Add a message."""
         with self._lock:
             self._topics.setdefault(message.delivery.topic, deque()).append(message)
 
-    def take(self) -> list[Message]:
+    def take(self) -> list[Produced]:
         """Remove all messages, and return them."""
         with self._lock:
             taken = [message for queue in self._topics.values() for message in queue]
@@ -81,7 +81,7 @@ class Parking:
         finally:
             self._lock.release()
 
-    def _retry(self, queue: deque[Message]) -> bool:
+    def _retry(self, queue: deque[Produced]) -> bool:
         """Send a topic's messages in their order; return whether none is left."""
         while queue:
             message = queue[0]
