@@ -55,7 +55,7 @@ def settings(kafka: KafkaCluster) -> dict[str, Any]:
 @pytest.fixture
 def registry(topic: str) -> SchemaRegistryClient:
     """Return a client of confluent-kafka's own stand-in for a registry."""
-    return SchemaRegistryClient({"url": f"mock://{topic}"})
+    return SchemaRegistryClient.new_client({"url": f"mock://{topic}"})
 
 
 CASES: dict[str, tuple[Any, Any, Any]] = {

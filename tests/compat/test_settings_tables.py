@@ -107,6 +107,8 @@ def test_librdkafka_knows_all_names_that_are_translated() -> None:
     for name in sorted({name for table in tables for name in table} - callbacks):
         try:
             confluent_kafka.Producer({name: "no such value"})
+        except TypeError:
+            continue  # known, and of another type
         except confluent_kafka.KafkaException as error:
             if "No such configuration property" in error.args[0].str():
                 unknown.append(name)
