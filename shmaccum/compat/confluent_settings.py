@@ -156,7 +156,7 @@ def translate(given: Mapping[str, object]) -> Translated:
     Raises:
         ConfigError: a setting is unknown or refused, has a wrong value, or contradicts another.
     """
-    conf = dict(given)
+    conf = {name: value for name, value in given.items() if value is not None}  # None: not given, as there
     of_topics = conf.pop("default.topic.config", None)
     if isinstance(of_topics, Mapping):
         conf = {**of_topics, **conf}

@@ -23,7 +23,7 @@ from confluent_kafka.serialization import (
     StringSerializer,
 )
 from fixture_types import Make
-from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from shmaccum.compat.confluent import SerializingProducer
 from tools.kafka import KafkaCluster
@@ -45,6 +45,20 @@ JSON_SCHEMA = json.dumps(
         "required": ["name", "favorite_number"],
     }
 )
+
+
+def user_message() -> Any:
+    """Return the class of a message, as protoc's modules have it."""
+    file = descriptor_pb2.FileDescriptorProto(name="user.proto", package="tests", syntax="proto3")
+    message = file.message_type.add(name="User")
+    message.field.add(name="name", number=1, type=9, label=1)
+    message.field.add(name="favorite_number", number=2, type=3, label=1)
+    pool = descriptor_pool.Default()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tests.User"))
+
+
+User = user_message()
 
 
 @pytest.fixture
@@ -70,9 +84,9 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
         USER,
     ),
     "protobuf": (
-        lambda registry: ProtobufSerializer(Timestamp, registry, {"use.deprecated.format": False}),
-        lambda registry: ProtobufDeserializer(Timestamp, {"use.deprecated.format": False}, registry),
-        Timestamp(seconds=5, nanos=6),
+        lambda registry: ProtobufSerializer(User, registry, {"use.deprecated.format": False}),
+        lambda registry: ProtobufDeserializer(User, {"use.deprecated.format": False}, registry),
+        User(**USER),
     ),
 }
 

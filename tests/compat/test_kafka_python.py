@@ -27,6 +27,9 @@ from producers import sender_pid, stop_sender, wait_until
 from shmaccum.compat.kafka_python import KafkaProducer
 from tools.kafka import KafkaCluster
 
+NOWHERE = "127.0.0.1:1"
+"""An address at which no broker can be."""
+
 
 @pytest.fixture
 def servers(kafka: KafkaCluster) -> str:
@@ -328,51 +331,55 @@ def test_a_program_with_threads(existing: str, servers: str, kafka_python: Make)
     assert set(values(servers, existing)) == {b"test", b"\xc2Hola, mundo!"}
 
 
-class TestSettings:
-    """KIP-679 as kafka-python resolves it, and settings that are refused."""
+# --- KIP-679 as kafka-python resolves it, and settings that are refused ---
 
-    SERVERS = "127.0.0.1:1"
 
-    def test_defaults_are_idempotent(self, kafka_python: Make) -> None:
-        producer = kafka_python(bootstrap_servers=self.SERVERS)
-        assert (producer.config["enable_idempotence"], producer.config["acks"]) == (True, -1)
-        assert producer._producer.config.linger_ms == 0, "kafka-python's default, not Kafka's"
-        assert kafka_python(bootstrap_servers=self.SERVERS, acks="all").config["acks"] == -1
+def test_defaults_are_idempotent(kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=NOWHERE)
+    assert (producer.config["enable_idempotence"], producer.config["acks"]) == (True, -1)
+    assert producer._producer.config.linger_ms == 0, "kafka-python's default, not Kafka's"
+    assert kafka_python(bootstrap_servers=NOWHERE, acks="all").config["acks"] == -1
 
-    @pytest.mark.parametrize(
-        "own", [{"acks": 1}, {"acks": 0}, {"retries": 0}, {"max_in_flight_requests_per_connection": 10}]
-    )
-    def test_a_conflict_turns_idempotence_off(self, slab_name: str, kafka_python: Make, own: dict[str, Any]) -> None:
-        producer = kafka_python(bootstrap_servers=self.SERVERS, **own)
-        assert producer.config["enable_idempotence"] is False
-        ((name, value),) = own.items()
-        shown = f"{name}={value}"
-        for strict in ({"enable_idempotence": True}, {"transactional_id": "id"}):
-            with pytest.raises(KafkaConfigurationError, match=shown):
-                KafkaProducer(bootstrap_servers=self.SERVERS, **own, **strict)
 
-    def test_opting_out_keeps_acks(self, kafka_python: Make) -> None:
-        producer = kafka_python(bootstrap_servers=self.SERVERS, enable_idempotence=False)
-        assert (producer.config["enable_idempotence"], producer.config["acks"]) == (False, -1)
+@pytest.mark.parametrize(
+    "own", [{"acks": 1}, {"acks": 0}, {"retries": 0}, {"max_in_flight_requests_per_connection": 10}]
+)
+def test_a_conflict_turns_idempotence_off(slab_name: str, kafka_python: Make, own: dict[str, Any]) -> None:
+    producer = kafka_python(bootstrap_servers=NOWHERE, **own)
+    assert producer.config["enable_idempotence"] is False
+    ((name, value),) = own.items()
+    shown = f"{name}={value}"
+    for strict in ({"enable_idempotence": True}, {"transactional_id": "id"}):
+        with pytest.raises(KafkaConfigurationError, match=shown):
+            KafkaProducer(bootstrap_servers=NOWHERE, **own, **strict)
 
-    def test_conflicts_are_named_together(self) -> None:
-        with pytest.raises(KafkaConfigurationError, match="acks=1, retries=0"):
-            KafkaProducer(bootstrap_servers=self.SERVERS, enable_idempotence=True, acks=1, retries=0)
-        with pytest.raises(KafkaConfigurationError, match="transactional_id without enable_idempotence"):
-            KafkaProducer(bootstrap_servers=self.SERVERS, transactional_id="id", enable_idempotence=False)
 
-    def test_brokers_without_record_batches_are_refused(self) -> None:
-        with pytest.raises(KafkaConfigurationError, match="api_version"):
-            KafkaProducer(bootstrap_servers=self.SERVERS, api_version=(0, 10))
+def test_opting_out_keeps_acks(kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=NOWHERE, enable_idempotence=False)
+    assert (producer.config["enable_idempotence"], producer.config["acks"]) == (False, -1)
 
-    def test_unknown_settings_are_named(self) -> None:
-        with pytest.raises(ValueError, match=r"Unrecognized configs: \{'no_such': 1\}"):
-            KafkaProducer(bootstrap_servers=self.SERVERS, no_such=1)
 
-    def test_names_of_no_producer_are_kafka_pythons_own(self) -> None:
-        from shmaccum.compat import kafka_python
+def test_conflicts_are_named_together() -> None:
+    with pytest.raises(KafkaConfigurationError, match="acks=1, retries=0"):
+        KafkaProducer(bootstrap_servers=NOWHERE, enable_idempotence=True, acks=1, retries=0)
+    with pytest.raises(KafkaConfigurationError, match="transactional_id without enable_idempotence"):
+        KafkaProducer(bootstrap_servers=NOWHERE, transactional_id="id", enable_idempotence=False)
 
-        assert kafka_python.KafkaConsumer is theirs.KafkaConsumer
-        assert kafka_python.TopicPartition is theirs.TopicPartition
-        with pytest.raises(AttributeError):
-            _ = kafka_python.NoSuchName
+
+def test_brokers_without_record_batches_are_refused() -> None:
+    with pytest.raises(KafkaConfigurationError, match="api_version"):
+        KafkaProducer(bootstrap_servers=NOWHERE, api_version=(0, 10))
+
+
+def test_unknown_settings_are_named() -> None:
+    with pytest.raises(ValueError, match=r"Unrecognized configs: \{'no_such': 1\}"):
+        KafkaProducer(bootstrap_servers=NOWHERE, no_such=1)
+
+
+def test_names_of_no_producer_are_kafka_pythons_own() -> None:
+    from shmaccum.compat import kafka_python
+
+    assert kafka_python.KafkaConsumer is theirs.KafkaConsumer
+    assert kafka_python.TopicPartition is theirs.TopicPartition
+    with pytest.raises(AttributeError):
+        _ = kafka_python.NoSuchName

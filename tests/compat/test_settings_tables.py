@@ -12,7 +12,6 @@ from kafka.errors import KafkaConfigurationError
 
 from shmaccum.compat import confluent_settings, kafka_python_settings
 from shmaccum.errors import ConfigError
-from tools.kafka import Certificates
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compat.md"
@@ -55,8 +54,7 @@ def test_librdkafkas_settings_become_kafkas(given: dict[str, Any], name: str, va
     assert confluent_settings.translate(NOWHERE | given).config[name] == value
 
 
-def test_credentials_of_librdkafka(certificates: Certificates) -> None:
-    files = {name: str(getattr(certificates, name)) for name in ("certificate", "key") if hasattr(certificates, name)}
+def test_credentials_of_librdkafka() -> None:
     config = parsed(
         security_protocol="sasl_ssl", sasl_mechanisms="SCRAM-SHA-256", sasl_username="user", sasl_password="secret"
     ).config
@@ -64,7 +62,6 @@ def test_credentials_of_librdkafka(certificates: Certificates) -> None:
         *("SCRAM-SHA-256", "user"),
         "SASL_SSL",
     )
-    assert files is not None
     with pytest.raises(ConfigError, match=r"ssl\.key\.location = 'key\.pem': there is no certificate"):
         parsed(ssl_key_location="key.pem")
     with pytest.raises(ConfigError, match=r"ssl\.certificate\.location = '/no/such/file': cannot be read"):
@@ -87,6 +84,11 @@ def test_certificate_and_key_in_two_files(tmp_path: Path) -> None:
 def test_settings_without_a_counterpart_are_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(name)}"):
         confluent_settings.translate(NOWHERE | {name: "something else"})
+
+
+def test_an_unknown_partitioner_is_refused() -> None:
+    with pytest.raises(ConfigError, match='Invalid value for configuration property "partitioner": murmur;'):
+        parsed(partitioner="murmur")
 
 
 def test_the_one_value_that_says_what_is_done_is_accepted() -> None:
@@ -119,14 +121,9 @@ def test_kafka_pythons_settings_are_all_decided() -> None:
     """A new setting of kafka-python has to be translated or refused."""
     tables = (
         *(kafka_python_settings.SAME, kafka_python_settings.RENAMED, kafka_python_settings.CONVERTED),
-        *(
-            kafka_python_settings.WITHOUT_EFFECT,
-            kafka_python_settings.REFUSED,
-            {"bootstrap_servers", "metric_reporters"},
-        ),
+        *(kafka_python_settings.WITHOUT_EFFECT, kafka_python_settings.REFUSED),
     )
-    decided = {name for table in tables for name in table}
-    assert set(kafka_python_settings.THEIR_DEFAULTS) - decided == set()
+    assert set(kafka_python_settings.THEIR_DEFAULTS) - {name for table in tables for name in table} == set()
 
 
 @pytest.mark.parametrize("name", sorted(kafka_python_settings.REFUSED))
@@ -167,9 +164,8 @@ def documented(heading: str) -> set[str]:
     """Return the names in the first columns of the tables, and in lists, under a heading of docs/compat.md."""
     section = re.search(rf"^### {heading}\n(.*?)(?=^##|\Z)", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
     assert section is not None, heading
-    return {
-        name for row in re.findall(r"^\| (.*?) \|", section[1], re.MULTILINE) for name in re.findall(r"`(.+?)`", row)
-    }
+    rows = re.findall(r"^\| (.*?) \|", section[1], re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(.+?)`", row)}
 
 
 def test_the_document_has_every_setting_of_librdkafka() -> None:
