@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from shmaccum import Producer
 from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from shmaccum.compat.confluent_errors import KafkaException, kafka_error, new_error
 from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, ShmaccumError
+from shmaccum.producer.producer import Producer
 
 _GROUP_MAGIC: Final = b"CGMDv2:"
 """Begins what ``Consumer.consumer_group_metadata`` of confluent-kafka returns (``rdkafka_cgrp.c``)."""

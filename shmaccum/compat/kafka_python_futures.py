@@ -19,7 +19,6 @@ import kafka.errors as theirs
 from kafka.producer.future import RecordMetadata as TheirRecordMetadata
 from kafka.structs import TopicPartition as TheirTopicPartition
 
-from shmaccum import Producer
 from shmaccum.accumulator.append.futures import FutureRecordMetadata as OurFuture
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import (
@@ -32,6 +31,7 @@ from shmaccum.errors import (
     ShmaccumError,
     TransactionAbortedError,
 )
+from shmaccum.producer.producer import Producer
 
 logger = logging.getLogger(__name__)
 
