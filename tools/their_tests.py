@@ -1,8 +1,8 @@
 """Runs tests of confluent-kafka and kafka-python, from checkouts of theirs, over our producers: the import is changed.
 
-Nothing else in a test changes but what its surroundings give it: there are an Apache Kafka for ``localhost:9092``,
-topics that exist before they are used, and an address without a broker where a test names none. Tests that look into a
-producer's insides are left out. docs/compat.md has the outcome of each.
+Nothing else in a test changes. Its surroundings give it an Apache Kafka for ``localhost:9092``, topics that exist before
+they are used, and an address without a broker where it names none. Tests that look into a producer's insides are left
+out. docs/compat.md has the outcome of each.
 """
 
 from __future__ import annotations
@@ -169,9 +169,7 @@ _SURROUNDINGS: Final = {"confluent-kafka": _CONFLUENT, "kafka-python": _KAFKA_PY
 def moved(text: str) -> str:
     """Return a module of theirs that imports our producers."""
     text = re.sub(r"^from confluent_kafka import ", "from conftest import ", text, flags=re.MULTILINE)
-    text = re.sub(
-        r"^from tests\.common import TestConsumer$", "from conftest import Consumer as TestConsumer", text, flags=re.M
-    )
+    text = text.replace("from tests.common import TestConsumer", "from conftest import Consumer as TestConsumer")
     return re.sub(r"^from test\.testutil import ", "from conftest import ", text, flags=re.MULTILINE)
 
 
@@ -185,14 +183,10 @@ def run(project: str, checkout: Path, options: list[str]) -> int:
         (directory / "conftest.py").write_text(_SURROUNDINGS[project])
         for file in FILES[project]:
             (directory / Path(file).name).write_text(moved((checkout / file).read_text()))
-        command = (sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=short", "-p", "no:cacheprovider", "--timeout=60")
+        command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=short", "-p", "no:cacheprovider", "--timeout=60"]
+        command += ["--rootdir", str(directory), *options, str(directory)]
         environment = os.environ | {"SERVERS": cluster.bootstrap_servers, "PYTHONPATH": str(Path.cwd())}
-        return subprocess.run(
-            (*command, "--rootdir", str(directory), *options, str(directory)),
-            env=environment,
-            cwd=directory,
-            check=False,
-        ).returncode
+        return subprocess.run(command, env=environment, cwd=directory, check=False).returncode
 
 
 def main() -> None:

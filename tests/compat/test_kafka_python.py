@@ -89,7 +89,7 @@ def test_idempotence_keeps_the_order(existing: str, servers: str, kafka_python: 
 
 
 def test_callbacks_run_without_another_call(existing: str, servers: str, kafka_python: Make) -> None:
-    """In a thread of the producer, as kafka-python's do: nobody sends, polls or waits meanwhile."""
+    """In a thread of the producer, as kafka-python's do: no call sends, polls or waits meanwhile."""
     calls: list[Any] = []
     producer = kafka_python(bootstrap_servers=servers)
     future = producer.send(existing, b"value")
