@@ -1,8 +1,8 @@
 """Runs tests of confluent-kafka and kafka-python, from checkouts of theirs, over our producers: the import is changed.
 
-Nothing else in a test changes. Its surroundings give it an Apache Kafka for ``localhost:9092``, topics that exist before
-they are used, and an address without a broker where it names none. Tests that look into a producer's insides are left
-out. docs/compat.md has the outcome of each.
+Nothing else in a test changes. Its surroundings give it an Apache Kafka for ``localhost:9092``, topics that exist
+before they are used, and an address without a broker where it names none. Tests that look into a producer's insides are
+left out. docs/compat.md has the outcome of each.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Cluster:
 
     def create_topic_and_wait_propogation(self, prefix, conf=None):
         name = f"{prefix}-{next(numbers)}"
-        for future in AdminClient(self.client_conf()).create_topics([NewTopic(name, 1, 1)]).values():
+        admin = AdminClient(self.client_conf())
+        for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
             future.result()
         return name
 
