@@ -11,7 +11,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import shmaccum
 from shmaccum.compat.confluent_delivery import Deliveries, Delivery, as_bytes, check_batch, header_list
@@ -22,13 +22,11 @@ from shmaccum.compat.confluent_errors import (
     new_error,
     raising_kafka_exceptions,
 )
-from shmaccum.compat.confluent_metadata import ClusterMetadata, cluster_metadata
 from shmaccum.compat.confluent_parking import PAUSE_S, Parking, Produced
 from shmaccum.compat.confluent_settings import Translated, translate
 from shmaccum.compat.confluent_transactions import group_of, offsets_of, transactional_call
 from shmaccum.errors import (
     BufferExhaustedError,
-    ConfigError,
     DeliveryTimeoutError,
     InvalidTopicError,
     KafkaTimeoutError,
@@ -39,6 +37,9 @@ from shmaccum.errors import (
 )
 from shmaccum.producer.topic_wait import is_metadata_timeout, wait_for_topic
 from shmaccum.shm.incidents import Incidents
+
+if TYPE_CHECKING:
+    from shmaccum.compat.confluent_metadata import ClusterMetadata
 
 DeliveryCallback = Callable[[Any, Any], Any]
 """Called with (KafkaError, message) or (None, message)."""
@@ -383,6 +384,8 @@ class Producer:
         return self._metadata([], timeout).cluster_id
 
     def _metadata(self, topics: list[str] | None, timeout: float) -> ClusterMetadata:
+        from shmaccum.compat.confluent_metadata import cluster_metadata  # with kafka-python, which takes memory
+
         config = self._open().config
         if config.transport != "kafka":
             raise KafkaException(new_error("_NOT_IMPLEMENTED", f"transport {config.transport} has no brokers to ask"))
@@ -464,4 +467,4 @@ def __getattr__(name: str) -> Any:
     return getattr(confluent_kafka, name)
 
 
-__all__ = ["ClusterMetadata", "ConfigError", "KafkaError", "KafkaException", "Producer"]
+__all__ = ["KafkaError", "KafkaException", "Producer"]

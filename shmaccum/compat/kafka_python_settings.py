@@ -91,9 +91,9 @@ def translate(given: Mapping[str, Any]) -> ProducerConfig:
         KafkaConfigurationError: a setting is refused, has a wrong value, or contradicts another.
     """
     own = {name for name in given if name.replace("_", ".") in ProducerConfig.settings}
-    unknown = {name: value for name, value in given.items() if name not in THEIR_DEFAULTS and name not in own}
+    unknown = [name for name in given if name not in THEIR_DEFAULTS and name not in own]
     if unknown:
-        raise ValueError(f"Unrecognized configs: {unknown}")
+        raise ValueError(f"Unrecognized configs: {', '.join(unknown)}")  # no values: one can be a password
     for name in given:
         if name in REFUSED and given[name] != THEIR_DEFAULTS[name]:
             raise KafkaConfigurationError(f"{name}: not supported; {REFUSED[name]}")
