@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import shmaccum
@@ -24,7 +24,7 @@ from shmaccum.compat.confluent_errors import (
 )
 from shmaccum.compat.confluent_parking import PAUSE_S, Parking, Produced
 from shmaccum.compat.confluent_settings import Translated, translate
-from shmaccum.compat.confluent_transactions import group_of, offsets_of, transactional_call
+from shmaccum.compat.confluent_transactions import TransactionalCalls
 from shmaccum.errors import (
     BufferExhaustedError,
     DeliveryTimeoutError,
@@ -57,7 +57,7 @@ _ASYNCHRONOUS: Final = (TopicAuthorizationError, InvalidTopicError, UnknownTopic
 """Errors of a topic that librdkafka finds after ``produce`` has returned: they are reported, not raised."""
 
 
-class Producer:
+class Producer(TransactionalCalls):
     """A producer with confluent-kafka's methods.
 
     Args:
@@ -397,44 +397,6 @@ class Producer:
         raise KafkaException(
             new_error("_NOT_IMPLEMENTED", "the credentials belong to the slab: make a producer with the new ones")
         )
-
-    # --- transactions -------------------------------------------------------------------------------
-
-    def init_transactions(self, timeout: float | None = -1) -> None:
-        """See `shmaccum.Producer.init_transactions`; raises KafkaException."""
-        with transactional_call(self._open(), timeout):
-            self._open().init_transactions()
-
-    def begin_transaction(self) -> None:
-        """See `shmaccum.Producer.begin_transaction`; raises KafkaException."""
-        with transactional_call(self._open(), None):
-            self._open().begin_transaction()
-
-    def send_offsets_to_transaction(
-        self, positions: Sequence[Any], group_metadata: Any, timeout: float | None = -1
-    ) -> None:
-        """Commit offsets with the transaction; raises KafkaException.
-
-        Args:
-            positions: confluent-kafka's TopicPartitions.
-            group_metadata: what its consumer's ``consumer_group_metadata`` returns.
-            timeout: seconds.
-        """
-        producer = self._open()
-        with transactional_call(producer, timeout):
-            producer.send_offsets_to_transaction(offsets_of(positions), group_of(group_metadata))
-
-    def commit_transaction(self, timeout: float | None = -1) -> None:
-        """Flush, with callbacks, and commit the transaction; raises KafkaException."""
-        self.flush(timeout)
-        with transactional_call(self._open(), timeout):
-            self._open().commit_transaction()
-
-    def abort_transaction(self, timeout: float | None = -1) -> None:
-        """Abort the transaction and run the callbacks of its messages; raises KafkaException."""
-        with transactional_call(self._open(), timeout):
-            self._open().abort_transaction()
-        self._serve(0.0)
 
 
 _made: weakref.WeakSet[Producer] = weakref.WeakSet()

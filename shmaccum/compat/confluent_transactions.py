@@ -78,3 +78,53 @@ def group_of(metadata: object) -> Any:
         raise KafkaException(
             new_error("_INVALID_ARG", f"group_metadata is none of confluent-kafka's consumer: {error}")
         ) from error
+
+
+class TransactionalCalls:
+    """The transactional methods of a producer (`shmaccum.compat.confluent.Producer`)."""
+
+    def _open(self) -> Producer:
+        raise NotImplementedError
+
+    def _serve(self, timeout_s: float) -> int:
+        raise NotImplementedError
+
+    def flush(self, timeout: float | None = -1) -> int:
+        """Wait until all messages are reported."""
+        raise NotImplementedError
+
+    def init_transactions(self, timeout: float | None = -1) -> None:
+        """See `shmaccum.Producer.init_transactions`; raises KafkaException."""
+        with transactional_call(self._open(), timeout):
+            self._open().init_transactions()
+
+    def begin_transaction(self) -> None:
+        """See `shmaccum.Producer.begin_transaction`; raises KafkaException."""
+        with transactional_call(self._open(), None):
+            self._open().begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, positions: Sequence[Any], group_metadata: Any, timeout: float | None = -1
+    ) -> None:
+        """Commit offsets with the transaction; raises KafkaException.
+
+        Args:
+            positions: confluent-kafka's TopicPartitions.
+            group_metadata: what its consumer's ``consumer_group_metadata`` returns.
+            timeout: seconds.
+        """
+        producer = self._open()
+        with transactional_call(producer, timeout):
+            producer.send_offsets_to_transaction(offsets_of(positions), group_of(group_metadata))
+
+    def commit_transaction(self, timeout: float | None = -1) -> None:
+        """Flush, with callbacks, and commit the transaction; raises KafkaException."""
+        self.flush(timeout)
+        with transactional_call(self._open(), timeout):
+            self._open().commit_transaction()
+
+    def abort_transaction(self, timeout: float | None = -1) -> None:
+        """Abort the transaction and run the callbacks of its messages; raises KafkaException."""
+        with transactional_call(self._open(), timeout):
+            self._open().abort_transaction()
+        self._serve(0.0)

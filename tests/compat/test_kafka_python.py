@@ -372,7 +372,7 @@ def test_brokers_without_record_batches_are_refused() -> None:
 
 
 def test_unknown_settings_are_named() -> None:
-    with pytest.raises(ValueError, match="Unrecognized configs: no_such$"):
+    with pytest.raises(ValueError, match=r"Unrecognized configs: no_such$"):
         KafkaProducer(bootstrap_servers=NOWHERE, no_such=1)
 
 
