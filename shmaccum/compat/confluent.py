@@ -8,6 +8,7 @@ and `Producer.flush`, in the thread that calls them, and nowhere else. Names tha
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -181,6 +182,7 @@ class Producer(TransactionalCalls):
         number: int | None = partition
         if partition == PARTITION_UA:
             number = None if not key and partitioner(key, 1) is None else partitioner(key, self._count(topic))
+        delivery.thread = threading.get_ident()
         try:
             delivery.future = producer.send(
                 topic, delivery.value, key, delivery.headers, number, timestamp or None, delivery

@@ -26,10 +26,11 @@ class Delivery:
 
     Attributes:
         began: monotonic seconds of ``produce``.
+        thread: that sends it.
         future: of the record, once it is accepted.
     """
 
-    __slots__ = ("_callback", "_due", "_thread", "began", "future", "headers", "key", "topic", "value")
+    __slots__ = ("_callback", "_due", "began", "future", "headers", "key", "thread", "topic", "value")
 
     def __init__(
         self, due: deque[Report], topic: str, key: bytes | None, value: bytes | None, headers: Any, callback: Any
@@ -38,16 +39,16 @@ class Delivery:
         self.topic, self.key, self.value, self.headers = topic, key, value, headers
         self._callback: Callable[..., Any] | None = callback
         self.began = time.monotonic()
-        self._thread = threading.get_ident()
+        self.thread = 0
         self.future: FutureRecordMetadata | None = None
 
     def __call__(self, error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
         """Make the report due, when the record is complete.
 
         `shmaccum.Producer.send` also calls this for a record that it refuses, in the same thread and before it returns.
-        Such a record gets no report, since ``produce`` raises.
+        Its caller reports such a record, keeps it or raises.
         """
-        if error is not None and self.future is None and self._thread == threading.get_ident():
+        if error is not None and self.future is None and self.thread == threading.get_ident():
             return
         self.report(None if error is None else kafka_error(error), metadata)
 

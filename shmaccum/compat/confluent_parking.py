@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from shmaccum.compat.confluent_delivery import Delivery
-from shmaccum.producer.topic_wait import is_metadata_timeout
+from shmaccum.errors import KafkaTimeoutError
 
 PAUSE_S: Final = 0.02
 """Between two attempts: each one asks the sender."""
@@ -89,7 +89,7 @@ class Parking:
                 self._send(message)
             except Exception as error:
                 is_early = time.monotonic() - message.delivery.began < self._timeout_s
-                if is_early and (is_metadata_timeout(error) or isinstance(error, BufferError)):
+                if is_early and isinstance(error, KafkaTimeoutError):  # also of memory, and of a lock
                     return False
                 self._refused(message, error)
             queue.popleft()

@@ -16,6 +16,7 @@ import pytest
 from brokers import PATIENCE_S, consume
 from confluent_kafka import KafkaError, KafkaException
 from fixture_types import Link, Make, Start
+from processes import in_threads
 from producers import sender_pid, settings_of, stop_sender, wait_until, wait_until_gone
 
 from shmaccum.compat.confluent import Producer
@@ -377,14 +378,18 @@ def test_a_full_slab_is_a_buffer_error(existing: str, settings: dict[str, Any], 
 def test_messages_wait_for_their_topic_in_their_order(
     kafka: KafkaCluster, topic: str, settings: dict[str, Any], confluent: Make
 ) -> None:
-    """As librdkafka's do: in the process, behind each other, up to ``message.timeout.ms``."""
-    producer = confluent(settings)
+    """As librdkafka's do: in the process, behind each other, up to ``message.timeout.ms``, whoever polls."""
+    errors: list[Any] = []
+    producer = confluent({**settings, "on_delivery": lambda error, _: errors.append(error)})
     for number in range(20):
         producer.produce(topic, f"{number}", partition=0)
-    assert (len(producer), producer.flush(0.05)) == (20, 20)
+    with in_threads(lambda: producer.poll(0.2), lambda: producer.flush(0.2)):
+        pass
+    assert (len(producer), producer.flush(0.05), errors) == (20, 20, [])
     kafka.admin.create_topic(topic)
     producer.produce(topic, "20", partition=0)
     assert producer.flush(PATIENCE_S) == 0
+    assert errors == [None] * 21
     assert [record.value() for record in consume(settings, topic)[0]] == [b"%d" % number for number in range(21)]
 
 
