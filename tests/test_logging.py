@@ -371,3 +371,33 @@ def test_settings_can_come_from_a_file(tmp_path: Path, slab_name: str, logger: l
     logger.info("too late")
     assert made.dropped == 1
     wait_until_gone(slab_name)
+
+
+GREENLETS = """
+from gevent import monkey
+monkey.patch_all()
+import json, logging, sys
+import gevent
+from shmaccum.logging import KafkaHandler
+
+handler = KafkaHandler(sys.argv[1], json.loads(sys.argv[2]))
+logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+def log(number):
+    for each in range(50):
+        logging.info("%d %d", number, each)
+
+gevent.joinall([gevent.spawn(log, number) for number in range(10)])
+handler.flush()
+print(handler.dropped, handler.failed)
+"""
+
+
+def test_greenlets_do_not_take_each_other_for_recursion(
+    kafka: KafkaCluster, config: dict[str, Any], topic: str
+) -> None:
+    kafka.admin.create_topic(topic)
+    done = run_python("-c", GREENLETS, topic, json.dumps(config))
+    assert (done.stdout, done.returncode) == ("0 0\n", 0), done.stderr
+    assert len(set(texts(config, topic))) == 500
+    wait_until_gone(config["shmaccum.name"])
