@@ -64,11 +64,11 @@ class Scene:
 @contextmanager
 def impatient(producer: Producer) -> Iterator[None]:
     """Let the calls of transactions end with KafkaTimeoutError after 100 ms in the block."""
-    producer.transactions._max_block_ms, patience_ms = 100, producer.transactions._max_block_ms
+    producer.transactions.max_block_ms, patience_ms = 100, producer.transactions.max_block_ms
     try:
         yield
     finally:
-        producer.transactions._max_block_ms = patience_ms
+        producer.transactions.max_block_ms = patience_ms
 
 
 Step = Callable[[Producer], Any]
