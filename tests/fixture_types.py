@@ -22,6 +22,8 @@ Link = Connection
 """A child process's end of the pipe to its test, see `processes`."""
 Start = Callable[..., "Child"]
 Produce = Callable[..., "Producer"]
+Make = Callable[..., Any]
+"""A fixture that makes producers by another client's name."""
 Settings = Callable[..., dict[str, object]]
 OpenAccumulator = Callable[..., "Accumulators"]
 MakeCluster = Callable[..., "KafkaCluster"]

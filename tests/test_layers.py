@@ -21,6 +21,7 @@ FLOORS = (
     {"sender"},
     {"transactions"},
     {"producer"},
+    {"compat", "logging"},
     {"spark"},
     {"cli", "__main__"},
 )

@@ -229,6 +229,11 @@ class TransactionManager:
         """Whether the transaction has failed, and can only be aborted."""
         return self._state.now is State.ABORTABLE_ERROR
 
+    @property
+    def has_unfinished_call(self) -> bool:
+        """Whether a call has timed out, so that only the same one can follow."""
+        return self._state.now in (State.INITIALIZING, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION)
+
     # --- the path of records ------------------------------------------------------------------------
 
     def queue(self, of: PartitionQueue) -> PartitionQueue:

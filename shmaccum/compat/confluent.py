@@ -1,0 +1,434 @@
+"""confluent-kafka's ``Producer`` and ``SerializingProducer``, over the shared slab.
+
+``from shmaccum.compat.confluent import Producer`` is all that changes in a program. Callbacks run in `Producer.poll`
+and `Producer.flush`, in the thread that calls them, and nowhere else. Names that belong to no producer, such as
+``Consumer``, are confluent-kafka's own, where that is installed. docs/compat.md lists what differs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import shmaccum
+from shmaccum.compat.confluent_delivery import Deliveries, Delivery, as_bytes, check_batch, header_list
+from shmaccum.compat.confluent_errors import (
+    KafkaError,
+    KafkaException,
+    kafka_error,
+    new_error,
+    raising_kafka_exceptions,
+)
+from shmaccum.compat.confluent_parking import PAUSE_S, Parking, Produced
+from shmaccum.compat.confluent_settings import Translated, translate
+from shmaccum.compat.confluent_transactions import TransactionalCalls
+from shmaccum.errors import (
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    SerializationError,
+    ShmaccumError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from shmaccum.producer.topic_wait import is_metadata_timeout, wait_for_topic
+from shmaccum.shm.incidents import Incidents
+
+if TYPE_CHECKING:
+    from shmaccum.compat.confluent_metadata import ClusterMetadata
+
+DeliveryCallback = Callable[[Any, Any], Any]
+"""Called with (KafkaError, message) or (None, message)."""
+
+PARTITION_UA: Final = -1
+"""librdkafka's "no partition given"."""
+_SLICE_S: Final = 0.5
+"""Longest wait at once: callbacks of complete messages do not wait for the others."""
+_COUNT_LASTS_S: Final = 1.0
+"""How long a topic's number of partitions is taken as known."""
+_TROUBLE_CHECK_S: Final = 1.0
+"""How often the sender's troubles are looked at, for ``error_cb``."""
+
+_ASYNCHRONOUS: Final = (TopicAuthorizationError, InvalidTopicError, UnknownTopicOrPartitionError)
+"""Errors of a topic that librdkafka finds after ``produce`` has returned: they are reported, not raised."""
+
+
+class Producer(TransactionalCalls):
+    """A producer with confluent-kafka's methods.
+
+    Args:
+        config: librdkafka's settings. Our own, such as ``shmaccum.name``, can be among them.
+        settings: further ones.
+
+    Raises:
+        KafkaException: a setting is unknown, refused or wrong, or the slab cannot be used.
+        TypeError: there are no settings.
+    """
+
+    _producer: shmaccum.Producer | None = None
+    """None before the constructor and after `close`."""
+    _deliveries: Deliveries
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        if (config is None and not settings) or not isinstance(config, Mapping | None):
+            raise TypeError("expected configuration dict")
+        with raising_kafka_exceptions():
+            self._translated: Translated = translate({**(config or {}), **settings})
+            self._deliveries = Deliveries(self._translated.only_errors)
+            own = self._translated.config
+            self._parking = Parking(self._send, self._failed, own.delivery_timeout_ms / 1000)
+            self._counts: dict[str, tuple[int, float]] = {}
+            self._last_trouble: object = None
+            self._trouble_check = 0.0
+            self._producer = shmaccum.Producer(own)
+        _made.add(self)
+
+    def _open(self) -> shmaccum.Producer:
+        producer = self._producer
+        if producer is None:
+            raise RuntimeError("Producer has been closed")
+        return producer
+
+    # --- producing ----------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = PARTITION_UA,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Send a message; its callback runs in a later `poll` or `flush`.
+
+        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
+        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
+
+        Raises:
+            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
+            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
+            TypeError: an argument has the wrong type.
+            RuntimeError: the producer is closed.
+        """
+        self._produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
+
+    def _produce(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        producer, translated = self._open(), self._translated
+        if not isinstance(topic, str):
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+        key, value = as_bytes("key", key), as_bytes("value", value)
+        if headers is not None:
+            headers = header_list(headers)
+        deliveries = self._deliveries
+        if len(deliveries.pending) >= translated.max_messages:
+            raise BufferError("Local: Queue full")
+        callback = on_delivery or callback or translated.on_delivery
+        delivery = Delivery(deliveries.due, topic, key, value, headers, callback)
+        message = Produced(delivery, partition, timestamp)
+        deliveries.pending.add(delivery)
+        try:
+            if self._parking.holds(topic):
+                self._parking.add(message)
+                self._parking.retry()
+            else:
+                self._send_or_park(producer, message)
+        except BaseException as error:
+            deliveries.pending.discard(delivery)
+            self._refused(message, error)
+
+    def _send_or_park(self, producer: shmaccum.Producer, message: Produced) -> None:
+        try:
+            self._send(message)
+        except KafkaTimeoutError as error:
+            if not is_metadata_timeout(error) or producer.config.transactional_id:
+                raise
+            try:
+                wait_for_topic(producer, message.delivery.topic, self._translated.topic_wait_s)
+            except KafkaTimeoutError:
+                self._parking.add(message)
+            else:
+                self._send(message)
+
+    def _send(self, message: Produced) -> None:
+        """Send a message.
+
+        Raises:
+            KafkaTimeoutError: its topic is not known yet.
+            ShmaccumError: it is refused.
+        """
+        producer, partitioner = self._open(), self._translated.partitioner
+        delivery, partition, timestamp = message
+        topic, key = delivery.topic, delivery.key
+        if delivery not in self._deliveries.pending:
+            return  # it has been purged
+        number: int | None = partition
+        if partition == PARTITION_UA:
+            number = None if not key and partitioner(key, 1) is None else partitioner(key, self._count(topic))
+        delivery.thread = threading.get_ident()
+        try:
+            delivery.future = producer.send(
+                topic, delivery.value, key, delivery.headers, number, timestamp or None, delivery
+            )
+        except KafkaTimeoutError as error:
+            if is_metadata_timeout(error) and number is not None and number not in producer.partitions_for(topic):
+                raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
+            raise
+
+    def _count(self, topic: str) -> int:
+        """Return a topic's number of partitions."""
+        known = self._counts.get(topic)
+        if known is None or known[1] < time.monotonic():
+            known = len(self._open().partitions_for(topic)), time.monotonic() + _COUNT_LASTS_S
+            self._counts[topic] = known
+        return known[0]
+
+    def _refused(self, message: Produced, error: BaseException) -> None:
+        """Raise or report why a message was refused, as librdkafka does."""
+        if isinstance(error, BufferExhaustedError):
+            raise BufferError("Local: Queue full") from error
+        if isinstance(error, SerializationError):
+            raise TypeError(str(error)) from error
+        if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
+            raise KafkaException(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}")) from error
+        if not isinstance(error, ShmaccumError):
+            raise error
+        if isinstance(error, _ASYNCHRONOUS) and not self._translated.config.transactional_id:
+            self._deliveries.pending.add(message.delivery)
+            message.delivery.report(kafka_error(error), None)
+            return
+        with raising_kafka_exceptions():
+            raise error
+
+    def _failed(self, message: Produced, error: Exception) -> None:
+        """Report a message that was parked, and cannot be sent."""
+        if is_metadata_timeout(error):
+            is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
+            error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
+        if not isinstance(error, ShmaccumError):
+            error = DeliveryTimeoutError(str(error))
+        if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
+            message.delivery.report(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}"), None)
+        else:
+            message.delivery.report(kafka_error(error), None)
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = PARTITION_UA,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> int:
+        """Send several messages; return how many were accepted. The others get their KafkaError as ``_error``.
+
+        A message is a dict with ``value``, ``key``, ``partition``, ``headers`` and ``callback``, all optional.
+
+        Raises:
+            TypeError: an argument or a message has the wrong type: then none is sent.
+            NotImplementedError: a message has a ``timestamp``.
+        """
+        self._open()
+        check_batch(topic, messages, partition)
+        accepted = 0
+        for message in messages:
+            try:
+                self._produce(
+                    topic,
+                    message.get("value"),
+                    message.get("key"),
+                    message.get("partition", partition),
+                    on_delivery=message.get("callback") or on_delivery or callback,
+                    headers=message.get("headers"),
+                )
+                accepted += 1
+            except BufferError:
+                message["_error"] = new_error("_QUEUE_FULL", "Local: Queue full")
+            except KafkaException as error:
+                message["_error"] = error.args[0]
+        return accepted
+
+    # --- reports ------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = -1) -> int:
+        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
+
+        Returns:
+            How many messages were reported.
+        """
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while True:
+            remaining = _SLICE_S if deadline is None else deadline - time.monotonic()
+            served = self._serve(0.0)
+            if served or remaining <= 0:
+                return served
+            with raising_kafka_exceptions():
+                self._open().poll(min(remaining, PAUSE_S if self._parking else _SLICE_S))
+
+    def flush(self, timeout: float | None = -1) -> int:
+        """Send everything at once, and wait until all messages are reported, up to ``timeout`` s.
+
+        Returns:
+            How many are not reported.
+        """
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        self._open()
+        while True:
+            remaining = _SLICE_S if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                with raising_kafka_exceptions():
+                    self._open().flush(min(remaining, _SLICE_S))
+            except KafkaException as error:
+                if not isinstance(error.__cause__, KafkaTimeoutError):
+                    raise
+            self._serve(0.0)
+            if not len(self) or remaining == 0:
+                return len(self)
+            # Another thread can be between a completion and its report.
+            self._serve(min(remaining, PAUSE_S) if self._parking else 0.001)
+
+    def _serve(self, timeout_s: float) -> int:
+        producer = self._open()
+        if self._parking:
+            self._parking.retry()
+        try:  # no `with`: programs poll after every message
+            producer.poll(timeout_s)
+        except ShmaccumError as error:
+            with raising_kafka_exceptions():
+                raise error
+        if self._translated.error_cb is not None:
+            self._look_for_trouble(self._translated.error_cb)
+        return self._deliveries.serve()
+
+    def _look_for_trouble(self, error_cb: Callable[..., Any]) -> None:
+        """Call ``error_cb`` with a trouble of the sender that is new to this producer."""
+        now = time.monotonic()
+        if now < self._trouble_check:
+            return
+        self._trouble_check = now + _TROUBLE_CHECK_S
+        current = self._open()._slab.companion(Incidents).current()
+        trouble = None if current is None else (current.error, current.text, current.first_ms)
+        if current is not None and trouble != self._last_trouble:
+            self._last_trouble = trouble
+            error_cb(kafka_error(current.error(str(current))))
+
+    def __len__(self) -> int:
+        return 0 if self._producer is None else len(self._deliveries.pending)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Report messages as purged, in the next `poll` or `flush`.
+
+        Args:
+            in_queue: those that wait for their topic. They are not sent any more.
+            in_flight: those that the slab has accepted, but only together with ``in_queue``, since some of them are not
+                sent yet. They cannot be taken back and are stored all the same, as librdkafka's can be.
+            blocking: has no effect.
+        """
+        self._open()
+        if in_queue:
+            self._deliveries.purge([message.delivery for message in self._parking.take()], in_flight)
+
+    def close(self) -> bool:
+        """Abort an open transaction, flush, run the callbacks, and leave the slab. Returns True."""
+        producer = self._producer
+        if producer is not None:
+            try:
+                if producer.config.transactional_id:
+                    with raising_kafka_exceptions():
+                        producer.close()
+                else:
+                    self.flush()
+                    producer.close()
+                self._deliveries.serve()
+            finally:
+                producer.close(0)
+                self._producer = None
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    # --- the cluster --------------------------------------------------------------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """Ask a broker for one topic, or all; the time limit is 60 s if ``timeout`` is negative.
+
+        Raises:
+            KafkaException: no broker answered in time, or the cluster refuses us.
+        """
+        return self._metadata(None if topic is None else [topic], timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        """Return the cluster's id, with the arguments and errors of `list_topics`."""
+        return self._metadata([], timeout).cluster_id
+
+    def _metadata(self, topics: list[str] | None, timeout: float) -> ClusterMetadata:
+        from shmaccum.compat.confluent_metadata import cluster_metadata  # with kafka-python, which takes memory
+
+        config = self._open().config
+        if config.transport != "kafka":
+            raise KafkaException(new_error("_NOT_IMPLEMENTED", f"transport {config.transport} has no brokers to ask"))
+        with raising_kafka_exceptions():
+            return cluster_metadata(config, topics, 60.0 if timeout is None or timeout < 0 else timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Refuse: the credentials belong to the slab, which other programs use, too."""
+        raise KafkaException(
+            new_error("_NOT_IMPLEMENTED", "the credentials belong to the slab: make a producer with the new ones")
+        )
+
+
+_made: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _forget_parents() -> None:
+    """In a forked child: drop the parent's reports, as their futures are."""
+    for producer in list(_made):
+        producer._deliveries.clear()
+        producer._parking.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name that belongs to no producer from confluent-kafka."""
+    if name == "SerializingProducer":
+        from shmaccum.compat.confluent_serializing import SerializingProducer
+
+        return SerializingProducer
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import confluent_kafka
+    except ImportError:
+        raise AttributeError(
+            f"{__name__} has no {name}: it is confluent-kafka's, which is not installed: pip install confluent-kafka"
+        ) from None
+    return getattr(confluent_kafka, name)
+
+
+__all__ = ["KafkaError", "KafkaException", "Producer"]

@@ -1,0 +1,96 @@
+"""Messages whose topic is not known yet: librdkafka keeps them until it is, or until they time out.
+
+The slab takes no record of a topic whose partitions are unknown. So these messages wait in the process, in their order,
+and a later ``produce``, ``poll`` or ``flush`` sends them. They die with the process, as librdkafka's do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from shmaccum.compat.confluent_delivery import Delivery
+from shmaccum.errors import KafkaTimeoutError
+
+PAUSE_S: Final = 0.02
+"""Between two attempts: each one asks the sender."""
+
+
+class Produced(NamedTuple):
+    """A message that `produce` was given."""
+
+    delivery: Delivery
+    partition: int
+    timestamp: int
+
+
+class Parking:
+    """The messages of one producer that wait for their topics. Threads share it.
+
+    Args:
+        send: sends a message; raises KafkaTimeoutError if its topic is not known yet.
+        refused: reports a message that failed, with its error.
+        timeout_s: how long a message waits: ``message.timeout.ms``.
+    """
+
+    def __init__(
+        self, send: Callable[[Produced], None], refused: Callable[[Produced, Exception], None], timeout_s: float
+    ) -> None:
+        self._send = send
+        self._refused = refused
+        self._timeout_s = timeout_s
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop everything: the messages are a parent's."""
+        self._topics: dict[str, deque[Produced]] = {}
+        self._lock = threading.RLock()
+        self._next = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._topics)
+
+    def holds(self, topic: str) -> bool:
+        """Return whether messages of a topic wait: a later one must wait behind them."""
+        return topic in self._topics
+
+    def add(self, message: Produced) -> None:
+        """Add a message."""
+        with self._lock:
+            self._topics.setdefault(message.delivery.topic, deque()).append(message)
+
+    def take(self) -> list[Produced]:
+        """Remove all messages, and return them."""
+        with self._lock:
+            taken = [message for queue in self._topics.values() for message in queue]
+            self._topics.clear()
+        return taken
+
+    def retry(self) -> None:
+        """Send the messages whose topics are known by now; report those that time out."""
+        if not self._topics or time.monotonic() < self._next or not self._lock.acquire(blocking=False):
+            return  # nothing to do, too early, or another thread does it
+        try:
+            for topic in list(self._topics):
+                if self._retry(self._topics[topic]):
+                    del self._topics[topic]
+            self._next = time.monotonic() + PAUSE_S
+        finally:
+            self._lock.release()
+
+    def _retry(self, queue: deque[Produced]) -> bool:
+        """Send a topic's messages in their order; return whether none is left."""
+        while queue:
+            message = queue[0]
+            try:
+                self._send(message)
+            except Exception as error:
+                is_early = time.monotonic() - message.delivery.began < self._timeout_s
+                if is_early and isinstance(error, KafkaTimeoutError):  # also of memory, and of a lock
+                    return False
+                self._refused(message, error)
+            queue.popleft()
+        return True

@@ -1,0 +1,134 @@
+"""confluent-kafka's ``SerializingProducer``: serializers take an object and a SerializationContext.
+
+Any callable of that form works, so the serializers of ``confluent_kafka.schema_registry`` do, unchanged. They bring
+their own client of the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shmaccum.compat.confluent import PARTITION_UA, DeliveryCallback, Producer
+from shmaccum.compat.confluent_errors import KafkaException, new_error
+
+
+class StandInSerializationContext:
+    """``confluent_kafka.serialization.SerializationContext``, for programs without confluent-kafka."""
+
+    def __init__(self, topic: str, field: str, headers: Any = None) -> None:
+        self.topic, self.field, self.headers = topic, field, headers
+
+
+class StandInSerializationError(KafkaException):  # type: ignore[misc]
+    """A serializer failed: ``exception`` is why, ``code`` and ``name`` are librdkafka's."""
+
+    def __init__(self, kafka_error: Any, exception: Exception | None = None) -> None:
+        super().__init__(kafka_error)
+        self.exception = exception
+        self.code, self.name = kafka_error.code(), kafka_error.name()
+
+
+def _context(topic: str, field: str, headers: Any) -> Any:
+    try:
+        from confluent_kafka.serialization import MessageField, SerializationContext
+    except ImportError:
+        return StandInSerializationContext(topic, field, headers)
+    return SerializationContext(topic, MessageField(field), headers)
+
+
+def _failure(field: str, error: Exception) -> Exception:
+    try:
+        from confluent_kafka.error import KeySerializationError, ValueSerializationError
+    except ImportError:
+        return StandInSerializationError(new_error(f"_{field.upper()}_SERIALIZATION", str(error)), error)
+    failure: Exception = KeySerializationError(error) if field == "key" else ValueSerializationError(error)
+    return failure
+
+
+class SerializingProducer(Producer):
+    """A producer with ``key.serializer`` and ``value.serializer``, or their ``.builder``.
+
+    Args:
+        conf: the serializers, and the settings of `Producer`.
+
+    Raises:
+        ValueError: a serializer and its builder are both given.
+        KafkaException: as `Producer`.
+    """
+
+    def __init__(self, conf: Mapping[str, Any]) -> None:
+        settings = dict(conf)
+        self._built: list[Any] = []
+        self._serializers = {field: self._serializer(settings, field) for field in ("key", "value")}
+        try:
+            super().__init__(settings)
+        except BaseException:
+            self._close_built()
+            raise
+        for serializer in self._serializers.values():
+            set_resolver = getattr(serializer, "set_cluster_id_resolver", None)
+            if callable(set_resolver):
+                set_resolver(self.cluster_id)
+
+    def _serializer(self, settings: dict[str, Any], field: str) -> Any:
+        name = f"{field}.serializer"
+        serializer, builder = settings.pop(name, None), settings.pop(f"{name}.builder", None)
+        if builder is None:
+            return serializer
+        if serializer is not None:
+            raise ValueError(f"Cannot configure both {name} and {name}.builder; use one or the other")
+        serializer, rest = builder.build(dict(settings), field == "key")
+        settings.clear()
+        settings.update(rest)
+        self._built.append(serializer)
+        return serializer
+
+    def produce(  # type: ignore[override]
+        self,
+        topic: str,
+        key: Any = None,
+        value: Any = None,
+        partition: int = PARTITION_UA,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Serialize and send a message. As in confluent-kafka, the key comes before the value here.
+
+        Raises:
+            KafkaException: a serializer failed (KeySerializationError, ValueSerializationError); or as `Producer`.
+            BufferError, TypeError, RuntimeError: as `Producer`.
+        """
+        self._open()
+        if not isinstance(topic, str):
+            raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+        serialized = {"key": key, "value": value}
+        for field, serializer in self._serializers.items():
+            if serializer is not None:
+                try:
+                    serialized[field] = serializer(serialized[field], _context(topic, field, headers))
+                except Exception as error:
+                    raise _failure(field, error) from error
+        self._produce(
+            topic,
+            serialized["value"],
+            serialized["key"],
+            partition,
+            on_delivery=on_delivery,
+            timestamp=timestamp,
+            headers=headers,
+        )
+
+    def close(self) -> bool:
+        """Close the producer, then the serializers that builders made."""
+        result = super().close()
+        self._close_built()
+        return result
+
+    def _close_built(self) -> None:
+        built, self._built = self._built, []
+        for serializer in built:
+            close = getattr(serializer, "close", None)
+            if callable(close):
+                close()

@@ -1,0 +1,274 @@
+"""librdkafka's settings as Kafka's: translated where Kafka has the same, refused by name where not.
+
+docs/compat.md has these tables for readers; ``tests/compat/test_settings_tables.py`` compares the two.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shmaccum.compat.common_settings import LEAST_BATCH, keystore_settings
+from shmaccum.compat.partitioners import DEFAULT, PARTITIONERS, Partitioner
+from shmaccum.config import ProducerConfig
+from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
+from shmaccum.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+RENAMED: Final[Mapping[str, str]] = {
+    "metadata.broker.list": "bootstrap.servers",
+    "request.required.acks": "acks",
+    "compression.codec": "compression.type",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "message.max.bytes": "max.request.size",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "queue.buffering.max.ms": "linger.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+}
+"""librdkafka's name -> Kafka's."""
+
+CONVERTED: Final = (
+    "queue.buffering.max.kbytes",
+    "queue.buffering.max.messages",
+    "socket.timeout.ms",
+    "compression.level",
+    "partitioner",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "delivery.report.only.error",
+    "default.topic.config",
+    "on_delivery",
+    "error_cb",
+)
+"""Settings with a meaning here that no single setting of Kafka has."""
+
+ONLY: Final[Mapping[str, tuple[str, str]]] = {
+    "enable.ssl.certificate.verification": ("true", "an untrusted certificate is always rejected"),
+    "enable.gapless.guarantee": ("false", "an error of one batch does not stop the producer"),
+    "queuing.strategy": ("fifo", "records leave in their order"),
+    "allow.auto.create.topics": ("true", "brokers decide whether they create topics"),
+    "statistics.interval.ms": ("0", "read metrics by shmaccum.Producer.metrics() or shmaccum status"),
+    "sasl.oauthbearer.method": ("default", "sasl.oauthbearer.token.provider names a callable that returns a token"),
+    "api.version.request": ("true", "brokers are always asked for their versions"),
+    "broker.address.family": ("any", "all addresses of a broker's name are tried"),
+    "socket.nagle.disable": ("true", "small requests are never delayed"),
+}
+"""Settings with one value that says what is done anyway -> that value, and why there is no other."""
+
+_WITHOUT_EFFECT: Final = """
+    api.version.fallback.ms api.version.request.timeout.ms broker.address.ttl broker.version.fallback debug
+    enable.metrics.push enable.random.seed enabled_events internal.termination.signal log.connection.close log.queue
+    log.thread.name log_level logger message.copy.max.bytes produce.offset.report receive.message.max.bytes
+    reconnect.backoff.jitter.ms socket.blocking.max.ms socket.keepalive.enable topic.metadata.refresh.fast.cnt
+    topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse
+"""
+
+WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
+"""Settings of librdkafka's insides and its log, which change nothing in what is sent: accepted and ignored."""
+
+_OF_CONSUMERS: Final = """
+    auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs client.rack coordinator.query.interval.ms
+    enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms fetch.max.bytes
+    fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id
+    group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms isolation.level
+    max.partition.fetch.bytes max.poll.interval.ms partition.assignment.strategy queued.max.messages.kbytes
+    queued.min.messages session.timeout.ms
+"""
+
+OF_CONSUMERS: Final = frozenset(_OF_CONSUMERS.split())
+"""Settings of consumers, which librdkafka's producer ignores, too."""
+
+REFUSED: Final[Mapping[str, str]] = {
+    "batch.num.messages": "leave it out: batch.size bounds a batch",
+    "queue.buffering.backpressure.threshold": "leave it out: max.in.flight.requests.per.connection bounds the requests",
+    "sticky.partitioning.linger.ms": "leave it out: the sticky partition changes with each full batch",
+    "topic.metadata.propagation.max.ms": "max.block.ms is how long produce waits for a topic",
+    "topic.blacklist": "leave it out: no topic can be hidden",
+    "socket.max.fails": "leave it out: a connection with a timed out request is closed",
+    "stats_cb": "read metrics by shmaccum.Producer.metrics() or shmaccum status: their names are Kafka's",
+    "throttle_cb": "leave it out: the sender obeys throttling, and no process learns of it",
+    "oauth_cb": "sasl.oauthbearer.token.provider names a callable, which the sender process imports",
+    "plugin.library.paths": "leave it out: librdkafka's plugins cannot run here",
+    "ssl.crl.location": "leave it out: revocation lists are not supported",
+    "ssl.cipher.suites": "leave it out: the ciphers are those that OpenSSL is configured for",
+    "ssl.curves.list": "leave it out: the curves are those that OpenSSL is configured for",
+    "ssl.sigalgs.list": "leave it out: the algorithms are those that OpenSSL is configured for",
+    "ssl.providers": "leave it out: the providers are those that OpenSSL is configured for",
+    "sasl.kerberos.kinit.cmd": "leave it out: with sasl.kerberos.keytab the sender renews tickets in time",
+    "sasl.kerberos.min.time.before.relogin": "leave it out: the sender renews tickets in time",
+    "enable.sasl.oauthbearer.unsecure.jwt": "sasl.oauthbearer.token.provider names a callable that returns a token",
+    "sasl.oauthbearer.config": "sasl.oauthbearer.token.provider names a callable that returns a token",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.token.provider names a callable that returns a token",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.token.provider names a callable that returns a token",
+    "sasl.oauthbearer.scope": "sasl.oauthbearer.token.provider names a callable that returns a token",
+    "sasl.oauthbearer.extensions": "sasl.oauthbearer.token.provider names a callable that returns a token",
+    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.provider names a callable that returns a token",
+}
+"""librdkafka's setting -> what to do instead."""
+
+_MOST_MESSAGES: Final = 100_000
+"""librdkafka's default of ``queue.buffering.max.messages``."""
+_TOPIC_WAIT_MS: Final = 1000
+_TRANSACTIONAL_BLOCK_MS: Final = 60_000
+"""In a transaction, a refused record fails the transaction: it had better wait."""
+_INT_MAX: Final = (1 << 31) - 1
+_OURS: Final = frozenset(ProducerConfig.settings) - {"key.serializer", "value.serializer"}
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """What a program's settings mean here.
+
+    Attributes:
+        config: the producer's.
+        on_delivery: callback of messages that have none of their own.
+        error_cb: called with the sender's troubles.
+        partitioner: chooses the partition of a message with a key.
+        max_messages: produced and not reported, at most.
+        only_errors: whether reports of stored messages are dropped.
+        topic_wait_s: how long ``produce`` waits for a topic's metadata, before it keeps the message in the process.
+    """
+
+    config: ProducerConfig
+    on_delivery: Callable[..., Any] | None
+    error_cb: Callable[..., Any] | None
+    partitioner: Partitioner
+    max_messages: int
+    only_errors: bool
+    topic_wait_s: float
+
+
+def translate(given: Mapping[str, object]) -> Translated:
+    """Translate a program's settings.
+
+    Raises:
+        ConfigError: a setting is unknown or refused, has a wrong value, or contradicts another.
+    """
+    conf = {name: value for name, value in given.items() if value is not None}  # None: not given, as there
+    of_topics = conf.pop("default.topic.config", None)
+    if isinstance(of_topics, Mapping):
+        conf = {**of_topics, **conf}
+    on_delivery, error_cb = _callback(conf, "on_delivery"), _callback(conf, "error_cb")
+    max_messages = _integer(conf, "queue.buffering.max.messages", _MOST_MESSAGES) or _INT_MAX
+    conf.pop("queue.buffering.max.messages", None)
+    only_errors = _boolean(conf, "delivery.report.only.error")
+    partitioner = _partitioner(conf)
+    settings: dict[str, object] = {}
+    special: dict[str, object] = {name: conf.pop(name) for name in CONVERTED if name in conf}
+    for name, value in conf.items():
+        _check(name, value)
+        kafkas = RENAMED.get(name, name)
+        if kafkas in _OURS:
+            settings[kafkas] = value
+    _convert(settings, special)
+    settings.setdefault("max.block.ms", _TRANSACTIONAL_BLOCK_MS if settings.get("transactional.id") else 0)
+    config = ProducerConfig.parse(settings)
+    wait_ms = min(_TOPIC_WAIT_MS, config.delivery_timeout_ms)
+    return Translated(config, on_delivery, error_cb, partitioner, max_messages, only_errors, wait_ms / 1000)
+
+
+def _check(name: str, value: object) -> None:
+    """Refuse a setting that has no meaning here."""
+    if name in RENAMED or name in _OURS:
+        return
+    if name in WITHOUT_EFFECT or name in OF_CONSUMERS:
+        logger.info("Setting %s has no effect here.", name)
+    elif name in ONLY:
+        allowed, reason = ONLY[name]
+        if str(value).lower() != allowed:
+            raise ConfigError(f"{name} = {value!r}: only {allowed} is possible: {reason}")
+    elif name in REFUSED:
+        raise ConfigError(f"{name}: not supported; {REFUSED[name]}")
+    else:
+        raise ConfigError(f'No such configuration property: "{name}"')
+
+
+def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None:
+    """Add the settings that follow from several of librdkafka's, or have other units there."""
+    if "queue.buffering.max.kbytes" in special:
+        settings["buffer.memory"] = _integer(special, "queue.buffering.max.kbytes", 0) * 1024
+    if "batch.size" in settings:
+        settings["batch.size"] = max(LEAST_BATCH, _integer(settings, "batch.size", 0))
+    if "linger.ms" in settings:
+        settings["linger.ms"] = math.ceil(_float(settings, "linger.ms"))
+    for name in ("send.buffer.bytes", "receive.buffer.bytes", "connections.max.idle.ms"):
+        if name in settings and _integer(settings, name, 0) == 0:
+            settings[name] = -1  # in Kafka, 0 is a size, and a time
+    if settings.get("ssl.endpoint.identification.algorithm") == "none":
+        settings["ssl.endpoint.identification.algorithm"] = ""
+    level, codec = special.get("compression.level"), str(settings.get("compression.type", "none"))
+    if level is not None and str(level) != "-1" and codec in ("gzip", "lz4", "zstd"):
+        settings[f"compression.{codec}.level"] = level
+    if (
+        str(settings.get("sasl.mechanism", "GSSAPI")).upper() == "GSSAPI"
+        and "sasl" in str(settings.get("security.protocol", "")).lower()
+    ):
+        settings.setdefault("sasl.kerberos.service.name", "kafka")
+    certificate, key = (
+        (name, special[name]) if name in special else None for name in ("ssl.certificate.location", "ssl.key.location")
+    )
+    settings.update(keystore_settings(certificate, key))
+    in_flight = _integer(settings, "max.in.flight.requests.per.connection", 0)
+    if in_flight > MAX_IN_FLIGHT_FOR_IDEMPOTENCE and not settings.get("transactional.id"):
+        settings.setdefault("enable.idempotence", False)  # librdkafka's default
+    _fit_timeouts(settings, special)
+
+
+def _fit_timeouts(settings: dict[str, object], special: Mapping[str, object]) -> None:
+    """Make a request end with its messages: librdkafka bounds each by the other, Kafka refuses that."""
+    if "socket.timeout.ms" in special:
+        settings.setdefault("request.timeout.ms", special["socket.timeout.ms"])
+    if "delivery.timeout.ms" not in settings:
+        return
+    total = settings["delivery.timeout.ms"] = _integer(settings, "delivery.timeout.ms", 0) or _INT_MAX
+    linger = _integer(settings, "linger.ms", ProducerConfig.settings["linger.ms"].default)
+    request = _integer(settings, "request.timeout.ms", ProducerConfig.settings["request.timeout.ms"].default)
+    if total < linger + request:
+        settings["linger.ms"] = min(linger, total)
+        settings["request.timeout.ms"] = max(0, total - min(linger, total))
+
+
+def _partitioner(conf: dict[str, object]) -> Partitioner:
+    name = conf.pop("partitioner", DEFAULT)
+    if name not in PARTITIONERS:
+        raise ConfigError(
+            f'Invalid value for configuration property "partitioner": {name}; one of {", ".join(PARTITIONERS)}'
+        )
+    return PARTITIONERS[str(name)]
+
+
+def _callback(conf: dict[str, object], name: str) -> Callable[..., Any] | None:
+    value = conf.pop(name, None)
+    if value is not None and not callable(value):
+        raise TypeError(f"expected {name} property as a callable function")
+    return value
+
+
+def _boolean(conf: dict[str, object], name: str) -> bool:
+    text = str(conf.pop(name, "false")).lower()
+    if text not in ("true", "false", "1", "0"):
+        raise ConfigError(f'Invalid value for configuration property "{name}": {text}')
+    return text in ("true", "1")
+
+
+def _integer(conf: Mapping[str, object], name: str, default: int) -> int:
+    return int(_float(conf, name)) if name in conf else default
+
+
+def _float(conf: Mapping[str, object], name: str) -> float:
+    try:
+        return float(str(conf[name]))
+    except ValueError:
+        raise ConfigError(f'Invalid value for configuration property "{name}": {conf[name]!r}') from None

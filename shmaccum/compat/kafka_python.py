@@ -1,0 +1,278 @@
+"""kafka-python's ``KafkaProducer``, over the shared slab.
+
+``from shmaccum.compat.kafka_python import KafkaProducer`` is all that changes in a program. Names that belong to no
+producer, such as ``KafkaConsumer``, are kafka-python's own. Errors are of its classes. docs/compat.md lists what
+differs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import kafka.errors as theirs
+from kafka.partitioner import DefaultPartitioner, StickyPartitioner
+
+import shmaccum
+from shmaccum import cluster
+from shmaccum.compat.kafka_python_futures import (
+    CallbackThread,
+    FutureRecordMetadata,
+    raising_their_errors,
+    their_error,
+)
+from shmaccum.compat.kafka_python_settings import THEIR_DEFAULTS, translate
+from shmaccum.errors import (
+    InvalidTopicError,
+    KafkaError,
+    RecordTooLargeError,
+    ShmaccumError,
+    UnknownTopicOrPartitionError,
+)
+from shmaccum.shm.incidents import Incidents
+
+_BYTES: Final = (bytes, bytearray, memoryview, type(None))
+
+
+class KafkaProducer:
+    """A producer with kafka-python's methods.
+
+    Args:
+        configs: kafka-python's settings. Our own, such as ``shmaccum_name``, can be among them.
+
+    Raises:
+        ValueError: there is no such setting.
+        KafkaConfigurationError: a setting is refused, has a wrong value, or contradicts another.
+        KafkaError: the slab cannot be used.
+    """
+
+    DEFAULT_CONFIG: Final[Mapping[str, Any]] = THEIR_DEFAULTS
+
+    def __init__(self, **configs: Any) -> None:
+        self._closed = True
+        settings = translate(configs)
+        self.config: dict[str, Any] = copy.copy(dict(THEIR_DEFAULTS)) | configs
+        self.config["acks"] = -1 if settings.acks == "all" else int(settings.acks)
+        self.config["enable_idempotence"] = settings.enable_idempotence
+        partitioner = self.config["partitioner"]
+        self._partitioner = None if isinstance(partitioner, DefaultPartitioner | StickyPartitioner) else partitioner
+        with raising_their_errors():
+            self._producer = shmaccum.Producer(settings)
+        self.config["client_id"] = settings.client_id
+        self._callbacks = CallbackThread(self._producer)
+        self._closed = False
+
+    def __str__(self) -> str:
+        return (
+            f"<KafkaProducer client_id={self.config['client_id']} transactional_id={self.config['transactional_id']}>"
+        )
+
+    def _open(self) -> shmaccum.Producer:
+        if self._closed:
+            raise theirs.IllegalStateError("KafkaProducer already closed!")
+        return self._producer
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> FutureRecordMetadata:
+        """Send a record, and return its future.
+
+        Raises:
+            KafkaTimeoutError: no metadata of the topic, or no memory, within ``max_block_ms``.
+            TypeError: an argument has the wrong type.
+            ValueError: key and value are both None; the topic's name is not allowed; there is no such partition.
+            MessageSizeTooLargeError: the record is larger than ``max_request_size``.
+            IllegalStateError: the producer is closed, or there is no transaction.
+        """
+        producer = self._open()
+        if value is None and key is None:
+            raise ValueError("Need at least one: key or value")
+        headers = [] if headers is None else headers
+        if not isinstance(headers, list):
+            raise TypeError("headers must be list-type")
+        if not all(isinstance(item, tuple) and tuple(map(type, item)) == (str, bytes) for item in headers):
+            raise TypeError("All headers items must be (str, bytes) tuples")
+        if not isinstance(topic, str):
+            raise TypeError(f"topic must be str, not {type(topic).__name__}")
+        key_bytes = _serialize(self.config["key_serializer"], topic, headers, key)
+        value_bytes = _serialize(self.config["value_serializer"], topic, headers, value)
+        for what, data in (("key", key_bytes), ("value", value_bytes)):
+            if type(data) not in _BYTES:
+                raise TypeError(f"Unsupported type for serialized {what}: {type(data)}")
+        header_size = sum(len(name.encode()) + len(data) for name, data in headers) if headers else -1
+        try:
+            if partition is None and self._partitioner is not None:
+                partition = self._choose(topic, key, key_bytes, value, value_bytes)
+            future = producer.send(topic, value_bytes, key_bytes, headers, partition, timestamp_ms)
+        except (InvalidTopicError, UnknownTopicOrPartitionError) as error:
+            raise ValueError(str(error)) from error
+        except ShmaccumError as error:
+            if isinstance(error, KafkaError) and error.code > 0 and not isinstance(error, RecordTooLargeError):
+                failure = their_error(error)  # the brokers' answer: kafka-python returns a failed future
+                return FutureRecordMetadata(producer, self._callbacks, None, failure, header_size)
+            if isinstance(error, KafkaError) and isinstance(partition, int) and partition < 0:
+                raise ValueError("partition must be >= 0") from error
+            raise their_error(error) from error
+        return FutureRecordMetadata(producer, self._callbacks, future, None, header_size)
+
+    def _choose(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any) -> int:
+        """Return the partition that the program's own partitioner chooses."""
+        assert self._partitioner is not None
+        known = _Cluster(topic, self._producer.partitions_for(topic))
+        partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, known)
+        if partition is None:
+            raise ValueError(f"Partitioner did not assign a partition for topic {topic}!")
+        return int(partition)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything at once, and wait until all records sent before are acknowledged or have failed.
+
+        Raises:
+            KafkaTimeoutError: some are pending after ``timeout`` s.
+        """
+        with raising_their_errors():
+            self._open().flush(timeout)
+
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
+        """Flush, run callbacks, and leave the slab.
+
+        Raises:
+            ValueError: ``timeout`` is negative.
+            KafkaTimeoutError: records were not acknowledged within ``timeout`` s; they stay in the slab.
+        """
+        if self._closed:
+            return
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"Invalid timeout: {timeout}")
+        self._closed = True
+        try:
+            with raising_their_errors():
+                self._producer.close(timeout)
+        finally:
+            self._callbacks.stop()
+            for name in ("key_serializer", "value_serializer"):
+                close = getattr(self.config[name], "close", None)
+                if callable(close):
+                    close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """Return the numbers of a topic's partitions.
+
+        Raises:
+            KafkaTimeoutError: there was no metadata within ``max_block_ms``.
+        """
+        with raising_their_errors():
+            return self._open().partitions_for(topic)
+
+    def bootstrap_connected(self) -> bool:
+        """Return whether a broker has let the sender in."""
+        return bool(self._open()._slab.companion(Incidents).has_been_let_in)
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
+        """Return metrics by Kafka's names, in groups; None with ``metrics_enabled=False``.
+
+        Raises:
+            NotImplementedError: ``raw`` asks for kafka-python's own objects.
+        """
+        if raw:
+            raise NotImplementedError("metrics(raw=True) returns kafka-python's own objects, which there are none of")
+        with raising_their_errors():
+            return self._open().metrics() if self.config["metrics_enabled"] else None
+
+    # --- transactions -------------------------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """See `shmaccum.Producer.init_transactions`."""
+        with raising_their_errors():
+            self._open().init_transactions()
+
+    def begin_transaction(self) -> None:
+        """See `shmaccum.Producer.begin_transaction`."""
+        with raising_their_errors():
+            self._open().begin_transaction()
+
+    def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
+        """Commit a consumer group's offsets with the transaction.
+
+        Args:
+            offsets: kafka-python's OffsetAndMetadata, by its TopicPartition.
+            group_metadata: a group's id, or what a consumer says of its group.
+        """
+        if isinstance(group_metadata, str):
+            group_metadata = shmaccum.ConsumerGroupMetadata(group_metadata)
+        ours = {
+            cluster.TopicPartition(*where): cluster.OffsetAndMetadata(
+                each.offset, each.metadata or "", each.leader_epoch
+            )
+            for where, each in offsets.items()
+        }
+        with raising_their_errors():
+            self._open().send_offsets_to_transaction(ours, group_metadata)
+
+    def commit_transaction(self) -> None:
+        """See `shmaccum.Producer.commit_transaction`."""
+        with raising_their_errors():
+            self._open().commit_transaction()
+
+    def abort_transaction(self) -> None:
+        """See `shmaccum.Producer.abort_transaction`."""
+        with raising_their_errors():
+            self._open().abort_transaction()
+
+
+class _Cluster:
+    """What a partitioner can ask of kafka-python's ClusterMetadata, for one topic."""
+
+    def __init__(self, topic: str, partitions: set[int]) -> None:
+        self._topic = topic
+        self._partitions = partitions
+
+    def topics(self) -> set[str]:
+        return {self._topic}
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return self._partitions if topic == self._topic else None
+
+    available_partitions_for_topic = partitions_for_topic
+
+
+def _serialize(serializer: Any, topic: str, headers: list[tuple[str, bytes]], data: Any) -> Any:
+    """Serialize a key or value: by an object with ``serialize``, of either form, or by a callable."""
+    if serializer is None:
+        return data
+    serialize = getattr(serializer, "serialize", None)
+    if serialize is None:
+        return serializer(data)
+    try:
+        return serialize(topic, headers, data)
+    except TypeError:
+        return serialize(topic, data)  # as kafka-python calls those of before 3.0
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name that belongs to no producer from kafka-python."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import kafka
+
+    return getattr(kafka, name)

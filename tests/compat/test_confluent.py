@@ -1,0 +1,492 @@
+"""What programs of confluent-kafka's Producer rely on, with a broker and without one.
+
+docs/compat.md lists confluent-kafka's own tests beside these.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import threading
+from typing import Any
+
+import confluent_kafka
+import pytest
+from brokers import PATIENCE_S, consume
+from confluent_kafka import KafkaError, KafkaException
+from fixture_types import Link, Make, Start
+from processes import in_threads
+from producers import sender_pid, settings_of, stop_sender, wait_until, wait_until_gone
+
+from shmaccum.compat.confluent import Producer
+from tools.kafka import KafkaCluster
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 10}
+"""Settings of a producer that reaches no broker, and gives its messages up soon."""
+
+
+@pytest.fixture
+def settings(kafka: KafkaCluster) -> dict[str, Any]:
+    return {"bootstrap.servers": kafka.bootstrap_servers}
+
+
+# --- without a broker ------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_without_settings_is_refused() -> None:
+    with pytest.raises(TypeError, match="expected configuration dict"):
+        Producer()
+    with pytest.raises(TypeError, match="expected configuration dict"):
+        Producer("localhost:9092")  # type: ignore[arg-type]
+    with pytest.raises(KafkaException, match=r"bootstrap\.servers is missing") as caught:
+        Producer({})
+    assert caught.value.args[0].code() == KafkaError._INVALID_ARG
+
+
+def test_messages_without_a_broker_are_reported_as_timed_out(confluent: Make) -> None:
+    reports: list[Any] = []
+    producer = confluent(NOWHERE)
+    producer.produce("t")
+    producer.produce("t", value="data", key="key")
+    producer.produce(topic="other", value="data", partition=9, callback=lambda *report: reports.append(report))
+    assert (len(producer), reports) == (3, [])
+    assert producer.flush() == 0
+    ((error, message),) = reports
+    assert error.code() == KafkaError._MSG_TIMED_OUT == message.error().code()
+    assert error.str().startswith("Local: Message timed out")
+    assert (message.topic(), message.value(), message.offset()) == ("other", b"data", -1001)
+    assert message.latency() > 0
+    assert producer.close()
+
+
+@pytest.mark.parametrize("value", ["This is the payload", "\xc2\xc2", b"\xc2"])
+def test_a_payload_does_not_change_the_errors_text(confluent: Make, value: str | bytes) -> None:
+    errors: list[Any] = []
+    producer = confluent(NOWHERE)
+    producer.produce("t", value, on_delivery=lambda error, message: errors.append(error))
+    producer.flush()
+    assert "Message timed out" in errors[0].str()
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error_of_list_topics(confluent: Make) -> None:
+    with pytest.raises(KafkaException) as caught:
+        confluent(NOWHERE).list_topics(timeout=0.1)
+    assert caught.value.args[0].code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
+
+
+def test_error_cb_gets_the_senders_troubles(confluent: Make) -> None:
+    errors: list[Any] = []
+    producer = confluent({**NOWHERE, "message.timeout.ms": 60_000, "error_cb": errors.append})
+    assert producer._producer is not None
+    producer._producer._accumulator.state.map.request("t")
+    wait_until(lambda: producer.poll(0.1) or errors, "error_cb is called")
+    assert errors[0].code() == KafkaError._TRANSPORT
+    assert "127.0.0.1:1" in errors[0].str()
+
+
+@pytest.mark.parametrize("kind", [KafkaException, ValueError, RuntimeError])
+def test_what_error_cb_raises_reaches_the_caller(confluent: Make, kind: type[Exception]) -> None:
+    def error_cb(error: Any) -> None:
+        raise kind("from error_cb")
+
+    producer = confluent({**NOWHERE, "message.timeout.ms": 2000, "error_cb": error_cb})
+    producer.produce("t", "value")
+    with pytest.raises(kind, match="from error_cb"):
+        producer.flush(PATIENCE_S)
+
+
+@pytest.mark.parametrize("value", ["text", b"bytes"])
+def test_what_a_callback_raises_reaches_the_caller(confluent: Make, value: str | bytes) -> None:
+    calls: list[Any] = []
+
+    def on_delivery(error: Any, message: Any) -> None:
+        calls.append(error)
+        raise RuntimeError("from the callback")
+
+    producer = confluent({**NOWHERE, "on_delivery": on_delivery})
+    producer.produce("t", value)
+    producer.produce("t", value)
+    with pytest.raises(RuntimeError, match="from the callback"):
+        producer.flush(PATIENCE_S)
+    assert (len(calls), len(producer)) == (1, 1), "the other message is still reported"
+    with pytest.raises(RuntimeError, match="from the callback"):
+        producer.flush(PATIENCE_S)
+    assert (len(calls), len(producer)) == (2, 0)
+
+
+def test_subclasses_work(confluent: Make) -> None:
+    class Named(Producer):
+        def __init__(self, settings: dict[str, Any]) -> None:
+            super().__init__(settings)
+            self.topic = "t"
+
+        def greet(self) -> None:
+            super().produce(self.topic, value="hi")
+
+    producer = confluent(NOWHERE, Named)
+    producer.greet()
+    producer.produce("other", value="not hi")
+    assert producer.flush() == 0
+    with pytest.raises(KafkaException, match="No such configuration property"):
+        Named({"should.fail": False})
+
+
+def test_a_producer_is_true(confluent: Make) -> None:
+    producer = confluent(NOWHERE)
+    assert len(producer) == 0
+    assert producer
+
+
+def test_a_closed_producer_refuses_calls(confluent: Make) -> None:
+    with confluent(NOWHERE) as producer:
+        assert producer.__enter__() is producer
+        producer.produce("t", b"value")
+        producer.poll(0)
+    for call in (lambda: producer.produce("t", b"value"), producer.flush, lambda: producer.poll(0)):
+        with pytest.raises(RuntimeError, match="Producer has been closed"):
+            call()
+    assert len(producer) == 0
+    with producer:  # as in confluent-kafka, this is no error
+        pass
+    assert producer.close()
+
+
+def test_an_error_in_the_block_passes_and_closes(confluent: Make) -> None:
+    def fail() -> None:
+        with producer:
+            producer.produce("t", b"value")
+            raise ValueError("mine")
+
+    producer = confluent(NOWHERE)
+    with pytest.raises(ValueError, match="mine"):
+        fail()
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.produce("t", b"value")
+    assert producer.__exit__(ValueError, ValueError("mine"), None) is None
+
+
+def test_two_producers_are_independent(confluent: Make) -> None:
+    with confluent(NOWHERE) as outer:
+        with confluent(NOWHERE) as inner:
+            outer.produce("t", b"1")
+            inner.produce("t", b"2")
+        with pytest.raises(RuntimeError):
+            inner.produce("t", b"3")
+        outer.produce("t", b"4")
+
+
+def test_methods_of_a_producer_without_constructor_raise(confluent: Make) -> None:
+    class Bare(Producer):
+        def __init__(self) -> None:
+            pass
+
+    bare = Bare()
+    for call in (
+        lambda: bare.produce("t", b"value"),
+        bare.poll,
+        bare.flush,
+        bare.purge,
+        lambda: bare.produce_batch("t", [{"value": b"value"}]),
+        bare.init_transactions,
+        bare.begin_transaction,
+        lambda: bare.send_offsets_to_transaction([], b""),
+        bare.commit_transaction,
+        bare.abort_transaction,
+    ):
+        with pytest.raises(RuntimeError, match="Producer has been closed"):
+            call()
+    assert len(bare) == 0
+
+
+def test_close_runs_callbacks(confluent: Make) -> None:
+    reports: list[Any] = []
+    producer = confluent({**NOWHERE, "debug": "all"})
+    producer.produce("t", "value", "key", callback=lambda *report: reports.append(report))
+    assert producer.close()
+    assert len(reports) == 1
+
+
+def test_credentials_cannot_change(confluent: Make) -> None:
+    with pytest.raises(KafkaException) as caught:
+        confluent(NOWHERE).set_sasl_credentials("user", "password")
+    assert caught.value.args[0].code() == KafkaError._NOT_IMPLEMENTED
+
+
+def test_names_of_no_producer_are_confluents_own() -> None:
+    from shmaccum.compat import confluent
+
+    assert confluent.Consumer is confluent_kafka.Consumer
+    assert (confluent.KafkaError, confluent.KafkaException) == (KafkaError, KafkaException)
+    with pytest.raises(AttributeError):
+        _ = confluent.NoSuchName
+
+
+# --- with Apache Kafka -----------------------------------------------------------------------------------------------
+
+
+def test_callbacks_run_in_poll_and_tell_where_a_message_is(
+    existing: str, settings: dict[str, Any], confluent: Make
+) -> None:
+    reports: list[Any] = []
+    threads: set[int] = set()
+
+    def on_delivery(error: Any, message: Any) -> None:
+        threads.add(threading.get_ident())
+        reports.append((error, message))
+
+    producer = confluent(settings)
+    for number in range(10):
+        producer.produce(existing, f"value {number}", f"key {number}", number % 3, on_delivery, timestamp=1000 + number)
+    assert (len(producer), reports) == (10, [])
+    while len(reports) < 10:
+        assert producer.poll(PATIENCE_S) > 0
+    assert (len(producer), threads) == (0, {threading.get_ident()})
+    for error, message in reports:
+        number = int(message.value()[6:])
+        assert (error, message.error(), message.topic()) == (None, None, existing)
+        assert (message.partition(), message.offset()) == (number % 3, number // 3)
+        assert (message.key(), message.timestamp()) == (b"key %d" % number, (1, 1000 + number))
+        assert message.latency() > 0
+        assert len(message) == len(message.value())
+    assert [message.value() for _, message in reports if message.partition() == 0] == [
+        b"value %d" % number for number in (0, 3, 6, 9)
+    ]
+
+
+def test_poll_and_flush_deliver_while_other_threads_do(
+    existing: str, settings: dict[str, Any], confluent: Make
+) -> None:
+    delivered: list[Any] = []
+    producer = confluent({**settings, "linger.ms": 1.5})
+    stop = threading.Event()
+
+    def poll() -> None:
+        while not stop.is_set():
+            producer.poll(0.05)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    for number in range(1000):
+        producer.produce(existing, str(number), callback=lambda error, message: delivered.append(message.value()))
+    assert producer.flush(PATIENCE_S) == 0
+    wait_until(lambda: len(delivered) == 1000, "the other thread has run the callbacks that it took")
+    stop.set()
+    thread.join()
+    assert sorted(map(int, delivered)) == list(range(1000))
+
+
+BINARY = struct.pack("hhl", 1, 2, 3)
+HEADERS: list[Any] = [
+    [("name", "value")],
+    [("twice", "value"), ("empty", ""), ("twice", "other")],
+    [("null", None)],
+    [("binary", BINARY)],
+    [("utf8", "Småland".encode()), ("text", "Jämtland")],
+    {"name": "value", "empty": "", "null": None, "binary": BINARY},
+    [],
+    None,
+]
+
+
+def test_headers_arrive(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    reported: list[Any] = []
+    producer = confluent(settings)
+    for headers in HEADERS:
+        producer.produce(
+            existing, b"value", partition=0, headers=headers, callback=lambda _, each: reported.append(each.headers())
+        )
+    producer.flush()
+    expected = []
+    for headers in HEADERS:
+        pairs = list(headers.items()) if isinstance(headers, dict) else headers or []
+        expected.append([(name, value.encode() if isinstance(value, str) else value) for name, value in pairs] or None)
+    assert [record.headers() for record in consume(settings, existing)[0]] == expected == reported
+
+
+@pytest.mark.parametrize("headers", [("a", "b"), ["malformed"], {"number": 1234}, "text", [("name", 5)]])
+def test_malformed_headers_are_type_errors(confluent: Make, headers: Any) -> None:
+    producer = confluent(NOWHERE)
+    with pytest.raises(TypeError):
+        producer.produce("t", value="data", headers=headers)
+    assert len(producer) == 0
+
+
+@pytest.mark.parametrize("arguments", [{"topic": 5}, {"topic": "t", "value": 5}, {"topic": "t", "key": ["a"]}])
+def test_arguments_of_a_wrong_type_are_type_errors(confluent: Make, arguments: dict[str, Any]) -> None:
+    producer = confluent(NOWHERE)
+    with pytest.raises(TypeError):
+        producer.produce(**arguments)
+    assert len(producer) == 0
+
+
+def test_a_message_that_cannot_be_sent_is_refused_at_once(
+    existing: str, settings: dict[str, Any], confluent: Make
+) -> None:
+    producer = confluent({**settings, "message.max.bytes": 1000})
+    for arguments, code in (
+        ((existing, b"x" * 2000), KafkaError.MSG_SIZE_TOO_LARGE),
+        ((existing, b"x", b"key", 99), KafkaError._UNKNOWN_PARTITION),
+    ):
+        with pytest.raises(KafkaException) as caught:
+            producer.produce(*arguments)
+        assert caught.value.args[0].code() == code
+    assert (len(producer), producer.flush()) == (0, 0)
+
+
+def test_an_unknown_topic_is_reported(settings: dict[str, Any], topic: str, confluent: Make) -> None:
+    errors: list[Any] = []
+    producer = confluent({**settings, "message.timeout.ms": 300})
+    producer.produce(topic, "value", on_delivery=lambda error, _: errors.append(error.code()))
+    producer.produce("no/topic", "value", on_delivery=lambda error, _: errors.append(error.code()))
+    producer.flush()
+    assert sorted(errors) == [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION]
+
+
+def test_a_full_queue_is_a_buffer_error(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    producer = confluent({**settings, "queue.buffering.max.messages": 5})
+    for _ in range(5):
+        producer.produce(existing, b"value")
+    with pytest.raises(BufferError, match="Local: Queue full"):
+        producer.produce(existing, b"value")
+    assert (len(producer), producer.flush(), len(producer)) == (5, 0, 0)
+    producer.produce(existing, b"value")
+
+
+def test_a_full_slab_is_a_buffer_error(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    errors: list[Any] = []
+    own = {"queue.buffering.max.kbytes": 64, "on_delivery": lambda error, _: errors.append(error)}
+    producer = confluent(settings | own)
+    producer.produce(existing, b"first")
+    producer.flush()
+
+    def fill() -> None:
+        while True:
+            producer.produce(existing, b"x" * 10_000)
+
+    stop_sender(producer._producer)
+    try:
+        with pytest.raises(BufferError, match="Local: Queue full"):
+            fill()
+        accepted = len(producer)
+    finally:
+        os.kill(sender_pid(producer._producer), signal.SIGCONT)
+    assert 0 < accepted < 7
+    assert (producer.flush(PATIENCE_S), errors) == (0, [None] * (1 + accepted))
+
+
+def test_messages_wait_for_their_topic_in_their_order(
+    kafka: KafkaCluster, topic: str, settings: dict[str, Any], confluent: Make
+) -> None:
+    """As librdkafka's do: in the process, behind each other, up to ``message.timeout.ms``, whoever polls."""
+    errors: list[Any] = []
+    producer = confluent({**settings, "on_delivery": lambda error, _: errors.append(error)})
+    for number in range(20):
+        producer.produce(topic, f"{number}", partition=0)
+    with in_threads(lambda: producer.poll(0.2), lambda: producer.flush(0.2)):
+        pass
+    assert (len(producer), producer.flush(0.05), errors) == (20, 20, [])
+    kafka.admin.create_topic(topic)
+    producer.produce(topic, "20", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    assert errors == [None] * 21
+    assert [record.value() for record in consume(settings, topic)[0]] == [b"%d" % number for number in range(21)]
+
+
+def test_purge_drops_what_waits_for_its_topic(confluent: Make) -> None:
+    codes: list[int] = []
+    producer = confluent({**NOWHERE, "message.timeout.ms": 30_000})
+    producer.produce("t", "value", partition=9, callback=lambda error, _: codes.append(error.code()))
+    assert (producer.flush(0.002), codes) == (1, [])
+    producer.purge(in_queue=False)
+    assert (producer.flush(0.002), codes) == (1, [])
+    producer.purge()
+    assert (producer.flush(0.002), codes) == (0, [KafkaError._PURGE_QUEUE])
+
+
+def test_purge_reports_what_is_not_acknowledged(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    """An accepted record is stored all the same: librdkafka promises as much for messages that it purges in flight."""
+    codes: list[int] = []
+    producer = confluent(settings)
+    producer.produce(existing, b"first", partition=0)
+    producer.flush()
+    stop_sender(producer._producer)
+    try:
+        producer.produce(existing, b"purged", partition=0, callback=lambda error, _: codes.append(error.code()))
+        producer.purge(in_queue=False)
+        assert (producer.flush(0.01), codes) == (1, [])
+        producer.purge()
+        assert (len(producer), producer.flush(0.01), codes) == (1, 0, [KafkaError._PURGE_INFLIGHT])
+    finally:
+        os.kill(sender_pid(producer._producer), signal.SIGCONT)
+    assert producer.close()
+    assert len(codes) == 1, "a message is reported once"
+    assert [record.value() for record in consume(settings, existing)[0]] == [b"first", b"purged"]
+
+
+def test_list_topics_describes_the_cluster(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    producer = confluent(settings)
+    ours, theirs = (each.list_topics(timeout=PATIENCE_S) for each in (producer, confluent_kafka.Producer(settings)))
+    assert (ours.cluster_id, ours.controller_id) == (theirs.cluster_id, theirs.controller_id)
+    assert {(each.id, each.host, each.port) for each in ours.brokers.values()} == {
+        (each.id, each.host, each.port) for each in theirs.brokers.values()
+    }
+    mine, other = (
+        {
+            number: (each.id, each.leader, each.replicas, each.isrs, each.error)
+            for number, each in cluster.topics[existing].partitions.items()
+        }
+        for cluster in (ours, theirs)
+    )
+    assert mine == other
+    assert len(mine) == 3
+    assert list(producer.list_topics(existing).topics) == [existing]
+    assert producer.list_topics("no-such-topic").topics["no-such-topic"].error == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert producer.cluster_id(PATIENCE_S) == theirs.cluster_id
+
+
+def test_only_errors_are_reported_if_so_set(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    reports: list[Any] = []
+    producer = confluent({**settings, "delivery.report.only.error": True})
+    producer.produce(existing, b"value", callback=lambda *report: reports.append(report))
+    producer.produce("no/topic", b"value", callback=lambda *report: reports.append(report))
+    assert (producer.flush(), len(reports)) == (0, 1)
+
+
+def test_callbacks_can_produce(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    producer = confluent(settings)
+
+    def again(error: Any, message: Any) -> None:
+        number = int(message.value())
+        if number:
+            producer.produce(existing, str(number - 1), partition=0, callback=again)
+
+    producer.produce(existing, "5", partition=0, callback=again)
+    assert producer.flush() == 0
+    assert [record.value() for record in consume(settings, existing)[0]] == [b"5", b"4", b"3", b"2", b"1", b"0"]
+
+
+def test_a_forked_child_goes_on(existing: str, settings: dict[str, Any], confluent: Make, start: Start) -> None:
+    reports: list[Any] = []
+    producer = confluent({**settings, "on_delivery": lambda *report: reports.append(report)})
+    producer.produce(existing, b"parent", partition=0)
+
+    def child(link: Link) -> tuple[int, int, int]:
+        before = len(producer)
+        producer.produce(existing, b"child", partition=0)
+        return before, producer.flush(PATIENCE_S), len(reports)
+
+    assert start(child, how="fork").result() == (0, 0, 1)
+    assert (producer.flush(), len(reports)) == (0, 1)
+    assert {record.value() for record in consume(settings, existing)[0]} == {b"parent", b"child"}
+
+
+def test_a_log_directory_does_as_well(tmp_path: Any, slab_name: str) -> None:
+    """Settings of our own can be among librdkafka's."""
+    own = settings_of(slab_name, tmp_path / "log")
+    with Producer(own) as producer:
+        producer.produce("t", b"value")
+        assert producer.flush() == 0
+        with pytest.raises(KafkaException, match="no brokers to ask"):
+            producer.list_topics()
+    wait_until_gone(slab_name)

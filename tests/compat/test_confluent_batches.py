@@ -1,0 +1,158 @@
+"""``Producer.produce_batch``: messages as dicts, which carry their errors themselves."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from brokers import PATIENCE_S, consume
+from confluent_kafka import KafkaError
+from fixture_types import Make
+
+from tools.kafka import KafkaCluster
+
+
+@pytest.fixture
+def settings(kafka: KafkaCluster) -> dict[str, Any]:
+    return {"bootstrap.servers": kafka.bootstrap_servers}
+
+
+def test_messages_of_all_kinds_arrive(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    messages: list[dict[str, Any]] = [
+        {"value": b"bytes", "key": b"key"},
+        {"value": "text: café 你好 🚀", "key": "🔑"},
+        {"value": None, "key": None},
+        {"value": b"", "key": ""},
+        {},
+        {"value": bytes(range(256))},
+        {"value": b"other", "partition": 1},
+        {"value": b"with", "headers": {"name": b"value"}, "unknown": "ignored", "_private": 1},
+    ]
+    producer = confluent(settings)
+    assert producer.produce_batch(existing, messages, partition=0) == len(messages)
+    assert producer.produce_batch(existing, []) == 0
+    assert producer.flush() == 0
+    assert all("_error" not in message for message in messages)
+    found = consume(settings, existing)
+    expected: list[tuple[Any, Any]] = [
+        (b"key", b"bytes"),
+        ("🔑".encode(), "text: café 你好 🚀".encode()),
+        (None, None),
+        (b"", b""),
+        (None, None),
+        (None, bytes(range(256))),
+        (None, b"with"),
+    ]
+    assert [(record.key(), record.value()) for record in found[0]] == expected
+    assert [record.value() for record in found[1]] == [b"other"]
+    assert found[0][-1].headers() == [("name", b"value")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("t", "no list"), "messages must be a list"),
+        (("t", {"not": "list"}), "messages must be a list"),
+        (("t", [{"value": b"good"}, "no dict"]), "Message at index 1 must be a dict"),
+        (("t", [{"value": 123}]), "Message value at index 0 must be bytes or str"),
+        (("t", [{"value": b"good", "key": ["no"]}]), "Message key at index 0 must be bytes or str"),
+        (("t", [{"value": b"good", "partition": "no"}]), "Message partition at index 0 must be int"),
+        ((123, [{"value": b"good"}]), "must be str"),
+        ((None, [{"value": b"good"}]), "must be str"),
+        (("t", [{"value": b"good"}], "no"), "partition must be int"),
+    ],
+)
+def test_arguments_of_a_wrong_type_send_nothing(confluent: Make, arguments: tuple[Any, ...], expected: str) -> None:
+    producer = confluent({"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(TypeError, match=expected):
+        producer.produce_batch(*arguments)
+    assert len(producer) == 0
+    with pytest.raises(NotImplementedError, match="Message timestamps are not currently supported"):
+        producer.produce_batch("t", [{"value": b"value", "timestamp": 1}])
+
+
+def test_messages_that_are_refused_carry_their_error(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    small = confluent({**settings, "queue.buffering.max.messages": 3, "message.max.bytes": 1000})
+    messages: list[dict[str, Any]] = [{"value": b"x" * size} for size in (1, 2000, 2, 3, 4)]
+    assert small.produce_batch(existing, messages) == 3
+    assert [message["_error"].code() if "_error" in message else None for message in messages] == [
+        *(None, KafkaError.MSG_SIZE_TOO_LARGE, None, None),
+        KafkaError._QUEUE_FULL,
+    ]
+    assert small.flush() == 0
+    strange: list[dict[str, Any]] = [{"value": b"x", "partition": number} for number in (-2, 999_999, 2**31 - 1)]
+    assert small.produce_batch(existing, strange) == 0
+    assert all("_error" in message for message in strange)
+
+
+def test_each_message_has_its_callback_or_the_common_one(
+    existing: str, settings: dict[str, Any], confluent: Make
+) -> None:
+    calls: list[tuple[str, bytes]] = []
+
+    def callback(name: str) -> Any:
+        return lambda error, message: calls.append((name, message.value()))
+
+    producer = confluent(settings)
+    messages = [{"value": b"1", "callback": callback("own")}, {"value": b"2"}]
+    producer.produce_batch(existing, messages, partition=0, on_delivery=callback("common"))
+    producer.produce_batch(existing, [{"value": b"3"}], partition=0, callback=callback("alias"))
+    producer.produce_batch(existing, [{"value": b"4"}], partition=0)
+    assert producer.flush() == 0
+    assert sorted(calls) == [("alias", b"3"), ("common", b"2"), ("own", b"1")]
+
+
+def test_what_a_callback_raises_stops_no_other(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    calls: list[bytes] = []
+
+    def callback(error: Any, message: Any) -> None:
+        calls.append(message.value())
+        raise ValueError(f"from {message.value()}")
+
+    producer = confluent(settings)
+    producer.produce_batch(existing, [{"value": b"1", "callback": callback}, {"value": b"2", "callback": callback}])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="from b'"):
+            producer.flush(PATIENCE_S)
+    assert (sorted(calls), producer.flush()) == ([b"1", b"2"], 0)
+
+
+def test_threads_share_a_producer(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    producer = confluent(settings)
+    accepted: list[int] = []
+
+    def produce(thread: int) -> None:
+        for number in range(20):
+            messages = [{"value": f"{thread}-{number}-{each}"} for each in range(5)]
+            accepted.append(producer.produce_batch(existing, messages))
+
+    threads = [threading.Thread(target=produce, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (sum(accepted), producer.flush(PATIENCE_S)) == (400, 0)
+    values = {record.value() for records in consume(settings, existing).values() for record in records}
+    assert len(values) == 400
+
+
+def test_many_messages_under_a_small_limit(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    producer = confluent({**settings, "queue.buffering.max.messages": 100})
+    waiting = [{"value": f"{number}"} for number in range(2000)]
+    while waiting:
+        producer.produce_batch(existing, waiting)
+        waiting = [{"value": message["value"]} for message in waiting if "_error" in message]
+        producer.poll(0.01)
+    assert producer.flush(PATIENCE_S) == 0
+    values = [record.value() for records in consume(settings, existing).values() for record in records]
+    assert sorted(map(int, values)) == list(range(2000))
+
+
+def test_producers_come_and_go(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    for number in range(10):
+        producer = confluent(settings)
+        assert producer.produce_batch(existing, [{"value": f"{number}-{each}"} for each in range(5)]) == 5
+        producer.close()
+    values = {record.value() for records in consume(settings, existing).values() for record in records}
+    assert len(values) == 50

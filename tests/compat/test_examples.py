@@ -1,0 +1,190 @@
+"""Programs in the manner of confluent-kafka's examples, with another import and nothing else."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from brokers import PATIENCE_S, consume, produce, wait_for_markers
+from producers import wait_until_gone
+from runs import run_python
+
+from tools.kafka import KafkaCluster
+
+LINES = """
+import sys
+from shmaccum.compat.confluent import Producer
+
+producer = Producer(**{"bootstrap.servers": sys.argv[1], "shmaccum.name": sys.argv[3], "sender.idle.ms": 100})
+
+def report(error, message):
+    if error:
+        print(f"failed: {error}")
+    else:
+        print(f"{message.topic()} [{message.partition()}] @ {message.offset()}")
+
+for line in sys.stdin:
+    try:
+        producer.produce(sys.argv[2], line.rstrip(), callback=report)
+    except BufferError:
+        print(f"full: {len(producer)} messages")
+    producer.poll(0)
+print(f"waiting for {len(producer)}", file=sys.stderr)
+producer.flush()
+"""
+
+BLOCK = """
+import sys
+from shmaccum.compat.confluent import Consumer, KafkaError, Producer
+
+settings = {"bootstrap.servers": sys.argv[1]}
+delivered = []
+with Producer({**settings, "shmaccum.name": sys.argv[3], "sender.idle.ms": 100}) as producer:
+    for number in range(5):
+        producer.produce(sys.argv[2], key=f"key-{number}", value=f"Message {number}".encode(),
+                         callback=lambda error, message: delivered.append(error))
+        producer.poll(0)
+with Consumer({**settings, "group.id": sys.argv[2], "auto.offset.reset": "earliest"}) as consumer:
+    consumer.subscribe([sys.argv[2]])
+    read = 0
+    while read < 5:
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            read += 1
+print(delivered, read)
+"""
+
+TRANSFORM = """
+import sys
+from base64 import b64encode
+from shmaccum.compat.confluent import Consumer, KafkaError, Producer, TopicPartition
+
+servers, source, target, name = sys.argv[1:]
+consumer = Consumer({"bootstrap.servers": servers, "group.id": f"group-{source}", "auto.offset.reset": "earliest",
+                     "enable.auto.commit": False, "enable.partition.eof": True})
+consumer.assign([TopicPartition(source, 0)])
+producer = Producer({"bootstrap.servers": servers, "transactional.id": f"eos-{source}", "shmaccum.name": name,
+                     "sender.idle.ms": 100})
+producer.init_transactions()
+producer.begin_transaction()
+count = 0
+while True:
+    producer.poll(0)
+    message = consumer.poll(timeout=1.0)
+    if message is None:
+        continue
+    if message.error():
+        if message.error().code() == KafkaError._PARTITION_EOF:
+            break
+        continue
+    count += 1
+    producer.produce(target, b64encode(message.value()), message.key())
+    if count % 100 == 0:
+        producer.send_offsets_to_transaction(consumer.position(consumer.assignment()),
+                                             consumer.consumer_group_metadata())
+        producer.commit_transaction()
+        producer.begin_transaction()
+producer.send_offsets_to_transaction(consumer.position(consumer.assignment()), consumer.consumer_group_metadata())
+producer.commit_transaction()
+print(count, [each.offset for each in consumer.committed(consumer.assignment())])
+consumer.close()
+"""
+
+
+@pytest.fixture
+def settings(kafka: KafkaCluster) -> dict[str, Any]:
+    return {"bootstrap.servers": kafka.bootstrap_servers}
+
+
+def test_lines_of_a_file(existing: str, settings: dict[str, Any], slab_name: str, tmp_path: Any) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"line {number}\n" for number in range(100)))
+    command = f"import sys; sys.stdin = open({os.fspath(lines)!r})\n{LINES}"
+    done = run_python("-c", command, settings["bootstrap.servers"], existing, slab_name)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 100
+    assert all(line.startswith(f"{existing} [") for line in done.stdout.splitlines())
+    values = {record.value() for records in consume(settings, existing).values() for record in records}
+    assert values == {b"line %d" % number for number in range(100)}
+    wait_until_gone(slab_name)
+
+
+def test_a_block_that_flushes(existing: str, settings: dict[str, Any], slab_name: str) -> None:
+    done = run_python("-c", BLOCK, settings["bootstrap.servers"], existing, slab_name)
+    assert (done.returncode, done.stdout) == (0, f"{[None] * 5} 5\n"), done.stderr
+    wait_until_gone(slab_name)
+
+
+def test_consume_transform_produce(
+    kafka: KafkaCluster, existing: str, topic: str, settings: dict[str, Any], slab_name: str
+) -> None:
+    target = f"{topic}-target"
+    kafka.admin.create_topic(target)
+    produce(settings, existing, [b"%d" % number for number in range(250)])
+    done = run_python("-c", TRANSFORM, settings["bootstrap.servers"], existing, target, slab_name)
+    assert (done.returncode, done.stdout) == (0, "250 [250]\n"), done.stderr
+    wait_for_markers(settings["bootstrap.servers"])
+    records = consume(settings | {"isolation.level": "read_committed"}, target)[0]
+    assert [record.value() for record in records] == [b64encode(b"%d" % number) for number in range(250)]
+    assert PATIENCE_S > 0
+    wait_until_gone(slab_name)
+
+
+WITHOUT_CONFLUENT = """
+import sys
+sys.modules["confluent_kafka"] = None
+from shmaccum.compat.confluent import KafkaError, KafkaException, Producer, SerializingProducer
+import shmaccum.compat.confluent as module
+
+settings = {"bootstrap.servers": "127.0.0.1:1", "shmaccum.name": sys.argv[1], "sender.idle.ms": 100,
+            "message.timeout.ms": 10}
+errors = []
+with Producer(settings) as producer:
+    producer.produce("t", "value", callback=lambda error, message: errors.append(error))
+(error,) = errors
+assert error.code() == KafkaError._MSG_TIMED_OUT == -192 == error and error != KafkaError._FAIL
+assert error.name() == "_MSG_TIMED_OUT" and error and not error.fatal() and not error.retriable()
+assert str(error) == repr(error) and repr(error).startswith("KafkaError{code=_MSG_TIMED_OUT,val=-192,str=")
+assert KafkaError(-184).str() == "Local: Queue full" and hash(error) == hash(-192) and error < KafkaError(0)
+try:
+    Producer({"no.such": 1})
+except KafkaException as exception:
+    assert exception.args[0].code() == KafkaError._INVALID_ARG
+serializing = SerializingProducer({**settings, "value.serializer": lambda value, context: 1 / 0})
+try:
+    serializing.produce("t", value=1)
+except KafkaException as exception:
+    assert exception.code == KafkaError._VALUE_SERIALIZATION and exception.name == "_VALUE_SERIALIZATION"
+contexts = []
+serializing._serializers["value"] = lambda value, context: contexts.append((context.topic, context.field)) or b""
+serializing.produce("t", value=1)
+assert contexts == [("t", "value")]
+serializing.close()
+try:
+    module.Consumer
+except AttributeError as missing:
+    assert "pip install confluent-kafka" in str(missing)
+print("done")
+"""
+
+
+def test_programs_without_confluent_kafka(slab_name: str) -> None:
+    done = run_python("-c", WITHOUT_CONFLUENT, slab_name)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    wait_until_gone(slab_name)
+
+
+IMPORTS = """
+import sys
+sys.modules["confluent_kafka"] = None
+import shmaccum.compat.confluent, shmaccum.logging
+print(sorted(name for name in sys.modules if name.startswith(("kafka", "pyarrow", "shmaccum.sender.kafka"))))
+"""
+
+
+def test_who_only_produces_or_logs_has_nothing_of_kafka_python() -> None:
+    """It takes memory of every process, and time of its start."""
+    done = run_python("-c", IMPORTS)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,0 +1,385 @@
+"""What programs of kafka-python's KafkaProducer rely on, with its consumer on the other side."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import kafka as theirs
+import pytest
+from brokers import PATIENCE_S, wait_for_markers
+from fixture_types import Link, Make, Start
+from kafka.errors import (
+    IllegalStateError,
+    KafkaConfigurationError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerFencedError,
+    RetriableError,
+)
+from kafka.producer.future import RecordMetadata
+from kafka.serializer import DefaultSerializer, JsonSerializer
+from producers import sender_pid, stop_sender, wait_until
+
+from shmaccum.compat.kafka_python import KafkaProducer
+from tools.kafka import KafkaCluster
+
+NOWHERE = "127.0.0.1:1"
+"""An address at which no broker can be."""
+
+
+@pytest.fixture
+def servers(kafka: KafkaCluster) -> str:
+    return kafka.bootstrap_servers
+
+
+def values(servers: str, topic: str, **own: Any) -> list[Any]:
+    """Read a topic by kafka-python; return its records' values."""
+    settings = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 20_000, "group_id": None}
+    consumer = theirs.KafkaConsumer(bootstrap_servers=servers, **(settings | own))
+    try:
+        partitions = [theirs.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(partitions)
+        found = []
+        while any(consumer.position(each) < ends[each] for each in partitions):
+            for records in consumer.poll(1000).values():
+                found += [record.value for record in records]
+        return found
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_records_arrive(existing: str, servers: str, kafka_python: Make, compression: str | None) -> None:
+    own = {"retries": 5, "max_block_ms": 30_000, "compression_type": compression}
+    with kafka_python(bootstrap_servers=servers, value_serializer=DefaultSerializer(), **own) as producer:
+        futures = [producer.send(existing, f"msg {number}") for number in range(100)]
+        assert len([future.get(timeout=PATIENCE_S) for future in futures]) == 100
+    found = values(servers, existing, value_deserializer=DefaultSerializer())
+    assert sorted(found) == sorted(f"msg {number}" for number in range(100))
+
+
+def test_the_metadata_is_complete(existing: str, servers: str, kafka_python: Make) -> None:
+    headers = [("Header Key", b"Header Value")]
+    with kafka_python(bootstrap_servers=[servers]) as producer:
+        record = producer.send(
+            existing, b"Simple value", b"Simple key", headers, partition=0, timestamp_ms=9_999_999
+        ).get(timeout=PATIENCE_S)
+        where = theirs.TopicPartition(existing, 0)
+        assert record == RecordMetadata(existing, 0, where, 0, 9_999_999, None, 10, 12, 22)
+        before_ms = time.time() * 1000
+        record = producer.send(existing, key=b"key", partition=0).get(PATIENCE_S)
+        assert before_ms - 1000 <= record.timestamp <= time.time() * 1000 + 1000
+        assert (record.serialized_key_size, record.serialized_value_size, record.serialized_header_size) == (3, -1, -1)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 5])
+def test_idempotence_keeps_the_order(existing: str, servers: str, kafka_python: Make, in_flight: int) -> None:
+    own = {"enable_idempotence": True, "max_in_flight_requests_per_connection": in_flight}
+    with kafka_python(bootstrap_servers=servers, batch_size=1024, linger_ms=5, **own) as producer:
+        assert producer.send(existing, b"idempotent").get(PATIENCE_S)
+        futures = [producer.send(existing, b"msg %d" % number, partition=1) for number in range(500)]
+        offsets = [future.get(PATIENCE_S).offset for future in futures]
+    assert offsets == list(range(offsets[0], offsets[0] + 500))
+
+
+def test_callbacks_run_without_another_call(existing: str, servers: str, kafka_python: Make) -> None:
+    """In a thread of the producer, as kafka-python's do: no call sends, polls or waits meanwhile."""
+    calls: list[Any] = []
+    producer = kafka_python(bootstrap_servers=servers)
+    future = producer.send(existing, b"value")
+    assert future.add_callback(lambda *args, **named: calls.append((args, named)), "more", name=1) is future
+    future.add_errback(lambda error: calls.append(error)).add_both(calls.append)
+    wait_until(lambda: len(calls) == 2, "both callbacks ran")
+    assert calls == [(("more", future.value), {"name": 1}), future.value]
+    future.add_callback(calls.append)
+    wait_until(lambda: len(calls) == 3, "a callback of a future that is done ran")
+    assert future.value.topic == existing
+
+
+def test_a_callback_that_raises_stops_no_other(existing: str, servers: str, kafka_python: Make) -> None:
+    calls: list[Any] = []
+
+    def fail(metadata: Any) -> None:
+        raise ValueError("mine")
+
+    producer = kafka_python(bootstrap_servers=servers)
+    producer.send(existing, b"1").add_callback(fail).add_callback(calls.append)
+    producer.flush()
+    wait_until(lambda: calls, "the other callback ran")
+
+
+def test_looking_at_a_future_reads_its_answer(existing: str, servers: str, kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=servers)
+    future = producer.send(existing, b"value")
+    wait_until(lambda: future.is_done, "the future is done")
+    assert (future.succeeded(), future.failed(), future.exception, future.retriable()) == (True, False, None, False)
+    assert future.value == future.get()
+
+
+def test_a_failed_record_has_kafka_pythons_error(existing: str, servers: str, kafka_python: Make) -> None:
+    own = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 100}
+    producer = kafka_python(bootstrap_servers=servers, **own)
+    producer.send(existing, b"first").get(PATIENCE_S)
+    stop_sender(producer._producer)
+    try:
+        future = producer.send(existing, b"value")
+        with pytest.raises(KafkaTimeoutError):
+            future.get(timeout=0.01)
+        time.sleep(0.4)
+    finally:
+        os.kill(sender_pid(producer._producer), signal.SIGCONT)
+    errors: list[Any] = []
+    future.add_errback(errors.append).chain(chained := theirs.future.Future())
+    with pytest.raises(KafkaTimeoutError):
+        future.get(PATIENCE_S)
+    wait_until(lambda: errors and chained.is_done, "the errback ran")
+    assert (future.failed(), future.value, future.retriable()) == (True, None, True)
+    assert errors == [future.exception] == [chained.exception]
+    assert isinstance(future.exception, RetriableError)
+
+
+def test_arguments_are_refused_as_there(existing: str, servers: str, kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=servers, max_request_size=1000)
+    for arguments, kind in (
+        ({}, ValueError),
+        ({"value": b"v", "partition": 99}, ValueError),
+        ({"value": b"v", "partition": -1}, ValueError),
+        ({"value": 5}, TypeError),
+        ({"value": b"v", "key": 5}, TypeError),
+        ({"value": b"v", "headers": ("a", b"b")}, TypeError),
+        ({"value": b"v", "headers": [("a", "b")]}, TypeError),
+        ({"value": b"x" * 2000}, MessageSizeTooLargeError),
+    ):
+        with pytest.raises(kind):
+            producer.send(existing, **arguments)
+    with pytest.raises(TypeError):
+        producer.send(b"topic", b"value")
+    with pytest.raises(ValueError, match="not allowed"):
+        producer.send("no/topic", b"value")
+    producer.flush(PATIENCE_S)
+    assert values(servers, existing) == []
+
+
+def test_an_unknown_topic_is_a_timeout(servers: str, topic: str, kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=servers, max_block_ms=200)
+    with pytest.raises(KafkaTimeoutError):
+        producer.send(topic, b"value")
+    with pytest.raises(KafkaTimeoutError):
+        producer.partitions_for(topic)
+
+
+class Legacy:
+    """A serializer of kafka-python before 3.0."""
+
+    closed = False
+
+    def serialize(self, topic: str, data: Any) -> bytes:
+        return f"{topic}:{data}".encode()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_serializers_of_all_forms(existing: str, servers: str, kafka_python: Make) -> None:
+    legacy = Legacy()
+    with kafka_python(
+        bootstrap_servers=servers, key_serializer=str.encode, value_serializer=JsonSerializer()
+    ) as producer:
+        producer.send(existing, {"a": 1}, "key", partition=0)
+    with kafka_python(bootstrap_servers=servers, value_serializer=legacy) as producer:
+        producer.send(existing, 5, partition=0)
+    assert legacy.closed
+    assert values(servers, existing) == [b'{"a": 1}', f"{existing}:5".encode()]
+    with pytest.raises(TypeError, match="descriptor"):  # a serializer's own error, as there
+        kafka_python(bootstrap_servers=servers, value_serializer=str.encode).send(existing, b"bytes")
+
+
+class Last(theirs.partitioner.Partitioner):  # type: ignore[misc]
+    """Chooses the last partition."""
+
+    def partition(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, cluster: Any) -> int:
+        assert topic in cluster.topics()
+        assert cluster.available_partitions_for_topic(topic) == cluster.partitions_for_topic(topic)
+        return max(cluster.partitions_for_topic(topic))
+
+
+def test_a_partitioner_chooses_unless_the_partition_is_given(existing: str, servers: str, kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=servers, partitioner=Last())
+    assert producer.send(existing, b"value", b"key").get(PATIENCE_S).partition == 2
+    assert producer.send(existing, b"value", partition=0).get(PATIENCE_S).partition == 0
+    assert producer.partitions_for(existing) == {0, 1, 2}
+
+
+def test_keys_have_kafka_pythons_partitions(existing: str, servers: str, kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=servers)
+    with theirs.KafkaProducer(bootstrap_servers=servers) as other:
+        for number in range(20):
+            key = b"key %d" % number
+            ours = producer.send(existing, b"v", key).get(PATIENCE_S)
+            assert ours.partition == other.send(existing, b"v", key).get(PATIENCE_S).partition
+
+
+def test_closing_leaves_no_thread(existing: str, servers: str, kafka_python: Make) -> None:
+    kafka_python(bootstrap_servers=servers)  # the slab's own thread stays for all its producers
+    threads = threading.active_count()
+    with kafka_python(bootstrap_servers=servers) as producer:
+        producer.send(existing, b"value").add_callback(lambda metadata: None)
+        assert threading.active_count() == threads + 1
+    assert threading.active_count() == threads
+    producer.close()
+    for call in (lambda: producer.send(existing, b"value"), producer.flush, lambda: producer.partitions_for(existing)):
+        with pytest.raises(IllegalStateError):
+            call()
+    with pytest.raises(ValueError, match="Invalid timeout"):
+        kafka_python(bootstrap_servers=servers).close(-1)
+
+
+def test_metrics_are_in_groups(existing: str, servers: str, kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=servers)
+    producer.send(existing, b"value").get(PATIENCE_S)
+    metrics = producer.metrics()
+    assert metrics["producer-metrics"]["record-append-total"] == 1
+    assert metrics["slab-metrics"]["record-send-total"] == 1
+    assert producer.bootstrap_connected()
+    with pytest.raises(NotImplementedError):
+        producer.metrics(raw=True)
+    assert kafka_python(bootstrap_servers=servers, metrics_enabled=False).metrics() is None
+
+
+def test_transactions(existing: str, servers: str, kafka_python: Make) -> None:
+    with kafka_python(bootstrap_servers=servers, transactional_id=f"id-{existing}") as producer:
+        producer.init_transactions()
+        for texts, end in (
+            ((b"msg1", b"msg2"), producer.abort_transaction),
+            ((b"msg3", b"msg4"), producer.commit_transaction),
+        ):
+            producer.begin_transaction()
+            for text in texts:
+                producer.send(existing, text, partition=0).get(PATIENCE_S)
+            end()
+    wait_for_markers(servers)
+    assert values(servers, existing, isolation_level="read_committed") == [b"msg3", b"msg4"]
+
+
+def test_offsets_of_a_transaction(existing: str, servers: str, kafka_python: Make) -> None:
+    group = f"group-{existing}"
+    one, two = theirs.TopicPartition(existing, 0), theirs.TopicPartition(existing, 1)
+    with kafka_python(bootstrap_servers=servers, transactional_id=f"id-{existing}") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(existing, b"msg1", partition=0).get(PATIENCE_S)
+        producer.send_offsets_to_transaction({one: theirs.OffsetAndMetadata(5, "metadata", 0)}, group)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({two: theirs.OffsetAndMetadata(1, "bad", 1)}, group)
+        producer.abort_transaction()
+    wait_for_markers(servers)
+    consumer = theirs.KafkaConsumer(bootstrap_servers=servers, group_id=group)
+    assert (consumer.committed(one), consumer.committed(two)) == (5, None)
+    consumer.close()
+
+
+def test_a_fenced_producer_gets_kafka_pythons_error(existing: str, servers: str, kafka_python: Make) -> None:
+    first, second = (kafka_python(bootstrap_servers=servers, transactional_id=f"id-{existing}") for _ in range(2))
+    first.init_transactions()
+    first.begin_transaction()
+    first.send(existing, b"value")
+    second.init_transactions()
+    with pytest.raises(ProducerFencedError):
+        first.commit_transaction()
+    with pytest.raises(IllegalStateError):
+        kafka_python(bootstrap_servers=servers).begin_transaction()
+
+
+def test_a_forked_child_goes_on(existing: str, servers: str, kafka_python: Make, start: Start) -> None:
+    calls: list[Any] = []
+    producer = kafka_python(bootstrap_servers=servers)
+    producer.send(existing, b"parent").add_callback(calls.append)
+    wait_until(lambda: calls, "the parent's callback ran")
+
+    def child(link: Link) -> int:
+        producer.send(existing, b"child").add_callback(calls.append)
+        wait_until(lambda: len(calls) == 2, "the child's callback ran")
+        return len(calls)
+
+    assert start(child, how="fork").result() == 2
+    assert sorted(values(servers, existing)) == [b"child", b"parent"]
+
+
+def test_a_program_with_threads(existing: str, servers: str, kafka_python: Make) -> None:
+    """As kafka-python's example.py: a thread that sends with the defaults, until it is stopped."""
+    producer, stop = kafka_python(bootstrap_servers=servers), threading.Event()
+
+    def run() -> None:
+        while not stop.is_set():
+            producer.send(existing, b"test")
+            producer.send(existing, b"\xc2Hola, mundo!")
+            stop.wait(0.01)
+        producer.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.1)
+    stop.set()
+    thread.join()
+    assert set(values(servers, existing)) == {b"test", b"\xc2Hola, mundo!"}
+
+
+# --- KIP-679 as kafka-python resolves it, and settings that are refused ---
+
+
+def test_defaults_are_idempotent(kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=NOWHERE)
+    assert (producer.config["enable_idempotence"], producer.config["acks"]) == (True, -1)
+    assert producer._producer.config.linger_ms == 0, "kafka-python's default, not Kafka's"
+    assert kafka_python(bootstrap_servers=NOWHERE, acks="all").config["acks"] == -1
+
+
+@pytest.mark.parametrize(
+    "own", [{"acks": 1}, {"acks": 0}, {"retries": 0}, {"max_in_flight_requests_per_connection": 10}]
+)
+def test_a_conflict_turns_idempotence_off(slab_name: str, kafka_python: Make, own: dict[str, Any]) -> None:
+    producer = kafka_python(bootstrap_servers=NOWHERE, **own)
+    assert producer.config["enable_idempotence"] is False
+    ((name, value),) = own.items()
+    shown = f"{name}={value}"
+    for strict in ({"enable_idempotence": True}, {"transactional_id": "id"}):
+        with pytest.raises(KafkaConfigurationError, match=shown):
+            KafkaProducer(bootstrap_servers=NOWHERE, **own, **strict)
+
+
+def test_opting_out_keeps_acks(kafka_python: Make) -> None:
+    producer = kafka_python(bootstrap_servers=NOWHERE, enable_idempotence=False)
+    assert (producer.config["enable_idempotence"], producer.config["acks"]) == (False, -1)
+
+
+def test_conflicts_are_named_together() -> None:
+    with pytest.raises(KafkaConfigurationError, match="acks=1, retries=0"):
+        KafkaProducer(bootstrap_servers=NOWHERE, enable_idempotence=True, acks=1, retries=0)
+    with pytest.raises(KafkaConfigurationError, match="transactional_id without enable_idempotence"):
+        KafkaProducer(bootstrap_servers=NOWHERE, transactional_id="id", enable_idempotence=False)
+
+
+def test_brokers_without_record_batches_are_refused() -> None:
+    with pytest.raises(KafkaConfigurationError, match="api_version"):
+        KafkaProducer(bootstrap_servers=NOWHERE, api_version=(0, 10))
+
+
+def test_unknown_settings_are_named() -> None:
+    with pytest.raises(ValueError, match=r"Unrecognized configs: no_such$"):
+        KafkaProducer(bootstrap_servers=NOWHERE, no_such=1)
+
+
+def test_names_of_no_producer_are_kafka_pythons_own() -> None:
+    from shmaccum.compat import kafka_python
+
+    assert kafka_python.KafkaConsumer is theirs.KafkaConsumer
+    assert kafka_python.TopicPartition is theirs.TopicPartition
+    with pytest.raises(AttributeError):
+        _ = kafka_python.NoSuchName

@@ -1,0 +1,62 @@
+"""A key's partition is the one that librdkafka chooses."""
+
+from __future__ import annotations
+
+import confluent_kafka
+import pytest
+from brokers import PATIENCE_S, consume
+from fixture_types import Make
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmaccum.compat.partitioners import PARTITIONERS
+from tools.kafka import KafkaCluster
+
+KEYS = st.binary(min_size=1, max_size=40)
+COUNTS = st.integers(min_value=1, max_value=2**31 - 1)
+
+
+@given(KEYS, COUNTS)
+def test_hashes_are_those_of_librdkafka(key: bytes, count: int) -> None:
+    for name, theirs in (
+        ("consistent", confluent_kafka.consistent),
+        ("consistent_random", confluent_kafka.consistent),
+        ("murmur2", confluent_kafka.murmur2),
+        ("murmur2_random", confluent_kafka.murmur2),
+        ("fnv1a", confluent_kafka.fnv1a),
+        ("fnv1a_random", confluent_kafka.fnv1a),
+    ):
+        assert PARTITIONERS[name](key, count) == theirs(key, count), name
+
+
+def test_a_null_key_has_one_partition_or_any() -> None:
+    assert PARTITIONERS["consistent"](None, 7) == confluent_kafka.consistent(b"", 7)
+    assert PARTITIONERS["murmur2"](None, 7) == confluent_kafka.murmur2(b"", 7)
+    assert PARTITIONERS["fnv1a"](None, 7) == confluent_kafka.fnv1a(b"", 7)
+    for name in ("random", "consistent_random", "murmur2_random", "fnv1a_random"):
+        assert PARTITIONERS[name](None, 7) is None
+    assert PARTITIONERS["consistent_random"](b"", 7) is None
+    assert PARTITIONERS["random"](b"key", 7) is None
+
+
+@pytest.mark.parametrize("partitioner", [None, "consistent", "murmur2_random", "fnv1a"])
+def test_keys_stay_in_their_partitions(
+    kafka: KafkaCluster, existing: str, confluent: Make, partitioner: str | None
+) -> None:
+    """Records of librdkafka and ours, by the same settings, are in the same partitions."""
+    settings = {"bootstrap.servers": kafka.bootstrap_servers}
+    if partitioner is not None:
+        settings["partitioner"] = partitioner
+    theirs, ours = confluent_kafka.Producer(settings), confluent(settings)
+    for number in range(50):
+        for producer in (theirs, ours):
+            producer.produce(existing, f"{type(producer).__module__}", f"key {number}")
+    assert (theirs.flush(PATIENCE_S), ours.flush(PATIENCE_S)) == (0, 0)
+    found = consume(settings | {} if partitioner is None else {"bootstrap.servers": kafka.bootstrap_servers}, existing)
+    places: dict[bytes | None, set[int]] = {}
+    for partition, records in found.items():
+        for record in records:
+            places.setdefault(record.key(), set()).add(partition)
+    assert sum(map(len, found.values())) == 100
+    assert len(places) == 50
+    assert all(len(partitions) == 1 for partitions in places.values())

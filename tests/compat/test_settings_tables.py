@@ -1,0 +1,180 @@
+"""Settings of the other clients: what they become, which are refused, and that docs/compat.md says so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from kafka.errors import KafkaConfigurationError
+
+from shmaccum.compat import confluent_settings, kafka_python_settings
+from shmaccum.errors import ConfigError
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compat.md"
+
+
+def parsed(**settings: Any) -> Any:
+    """Translate librdkafka's settings, with ``_`` for ``.``."""
+    return confluent_settings.translate(NOWHERE | {name.replace("_", "."): value for name, value in settings.items()})
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ({"acks": -1}, "acks", "all"),
+        ({"request.required.acks": "1"}, "acks", "1"),
+        ({"linger.ms": 0.5}, "linger.ms", 1),
+        ({"queue.buffering.max.ms": "10"}, "linger.ms", 10),
+        ({"queue.buffering.max.kbytes": 2048}, "buffer.memory", 2 << 20),
+        ({"message.max.bytes": 2000}, "max.request.size", 2000),
+        ({"message.timeout.ms": 0}, "delivery.timeout.ms", (1 << 31) - 1),
+        ({"message.timeout.ms": 1000}, "request.timeout.ms", 995),
+        ({"message.timeout.ms": 3}, "linger.ms", 3),
+        ({"socket.timeout.ms": 5000}, "request.timeout.ms", 5000),
+        ({"compression.codec": "zstd", "compression.level": 7}, "compression.zstd.level", 7),
+        ({"compression.type": "gzip", "compression.level": -1}, "compression.gzip.level", -1),
+        ({"max.in.flight": 100}, "enable.idempotence", False),
+        ({"max.in.flight": 100}, "max.in.flight.requests.per.connection", 100),
+        ({"batch.size": 1}, "batch.size", 1024),
+        ({"socket.send.buffer.bytes": 0}, "send.buffer.bytes", -1),
+        ({"connections.max.idle.ms": 0}, "connections.max.idle.ms", -1),
+        ({"ssl.endpoint.identification.algorithm": "none"}, "ssl.endpoint.identification.algorithm", ""),
+        ({"security.protocol": "sasl_plaintext"}, "sasl.kerberos.service.name", "kafka"),
+        ({"default.topic.config": {"acks": 1}}, "acks", "1"),
+        ({"transactional.id": "id"}, "max.block.ms", 60_000),
+        ({}, "max.block.ms", 0),
+        ({"shmaccum.name": "mine"}, "shmaccum.name", "mine"),
+    ],
+)
+def test_librdkafkas_settings_become_kafkas(given: dict[str, Any], name: str, value: object) -> None:
+    assert confluent_settings.translate(NOWHERE | given).config[name] == value
+
+
+def test_credentials_of_librdkafka() -> None:
+    config = parsed(
+        security_protocol="sasl_ssl", sasl_mechanisms="SCRAM-SHA-256", sasl_username="user", sasl_password="secret"
+    ).config
+    assert (config.sasl_mechanism, config.sasl_username, config.security_protocol) == (
+        *("SCRAM-SHA-256", "user"),
+        "SASL_SSL",
+    )
+    with pytest.raises(ConfigError, match=r"ssl\.key\.location = 'key\.pem': there is no certificate"):
+        parsed(ssl_key_location="key.pem")
+    with pytest.raises(ConfigError, match=r"ssl\.certificate\.location = '/no/such/file': cannot be read"):
+        parsed(ssl_certificate_location="/no/such/file", ssl_key_location="/no/such/file")
+
+
+def test_certificate_and_key_in_two_files(tmp_path: Path) -> None:
+    (tmp_path / "certificate.pem").write_text("the certificate")
+    (tmp_path / "key.pem").write_text("the key")
+    files = {"certificate": str(tmp_path / "certificate.pem"), "key": str(tmp_path / "key.pem")}
+    ours = {"certificate.location": files["certificate"], "key.location": files["key"]}
+    settings: dict[str, object] = {}
+    confluent_settings._convert(settings, {f"ssl.{name}": value for name, value in ours.items()})
+    assert settings == {"ssl.keystore.certificate.chain": "the certificate", "ssl.keystore.key": "the key"}
+    with pytest.raises(KafkaConfigurationError, match="ssl_keyfile"):
+        kafka_python_settings.translate({"bootstrap_servers": "h", "ssl_keyfile": files["key"]})
+
+
+@pytest.mark.parametrize("name", sorted({*confluent_settings.REFUSED, *confluent_settings.ONLY}))
+def test_settings_without_a_counterpart_are_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(name)}"):
+        confluent_settings.translate(NOWHERE | {name: "something else"})
+
+
+def test_an_unknown_partitioner_is_refused() -> None:
+    with pytest.raises(ConfigError, match='Invalid value for configuration property "partitioner": murmur;'):
+        parsed(partitioner="murmur")
+
+
+def test_the_one_value_that_says_what_is_done_is_accepted() -> None:
+    for name, (value, _) in confluent_settings.ONLY.items():
+        confluent_settings.translate(NOWHERE | {name: value})
+    ignored = confluent_settings.WITHOUT_EFFECT | confluent_settings.OF_CONSUMERS
+    confluent_settings.translate(NOWHERE | dict.fromkeys(ignored, "1"))
+
+
+def test_librdkafka_knows_all_names_that_are_translated() -> None:
+    """So a name with a typing error in a table shows."""
+    callbacks = {"on_delivery", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger", "default.topic.config"}
+    tables = (
+        *(confluent_settings.RENAMED, confluent_settings.CONVERTED, confluent_settings.ONLY),
+        *(confluent_settings.WITHOUT_EFFECT, confluent_settings.OF_CONSUMERS, confluent_settings.REFUSED),
+    )
+    unknown = []
+    for name in sorted({name for table in tables for name in table} - callbacks):
+        try:
+            confluent_kafka.Producer({name: "no such value"})
+        except TypeError:
+            continue  # known, and of another type
+        except confluent_kafka.KafkaException as error:
+            if "No such configuration property" in error.args[0].str():
+                unknown.append(name)
+    assert unknown == []
+
+
+def test_kafka_pythons_settings_are_all_decided() -> None:
+    """A new setting of kafka-python has to be translated or refused."""
+    tables = (
+        *(kafka_python_settings.SAME, kafka_python_settings.RENAMED, kafka_python_settings.CONVERTED),
+        *(kafka_python_settings.WITHOUT_EFFECT, kafka_python_settings.REFUSED),
+    )
+    assert set(kafka_python_settings.THEIR_DEFAULTS) - {name for table in tables for name in table} == set()
+
+
+@pytest.mark.parametrize("name", sorted(kafka_python_settings.REFUSED))
+def test_kafka_pythons_settings_without_a_counterpart_are_refused_by_name(name: str) -> None:
+    with pytest.raises(KafkaConfigurationError, match=f"{name}: not supported"):
+        kafka_python_settings.translate({"bootstrap_servers": "h:1", name: "something else"})
+    kafka_python_settings.translate({"bootstrap_servers": "h:1", name: kafka_python_settings.THEIR_DEFAULTS[name]})
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ({"bootstrap_servers": "a,b:9"}, "bootstrap.servers", ("a:9092", "b:9")),
+        ({"bootstrap_servers": ["a:1"]}, "bootstrap.servers", ("a:1",)),
+        ({}, "bootstrap.servers", ("localhost:9092",)),
+        ({}, "linger.ms", 0),
+        ({"linger_ms": 7}, "linger.ms", 7),
+        ({"retries": float("inf")}, "retries", (1 << 31) - 1),
+        ({"compression_type": None}, "compression.type", "none"),
+        ({"batch_size": 0}, "batch.size", 1024),
+        ({}, "send.buffer.bytes", -1),
+        ({"ssl_check_hostname": False}, "ssl.endpoint.identification.algorithm", ""),
+        ({"api_version": (2, 5)}, "acks", "all"),
+        ({"selector": None, "metrics_num_samples": 3}, "acks", "all"),
+        ({"max_in_flight_requests_per_connection": 9}, "enable.idempotence", False),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+            | {"sasl_plain_username": "user", "sasl_plain_password": "secret"},
+            *("sasl.username", "user"),
+        ),
+    ],
+)
+def test_kafka_pythons_settings_become_kafkas(given: dict[str, Any], name: str, value: object) -> None:
+    assert kafka_python_settings.translate(given)[name] == value
+
+
+def documented(heading: str) -> set[str]:
+    """Return the names in the first columns of the tables, and in lists, under a heading of docs/compat.md."""
+    section = re.search(rf"^### {heading}\n(.*?)(?=^##|\Z)", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    assert section is not None, heading
+    rows = re.findall(r"^\| (.*?) \|", section[1], re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(.+?)`", row)}
+
+
+def test_the_document_has_every_setting_of_librdkafka() -> None:
+    tables = (
+        *(confluent_settings.RENAMED, confluent_settings.CONVERTED, confluent_settings.ONLY),
+        *(confluent_settings.WITHOUT_EFFECT, confluent_settings.OF_CONSUMERS, confluent_settings.REFUSED),
+    )
+    assert documented("Settings of librdkafka") == {name for table in tables for name in table}
+
+
+def test_the_document_has_every_setting_of_kafka_python() -> None:
+    assert documented("Settings of kafka-python") == set(kafka_python_settings.THEIR_DEFAULTS)
