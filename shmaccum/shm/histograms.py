@@ -24,7 +24,7 @@ _ALL_BITS: Final = (1 << 64) - 1
 _LAST_BUCKET: Final = HISTOGRAM_BUCKETS - 1
 _EXACT: Final = EXACT
 _PARTS: Final = PARTS
-_STEP: Final = 16
+_STEP: Final = 64
 
 
 def count(memory: SlabMemory, at: int, value: int, times: int = 1) -> None:
@@ -45,7 +45,7 @@ def count(memory: SlabMemory, at: int, value: int, times: int = 1) -> None:
 
 
 def count_sample(memory: SlabMemory, at: int, values: npt.NDArray[np.int64], more: int) -> None:
-    """Count many values, of which every sixteenth stands for sixteen: to count all would cost too much.
+    """Count many values, of which every 64th stands for 64: to count all would cost too much.
 
     Args:
         memory: the slab's.

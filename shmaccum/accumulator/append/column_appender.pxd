@@ -85,4 +85,6 @@ cdef class ColumnAppender:
     cdef _count(self, _NewBatches batches, Py_ssize_t first, Py_ssize_t end)
 
     @cython.locals(count=Py_ssize_t)
-    cdef _count_sizes(self, body_sizes, Py_ssize_t size, Py_ssize_t largest)
+    cdef _count_sizes(
+        self, body_sizes, Py_ssize_t first, Py_ssize_t end, Py_ssize_t size, Py_ssize_t largest
+    )

@@ -192,7 +192,7 @@ class ColumnAppender:
             future.add(Chunk([result], bodies.rows, [0, count], before))
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
             self._records.commit(header, commit, end, before + count, latest, largest)
-            self._count_sizes(bodies.body_sizes[:count], records.sizes[0], largest)
+            self._count_sizes(bodies.body_sizes, 0, count, records.sizes[0], largest)
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
@@ -316,19 +316,21 @@ class ColumnAppender:
         words[process + _BYTES] += size
         words[process + _BATCHES] += end - first
         words[process + _PRECOMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))
-        self._count_sizes(batches.body_sizes[cuts[first] : cuts[end]], size, max(batches.records.largest[first:end]))
+        self._count_sizes(batches.body_sizes, cuts[first], cuts[end], size, max(batches.records.largest[first:end]))
 
-    def _count_sizes(self, body_sizes: npt.NDArray[np.int64], size: int, largest: int) -> None:
-        """Count the sizes of records in the histogram of this process.
+    def _count_sizes(self, body_sizes: npt.NDArray[np.int64], first: int, end: int, size: int, largest: int) -> None:
+        """Count the sizes of records ``first`` to ``end`` in the histogram of this process.
 
         Args:
-            body_sizes: of the records.
-            size: bytes that all of them take.
+            body_sizes: of all records.
+            first: the first record to count.
+            end: the record after the last.
+            size: bytes that they take together.
             largest: bytes that the largest one takes.
         """
-        count = len(body_sizes)
+        count = end - first
         if size > (largest - 1) * count:  # nearly all are as large
             count_value(self._memory, self._pending.sizes_at, largest, count)
             return
-        count_sample(self._memory, self._pending.sizes_at, body_sizes, _OVERHEAD)
+        count_sample(self._memory, self._pending.sizes_at, body_sizes[first:end], _OVERHEAD)
         count_value(self._memory, self._pending.sizes_at, largest, 0)
