@@ -364,7 +364,7 @@ class Producer:
         self.close()
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Return metrics by Kafka's names, in groups; docs/metrics.md explains each.
+        """Return metrics by Kafka's names, in groups.
 
         * ``producer-metrics``, of this producer: ``record-append-total``, ``byte-append-total``,
           ``batch-create-total``, ``bufferpool-wait-ratio``, ``bufferpool-wait-time-ns-total``,
