@@ -28,7 +28,7 @@ _STEP: Final = 64
 
 
 def count(memory: SlabMemory, at: int, value: int, times: int = 1) -> None:
-    """Count a value in the histogram at a word index, as so many values."""
+    """Count a value in the histogram at a word index; ``times``: how many values it stands for."""
     octave, part = 0, value
     while part >= _EXACT:
         part >>= 1

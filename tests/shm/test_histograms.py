@@ -45,7 +45,7 @@ def counted(slab: Slab, values: list[int], at: int = AT) -> Distribution:
 
 
 def exact(values: list[int], percent: float) -> int:
-    """Return a percentile of values: the least one that so many percent of them do not exceed."""
+    """Return a percentile of values: the least one that this part of them does not exceed."""
     return sorted(values)[max(1, -int(-len(values) * percent // 100)) - 1]
 
 

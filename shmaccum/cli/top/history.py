@@ -15,7 +15,7 @@ Total = Callable[[SlabReport], float]
 """Returns a number that only grows."""
 
 _WINDOW_S: Final = 5.0
-"""Rates and percentiles are those of so many seconds."""
+"""Rates and percentiles are those of these last seconds."""
 _POINTS: Final = 120
 """Most points of a curve."""
 
