@@ -253,7 +253,7 @@ def _latencies(history: History) -> Sequence[Column[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """A row of the tab of latencies: what it is, what was counted in the last seconds and in all, and how a value is shown."""
+    """A row of the tab of latencies: what it is, what was counted in the last seconds, and ever; how it is shown."""
 
     title: str
     recent: Distribution
