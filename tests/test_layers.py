@@ -22,6 +22,7 @@ FLOORS = (
     {"transactions"},
     {"producer"},
     {"spark"},
+    {"monitoring"},
     {"cli", "__main__"},
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
