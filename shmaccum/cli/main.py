@@ -28,10 +28,10 @@ _COMMANDS: Final = {
     "sender": "run the sender of a slab in the foreground",
     "status": "show slabs: memory, queues, producers, sender",
     "doctor": "check the host, its slabs and the way to the brokers, and say what to do",
-    "exporter": "show the slabs' metrics to Prometheus",
     "dump": "print the records of a log directory",
     "destroy": "remove a slab whose users are gone",
     "transactions": "list the cluster's transactions, and end those left open",
+    "exporter": "show the slabs' metrics to Prometheus",
 }
 _EPILOG: Final = """\
 examples:
