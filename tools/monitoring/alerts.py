@@ -52,8 +52,7 @@ ALERTS: Final = (
         "Slab {{ $labels.slab }} on {{ $labels.instance }} holds records and has no sender",
         "Records wait in the slab, and no process sends them. They are safe until /dev/shm goes.",
         "`shmaccum status`, line sender; the sender's log; `journalctl -u shmaccum@NAME`",
-        "start `shmaccum sender --config FILE` with the producers' settings; `shmaccum doctor` says what keeps one from "
-        "starting",
+        "start `shmaccum sender --config FILE` with the producers' settings; if it does not start, `shmaccum doctor`",
     ),
     Alert(
         "SenderStopped",
@@ -75,8 +74,8 @@ ALERTS: Final = (
         "Slab {{ $labels.slab }} on {{ $labels.instance }}: {{ $labels.error }} lasts",
         "The sender cannot connect or log in to a broker. Records for its partitions wait, and fail after "
         "delivery.timeout.ms.",
-        "`shmaccum status`, line outage, has the reason and its start; panel \"Errors\"",
-        "`shmaccum doctor --config FILE` tries every broker and says what to do: network, names, certificates, password",
+        '`shmaccum status`, line outage, has the reason and its start; panel "Errors"',
+        "`shmaccum doctor --config FILE` tries every broker and says what to do: network, certificates, password",
     ),
     Alert(
         "RecordsOld",
@@ -85,7 +84,7 @@ ALERTS: Final = (
         "page",
         "Records in slab {{ $labels.slab }} on {{ $labels.instance }} are {{ $value | humanizeDuration }} old",
         "Records are not acknowledged in time. At delivery.timeout.ms, 2 minutes by default, they fail.",
-        "panels \"Brokers\" and \"Errors\": one broker, or all; `shmaccum status` names the partitions",
+        'panels "Brokers" and "Errors": one broker, or all; `shmaccum status` names the partitions',
         "bring the broker back, or move the leaders of its partitions; raise delivery.timeout.ms for longer outages",
     ),
     Alert(
@@ -115,7 +114,7 @@ ALERTS: Final = (
         "ticket",
         "Slab {{ $labels.slab }} on {{ $labels.instance }} has {{ $value | humanizePercentage }} of its memory left",
         "Batches come faster than brokers acknowledge them. Producers wait for memory next.",
-        "panels \"Memory\", \"Brokers\" and \"Latency\": slow brokers, or more records than usual",
+        'panels "Memory", "Brokers" and "Latency": slow brokers, or more records than usual',
         "if the brokers are well, raise buffer.memory; it costs /dev/shm",
     ),
     Alert(
@@ -125,7 +124,7 @@ ALERTS: Final = (
         "ticket",
         "Producers of slab {{ $labels.slab }} on {{ $labels.instance }} wait for memory",
         "Threads spend that many seconds a second in `send`, waiting for a free slot. The programs run slower.",
-        "panels \"Waits for memory\" and \"Request latency\"",
+        'panels "Waits for memory" and "Request latency"',
         "as for ShmaccumMemoryNearlyFull; compression.type makes brokers faster, if they are the limit",
     ),
     Alert(
@@ -134,7 +133,7 @@ ALERTS: Final = (
         "0s",
         "page",
         "`send` failed for lack of memory in slab {{ $labels.slab }} on {{ $labels.instance }}",
-        "A wait for memory exceeded max.block.ms, and the program got BufferExhaustedError: the record is not accepted.",
+        "A wait for memory exceeded max.block.ms, and `send` raised BufferExhaustedError: the record is not accepted.",
         "as for ShmaccumProducersWait; is the sender stopped, or a broker away?",
         "remove the cause; raise buffer.memory or max.block.ms for peaks",
     ),
@@ -146,7 +145,7 @@ ALERTS: Final = (
         "ticket",
         "More than 5 % of the batches of slab {{ $labels.slab }} on {{ $labels.instance }} are sent again",
         "Brokers refuse batches or time out. No record is lost or stored twice, but all take longer.",
-        "panel \"Errors\" has the classes; the brokers' logs",
+        'panel "Errors" has the classes; the brokers\' logs',
         "NotLeaderOrFollowerError: leaders move, look for restarting brokers; TimeoutError: a broker is overloaded",
     ),
     Alert(
@@ -157,7 +156,7 @@ ALERTS: Final = (
         "ticket",
         "Broker {{ $labels.broker }} answers slab {{ $labels.slab }} in {{ $value | humanizeDuration }} (p99)",
         "One in a hundred requests takes longer than a second: a slow disk, a slow replica (acks=all), the network.",
-        "panel \"Request latency\": one broker or all? The brokers' request metrics (RemoteTimeMs: replicas)",
+        'panel "Request latency": one broker or all? The brokers\' request metrics (RemoteTimeMs: replicas)',
         "move partitions away from the slow broker or replica",
     ),
     Alert(
@@ -167,7 +166,7 @@ ALERTS: Final = (
         "ticket",
         "Broker {{ $labels.broker }} throttles slab {{ $labels.slab }} on {{ $labels.instance }}",
         "The client's quota (producer_byte_rate) is used up, and the broker delays us.",
-        "panel \"Throttled\"; `kafka-configs.sh --describe --entity-type clients`",
+        'panel "Throttled"; `kafka-configs.sh --describe --entity-type clients`',
         "raise the quota, or send less",
     ),
     Alert(
@@ -187,7 +186,7 @@ ALERTS: Final = (
         "ticket",
         "Slab {{ $labels.slab }} on {{ $labels.instance }} had {{ $value | humanize }} senders in 15 minutes",
         "Senders die, or come and go with short programs (sender.idle.ms). Nothing is lost by that.",
-        "the sender's log: does one end with \"has left\", or does it stop in the middle? `dmesg` for the OOM killer",
+        'the sender\'s log: does one end with "has left", or does it stop in the middle? `dmesg` for the OOM killer',
         "if they die: find who kills them; if they leave: raise sender.idle.ms, or run `shmaccum sender`",
     ),
     Alert(
@@ -271,10 +270,9 @@ for what can wait until morning. Each alert has the texts below as annotations, 
 
 def runbook() -> str:
     """Return the page with what to do for each alert."""
-    parts = [RUNBOOK]
-    for alert in ALERTS:
-        parts.append(
-            f"\n## {alert.full_name}\n\n`{alert.expr}` for {alert.lasts}; {alert.severity}.\n\n"
-            f"* **Means:** {alert.means}\n* **Look at:** {alert.look}.\n* **Do:** {alert.do}.\n"
-        )
-    return "".join(parts)
+    parts = (
+        f"\n## {alert.full_name}\n\n`{alert.expr}` for {alert.lasts}; {alert.severity}.\n\n"
+        f"* **Means:** {alert.means}\n* **Look at:** {alert.look}.\n* **Do:** {alert.do}.\n"
+        for alert in ALERTS
+    )
+    return "".join((RUNBOOK, *parts))

@@ -38,8 +38,8 @@ The slab counts in finer buckets, eight for each power of two. Each bucket here 
 count is exact. Times and ratios are rounded down to whole microseconds and thousandths before they are counted: `le` is
 the end of the bucket. Records and bytes are whole numbers: `le` is the largest number in the bucket.
 
-The histograms are classic ones. Native ones have buckets whose ends are powers of one base, and the slab's are not. Also,
-`prometheus_client` writes them only as OpenMetrics 2.0, which no Prometheus asks for so far.
+The histograms are classic ones. Native ones have buckets whose ends are powers of one base, and the slab's are not.
+Also, `prometheus_client` writes them only as OpenMetrics 2.0, which is experimental.
 """
 
 

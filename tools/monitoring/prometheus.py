@@ -64,8 +64,8 @@ def _run(command: Sequence[str], directory: str) -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         detail = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else ""
         raise PrometheusMissingError(
-            f"{' '.join(command[:2])} could not get Debian's package {PACKAGE} ({error} {detail}); run `apt-get update`, "
-            f"or put the programs prometheus and promtool into {PROGRAMS}"
+            f"{' '.join(command[:2])} could not get Debian's package {PACKAGE} ({error} {detail}); run "
+            f"`apt-get update`, or put the programs prometheus and promtool into {PROGRAMS}"
         ) from error
 
 
@@ -148,7 +148,7 @@ class Prometheus:
             return json.load(response)["data"]
 
     def series(self, expr: str, begin: float, end: float) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:
-        """Return the labels and the points of each series of a query, one point a second, without those that are NaN."""
+        """Return labels and points of each series of a query, one point a second, without those that are NaN."""
         found = self.get("query_range", query=expr, start=begin, end=end, step=1)["result"]
         points = [(each["metric"], [(float(at), float(value)) for at, value in each["values"]]) for each in found]
         kept = [(labels, [(at, value) for at, value in values if value == value]) for labels, values in points]
