@@ -31,8 +31,8 @@ EXPECTED: Final = ("ShmaccumBrokerUnreachable", "ShmaccumSenderStopped", "Shmacc
 
 
 def hurried(text: str) -> str:
-    """Return rules that fire after 2 seconds instead of minutes; nothing else differs."""
-    return re.sub(r"for: [1-9]\d*[sm]\n", "for: 2s\n", text)
+    """Return rules that fire after a second instead of minutes; nothing else differs."""
+    return re.sub(r"for: [1-9]\d*[sm]\n", "for: 1s\n", text)
 
 
 def check(played: Scene) -> tuple[list[Plot], dict[str, dict[str, list[float]]]]:
@@ -65,7 +65,7 @@ def check(played: Scene) -> tuple[list[Plot], dict[str, dict[str, list[float]]]]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.monitoring", description=__doc__.partition("\n")[0])
-    parser.add_argument("--pace", type=float, default=1.0, help="multiplies the time of each phase; 1 takes a minute")
+    parser.add_argument("--pace", type=float, default=1.0, help="multiplies the time of the phases; 1 takes a minute")
     parser.add_argument("--write", action="store_true", help="draw the pictures of docs/monitoring")
     args = parser.parse_args(arguments)
     try:

@@ -63,12 +63,12 @@ class Scene:
 
 @contextmanager
 def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
-    """Play the scene, which takes about 50 seconds at pace 1.
+    """Play the scene, which takes about a minute at pace 1.
 
     Args:
         directory: for everything that is written.
         rules: the alert rules to load.
-        pace: what each phase's time is multiplied by.
+        pace: what most phases' time is multiplied by.
     """
     slab = f"{SLAB}-{os.getpid()}"
     with ExitStack() as cleanup:
@@ -94,15 +94,15 @@ def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
         begin, events = time.time(), []
         node = cluster.nodes[1]
 
-        def step(what: str, do: Callable[[], object], seconds: float) -> None:
+        def step(what: str, do: Callable[[], object], seconds: float, at_least: float = 0.0) -> None:
             events.append(Happening(time.time(), what))
             do()
-            time.sleep(seconds * pace)
+            time.sleep(max(seconds * pace, at_least))
 
         time.sleep(12 * pace)
-        step("broker killed", node.kill, 10)
+        step("broker killed", node.kill, 10, at_least=5)
         step("broker started", node.start, 10)
-        step("sender stopped", lambda: _signal_sender(slab, signal.SIGSTOP), 6)
+        step("sender stopped", lambda: _signal_sender(slab, signal.SIGSTOP), 6, at_least=6)
         step("sender runs", lambda: _signal_sender(slab, signal.SIGCONT), 6)
         step("quota", lambda: cluster.admin.throttle(_QUOTA), 8)
         step("no quota", lambda: cluster.admin.throttle(None), 4)
