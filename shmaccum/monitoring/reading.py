@@ -1,8 +1,8 @@
 """Reads a slab's metrics: one value for each series, whatever then exports them.
 
-Reading takes no lock and stops no process, as `shmaccum.shm.inspection`. The counters of processes are the raw words of
-all entries of the process table: these go on when another process takes the entry, so no sum ever falls when a process
-dies. Tables are read as arrays, since there can be 4,096 partitions.
+Reading takes no lock and stops no process, as `shmaccum.shm.inspection`. The counters of processes are summed over the
+raw words of all entries of the process table. These words go on when another process takes the entry, so no sum falls
+when a process dies. Tables are read as arrays, since there can be 4,096 partitions.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _slab(view: SlabView) -> dict[Metric, Series]:
 
 
 def _processes(view: SlabView) -> dict[Metric, Series]:
-    """Read the process table: who is there, and what all that ever were have counted."""
+    """Read the process table: the processes, and the counts of all that there ever were."""
     words, geometry = view.words, view.geometry
     numbers: Series = {(role, state): 0 for role in _ROLES for state in _STATES}
     found = view.processes()
