@@ -265,7 +265,11 @@ def _brokers(view: SlabView) -> dict[Metric, Series]:
     """Read the broker table; one series for each broker, even if it has had several addresses."""
     series: dict[Metric, Series] = {metric: {} for metric in _OF_BROKERS}
     latencies: dict[Labels, Distribution] = {}
-    for broker in view.brokers():
+    found = view.brokers()
+    is_known = any(broker.node >= 0 and broker.state is BrokerState.READY for broker in found)
+    for broker in found:
+        # An address of bootstrap.servers is not tried again once a broker is known: its failure is history.
+        has_failed = broker.state is BrokerState.FAILED and (broker.node >= 0 or not is_known)
         labels = (str(broker.node) if broker.node >= 0 else BOOTSTRAP,)
         latencies[labels] = latencies.get(labels, Distribution()) + broker.latency
         for metric, value in (
@@ -277,7 +281,7 @@ def _brokers(view: SlabView) -> dict[Metric, Series]:
             series[metric][labels] = _number(series[metric].get(labels, 0)) + value
         for metric, value in (
             (catalogue.BROKER_CONNECTED, broker.state is BrokerState.READY),
-            (catalogue.BROKER_FAILED, broker.state is BrokerState.FAILED),
+            (catalogue.BROKER_FAILED, has_failed),
             (catalogue.OLDEST_REQUEST_AGE, broker.waiting_ms * _MILLISECOND),
         ):
             series[metric][labels] = max(_number(series[metric].get(labels, 0)), value)

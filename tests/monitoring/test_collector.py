@@ -19,6 +19,7 @@ from slab_helpers import overwrite
 
 from shmaccum import Producer
 from shmaccum.cli.report import report
+from shmaccum.cluster import Node
 from shmaccum.errors import LeaderNotAvailableError, NetworkError
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Kind
@@ -26,6 +27,7 @@ from shmaccum.monitoring.collector import SlabCollector
 from shmaccum.monitoring.exposition import exposition
 from shmaccum.monitoring.reading import histogram, read_slab
 from shmaccum.shm import names
+from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.histograms import Distribution, bucket_of
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import HISTOGRAM_BUCKETS, INCIDENTS, Geometry, Partition, Super, Topic, TopicState
@@ -169,6 +171,30 @@ def test_errors_that_the_slab_drops_stay_counted(slab: Slab) -> None:
         incidents.note(NetworkError, f"cause {number}")
         incidents.note(NetworkError, f"cause {number}")
         assert total(scrape(collector), "shmaccum_errors_total", error="NetworkError") == 2 * number
+
+
+def test_a_broker_has_one_series_and_bootstrap_servers_fail_only_before_it_is_known(slab: Slab) -> None:
+    journal, collector = BrokerJournal(slab), SlabCollector([slab.name])
+    address = journal.broker(Node(-1, "a", 9092))
+    address.connecting()
+    address.failed(0)
+    seen = scrape(collector)
+    assert total(seen, "shmaccum_broker_failed", broker="bootstrap") == 1
+    for host in ("a", "b"):  # the same broker at another address
+        broker = journal.broker(Node(1, host, 9092))
+        broker.connecting()
+        broker.ready()
+        broker.answered(1.5)
+        broker.throttled(250, 0)
+    seen = scrape(collector)
+    assert total(seen, "shmaccum_broker_failed") == 0
+    assert total(seen, "shmaccum_broker_connected", broker="1") == 1
+    assert total(seen, "shmaccum_broker_connections_total", broker="1") == 2
+    assert total(seen, "shmaccum_broker_connection_failures_total", broker="bootstrap") == 1
+    assert total(seen, "shmaccum_broker_throttle_seconds_total", broker="1") == 0.5
+    assert total(seen, "shmaccum_request_latency_seconds_count", broker="1") == 2
+    assert total(seen, "shmaccum_request_latency_seconds_bucket", broker="1", le="0.001024") == 0
+    assert total(seen, "shmaccum_request_latency_seconds_bucket", broker="1", le="0.002048") == 2
 
 
 def test_a_deleted_partition_needs_no_leader(slab: Slab) -> None:

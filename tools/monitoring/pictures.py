@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -17,6 +17,8 @@ _TOP: Final = 28
 _PLOT_WIDTH: Final = _WIDTH - _LEFT - 14
 _PLOT_HEIGHT: Final = 120
 _LEGEND_LINES: Final = 3
+_GAP_S: Final = 1.5
+"""Between two points of a line, at most: they are a second apart."""
 _ROW: Final = 22
 _NAMES: Final = 230
 _FIRING: Final = "#d1495b"
@@ -109,13 +111,23 @@ def _panel(plot: Plot, begin: float, end: float, events: Sequence[float]) -> lis
         parts.append(_text(x_of(at), low + 13, str(number), anchor="middle", size=10))
     for number, curve in enumerate(plot.curves):
         colour = COLOURS[number % len(COLOURS)]
-        corners = " ".join(f"{x_of(at):.1f},{y_of(value):.1f}" for at, value in curve.points)
-        parts.append(f"<polyline points='{corners}' fill='none' stroke='{colour}' stroke-width='1.6'/>")
+        for points in _pieces(curve.points):
+            corners = " ".join(f"{x_of(at):.1f},{y_of(value):.1f}" for at, value in points)
+            parts.append(f"<polyline points='{corners}' fill='none' stroke='{colour}' stroke-width='1.6'/>")
         if number < _LEGEND_LINES * 2:
             x, y = _LEFT + number % 2 * _PLOT_WIDTH / 2, low + 28 + number // 2 * 14
             parts.append(f"<rect x='{x:.0f}' y='{y - 8:.0f}' width='9' height='9' fill='{colour}'/>")
             parts.append(_text(x + 13, y, curve.label, size=10))
     return parts
+
+
+def _pieces(points: Points) -> Iterator[Points]:
+    """Yield the parts of a line between which there is no data."""
+    begin = 0
+    for place in range(1, len(points) + 1):
+        if place == len(points) or points[place][0] - points[place - 1][0] > _GAP_S:
+            yield points[begin:place]
+            begin = place
 
 
 def shown(value: float, unit: str) -> str:
