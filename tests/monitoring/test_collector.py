@@ -30,13 +30,14 @@ from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.histograms import Distribution, bucket_of
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import HISTOGRAM_BUCKETS, INCIDENTS, Geometry, Partition, Super, Topic, TopicState
+from shmaccum.shm.layout import HISTOGRAM_BUCKETS, INCIDENTS, WORD, Geometry, Partition, Super, Topic, TopicState
 from shmaccum.shm.lifecycle import attach, detach, unlink
 from shmaccum.shm.slab import Slab
 
 Settings = dict[str, object]
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
 LINGERS = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
 
 
@@ -145,7 +146,7 @@ def test_no_counter_falls_when_processes_die_and_senders_change(
 
 @pytest.fixture
 def slab(slab_name: str) -> Iterator[Slab]:
-    slab = attach(slab_name, Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4))
+    slab = attach(slab_name, GEOMETRY)
     yield slab
     detach(slab)
 
@@ -217,7 +218,7 @@ def test_slabs_that_cannot_be_read_are_counted_and_break_nothing(slab: Slab) -> 
     Path(names.segment_path(foreign)).write_bytes(b"x" * 10_000)
     Path(names.segment_path(foreign)).chmod(0o600)
     Path(names.lock_path(foreign)).touch(mode=0o600)
-    other = attach(damaged, Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4))
+    other = attach(damaged, GEOMETRY)
     other.words[Super.TOPIC_COUNT] = 1 << 60
     collector = SlabCollector([foreign, damaged, slab.name, f"{slab.name}-gone"])
     try:
@@ -237,10 +238,10 @@ def test_slabs_that_cannot_be_read_are_counted_and_break_nothing(slab: Slab) -> 
     assert total(scrape(collector), "shmaccum_unreadable_slabs") == 0
 
 
-@given(word=st.integers(0, 63), value=st.integers(0, (1 << 64) - 1))
+@given(word=st.integers(0, 63) | st.integers(0, GEOMETRY.slots // WORD - 1), value=st.integers(0, (1 << 64) - 1))
 def test_no_damaged_word_breaks_a_scrape(word: int, value: int) -> None:
     name = f"test{os.getpid()}-damage"
-    slab = attach(name, Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4))
+    slab = attach(name, GEOMETRY)
     kept = slab.words[word]
     try:
         slab.words[word] = value
