@@ -56,6 +56,98 @@ def test_promtool_takes_the_rules(prometheus: None, tmp_path: Path) -> None:
         promtool("check", "rules", str(tmp_path / "wrong.yml"))
 
 
+FIRES = {
+    "SenderMissing": {"shmaccum_sender_up": "0x99", 'shmaccum_oldest_record_age_seconds{topic="t"}': "11+5x99"},
+    "SenderStopped": {"shmaccum_sender_stopped": "1x99"},
+    "BrokerUnreachable": {'shmaccum_lasting_errors{error="NetworkError"}': "1x99"},
+    "RecordsOld": {'shmaccum_oldest_record_age_seconds{topic="t"}': "31x99"},
+    "RecordsFailed": {'shmaccum_records_failed_total{topic="t"}': "0+1x99"},
+    "RecordsLost": {"shmaccum_records_lost_total": "0+1x99"},
+    "MemoryNearlyFull": {"shmaccum_buffer_available_bytes": "9x99", "shmaccum_buffer_total_bytes": "100x99"},
+    "ProducersWait": {"shmaccum_memory_wait_seconds_sum": "0+40x99"},
+    "BufferExhausted": {"shmaccum_buffer_exhausted_total": "0+1x99"},
+    "Retries": {
+        'shmaccum_batches_retried_total{topic="t"}': "0+6x99",
+        'shmaccum_batches_sent_total{topic="t"}': "0+100x99",
+    },
+    "BrokerSlow": {
+        'shmaccum_request_latency_seconds_bucket{broker="1",le="1.048576"}': "0+90x99",
+        'shmaccum_request_latency_seconds_bucket{broker="1",le="2.097152"}': "0+100x99",
+        'shmaccum_request_latency_seconds_bucket{broker="1",le="+Inf"}': "0+100x99",
+    },
+    "Throttled": {'shmaccum_broker_throttle_seconds_total{broker="1"}': "0+10x99"},
+    "NoLeader": {'shmaccum_partitions_without_leader{topic="t"}': "1x99"},
+    "SenderRestarts": {"shmaccum_sender_starts_total": "0+1x99"},
+    "ProcessesKilled": {"shmaccum_lock_takeovers_total": "0+1x99"},
+    "TableNearlyFull": {
+        'shmaccum_table_entries{table="topics"}': "95x99",
+        'shmaccum_table_limit{table="topics"}': "100x99",
+    },
+    "SlabUnreadable": {'shmaccum_unreadable_slabs{error="SlabDamagedError"}': "1x99"},
+    "ExporterDown": {'up{job="shmaccum"}': "0x99"},
+}
+"""For each alert, series by minutes that raise it within half an hour."""
+RESTS = {
+    "shmaccum_sender_up": "0x99",  # without records
+    "shmaccum_sender_stopped": "0x99",
+    'shmaccum_lasting_errors{error="NetworkError"}': "0x99",
+    'shmaccum_oldest_record_age_seconds{topic="t"}': "0x99",
+    'shmaccum_records_failed_total{topic="t"}': "7x99",
+    "shmaccum_buffer_available_bytes": "90x99",
+    "shmaccum_buffer_total_bytes": "100x99",
+    'shmaccum_batches_retried_total{topic="t"}': "0+1x99",
+    'shmaccum_batches_sent_total{topic="t"}': "0+100x99",
+    "shmaccum_sender_starts_total": "4x99",
+    'shmaccum_unreadable_slabs{error="SlabPermissionError"}': "1x99",
+    'up{job="shmaccum"}': "1x99",
+}
+
+
+def rule_test(series: dict[str, str], expr: str, value: float | None) -> str:
+    """Return a test of the rules for promtool: after half an hour, the value of an expression."""
+    of = {
+        name
+        if name.startswith("up")
+        else name.replace("{", '{slab="s",')
+        if "{" in name
+        else f'{name}{{slab="s"}}': values
+        for name, values in series.items()
+    }
+    return json.dumps(
+        {
+            "rule_files": [str(DOCUMENTS / "shmaccum-alerts.yml")],
+            "evaluation_interval": "15s",
+            "tests": [
+                {
+                    "interval": "1m",
+                    "input_series": [{"series": name, "values": values} for name, values in of.items()],
+                    "promql_expr_test": [
+                        {
+                            "expr": expr,
+                            "eval_time": "30m",
+                            "exp_samples": [] if value is None else [{"labels": "{}", "value": value}],
+                        }
+                    ],
+                }
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_fires(alert: Alert, prometheus: None, tmp_path: Path) -> None:
+    file = tmp_path / "test.yml"  # JSON is YAML
+    expr = f'count(ALERTS{{alertname="{alert.full_name}",alertstate="firing"}})'
+    file.write_text(rule_test(FIRES[alert.name], expr, 1))
+    promtool("test", "rules", str(file))
+
+
+def test_no_alert_fires_at_rest(prometheus: None, tmp_path: Path) -> None:
+    file = tmp_path / "test.yml"
+    file.write_text(rule_test(RESTS, "count(ALERTS)", None))
+    promtool("test", "rules", str(file))
+
+
 @pytest.mark.parametrize("expr", [query.expr for panel in PANELS for query in panel.queries])
 def test_a_panel_queries_metrics_that_exist(expr: str) -> None:
     assert set(re.findall(r"shmaccum_\w+", expr)) <= SERIES
