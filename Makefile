@@ -74,7 +74,7 @@ $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m tools.setup_env $(VENV) demo
 	@touch $@
 
-$(VENV)/.test: pyproject.toml tools/kafka/jars.py tools/spark_jvm.py
+$(VENV)/.test: pyproject.toml tools/kafka/jars.py tools/monitoring/prometheus.py tools/spark_jvm.py
 	$(PYTHON) -m tools.setup_env $(VENV) test
 	@touch $@ $(VENV)/.demo
 

@@ -23,6 +23,7 @@ FLOORS = (
     {"producer"},
     {"compat", "logging"},
     {"spark"},
+    {"monitoring"},
     {"cli", "__main__"},
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -27,6 +27,7 @@ from tools.kafka import KafkaMissingError, ensure_kafka
 from tools.kafka.jars import INSTALL_MAVEN, class_archive, jar_directory, missing_maven
 from tools.model.check import INSTALL as INSTALL_SPIN
 from tools.model.check import missing_tools as missing_spin
+from tools.monitoring.prometheus import PrometheusMissingError, ensure_prometheus
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 KERBEROS: Final = ("krb5kdc", "kadmin.local", "kinit", "krb5-config")
@@ -121,6 +122,14 @@ def fetch_spark_sink(venv: Path) -> None:
         print("the tests beside Spark's own Kafka sink will be skipped", flush=True)
 
 
+def fetch_prometheus() -> None:
+    """Fetch Prometheus, for the test that scrapes a slab with it; say so where that cannot be."""
+    try:
+        ensure_prometheus()
+    except PrometheusMissingError as error:
+        print(f"the test with Prometheus will be skipped: {error}", flush=True)
+
+
 def ensure_spin() -> None:
     if missing := missing_spin():
         install_system_package(INSTALL_SPIN, missing)
@@ -144,6 +153,7 @@ def main() -> int:
             fetch_kafka()
             archive_spark(Path(venv))
             fetch_spark_sink(Path(venv))
+            fetch_prometheus()
             ensure_spin()
     except subprocess.CalledProcessError as error:
         return error.returncode or 1

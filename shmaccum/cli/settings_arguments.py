@@ -1,4 +1,4 @@
-"""Command-line arguments that several commands take: a producer's settings, as a file and overrides, and time spans."""
+"""Command-line arguments that several commands take: a producer's settings, time spans, addresses."""
 
 from __future__ import annotations
 
@@ -55,6 +55,18 @@ def seconds(text: str) -> float:
     if not 0 < span < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return span
+
+
+def address(text: str) -> tuple[str, int]:
+    """Parse ``HOST:PORT``, ``:PORT`` or ``PORT`` for ``type=`` of an argument; the host is 127.0.0.1 by default.
+
+    An IPv6 address is in brackets.
+    """
+    host, _, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16) or (":" in bare and bare == host):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return bare or "127.0.0.1", int(port)
 
 
 def _standard_input() -> str:

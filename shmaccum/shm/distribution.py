@@ -89,4 +89,7 @@ def read(words: memoryview, at: int) -> Distribution:
 
 def read_all(words: memoryview, places: Sequence[int]) -> Distribution:
     """Read histograms and return their sum."""
-    return sum((read(words, at) for at in places if words[at + Histogram.TOTAL]), Distribution())
+    return sum(
+        (read(words, at) for at in places if words[at + Histogram.TOTAL] or words[at + Histogram.BUCKETS]),
+        Distribution(),
+    )

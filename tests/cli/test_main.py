@@ -16,7 +16,7 @@ from shmaccum import Producer, __version__
 from shmaccum.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ["demo", "sender", "status", "dump", "destroy"]
+COMMANDS = ["demo", "sender", "status", "dump", "destroy", "exporter"]
 
 
 def misuse(capfd: Capture, *arguments: str) -> str:

@@ -16,6 +16,7 @@ from kafka.partitioner.default import murmur2
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamWriter
 from pyspark.sql.types import StringType, StructType
 
@@ -273,6 +274,23 @@ def test_a_query_goes_on_where_it_stopped(
     (arriving / "second.txt").write_text("\n".join(map(str, range(1_000, 1_500))))
     run()
     assert sorted(int(record.value) for record in written(source)) == list(range(1_500))
+
+
+def test_a_querys_progress_has_rows_and_bytes_by_observed_metrics(
+    spark: SparkSession, options: Options, tmp_path: Path
+) -> None:
+    (tmp_path / "arriving").mkdir()
+    (tmp_path / "arriving" / "a.txt").write_text("one\ntwo\nthree")
+    rows = spark.readStream.text(str(tmp_path / "arriving"))
+    rows = rows.observe("kafka", F.count("*").alias("rows"), F.sum(F.octet_length("value")).alias("bytes"))
+    query = rows.writeStream.format("shmaccum").options(**options, topic="observed")
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = next(each for each in query.recentProgress if each["numInputRows"])
+    assert progress["observedMetrics"]["kafka"].asDict() == {"rows": 3, "bytes": 11}
+    assert progress["sink"]["numOutputRows"] == 3
+    # Spark asks a Python sink for no metrics: if this changes, docs/spark.md can promise more.
+    assert not progress["sink"].get("metrics")
 
 
 def test_a_query_whose_delivery_fails_stops_with_the_reason_and_succeeds_later(

@@ -17,6 +17,9 @@ from typing import Any, Final
 from shmaccum.config import describe_settings
 from shmaccum.config.configdef import Scope, Setting
 from tools.generate_docs.layout import slab_layout
+from tools.monitoring.alerts import rules, runbook
+from tools.monitoring.dashboard import dashboard
+from tools.monitoring.metrics import metrics
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -118,6 +121,10 @@ def _in_units(name: str, default: str) -> str:
 
 DOCUMENTS: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": configuration,
+    "docs/monitoring/alerts.md": runbook,
+    "docs/monitoring/grafana-dashboard.json": dashboard,
+    "docs/monitoring/metrics.md": metrics,
+    "docs/monitoring/shmaccum-alerts.yml": rules,
     "docs/slab-layout.md": slab_layout,
 }
 """Path from the project's root -> what makes the text."""

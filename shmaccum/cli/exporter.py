@@ -1,0 +1,102 @@
+"""``shmaccum exporter``: shows the metrics of all slabs of this host to Prometheus.
+
+It serves them by HTTP, or writes them into a file for node_exporter's textfile collector.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from shmaccum.cli.settings_arguments import address, seconds
+from shmaccum.shm.names import check_name
+
+if TYPE_CHECKING:
+    from shmaccum.monitoring.collector import SlabCollector
+
+_DEFAULT: Final = ("127.0.0.1", 9975)
+_READABLE: Final = 0o644
+
+_EPILOG: Final = """\
+Reading takes no lock and stops no process. Slabs that cannot be read, such as those of other users, are left out and
+counted; root reads all. There is no authentication: who can connect can read names of slabs and topics, and numbers.
+SIGTERM ends it with status 0. docs/monitoring/README.md describes the metrics, and has a dashboard and alert rules.
+
+examples:
+  shmaccum exporter
+  shmaccum exporter --listen 0.0.0.0:9975 --partitions
+  shmaccum exporter --textfile /var/lib/prometheus/node-exporter/shmaccum.prom --every 15
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("slabs", metavar="NAME", nargs="*", help="only these slabs")
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=address,
+        default=_DEFAULT,
+        help="serve http://HOST:PORT/metrics; 127.0.0.1:9975 by default, port 0 takes a free one",
+    )
+    places.add_argument("--textfile", metavar="FILE", type=Path, help="write FILE for node_exporter, and exit")
+    parser.add_argument(
+        "--every", metavar="SECONDS", type=seconds, help="with --textfile: write it every SECONDS until a signal"
+    )
+    parser.add_argument(
+        "--partitions", action="store_true", help="a series for each partition of a topic, not for each topic"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve or write the metrics.
+
+    Raises:
+        ApiVersionError: prometheus_client is missing.
+        ConfigError: nothing can listen there.
+        SlabError: a name is not legal.
+        OSError: the file cannot be written.
+    """
+    from shmaccum.monitoring.collector import SlabCollector
+    from shmaccum.monitoring.http_server import MetricsServer
+
+    collector = SlabCollector([check_name(name) for name in args.slabs] or None, partitions=args.partitions)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if args.textfile is None:
+        server = MetricsServer(args.listen[0], args.listen[1], collector)
+        print(f"metrics at {server.url}", flush=True)
+        try:
+            server.serve_forever()
+        finally:
+            server.close()
+    while True:
+        _write(args.textfile, collector)
+        if args.every is None:
+            return 0
+        time.sleep(args.every)
+
+
+def _write(file: Path, collector: SlabCollector) -> None:
+    """Replace the file as a whole: its reader never sees half of it."""
+    from shmaccum.monitoring.exposition import exposition
+
+    # Its name does not end with .prom, so that node_exporter does not read it.
+    descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")
+    try:
+        with open(descriptor, "wb") as output:
+            output.write(exposition(collector).content)
+            os.fchmod(descriptor, _READABLE)
+        os.replace(made, file)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(made)
+        raise

@@ -1,0 +1,247 @@
+"""The metrics that monitoring sees: names, labels and meanings, after Prometheus's rules for names.
+
+Times are seconds and sizes are bytes. Each name begins with ``shmaccum_``. Every metric of a slab has the label
+``slab``, before those named here. The names are stable: later versions can add metrics and labels.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from shmaccum.shm.distribution import least_of
+
+MICROSECOND: Final = 1e-6
+_THOUSANDTH: Final = 1e-3
+
+
+class Kind(Enum):
+    """What a value of a metric does."""
+
+    COUNTER = "counter"
+    """It only grows. Its series have the suffix ``_total``."""
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Buckets(NamedTuple):
+    """How a histogram of the slab becomes one with fewer buckets.
+
+    Each bucket ends where one of the slab's ends, so its count is exact.
+
+    Attributes:
+        ends: for each bucket, the first bucket of the slab's that is not in it.
+        bounds: for each bucket, its upper bound, as monitoring has it.
+        unit: what a value of 1 in the slab is.
+    """
+
+    ends: tuple[int, ...]
+    bounds: tuple[float, ...]
+    unit: float
+
+
+class Metric(NamedTuple):
+    """A metric.
+
+    Attributes:
+        name: without the suffix ``_total`` of counters.
+        kind: what its values do.
+        labels: names of its labels; without ``slab``.
+        help: what it means.
+        buckets: of a histogram.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    buckets: Buckets | None = None
+
+
+def _bucket_from(value: int) -> int:
+    """Return the bucket of the slab that begins at a value."""
+    found = next(bucket for bucket in range(value + 1) if least_of(bucket) >= value)
+    if least_of(found) != value:
+        raise ValueError(f"no bucket begins at {value}")
+    return found
+
+
+def _of_measured(ends: range | tuple[int, ...], unit: float) -> Buckets:
+    """Return buckets of values that were rounded down to whole units: below an end, so at most the end."""
+    return Buckets(tuple(map(_bucket_from, ends)), tuple(round(end * unit, 6) for end in ends), unit)
+
+
+def _of_whole(ends: tuple[int, ...]) -> Buckets:
+    """Return buckets of whole numbers: below an end is at most the number before it."""
+    return Buckets(tuple(map(_bucket_from, ends)), tuple(float(end - 1) for end in ends), 1.0)
+
+
+_TIMES: Final = _of_measured(tuple(1 << power for power in range(6, 29)), MICROSECOND)
+"""From 64 microseconds to 268 seconds, each twice the one before it."""
+_RATIOS: Final = _of_measured(tuple(range(128, 1025, 128)), _THOUSANDTH)
+_RECORDS: Final = _of_whole(tuple(1 << power for power in range(1, 18)))
+_SIZES: Final = _of_whole(tuple(1 << power for power in range(5, 26, 2)))
+
+TOPIC: Final = ("topic",)
+BROKER: Final = ("broker",)
+
+# --- of each topic, or of each partition --------------------------------------------------------------
+RECORDS_SENT: Final = Metric("shmaccum_records_sent", Kind.COUNTER, TOPIC, "Records acknowledged.")
+BYTES_SENT: Final = Metric("shmaccum_bytes_sent", Kind.COUNTER, TOPIC, "Bytes of acknowledged batches, as sent.")
+BATCHES_SENT: Final = Metric("shmaccum_batches_sent", Kind.COUNTER, TOPIC, "Batches acknowledged.")
+RECORDS_FAILED: Final = Metric("shmaccum_records_failed", Kind.COUNTER, TOPIC, "Records failed with an error.")
+BATCHES_RETRIED: Final = Metric(
+    "shmaccum_batches_retried", Kind.COUNTER, TOPIC, "Times that a batch was put back to be sent again."
+)
+QUEUED_RECORDS: Final = Metric(
+    "shmaccum_queued_records", Kind.GAUGE, TOPIC, "Records in the slab that are not delivered."
+)
+QUEUED_BYTES: Final = Metric(
+    "shmaccum_queued_bytes", Kind.GAUGE, TOPIC, "Bytes of batches that are not delivered, uncompressed."
+)
+OLDEST_RECORD_AGE: Final = Metric(
+    "shmaccum_oldest_record_age_seconds",
+    Kind.GAUGE,
+    TOPIC,
+    "Age of the oldest batch that is not delivered; 0 if there is none.",
+)
+WITHOUT_LEADER: Final = Metric(
+    "shmaccum_partitions_without_leader", Kind.GAUGE, TOPIC, "Partitions without a known leader: nothing is sent there."
+)
+
+# --- of the slab --------------------------------------------------------------------------------------
+SLAB_CREATED: Final = Metric(
+    "shmaccum_slab_created_timestamp_seconds", Kind.GAUGE, (), "When the slab was created, in seconds since 1970."
+)
+BUFFER_TOTAL: Final = Metric("shmaccum_buffer_total_bytes", Kind.GAUGE, (), "Memory for batches: buffer.memory.")
+BUFFER_AVAILABLE: Final = Metric("shmaccum_buffer_available_bytes", Kind.GAUGE, (), "Memory for batches that is free.")
+BUFFER_PEAK: Final = Metric(
+    "shmaccum_buffer_peak_bytes", Kind.GAUGE, (), "Most memory for batches that was ever used at once."
+)
+MEMORY_WAITERS: Final = Metric(
+    "shmaccum_memory_waiters", Kind.GAUGE, (), "Threads of all processes that wait for memory."
+)
+BUFFER_EXHAUSTED: Final = Metric(
+    "shmaccum_buffer_exhausted", Kind.COUNTER, (), "Waits for memory that ended with BufferExhaustedError."
+)
+TABLE_ENTRIES: Final = Metric(
+    "shmaccum_table_entries", Kind.GAUGE, ("table",), "Entries in use of the tables of processes, topics, partitions."
+)
+TABLE_LIMIT: Final = Metric("shmaccum_table_limit", Kind.GAUGE, ("table",), "Entries that these tables have.")
+PROCESSES: Final = Metric(
+    "shmaccum_processes",
+    Kind.GAUGE,
+    ("role", "state"),
+    "Processes that use the slab: alive, stopped, or dead and not yet cleaned up. One can have two roles.",
+)
+RECORDS_APPENDED: Final = Metric(
+    "shmaccum_records_appended", Kind.COUNTER, (), "Records appended by all processes, those that have ended too."
+)
+BYTES_APPENDED: Final = Metric("shmaccum_bytes_appended", Kind.COUNTER, (), "Bytes of appended records.")
+BATCHES_OPENED: Final = Metric("shmaccum_batches_opened", Kind.COUNTER, (), "Batches opened.")
+BATCHES_COMPRESSED: Final = Metric("shmaccum_batches_compressed", Kind.COUNTER, (), "Batches compressed.")
+LOCK_TAKEOVERS: Final = Metric("shmaccum_lock_takeovers", Kind.COUNTER, (), "Locks taken over from dead holders.")
+INDEX_REBUILDS: Final = Metric(
+    "shmaccum_index_rebuilds", Kind.COUNTER, (), "Times that indexes were rebuilt from the slot headers."
+)
+SLOTS_RECLAIMED: Final = Metric(
+    "shmaccum_slots_reclaimed", Kind.COUNTER, (), "Slots reclaimed from processes that died before they used them."
+)
+
+# --- of the sender and the brokers --------------------------------------------------------------------
+SENDER_UP: Final = Metric("shmaccum_sender_up", Kind.GAUGE, (), "1 if the slab has a living sender.")
+SENDER_STOPPED: Final = Metric(
+    "shmaccum_sender_stopped", Kind.GAUGE, (), "1 if that sender is stopped, frozen, or gets no processor."
+)
+SENDER_STARTS: Final = Metric("shmaccum_sender_starts", Kind.COUNTER, (), "Senders that have served the slab.")
+REQUESTS_SENT: Final = Metric("shmaccum_requests_sent", Kind.COUNTER, (), "Produce requests sent.")
+BATCHES_EXPIRED: Final = Metric(
+    "shmaccum_batches_expired", Kind.COUNTER, (), "Batches that delivery.timeout.ms has ended."
+)
+RECORDS_LOST: Final = Metric(
+    "shmaccum_records_lost", Kind.COUNTER, (), "Failed records whose processes were dead: no process got the error."
+)
+EPOCH_BUMPS: Final = Metric(
+    "shmaccum_producer_epoch_bumps", Kind.COUNTER, (), "Times that a partition's producer epoch was raised."
+)
+ERRORS: Final = Metric(
+    "shmaccum_errors", Kind.COUNTER, ("error",), "Errors of brokers and the network, by their class."
+)
+LASTING_ERRORS: Final = Metric(
+    "shmaccum_lasting_errors",
+    Kind.GAUGE,
+    ("error",),
+    "Errors that last now, such as a broker that cannot be reached, by their class.",
+)
+BROKER_CONNECTED: Final = Metric(
+    "shmaccum_broker_connected", Kind.GAUGE, BROKER, "1 if the sender has a connection to the broker."
+)
+BROKER_FAILED: Final = Metric(
+    "shmaccum_broker_failed", Kind.GAUGE, BROKER, "1 if the last connection to the broker failed, until the next try."
+)
+BROKER_CONNECTIONS: Final = Metric(
+    "shmaccum_broker_connections", Kind.COUNTER, BROKER, "Connections to the broker that became ready."
+)
+BROKER_FAILURES: Final = Metric(
+    "shmaccum_broker_connection_failures", Kind.COUNTER, BROKER, "Connections to the broker that failed."
+)
+BROKER_THROTTLE: Final = Metric(
+    "shmaccum_broker_throttle_seconds", Kind.COUNTER, BROKER, "Seconds for which the broker has throttled us."
+)
+IN_FLIGHT: Final = Metric("shmaccum_requests_in_flight", Kind.GAUGE, BROKER, "Requests without an answer.")
+OLDEST_REQUEST_AGE: Final = Metric(
+    "shmaccum_oldest_request_age_seconds", Kind.GAUGE, BROKER, "Age of the oldest request without an answer."
+)
+REQUEST_LATENCY: Final = Metric(
+    "shmaccum_request_latency_seconds", Kind.HISTOGRAM, BROKER, "From a request to its answer.", _TIMES
+)
+
+# --- histograms of the slab ---------------------------------------------------------------------------
+QUEUE_TIME: Final = Metric(
+    "shmaccum_queue_time_seconds", Kind.HISTOGRAM, (), "From a batch's first record to its first drain.", _TIMES
+)
+DELIVERY_TIME: Final = Metric(
+    "shmaccum_delivery_time_seconds",
+    Kind.HISTOGRAM,
+    (),
+    "From a batch's first record to its acknowledgement.",
+    _TIMES,
+)
+MEMORY_WAIT: Final = Metric("shmaccum_memory_wait_seconds", Kind.HISTOGRAM, (), "Waits for memory.", _TIMES)
+BATCH_RECORDS: Final = Metric(
+    "shmaccum_batch_records", Kind.HISTOGRAM, (), "Records in an acknowledged batch.", _RECORDS
+)
+BATCH_FILL: Final = Metric(
+    "shmaccum_batch_fill_ratio", Kind.HISTOGRAM, (), "Part of its slots that a batch fills, uncompressed.", _RATIOS
+)
+COMPRESSION: Final = Metric(
+    "shmaccum_compression_ratio", Kind.HISTOGRAM, (), "Part of its size to which a batch was compressed.", _RATIOS
+)
+RECORD_SIZE: Final = Metric("shmaccum_record_size_bytes", Kind.HISTOGRAM, (), "Sizes of appended records.", _SIZES)
+
+BY_TOPIC: Final = (
+    RECORDS_SENT,
+    BYTES_SENT,
+    BATCHES_SENT,
+    RECORDS_FAILED,
+    BATCHES_RETRIED,
+    QUEUED_RECORDS,
+    QUEUED_BYTES,
+    OLDEST_RECORD_AGE,
+    WITHOUT_LEADER,
+)
+"""On request these have the label ``partition``, too."""
+OF_SLABS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric))
+
+# --- of the exporter itself ---------------------------------------------------------------------------
+SLABS: Final = Metric("shmaccum_slabs", Kind.GAUGE, (), "Slabs that were read.")
+UNREADABLE_SLABS: Final = Metric(
+    "shmaccum_unreadable_slabs",
+    Kind.GAUGE,
+    ("error",),
+    "Slabs that were left out, by the error: damaged, of another user or version, or incomplete.",
+)
+READ_SECONDS: Final = Metric(
+    "shmaccum_read_duration_seconds", Kind.GAUGE, (), "Seconds that it took to read all slabs."
+)
+OF_EXPORTER: Final = (SLABS, UNREADABLE_SLABS, READ_SECONDS)

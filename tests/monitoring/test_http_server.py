@@ -1,0 +1,141 @@
+"""The server of metrics: what it answers, and that no client can hold it up."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from processes import wait_until
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from shmaccum.errors import ConfigError
+from shmaccum.monitoring import http_server
+from shmaccum.monitoring.collector import SlabCollector
+from shmaccum.monitoring.http_server import CLIENTS, MetricsServer
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    server = MetricsServer("127.0.0.1", 0, SlabCollector([]))
+    server.start()
+    yield server
+    server.close()
+
+
+def ask(server: MetricsServer, method: str, path: str, accept: str = "*/*") -> tuple[int, str | None, bytes]:
+    """Return status, media type and content of an answer."""
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=30)
+    try:
+        connection.request(method, path, headers={"Accept": accept})
+        response = connection.getresponse()
+        return response.status, response.getheader("Content-Type"), response.read()
+    finally:
+        connection.close()
+
+
+def client(server: MetricsServer) -> socket.socket:
+    return socket.create_connection(server.server_address[:2], timeout=30)
+
+
+def test_metrics_as_text_and_as_openmetrics(server: MetricsServer) -> None:
+    status, media_type, text = ask(server, "GET", "/metrics")
+    assert (status, media_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert b"\nshmaccum_slabs 0.0\n" in text
+    status, media_type, text = ask(server, "GET", "/metrics?x=1", "application/openmetrics-text;version=1.0.0;q=0.5")
+    assert (status, (media_type or "").partition(";")[0]) == (200, "application/openmetrics-text")
+    assert "shmaccum_slabs" in [family.name for family in parse_openmetrics(text.decode())]
+
+
+def test_head_has_no_content(server: MetricsServer) -> None:
+    assert ask(server, "HEAD", "/metrics") == (200, "text/plain; version=0.0.4; charset=utf-8", b"")
+
+
+def test_the_first_page_leads_to_the_metrics(server: MetricsServer) -> None:
+    status, _, page = ask(server, "GET", "/")
+    assert status == 200
+    assert b'href="/metrics"' in page
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/metric", 404), ("POST", "/metrics", 501)])
+def test_nothing_else_is_served(server: MetricsServer, method: str, path: str, status: int) -> None:
+    assert ask(server, method, path)[0] == status
+
+
+def test_a_busy_port_is_refused(server: MetricsServer) -> None:
+    port = server.server_address[1]
+    with pytest.raises(
+        ConfigError, match=rf"cannot listen at 127.0.0.1:{port}: Address already in use; choose another"
+    ):
+        MetricsServer("127.0.0.1", int(port), SlabCollector([]))
+
+
+def test_an_unknown_host_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cannot listen at 203\.0\.113\.1:1"):
+        MetricsServer("203.0.113.1", 1, SlabCollector([]))
+
+
+def test_ipv6() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this Python has no IPv6")
+    try:
+        server = MetricsServer("::1", 0, SlabCollector([]))
+    except ConfigError as error:
+        pytest.skip(f"this host has no IPv6: {error}")
+    server.start()
+    try:
+        assert server.url == f"http://[::1]:{server.server_address[1]}/metrics"
+        assert ask(server, "GET", "/metrics")[0] == 200
+    finally:
+        server.close()
+
+
+def test_silent_and_slow_clients_are_dropped(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "TIMEOUT_S", 0.3)
+    with client(server) as silent, client(server) as slow:
+        began = time.monotonic()
+        for byte in b"GET /metrics HTTP/1.1\r\nHost: x\r\n" * 100:
+            try:
+                slow.send(bytes([byte]))
+            except OSError:
+                break
+            time.sleep(0.05)
+        assert time.monotonic() - began < 30
+        assert silent.recv(1) == b""
+    assert ask(server, "GET", "/metrics")[0] == 200
+
+
+def test_clients_too_many_are_turned_away(server: MetricsServer) -> None:
+    with ExitStack() as clients:
+        for _ in range(CLIENTS):
+            clients.enter_context(client(server))
+        wait_until(lambda: is_turned_away(server))
+    wait_until(lambda: not is_turned_away(server))
+    assert ask(server, "GET", "/metrics")[0] == 200
+
+
+def is_turned_away(server: MetricsServer) -> bool:
+    with client(server) as one_more:
+        try:
+            one_more.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return one_more.recv(1) == b""
+        except OSError:
+            return True
+
+
+@pytest.mark.parametrize(
+    "request_", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\xff" * 40_000, b"a: b" * 9000]
+)
+def test_nonsense_does_no_harm(server: MetricsServer, request_: bytes) -> None:
+    with client(server) as talker:
+        try:
+            talker.sendall(request_)
+            talker.shutdown(socket.SHUT_WR)
+            while talker.recv(4096):
+                pass
+        except OSError:
+            pass
+    assert ask(server, "GET", "/metrics")[0] == 200

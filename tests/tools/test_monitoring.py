@@ -1,0 +1,198 @@
+"""tools/monitoring: dashboard and alerts name metrics that exist, and work with a real Prometheus and Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from shmaccum.monitoring import catalogue
+from shmaccum.monitoring.catalogue import Kind
+from tools.monitoring import pictures
+from tools.monitoring.__main__ import DOCUMENTS, EXPECTED, main
+from tools.monitoring.alerts import ALERTS, Alert, rules
+from tools.monitoring.dashboard import PANELS, dashboard, filled
+from tools.monitoring.pictures import Curve, Plot
+from tools.monitoring.prometheus import PrometheusMissingError, ensure_prometheus, promtool
+
+SUFFIXES = {Kind.COUNTER: ("_total",), Kind.GAUGE: ("",), Kind.HISTOGRAM: ("_bucket", "_count", "_sum")}
+SERIES = {
+    f"{metric.name}{suffix}"
+    for metric in (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER)
+    for suffix in SUFFIXES[metric.kind]
+}
+
+
+@pytest.fixture
+def prometheus() -> None:
+    """Have Prometheus here, or skip the test and say why."""
+    try:
+        ensure_prometheus()
+    except PrometheusMissingError as missing:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI needs Prometheus: {missing}")
+        pytest.skip(f"no Prometheus: {missing}")
+
+
+@pytest.mark.timeout(240)
+def test_a_real_prometheus_sees_an_outage(
+    prometheus: None, apache_kafka: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--pace", "0.5"]) == 0
+    said = capfd.readouterr().out
+    queries = sum(len(panel.queries) for panel in PANELS)
+    assert f"{queries} queries of {len(PANELS)} panels returned data; {len(ALERTS)} rules" in said
+    assert all(name in said for name in EXPECTED)
+
+
+def test_promtool_takes_the_rules(prometheus: None, tmp_path: Path) -> None:
+    promtool("check", "rules", str(DOCUMENTS / "shmaccum-alerts.yml"))
+    (tmp_path / "wrong.yml").write_text(rules().replace("shmaccum_sender_up ==", "shmaccum_sender_up =="[:-1], 1))
+    with pytest.raises(ValueError, match="promtool check rules"):
+        promtool("check", "rules", str(tmp_path / "wrong.yml"))
+
+
+FIRES = {
+    "SenderMissing": {"shmaccum_sender_up": "0x99", 'shmaccum_oldest_record_age_seconds{topic="t"}': "11+5x99"},
+    "SenderStopped": {"shmaccum_sender_stopped": "1x99"},
+    "BrokerUnreachable": {'shmaccum_lasting_errors{error="NetworkError"}': "1x99"},
+    "RecordsOld": {'shmaccum_oldest_record_age_seconds{topic="t"}': "31x99"},
+    "RecordsFailed": {'shmaccum_records_failed_total{topic="t"}': "0+1x99"},
+    "RecordsLost": {"shmaccum_records_lost_total": "0+1x99"},
+    "MemoryNearlyFull": {"shmaccum_buffer_available_bytes": "9x99", "shmaccum_buffer_total_bytes": "100x99"},
+    "ProducersWait": {"shmaccum_memory_wait_seconds_sum": "0+40x99"},
+    "BufferExhausted": {"shmaccum_buffer_exhausted_total": "0+1x99"},
+    "Retries": {
+        'shmaccum_batches_retried_total{topic="t"}': "0+6x99",
+        'shmaccum_batches_sent_total{topic="t"}': "0+100x99",
+    },
+    "BrokerSlow": {
+        'shmaccum_request_latency_seconds_bucket{broker="1",le="1.048576"}': "0+90x99",
+        'shmaccum_request_latency_seconds_bucket{broker="1",le="2.097152"}': "0+100x99",
+        'shmaccum_request_latency_seconds_bucket{broker="1",le="+Inf"}': "0+100x99",
+    },
+    "Throttled": {'shmaccum_broker_throttle_seconds_total{broker="1"}': "0+10x99"},
+    "NoLeader": {'shmaccum_partitions_without_leader{topic="t"}': "1x99"},
+    "SenderRestarts": {"shmaccum_sender_starts_total": "0+1x99"},
+    "ProcessesKilled": {"shmaccum_lock_takeovers_total": "0+1x99"},
+    "TableNearlyFull": {
+        'shmaccum_table_entries{table="topics"}': "95x99",
+        'shmaccum_table_limit{table="topics"}': "100x99",
+    },
+    "SlabUnreadable": {'shmaccum_unreadable_slabs{error="SlabDamagedError"}': "1x99"},
+    "ExporterDown": {'up{job="shmaccum"}': "0x99"},
+}
+"""For each alert, series by minutes that raise it within half an hour."""
+RESTS = {
+    "shmaccum_sender_up": "0x99",  # without records
+    "shmaccum_sender_stopped": "0x99",
+    'shmaccum_lasting_errors{error="NetworkError"}': "0x99",
+    'shmaccum_oldest_record_age_seconds{topic="t"}': "0x99",
+    'shmaccum_records_failed_total{topic="t"}': "7x99",
+    "shmaccum_buffer_available_bytes": "90x99",
+    "shmaccum_buffer_total_bytes": "100x99",
+    'shmaccum_batches_retried_total{topic="t"}': "0+1x99",
+    'shmaccum_batches_sent_total{topic="t"}': "0+100x99",
+    "shmaccum_sender_starts_total": "4x99",
+    'shmaccum_unreadable_slabs{error="SlabPermissionError"}': "1x99",
+    'up{job="shmaccum"}': "1x99",
+}
+
+
+def rule_test(series: dict[str, str], expr: str, value: float | None) -> str:
+    """Return a test of the rules for promtool: after half an hour, the value of an expression."""
+    of = {
+        name
+        if name.startswith("up")
+        else name.replace("{", '{slab="s",')
+        if "{" in name
+        else f'{name}{{slab="s"}}': values
+        for name, values in series.items()
+    }
+    return json.dumps(
+        {
+            "rule_files": [str(DOCUMENTS / "shmaccum-alerts.yml")],
+            "evaluation_interval": "15s",
+            "tests": [
+                {
+                    "interval": "1m",
+                    "input_series": [{"series": name, "values": values} for name, values in of.items()],
+                    "promql_expr_test": [
+                        {
+                            "expr": expr,
+                            "eval_time": "30m",
+                            "exp_samples": [] if value is None else [{"labels": "{}", "value": value}],
+                        }
+                    ],
+                }
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_fires(alert: Alert, prometheus: None, tmp_path: Path) -> None:
+    file = tmp_path / "test.yml"  # JSON is YAML
+    expr = f'count(ALERTS{{alertname="{alert.full_name}",alertstate="firing"}})'
+    file.write_text(rule_test(FIRES[alert.name], expr, 1))
+    promtool("test", "rules", str(file))
+
+
+def test_no_alert_fires_at_rest(prometheus: None, tmp_path: Path) -> None:
+    file = tmp_path / "test.yml"
+    file.write_text(rule_test(RESTS, "count(ALERTS)", None))
+    promtool("test", "rules", str(file))
+
+
+@pytest.mark.parametrize("expr", [query.expr for panel in PANELS for query in panel.queries])
+def test_a_panel_queries_metrics_that_exist(expr: str) -> None:
+    assert set(re.findall(r"shmaccum_\w+", expr)) <= SERIES
+    assert "$" not in filled(expr, "4s")
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_uses_metrics_that_exist_and_has_a_runbook(alert: Alert) -> None:
+    assert set(re.findall(r"shmaccum_\w+", alert.expr)) <= SERIES
+    assert alert.severity in ("page", "ticket")
+    assert all((alert.summary, alert.means, alert.look, alert.do))
+    assert alert.expr.strip() in (DOCUMENTS / "alerts.md").read_text()
+
+
+def test_the_dashboard_fits_grafanas_grid() -> None:
+    panels = json.loads(dashboard())["panels"]
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len(panels) == len(PANELS)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def test_pictures_are_well_formed() -> None:
+    plots = [Plot("a <title>", "s", [Curve("{x}", [(0.0, 0.0), (1.0, 0.5)])]), Plot("empty", "bytes", [])]
+    drawn = ElementTree.fromstring(pictures.panels(plots, 0.0, 2.0, [(1.0, "a & b")]))
+    assert "a <title>" in [each.text for each in drawn.iter() if each.tag.endswith("text")]
+    ElementTree.fromstring(pictures.alerts({"x": {"firing": [0.5]}, "y": {}}, 0.0, 2.0, [(1.0, "a & b")]))
+
+
+@pytest.mark.parametrize("name", ["dashboard.svg", "alerts.svg"])
+def test_the_pictures_of_the_documents_show_all(name: str) -> None:
+    text = (DOCUMENTS / name).read_text()
+    ElementTree.fromstring(text)
+    wanted = [panel.title for panel in PANELS] if name == "dashboard.svg" else [alert.full_name for alert in ALERTS]
+    assert [each for each in wanted if each not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.0, "s", "0 s"),
+        (0.0123, "s", "12.3 ms"),
+        (2 << 20, "bytes", "2 MiB"),
+        (1500.0, "ops", "1.5 k/s"),
+        (0.5, "percentunit", "50 %"),
+    ],
+)
+def test_values_of_an_axis(value: float, unit: str, text: str) -> None:
+    assert pictures.shown(value, unit) == text

@@ -1,0 +1,155 @@
+"""A real Prometheus: fetched once from Debian's package, started on loopback, asked by its HTTP API.
+
+The package is unpacked into the project's ``.kafka`` directory, not installed: that needs neither root nor a service.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from tools.kafka.jars import HOME
+from tools.kafka.ports import free_port
+
+PACKAGE: Final = "prometheus"
+PROGRAMS: Final = HOME / "prometheus"
+_START_S: Final = 30.0
+_CONFIG: Final = """\
+global:
+  scrape_interval: 1s
+  evaluation_interval: 1s
+rule_files: [{rules}]
+scrape_configs:
+  - job_name: shmaccum
+    static_configs: [{{targets: ["{target}"]}}]
+"""
+
+
+class PrometheusMissingError(Exception):
+    """Prometheus is not available on this machine; says why, and what to do."""
+
+
+def ensure_prometheus() -> None:
+    """Fetch Prometheus if it is missing.
+
+    Raises:
+        PrometheusMissingError: apt-get cannot get it.
+    """
+    if PROGRAMS.exists():
+        return
+    HOME.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=HOME, prefix="fetch-") as scratch:
+        _run(("apt-get", "download", PACKAGE), scratch)
+        (package,) = Path(scratch).glob("*.deb")
+        _run(("dpkg-deb", "--extract", str(package), "unpacked"), scratch)
+        try:
+            Path(scratch, "unpacked", "usr", "bin").rename(PROGRAMS)
+        except OSError:
+            if not PROGRAMS.exists():  # another process has fetched it
+                raise
+
+
+def _run(command: Sequence[str], directory: str) -> None:
+    try:
+        subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        detail = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else ""
+        raise PrometheusMissingError(
+            f"{' '.join(command[:2])} could not get Debian's package {PACKAGE} ({error} {detail}); run "
+            f"`apt-get update`, or put the programs prometheus and promtool into {PROGRAMS}"
+        ) from error
+
+
+def promtool(*arguments: str, given: bytes = b"") -> None:
+    """Run promtool.
+
+    Raises:
+        ValueError: it found something wrong; with its messages.
+    """
+    done = subprocess.run([PROGRAMS / "promtool", *arguments], input=given, capture_output=True, check=False)
+    if done.returncode:
+        raise ValueError(f"promtool {' '.join(arguments)}: {(done.stdout + done.stderr).decode()}")
+
+
+class Prometheus:
+    """A Prometheus with one target; ``with Prometheus(...) as prometheus`` runs it.
+
+    Args:
+        directory: for its data and its log.
+        target: ``HOST:PORT`` of an exporter; scraped every second.
+        rules: the file of alert rules.
+    """
+
+    def __init__(self, directory: Path, target: str, rules: Path) -> None:
+        self._directory = directory
+        self._config = _CONFIG.format(rules=json.dumps(str(rules)), target=target)
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Prometheus:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        config = self._directory / "prometheus.yml"
+        config.write_text(self._config)
+        with open(self._directory / "log", "wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    PROGRAMS / "prometheus",
+                    f"--config.file={config}",
+                    f"--storage.tsdb.path={self._directory / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{self._port}",
+                ],
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            self._wait_ready(self._process)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise ValueError(f"Prometheus does not start: {(self._directory / 'log').read_text()}") from None
+            time.sleep(0.1)
+
+    def get(self, path: str, **parameters: object) -> Any:
+        """Return the data of an answer of the API.
+
+        Raises:
+            HTTPError: the query is wrong.
+        """
+        query = urllib.parse.urlencode({name: str(value) for name, value in parameters.items()})
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}?{query}", timeout=30) as response:
+            return json.load(response)["data"]
+
+    def series(self, expr: str, begin: float, end: float) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:
+        """Return labels and points of each series of a query, one point a second, without those that are NaN."""
+        found = self.get("query_range", query=expr, start=begin, end=end, step=1)["result"]
+        points = [(each["metric"], [(float(at), float(value)) for at, value in each["values"]]) for each in found]
+        kept = [(labels, [(at, value) for at, value in values if value == value]) for labels, values in points]
+        return [(labels, values) for labels, values in kept if values]
