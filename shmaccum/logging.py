@@ -22,7 +22,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from shmaccum.cluster import RecordMetadata
@@ -43,8 +42,8 @@ _OURS: Final = __name__.partition(".")[0]
 _REST_S: Final = 10.0
 """After a failed start, or a topic that was not found: how long records are dropped without another attempt."""
 
-_is_handling: ContextVar[bool] = ContextVar("shmaccum_logging", default=False)
-"""Whether this thread, greenlet or task is handling a record. A context, since a thread can have many greenlets."""
+_handling_in: set[int] = set()
+"""The threads and greenlets that are handling a record."""
 
 OnFull = Literal["drop", "block"]
 
@@ -114,7 +113,7 @@ class KafkaHandler(logging.Handler):
         """Send a record that passes the filters; the handler's lock is not acquired."""
         if record.name == _OURS or record.name.startswith(f"{_OURS}."):
             return False
-        if _is_handling.get():
+        if threading.get_ident() in _handling_in:
             self._dropped.add()
             return False
         passed: Any = self.filter(record)
@@ -204,7 +203,7 @@ class KafkaHandler(logging.Handler):
         What is not acknowledged by then stays in the slab and will be sent.
         """
         producer = self._producer
-        if producer is None or _is_handling.get():
+        if producer is None or threading.get_ident() in _handling_in:
             return
         with _handling():
             try:
@@ -249,17 +248,19 @@ class _Count:
 
 @contextmanager
 def _handling() -> Iterator[None]:
-    token = _is_handling.set(True)
+    me = threading.get_ident()  # of the greenlet, where gevent has patched it
+    _handling_in.add(me)
     try:
         yield
     finally:
-        _is_handling.reset(token)
+        _handling_in.discard(me)
 
 
 _made: weakref.WeakSet[KafkaHandler] = weakref.WeakSet()
 
 
 def _forget_parents() -> None:
+    _handling_in.clear()
     for handler in list(_made):
         handler._forked()
 
