@@ -102,7 +102,7 @@ class ProcessTable:
             words[base + Process.START_TIME] = start_time("self")
             words[base + Process.PID_NAMESPACE] = self._namespace
             words[base + Process.ATTACHED_MS] = time.time_ns() // 1_000_000
-            for word in (Process.ROLES, Process.ASLEEP, Process.FLUSHING):
+            for word in (Process.ROLES, Process.ASLEEP, Process.LOOP_ASLEEP, Process.FLUSHING):
                 words[base + word] = 0
             words[base + Process.RING_HEAD] = words[base + Process.RING_TAIL]
             words[base + Process.STATE] = 1

@@ -211,6 +211,13 @@ class Process:
     # written by the sender
     RING_TAIL: Final = 16
     """completions written"""
+    # written by the process itself, at any time
+    LOOP_ASLEEP: Final = 22
+    """0 unless one of its event loops listens for their doorbell; else the least RING_TAIL at which completions press
+    it"""
+    LOOP_DOORBELL: Final = 23
+    """number in the name of the doorbell of its event loops, a FIFO; raised, before they listen, if the file of that
+    name cannot be used; never reset"""
     # counters of the process, never reset: an entry's totals span its incarnations
     RECORDS: Final = 24
     """records appended"""
