@@ -53,7 +53,7 @@ class ColumnsClient:
         """Send records, and wait for them (`Client`)."""
         futures = [(self._producer.send_batch(load.topic, batch), batch.num_rows) for batch in load.batches]
         self._producer.flush()
-        acknowledged: int = sum(rows for future, rows in futures if future.is_done and future.exception is None)
+        acknowledged: int = sum(rows for future, rows in futures if future.is_done and future.exception() is None)
         return acknowledged
 
     def close(self) -> None:
