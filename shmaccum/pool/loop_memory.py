@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool, MemoryWait
 from shmaccum.pool.slots import Buffer
 
@@ -32,6 +33,19 @@ class TurnOver(WouldWait):
 
 class NoSender(WouldWait):
     """There is no sender: one has to be started."""
+
+
+class LockHeld(WouldWait):
+    """A stopped process holds a lock.
+
+    Attributes:
+        error: names the process.
+    """
+
+    def __init__(self, error: LockTimeoutError, call: tuple[Any, ...]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.call = call
 
 
 class NoMemory(WouldWait):

@@ -34,6 +34,7 @@ cdef class RecordPath:
     cdef FastRecords _fast
     cdef object _encode_body
     cdef object _transactions
+    cdef public bint never_waits
     cdef public Py_ssize_t burst
 
 cdef FutureRecordMetadata _send(

@@ -18,8 +18,8 @@ from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, ShmaccumError
-from shmaccum.pool.loop_memory import TurnOver, WouldWait
+from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, LockTimeoutError, ShmaccumError
+from shmaccum.pool.loop_memory import LockHeld, TurnOver, WouldWait
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors, ProducerRecord
@@ -79,6 +79,8 @@ class RecordPath:
         self._max_body_size = destinations.max_body_size
         self._rung = 0
         """The last sleep of the sender that this producer ended: pressing the doorbell again would be wasted."""
+        self.never_waits = False
+        """Whether a lock that a stopped process holds ends a call with `LockHeld`."""
         self.burst = 0
         """For `send_now`: how many more calls before the event loop gets its turn."""
         self._linger_ms = config.linger_ms
@@ -185,7 +187,7 @@ def send(
 
 
 def send_now(
-    path: RecordPath,
+    path: RecordPath | None,
     topic: str,
     value: Any,
     key: Any,
@@ -197,8 +199,11 @@ def send_now(
     """Do as `send` if that needs no wait. For a path that never waits: its accumulator and metadata raise instead.
 
     Raises:
+        IllegalStateError: there is no path yet.
         WouldWait: it would wait, or the event loop has other work to do; `resume` goes on.
     """
+    if path is None:
+        raise IllegalStateError("the AsyncProducer is not started: use `async with`, or `await producer.start()`")
     if path.burst <= 0:
         turn = TurnOver("other tasks of the event loop are due")
         turn.call = topic, value, key, headers, partition, timestamp_ms, on_delivery
@@ -224,6 +229,8 @@ def resume(path: RecordPath, wait: WouldWait) -> FutureRecordMetadata:
         again.call = call
         raise
     except BaseException as error:
+        if path.never_waits and isinstance(error, LockTimeoutError):
+            raise LockHeld(error, call) from error
         path.refuse(error, topic, partition, on_delivery)
         raise
 
@@ -264,6 +271,9 @@ def _send(
         wait.call = topic, value, key, headers, partition, timestamp_ms, on_delivery, callback
         raise
     except BaseException as error:
+        if path.never_waits and isinstance(error, LockTimeoutError):
+            call = topic, value, key, headers, partition, timestamp_ms, on_delivery, callback
+            raise LockHeld(error, call) from error
         path.refuse(error, topic, partition, on_delivery)
         raise
 

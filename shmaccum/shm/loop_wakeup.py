@@ -91,6 +91,12 @@ class LoopDoorbell:
                 wakeup = self._wakeups[loop] = LoopWakeup(self, loop)
         return wakeup
 
+    def leave_loop(self) -> None:
+        """Stop polling in the running event loop if nothing listens in it."""
+        wakeup = self._wakeups.get(asyncio.get_running_loop())
+        if wakeup is not None:
+            wakeup.end_if_idle()
+
     def open(self) -> Descriptor:
         """Return a new descriptor of the FIFO, which is made if there is none."""
         words = self._slab.words
@@ -149,9 +155,12 @@ class LoopDoorbell:
             self._listeners = {}
         for wakeup in wakeups:
             wakeup.is_over = True
+            if wakeup.loop.is_closed():
+                wakeup.descriptor.close()
+                continue
             try:
                 wakeup.loop.call_soon_threadsafe(wakeup.end)
-            except RuntimeError:  # the loop is closed
+            except RuntimeError:  # it was closed just now
                 wakeup.descriptor.close()
 
 
@@ -206,7 +215,9 @@ class LoopWakeup:
 
     def end_if_idle(self) -> None:
         """Stop polling if nothing listens."""
-        self._idle = None
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
         if not self._listeners:
             self._doorbell.forget_loop(self)
             self.end()
@@ -214,8 +225,6 @@ class LoopWakeup:
     def end(self) -> None:
         """Stop polling, and end the waits of this loop."""
         self.is_over = True
-        if self._idle is not None:
-            self._idle.cancel()
         if self.descriptor.number >= 0:
             self.loop.remove_reader(self.descriptor.number)
             self.descriptor.close()

@@ -58,9 +58,10 @@ class BatchAppender:
         self.forked()
         self._slab.on_fork(self)
 
-    def allocate(self, size: int, max_block_ms: float, taken: list[Buffer], *, most: int = 1) -> Buffer:
-        """Allocate slots, as `BufferPool.allocate`."""
-        return (self._allocate or self.pool.allocate)(size, max_block_ms, taken, most=most)
+    @property
+    def allocate(self) -> Allocate:
+        """Allocates slots, as `BufferPool.allocate`."""
+        return self._allocate or self.pool.allocate
 
     def close(self) -> None:
         """Note that this process has stopped accepting records and can leave the slab at any time."""

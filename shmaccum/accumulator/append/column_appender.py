@@ -155,7 +155,10 @@ class ColumnAppender:
         first = self._fill_open_batch(queue, bodies, future)
         for records in bodies.lay_out(first, self._slot_size - self._header_size, TURN_BATCHES):
             if records.cuts[0] > first:  # the caller made sure of a sender, but only before the first turn
-                self._batches.before_new_batch()
+                try:
+                    self._batches.before_new_batch()
+                except WouldWait as wait:
+                    yield wait
             batches = self._new_batches(bodies, records)
             placed = 0
             while placed < len(batches.sizes):
