@@ -1,7 +1,7 @@
 """The AsyncProducer: a `Producer` for asyncio, in whose event loop nothing blocks.
 
-``await producer.send(...)`` returns when the record is accepted, as `Producer.send` does; the future that it returns can
-be awaited for the acknowledgement.
+``await producer.send(...)`` returns when the record is accepted, as `Producer.send` does. The future that it returns
+can be awaited for the acknowledgement.
 
 * **Who wakes the loop.** The sender, or the process that frees memory, writes a byte into a FIFO of this process, which
   the loop polls like a socket (`shmaccum.shm.loop_wakeup`). The loop then reads the completion ring itself. There is no
@@ -23,16 +23,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
-from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
+from shmaccum.cluster import RecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
-from shmaccum.errors import IllegalStateError, KafkaTimeoutError
+from shmaccum.errors import IllegalStateError
 from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.loop_producer import LoopProducer, LoopSends
 from shmaccum.producer.producer import check_timeout

@@ -35,8 +35,8 @@ from shmaccum.shm.wakeup import NO_COMPLETIONS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BURST: Final = 256
-"""Calls of `send` in a row before other tasks run: compiled, much less than a millisecond."""
+BURST: Final = 1024
+"""Calls of `send` in a row before other tasks run: less than a millisecond, compiled. A switch takes as long as 20."""
 _LOCK_PAUSE_S: Final = 0.1
 """How long other tasks run between two attempts at a lock that a stopped process holds."""
 
@@ -125,8 +125,18 @@ class LoopSends:
         self._lines: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._queued = 0
         """Calls in the lines."""
+        self._process = object()
+        """Another one in a forked child."""
         self._path = producer._records
         self._path.never_waits = True
+        self._path.burst = BURST
+        self._slab.on_fork(self)
+
+    def forked(self) -> None:
+        """Forget the parent's calls in a forked child."""
+        self._lines = {}
+        self._queued = 0
+        self._process = object()
         self._path.burst = BURST
 
     def of_loop(self) -> LoopPending:
@@ -280,6 +290,7 @@ class LoopSends:
             for closed in [each for each in self._lines if each.is_closed()]:
                 del self._lines[closed]
             line = self._lines[loop] = asyncio.Lock()
+        process = self._process
         self._queued += 1
         self._path.burst = 0
         try:
@@ -295,9 +306,10 @@ class LoopSends:
             finally:
                 line.release()
         finally:
-            self._queued -= 1
-            if not self._queued:
-                self._path.burst = BURST
+            if process is self._process:
+                self._queued -= 1
+                if not self._queued:
+                    self._path.burst = BURST
 
     async def _enter(self, line: asyncio.Lock, started: float) -> None:
         if not line.locked():
@@ -329,6 +341,7 @@ class _Turn:
     def __init__(self, sends: LoopSends, listener: LoopListener, started: float) -> None:
         self.memory: MemoryWait | None = None
         self._sends = sends
+        self._process = sends._process
         self._listener = listener
         self._started = started
 
@@ -346,7 +359,7 @@ class _Turn:
         self.memory.was_woken = await self._listener.wait(max(0.0, self.memory.slice_s()))
 
     def end(self) -> None:
-        """Give the ticket back."""
+        """Give the ticket back, unless it is that of the process that forked this one."""
         memory, self.memory = self.memory, None
-        if memory is not None:
+        if memory is not None and self._process is self._sends._process:
             self._sends._pool.leave(memory)

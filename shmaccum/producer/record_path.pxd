@@ -37,6 +37,10 @@ cdef class RecordPath:
     cdef public bint never_waits
     cdef public Py_ssize_t burst
 
+cpdef FutureRecordMetadata send_now(
+    RecordPath path, topic, value, key, headers, partition, timestamp_ms, on_delivery
+)
+
 cdef FutureRecordMetadata _send(
     RecordPath path, topic, value, key, headers, partition, timestamp_ms, on_delivery
 )

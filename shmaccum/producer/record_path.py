@@ -36,8 +36,7 @@ compiled: Final = COMPILED
 
 _SENDER_ASLEEP: Final = Super.SENDER_ASLEEP
 _ARGUMENTS: Final = 7
-"""Items of `WouldWait.call` before the record is serialized; after that, its callback with the interceptors is one more.
-"""
+"""Items of `WouldWait.call` before the record is serialized; after that, the interceptors' callback is one more."""
 
 logger = logging.getLogger(__name__)
 

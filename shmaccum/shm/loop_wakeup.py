@@ -1,24 +1,22 @@
 """Wakes the asyncio event loops of a process, by a descriptor that they poll.
 
-A process with event loops has a FIFO like the sender's: its *loop doorbell*. Each of its loops polls a descriptor of its
-own of that FIFO. The word `Process.LOOP_ASLEEP`, which only the process writes, is set while a task or callback listens.
-Another process makes its change, reads the word, and writes a byte only if it is set (`shmaccum.shm.wakeup.Wakeups`). So
-processes without a loop cost nobody more than the read. The order of steps, and so that no wake-up is lost, is that of
-`shmaccum.shm.wakeup`.
+A process with event loops has a FIFO like the sender's, its *loop doorbell*. Each of its loops polls a descriptor of
+its own of that FIFO. The word `Process.LOOP_ASLEEP`, which only the process writes, is set while a task or callback
+listens. Another process makes its change, reads the word, and writes a byte only if it is set (`Wakeups`). So a process
+without a loop costs the others one read. No wake-up is lost, by the same order of steps as in `shmaccum.shm.wakeup`.
 
-One byte wakes all the loops. The first one to run reads it, and wakes the other loops by ``call_soon_threadsafe``, since
+One byte wakes all the loops. The first one to run reads it, and wakes the others by ``call_soon_threadsafe``, since
 they can find the FIFO empty. No thread takes part. A loop that is busy is not pressed again for completions: it has a
 byte to read.
 
 The FIFO is in /dev/shm with the slab's other files, mode 0600 and under a name that only users of the slab can know. It
 stays for the entry's next process, like the wake-up semaphore, and goes with the slab. What happens when:
 
-* A process dies: its descriptors close; nobody presses for an entry without listeners, since `ProcessTable.take` resets
-  the word.
+* A process dies: presses go nowhere until another process takes the entry, which resets the word.
 * A presser dies between its change and the press: a listener looks again when its slice of waiting runs out.
 * A process forks: the child forgets the parent's loops, and closes its copies of their descriptors. It leaves the
   loops alone: it shares their epoll with the parent. Its own loops get the doorbell of its own entry.
-* A loop is closed: it no longer polls, and its descriptor is closed at the next use of the slab by any loop, or when the
+* A loop is closed: it no longer polls. Its descriptor is closed when another loop first uses the slab, or when the
   process leaves the slab.
 * The process leaves the slab: all listeners end with an IllegalStateError.
 """

@@ -166,9 +166,10 @@ class ProduceRequestResult:
 
 
 class FutureRecordMetadata:
-    """Future of one record, with the methods of `concurrent.futures.Future` and of kafka-python; ``await`` it in asyncio.
+    """Future of one record; asyncio code can ``await`` it.
 
-    An accepted record cannot be recalled. So no future can be cancelled; a cancelled ``await`` only stops waiting.
+    It has the methods of `concurrent.futures.Future` and of kafka-python's futures. An accepted record
+    cannot be recalled: no future can be cancelled, and a cancelled ``await`` only stops waiting.
 
     Args:
         result: of its batch.
