@@ -176,7 +176,8 @@ class LoopWakeup:
         self.is_over = False
         self.descriptor: Final = doorbell.open()
         self._doorbell = doorbell
-        self._listeners: set[LoopListener] = set()
+        self._listeners: dict[LoopListener, None] = {}
+        """In the order in which they began, which is the order in which they wake."""
         self._idle: asyncio.TimerHandle | None = None
         loop.add_reader(self.descriptor.number, self._on_press)
 
@@ -196,12 +197,12 @@ class LoopWakeup:
 
     def expect(self, listener: LoopListener, completions: int) -> None:
         """Set a listener's completion count."""
-        self._listeners.add(listener)
+        self._listeners[listener] = None
         self._doorbell.expect(listener, completions)
 
     def forget(self, listener: LoopListener) -> None:
         """Forget a listener; without others, the loop stops polling after `IDLE_S`."""
-        self._listeners.discard(listener)
+        self._listeners.pop(listener, None)
         self._doorbell.forget(listener)
         if not self._listeners and self._idle is None and not self.is_over and not self.loop.is_closed():
             self._idle = self.loop.call_later(IDLE_S, self.end_if_idle)
