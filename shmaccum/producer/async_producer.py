@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -91,11 +92,11 @@ class AsyncProducer:
             self._starting = asyncio.Lock()
         async with self._starting:
             if self._opened is None:
-                opening = asyncio.get_running_loop().run_in_executor(None, LoopProducer, self.config)
+                opening = _Opening(self.config)
                 try:
-                    self._opened = await asyncio.shield(opening)
-                except asyncio.CancelledError:
-                    opening.add_done_callback(_close_unused)
+                    self._opened = await asyncio.get_running_loop().run_in_executor(None, opening.run)
+                except BaseException:
+                    opening.abandon()
                     raise
                 self._sends = LoopSends(self._opened)
                 self._records = self._opened._records
@@ -267,7 +268,29 @@ class AsyncProducer:
         return self._producer.metrics()
 
 
-def _close_unused(opening: asyncio.Future[LoopProducer]) -> None:
-    """Close a producer whose start was cancelled."""
-    if not opening.cancelled() and opening.exception() is None:
-        opening.get_loop().run_in_executor(None, opening.result().close, 0)
+class _Opening:
+    """The making of a producer in a thread, which goes on when the task that waits for it is cancelled."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._mutex = threading.Lock()
+        self._producer: LoopProducer | None = None
+        self._is_abandoned = False
+
+    def run(self) -> LoopProducer:
+        """Make the producer; close it if it was abandoned meanwhile."""
+        producer = LoopProducer(self._config)
+        with self._mutex:
+            self._producer = producer
+            is_abandoned = self._is_abandoned
+        if is_abandoned:
+            producer.close(0)
+        return producer
+
+    def abandon(self) -> None:
+        """Close the producer, now or when it is made."""
+        with self._mutex:
+            self._is_abandoned = True
+            producer = self._producer
+        if producer is not None:
+            producer.close(0)

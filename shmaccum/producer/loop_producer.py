@@ -111,7 +111,8 @@ class LoopSends:
     """The waits of one producer's calls, in any event loop.
 
     Calls that need memory form a line in each loop, first come, first served. Only its first one is in the slab's queue
-    for memory. While there is a line, later sends of the producer join it, so that none is overtaken.
+    for memory. While there is a line, later sends of the producer join it, so that none is overtaken. So it is for each
+    topic whose metadata sends wait for; sends to other topics pass by.
 
     Args:
         producer: whose calls.
@@ -124,7 +125,11 @@ class LoopSends:
         self._max_block_s = producer.config.max_block_ms / 1000
         self._lines: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._queued = 0
-        """Calls in the lines."""
+        """Calls in the lines for memory."""
+        self._asking: dict[str, list[asyncio.Lock]] = {}
+        """By topic: the line of sends that wait for its metadata, once for each of them."""
+        self._passed = 0
+        """Sends that have passed by lines since other tasks ran."""
         self._process = object()
         """Another one in a forked child."""
         self._path = producer._records
@@ -136,6 +141,7 @@ class LoopSends:
         """Forget the parent's calls in a forked child."""
         self._lines = {}
         self._queued = 0
+        self._asking = {}
         self._process = object()
         self._path.burst = BURST
 
@@ -157,21 +163,44 @@ class LoopSends:
             wait: what the call has raised.
         """
         started = time.monotonic()
-        if isinstance(wait, TurnOver) and not self._queued:
-            self._path.burst = BURST
-            await asyncio.sleep(0)
-        elif not isinstance(wait, TurnOver | NoMemory):
-            await self._refusing(self._wait(wait, started), wait.call)
         while True:
-            if isinstance(wait, NoMemory) or self._queued:
+            topic = wait.call[0]
+            if isinstance(wait, NoMetadata) or (self._asking and isinstance(topic, str) and topic in self._asking):
+                outcome = await self._send_for_topic(wait, started)
+            elif isinstance(wait, NoMemory) or self._queued:
                 outcome = await self._send_in_line(wait, started)
             else:
+                await self._refusing(self._wait(wait, started), wait.call)
                 outcome = self._try(wait)
             if not isinstance(outcome, WouldWait):
                 return outcome
             wait = outcome
-            if not isinstance(wait, NoMemory):
-                await self._refusing(self._wait(wait, started), wait.call)
+
+    async def _send_for_topic(self, wait: WouldWait, started: float) -> FutureRecordMetadata | WouldWait:
+        """Try a call as the first one of its topic, until that is known, or it would wait for something else."""
+        topic: str = wait.topic if isinstance(wait, NoMetadata) else wait.call[0]
+        line = self._asking.setdefault(topic, [])
+        lock = line[0] if line else asyncio.Lock()
+        line.append(lock)
+        self._path.burst = 0
+        try:
+            async with lock:
+                while True:
+                    outcome = self._try(wait)
+                    if not isinstance(outcome, NoMetadata):
+                        return outcome
+                    wait = outcome
+                    await self._refusing(self.fetch(outcome.topic, started), wait.call)
+        finally:
+            line.pop()
+            if not line and self._asking.get(topic) is line:
+                del self._asking[topic]
+            self._end_lines()
+
+    def _end_lines(self) -> None:
+        """Let sends pass at full speed again when nothing lines up."""
+        if not self._queued and not self._asking:
+            self._path.burst = BURST
 
     async def _send_in_line(self, wait: WouldWait, started: float) -> FutureRecordMetadata | WouldWait:
         """Try a call as the first in line, until it has the memory it needs or would wait for something else."""
@@ -263,7 +292,13 @@ class LoopSends:
 
     async def _wait(self, wait: WouldWait, started: float) -> None:
         """Wait for anything but memory."""
-        if isinstance(wait, NoMetadata):
+        if isinstance(wait, TurnOver):
+            self._passed += 1
+            if not self._asking or self._passed >= BURST:
+                self._passed = 0
+                self._end_lines()
+                await asyncio.sleep(0)
+        elif isinstance(wait, NoMetadata):
             await self.fetch(wait.topic, started)
         elif isinstance(wait, NoSender):
             await self.of_loop().ensure_sender()
@@ -308,8 +343,7 @@ class LoopSends:
         finally:
             if process is self._process:
                 self._queued -= 1
-                if not self._queued:
-                    self._path.burst = BURST
+                self._end_lines()
 
     async def _enter(self, line: asyncio.Lock, started: float) -> None:
         if not line.locked():
