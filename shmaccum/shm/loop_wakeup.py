@@ -53,6 +53,7 @@ class LoopDoorbell:
         shares with the parent.
         """
         self._wakeups: dict[asyncio.AbstractEventLoop, LoopWakeup] = {}
+        self._is_closed = False
         self._reset()
         slab.on_fork(self)
         slab.on_retire(self.close)
@@ -71,6 +72,15 @@ class LoopDoorbell:
         self._wakeups = {}
         self._reset()
 
+    def check_open(self) -> None:
+        """Check that this process has not left the slab.
+
+        Raises:
+            IllegalStateError: it has, or is about to.
+        """
+        if self._is_closed:
+            raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
+
     def of_loop(self) -> LoopWakeup:
         """Return what wakes the running event loop.
 
@@ -82,8 +92,8 @@ class LoopDoorbell:
         loop = asyncio.get_running_loop()
         wakeup = self._wakeups.get(loop)
         if wakeup is None:
-            self._slab.wakeup.check_open()
             with self.mutex:
+                self.check_open()
                 for closed in [each for each in self._wakeups if each.is_closed()]:
                     self._wakeups.pop(closed).descriptor.close()
                 wakeup = self._wakeups[loop] = LoopWakeup(self, loop)
@@ -118,14 +128,14 @@ class LoopDoorbell:
     def expect(self, listener: LoopListener, completions: int) -> None:
         """Set a listener's completion count: the barrier before its check."""
         with self.mutex:
-            self._slab.wakeup.check_open()
+            self.check_open()
             self._listeners[listener] = max(1, completions)
             self._publish()
 
     def forget(self, listener: LoopListener) -> None:
         """Forget a listener."""
         with self.mutex:
-            if self._listeners.pop(listener, None) is not None and not self._slab.wakeup.is_closed:
+            if self._listeners.pop(listener, None) is not None and not self._is_closed:
                 self._publish()
 
     def _publish(self) -> None:
@@ -147,6 +157,7 @@ class LoopDoorbell:
     def close(self) -> None:
         """End all waits, and stop polling; this process leaves the slab."""
         with self.mutex:
+            self._is_closed = True
             wakeups, self._wakeups = list(self._wakeups.values()), {}
             if self._listeners and self._entry_at >= 0:
                 self._slab.words[self._entry_at + Process.LOOP_ASLEEP] = 0
@@ -194,6 +205,10 @@ class LoopWakeup:
             yield listener
         finally:
             listener.stop()
+
+    def check_open(self) -> None:
+        """Check that this process has not left the slab, as `LoopDoorbell.check_open`."""
+        self._doorbell.check_open()
 
     def expect(self, listener: LoopListener, completions: int) -> None:
         """Set a listener's completion count."""
@@ -288,8 +303,7 @@ class LoopListener:
             finally:
                 timer.cancel()
                 self._waiting = None
-        if self._wakeup.is_over:
-            raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
+        self._wakeup.check_open()
         was_woken, self._was_woken = self._was_woken, False
         return was_woken
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import dataclasses
 import gc
 import os
 import signal
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 import uvloop
 from fixture_types import Settings
-from producers import kill_sender, stop_sender, wait_until_gone
+from producers import kill_sender, sender_pid, stop_sender, wait_until_gone
 from senders import read_topic, read_values
 
 import shmaccum
@@ -98,11 +98,7 @@ async def full_slab(producer: AsyncProducer) -> AsyncIterator[list[Any]]:
 
 
 def resume_sender(producer: AsyncProducer) -> None:
-    slab = producer._producer._slab
-    pid = slab.lock_file.holder(1)
-    from producers import sender_pid
-
-    os.kill(sender_pid(producer._producer) or pid, signal.SIGCONT)
+    os.kill(sender_pid(producer._producer), signal.SIGCONT)
 
 
 def queued(producer: AsyncProducer) -> int:
@@ -164,18 +160,17 @@ def test_flush_waits_for_what_was_sent_before(run: Run, open_producer: Callable[
     async def main() -> None:
         async with open_producer(linger_ms=60_000) as producer:
             futures = [await producer.send("t", bytes(1000)) for _ in range(200)]
-            async with ticking() as turns:
-                await producer.flush()
-                assert turns() > 0
+            await producer.flush()
             assert all(future.succeeded() for future in futures)
             stop_sender(producer._producer)
             pending = await producer.send("t", b"value")
-            with pytest.raises(KafkaTimeoutError, match="1 batches are not acknowledged after 0.01 s"):
+            with pytest.raises(KafkaTimeoutError, match=r"1 batches are not acknowledged after 0\.01 s"):
                 await producer.flush(0.01)
             with pytest.raises(IllegalArgumentError):
                 await producer.flush(-1)
             resume_sender(producer)
-            await pending
+            await producer.flush()
+            assert pending.succeeded()
 
     run(main())
 
@@ -228,7 +223,7 @@ def test_sends_let_other_tasks_run(run: Run, open_producer: Callable[..., AsyncP
             async with ticking() as turns:
                 for _ in range(4 * BURST):
                     await producer.send("t", b"value")
-                assert turns() >= 3
+                assert turns() >= 2
 
     run(main())
 
@@ -279,7 +274,7 @@ def test_interceptors_see_each_record_once(
     class Interceptor(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             seen.append(record.value)
-            return record._replace(topic="other")
+            return dataclasses.replace(record, topic="other")
 
         def on_acknowledgement(self, metadata: Any, error: Any) -> None:
             seen.append(metadata.topic)
@@ -331,9 +326,7 @@ def test_full_slab_holds_up_sends_in_order_and_not_the_loop(
     async def main() -> None:
         async with open_producer(**SMALL) as producer:
             async with full_slab(producer) as futures, ticking() as turns:
-                sends = [
-                    asyncio.create_task(producer.send("t", b"%d" % number + LARGE_VALUE)) for number in range(10)
-                ]
+                sends = [asyncio.create_task(producer.send("t", b"%d" % number + LARGE_VALUE)) for number in range(10)]
                 await until(lambda: queued(producer))
                 before = turns()
                 await asyncio.sleep(SOON_S)
@@ -352,15 +345,14 @@ def test_memory_that_does_not_come_in_time(run: Run, open_producer: Callable[...
     told: list[Any] = []
 
     async def main() -> None:
-        async with open_producer(**SMALL, max_block_ms=200) as producer:
-            async with full_slab(producer):
-                sends = [
-                    asyncio.create_task(producer.send("t", LARGE_VALUE, on_delivery=lambda *each: told.append(each)))
-                    for _ in range(3)
-                ]
-                outcomes = await asyncio.gather(*sends, return_exceptions=True)
-                assert [type(each) for each in outcomes] == [BufferExhaustedError] * 3
-                assert queued(producer) == 0
+        async with open_producer(**SMALL, max_block_ms=200) as producer, full_slab(producer):
+            sends = [
+                asyncio.create_task(producer.send("t", LARGE_VALUE, on_delivery=lambda *each: told.append(each)))
+                for _ in range(3)
+            ]
+            outcomes = await asyncio.gather(*sends, return_exceptions=True)
+            assert [type(each) for each in outcomes] == [BufferExhaustedError] * 3
+            assert queued(producer) == 0
 
     run(main())
     assert [type(error) for error, _ in told] == [BufferExhaustedError] * 3
@@ -447,7 +439,9 @@ def test_cancelled_columns_give_their_place_back(run: Run, open_producer: Callab
     run(main())
 
 
-def test_cancelled_start_leaves_nothing(run: Run, open_producer: Callable[..., AsyncProducer]) -> None:
+def test_cancelled_start_leaves_nothing(open_producer: Callable[..., AsyncProducer], run: Run) -> None:
+    """The fixtures are torn down in the other order: the loop first, which waits for its thread."""
+
     async def main() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(open_producer().start(), 0.001)
@@ -455,37 +449,35 @@ def test_cancelled_start_leaves_nothing(run: Run, open_producer: Callable[..., A
     run(main())
 
 
-def test_close_ends_sends_that_wait(run: Run, open_producer: Callable[..., AsyncProducer]) -> None:
+def test_close_ends_what_waits(run: Run, open_producer: Callable[..., AsyncProducer]) -> None:
     async def main() -> None:
         producer = open_producer(**SMALL)
         await producer.start()
-        async with full_slab(producer) as futures:
+        await producer.send_and_wait("t", b"first")
+        inner = producer._producer
+        stop_sender(inner)
+        pid = sender_pid(inner)
+        try:
+            while inner._accumulator.state.pool.available_memory():
+                future = await producer.send("t", LARGE_VALUE)
             send = asyncio.create_task(producer.send("t", LARGE_VALUE))
-            acknowledgement = asyncio.ensure_future(futures[-1])
+            acknowledgement = asyncio.ensure_future(_of(future))
             await until(lambda: queued(producer))
-            slab = producer._producer._slab
-            from producers import sender_pid
-
-            pid = sender_pid(producer._producer)
             await producer.close(timeout=0)
             with pytest.raises(ProducerClosedError):
                 await send
             with pytest.raises(IllegalStateError):
                 await acknowledgement
-            assert slab.users == 0
+        finally:
             os.kill(pid, signal.SIGCONT)
-            producer._opened = None
 
-    with contextlib.suppress(IllegalStateError):
-        run(main())
+    run(main())
 
 
 # --- loops, threads and processes -----------------------------------------------------------------------
 
 
-def test_loop_is_closed_with_records_pending(
-    settings: Settings, slab_name: str, log_dir: Path
-) -> None:
+def test_loop_is_closed_with_records_pending(settings: Settings, slab_name: str, log_dir: Path) -> None:
     """They are sent; another loop goes on with the producer."""
     producer = AsyncProducer(settings(linger_ms=200))
 
@@ -664,7 +656,8 @@ def test_no_sender_can_be_started(
 ) -> None:
     async def main() -> None:
         async with open_producer(linger_ms=60_000, num_partitions=1) as producer:
-            await producer.send_and_wait("t", b"first")
+            await producer.send("t", b"first")
+            await producer.flush()
             future = await producer.send("t", b"second")
 
             def fail(_: object) -> None:
@@ -673,7 +666,7 @@ def test_no_sender_can_be_started(
             with monkeypatch.context() as patch:
                 patch.setattr(SenderWatch, "__call__", fail)
                 patch.setattr(producer._producer._slab, "has_sender", lambda: False)
-                for wait in (future, producer.flush(), producer.send("t", LARGE_VALUE)):
+                for wait in (future, producer.flush(), producer.send("t", bytes(16 << 10))):
                     with pytest.raises(SenderError, match="no sender today"):
                         await wait
             await producer.flush()

@@ -141,8 +141,7 @@ class LoopPending:
     def _look(self) -> None:
         """Read completions: resolve the waits, run callbacks."""
         try:
-            if self._wakeup.is_over:
-                self._slab.wakeup.check_open()
+            self._wakeup.check_open()
             self._pending.poll()
             self._listen()
         except Exception as error:
@@ -152,7 +151,8 @@ class LoopPending:
         """Look without a wake-up, for lost batches too, and make sure that there is a sender."""
         self._timer = None
         try:
-            if self._wakeup.is_over or not self._is_needed():
+            self._wakeup.check_open()
+            if not self._is_needed():
                 self._listener.stop()
                 return
             if not self._slab.has_sender() and self._starting is None:
@@ -161,7 +161,8 @@ class LoopPending:
             self._pending.give_up_lost()
         except Exception as error:
             self._fail(error)
-        self._look()
+        else:
+            self._look()
 
     def _started(self, starting: asyncio.Future[None]) -> None:
         self._starting = None
