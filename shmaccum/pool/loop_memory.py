@@ -1,8 +1,8 @@
 """Memory for producers in an event loop, which must not wait in a call.
 
 `LoopMemory.allocate` takes what is free, or raises `NoMemory`. The caller then waits in its loop, in the same queue as
-all other processes, and calls again with its `MemoryWait`: memory is allocated in that call only, when it is the wait's
-turn. So a task that is cancelled while it waits has no memory; its ticket must be given back (`BufferPool.leave`).
+all other processes, and calls again with its `MemoryWait`. Only that call allocates memory, once it is the wait's turn.
+So a task that is cancelled while it waits has no memory; its ticket must be given back (`BufferPool.leave`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class WouldWait(Exception):
     """A call in an event loop would have to wait: do that in the loop, then call again.
 
     Attributes:
-        call: the arguments of the call that was ended, for whoever resumes it.
+        call: the arguments of the call that was ended, with which it is resumed.
     """
 
     call: tuple[Any, ...] = ()

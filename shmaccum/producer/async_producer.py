@@ -13,8 +13,8 @@ can be awaited for the acknowledgement.
   the first rows can be accepted. A cancelled `flush` only stops waiting.
 * **The sender dies.** Waits go on; the process starts the next sender in a thread of the loop's executor, which takes
   half a second. Only if none can be started, waits end with a SenderError.
-* **A fork.** In the child, futures and waits of the parent's loop end; the child's own loop, by ``asyncio.run`` for
-  example, can use the producer, which then is one of a new process. The parent notices nothing.
+* **A fork.** In the child, futures and waits of the parent's loop end. The child's own loop, by ``asyncio.run`` for
+  example, can use the producer, as a new process of the slab. The parent's waits go on.
 * **The loop is closed** with records pending: they are accepted, and will be sent. The producer can still be closed, or
   used, in another loop.
 """

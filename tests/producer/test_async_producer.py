@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import uvloop
+from faults import stopped_with
 from fixture_types import Settings
 from producers import kill_sender, sender_pid, stop_sender, wait_until_gone
 from senders import read_topic, read_values
@@ -29,6 +30,7 @@ from shmaccum.errors import (
     IllegalArgumentError,
     IllegalStateError,
     KafkaTimeoutError,
+    LockTimeoutError,
     ProducerClosedError,
     RecordTooLargeError,
     ResultTimeoutError,
@@ -472,6 +474,27 @@ def test_close_ends_what_waits(run: Run, open_producer: Callable[..., AsyncProdu
             os.kill(pid, signal.SIGCONT)
 
     run(main())
+
+
+def test_lock_of_a_stopped_process_holds_up_the_loop_for_a_second_only(
+    open_producer: Callable[..., AsyncProducer], run: Run
+) -> None:
+    told: list[Any] = []
+
+    async def main() -> None:
+        async with open_producer(num_partitions=1, max_block_ms=1500) as producer:
+            await producer.send_and_wait("t", b"first")
+            inner = producer._producer
+            (queue,) = inner._accumulator.state.map.topic("t").queues  # type: ignore[union-attr]
+            with stopped_with(queue.lock) as pid:
+                async with ticking() as turns:
+                    with pytest.raises(LockTimeoutError, match=f"process {pid}"):
+                        await producer.send("t", b"second", on_delivery=lambda *each: told.append(each))
+                    assert turns() > 1
+            assert (await producer.send_and_wait("t", b"third")).offset == 1
+
+    run(main())
+    assert [type(error) for error, _ in told] == [LockTimeoutError]
 
 
 # --- loops, threads and processes -----------------------------------------------------------------------
