@@ -205,6 +205,13 @@ class TaskPlan:
                 transactions.init(transactional_id)
             transactions.begin()
             records, size = deliver(_chain(first, rows), sending, topic, columns)
+            # Spark does not tell a task that its job has failed, or that another attempt was faster. The driver aborts
+            # what is open when it decides. So what opened later is aborted here.
+            if transactions.holder_of(self.plan.transactional_id) != self.plan.identity:
+                raise ProducerFencedError(
+                    f"plan {self.plan.number} is over: its batch was decided or has failed, or the driver has made "
+                    "another plan. What this attempt wrote is aborted"
+                )
             transaction = transactions.prepare()._replace(records=records)
         except BaseException:
             sending.close(_ABORT_S)  # aborts; the next attempt in this process takes a new producer

@@ -104,14 +104,16 @@ class Plan(NamedTuple):
     """What a batch is written and committed under.
 
     Attributes:
+        transactional_id: of the writer.
         number: of the plan; rises.
-        identity: with which the decision is written.
+        identity: with which the decision is written. While the id has it, the plan is not over.
         version: of the transaction protocol.
         sequence: number of the decision's record.
         decided: number of the last batch that was decided; None before the first.
         source: where the decided batches come from, as `BatchCommitter.commit` was told; empty before the first.
     """
 
+    transactional_id: str
     number: int
     identity: Identity
     version: int
@@ -188,7 +190,7 @@ class BatchCommitter:
         version = self._coordinator.version
         me, sequence = self._store(state, me, version, 0, deadline_ms)
         self._abort(left, deadline_ms)
-        return Plan(state.plan, me, version, sequence, state.batch, state.source)
+        return Plan(self._writer.transactional_id, state.plan, me, version, sequence, state.batch, state.source)
 
     def commit(self, plan: Plan, batch: int, source: str, transactions: Sequence[PreparedTransaction]) -> None:
         """Make a batch visible.
@@ -206,12 +208,15 @@ class BatchCommitter:
         """
         deadline_ms = self._deadline()
         self._log.open(deadline_ms)
-        decided = {each.transactional_id for each in transactions}
-        left = [each for each in self._open_transactions(deadline_ms) if each.transactional_id not in decided]
         state = _State(plan.number, plan.number, batch, source, tuple(transactions))
         me, sequence = self._store(state, plan.identity, plan.version, plan.sequence, deadline_ms)
+        # After the decision: what opens later finds its plan over, and aborts itself (`TransactionManager.holder_of`).
+        decided = {each.transactional_id for each in transactions}
+        left = [each for each in self._open_transactions(deadline_ms) if each.transactional_id not in decided]
+        has_newer_plan = self._coordinator.holder(deadline_ms) != me
         self._end_decided(transactions, me, deadline_ms)
-        self._abort(left, deadline_ms)
+        if not has_newer_plan:  # else they can belong to that
+            self._abort(left, deadline_ms)
         if self._writer.writes_once:
             self._store(None, me, plan.version, sequence, deadline_ms)
 

@@ -38,6 +38,7 @@ from shmaccum.sender.kafka.handshake import Call
 from shmaccum.sender.kafka.kafka_python import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
     EndTxnRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
@@ -115,12 +116,13 @@ class TransactionCoordinator:
         config: the settings: ``retry.backoff.ms``.
 
     Attributes:
+        transactional_id: the id.
         version: of the transaction protocol, as of the last `init_producer_id`.
     """
 
     def __init__(self, client: BrokerClient, transactional_id: str, config: ProducerConfig) -> None:
         self._client = client
-        self._id = transactional_id
+        self.transactional_id = transactional_id
         self._backoff_ms = config.retry_backoff_ms
         self._nodes: dict[tuple[int, str], Node] = {}
         """Kind and key -> their coordinator, as far as known."""
@@ -139,14 +141,14 @@ class TransactionCoordinator:
         def make(connection: Connection) -> Call:
             self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
             request = InitProducerIdRequest(
-                transactional_id=self._id,
+                transactional_id=self.transactional_id,
                 transaction_timeout_ms=timeout_ms,
                 producer_id=-1 if last is None else last.producer_id,
                 producer_epoch=-1 if last is None else last.epoch,
             )
             return call(request, connection, oldest=_FIRST_BUMP if last is not None else 0, newest=_NEWEST_INIT)
 
-        response = self._ask(TRANSACTION, self._id, make, _code_of, deadline_ms)
+        response = self._ask_own(make, _code_of, deadline_ms)
         return Identity(response.producer_id, response.producer_epoch)
 
     def add_partitions(self, me: Identity, partitions: Collection[TopicPartition], deadline_ms: float) -> None:
@@ -158,7 +160,7 @@ class TransactionCoordinator:
         def make(connection: Connection) -> Call:
             kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
             request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self._id,
+                v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=me.producer_id,
                 v3_and_below_producer_epoch=me.epoch,
                 v3_and_below_topics=[kind(name=name, partitions=numbers) for name, numbers in of_topic.items()],
@@ -169,14 +171,19 @@ class TransactionCoordinator:
             results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
             return _worst(each.partition_error_code for each in results)
 
-        self._ask(TRANSACTION, self._id, make, code, deadline_ms)
+        self._ask_own(make, code, deadline_ms)
 
     def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
         """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
         request = AddOffsetsToTxnRequest(
-            transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, group_id=group_id
+            transactional_id=self.transactional_id,
+            producer_id=me.producer_id,
+            producer_epoch=me.epoch,
+            group_id=group_id,
         )
-        self._ask(TRANSACTION, self._id, lambda connection: call(request, connection), _code_of, deadline_ms)
+        self._ask(
+            TRANSACTION, self.transactional_id, lambda connection: call(request, connection), _code_of, deadline_ms
+        )
 
     def commit_offsets(
         self,
@@ -202,7 +209,7 @@ class TransactionCoordinator:
                     )
                 )
             request = TxnOffsetCommitRequest(
-                transactional_id=self._id,
+                transactional_id=self.transactional_id,
                 group_id=group.group_id,
                 producer_id=me.producer_id,
                 producer_epoch=me.epoch,
@@ -228,17 +235,43 @@ class TransactionCoordinator:
             deadline_ms: monotonic milliseconds.
         """
         request = EndTxnRequest(
-            transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, committed=commit
+            transactional_id=self.transactional_id,
+            producer_id=me.producer_id,
+            producer_epoch=me.epoch,
+            committed=commit,
         )
         versions = end_versions(version)
         response = self._ask(
-            TRANSACTION, self._id, lambda connection: call(request, connection, **versions), _code_of, deadline_ms
+            TRANSACTION,
+            self.transactional_id,
+            lambda connection: call(request, connection, **versions),
+            _code_of,
+            deadline_ms,
         )
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
         return me
 
+    def holder(self, deadline_ms: float) -> Identity:
+        """Return the identity of the producer that has the id now.
+
+        Raises:
+            TransactionalIdNotFoundError: none has, or it has expired.
+        """
+        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+
+        def code(response: Any) -> int:
+            return int(response.transaction_states[0].error_code)
+
+        response = self._ask_own(lambda connection: call(request, connection), code, deadline_ms)
+        (found,) = response.transaction_states
+        return Identity(found.producer_id, found.producer_epoch)
+
     # --- until it is answered -----------------------------------------------------------------------
+
+    def _ask_own(self, make: Callable[[Connection], Call], code_of: Callable[[Any], int], deadline_ms: float) -> Any:
+        """Send a request to the coordinator of this transactional id: see `_ask`."""
+        return self._ask(TRANSACTION, self.transactional_id, make, code_of, deadline_ms)
 
     def _ask(
         self,
@@ -305,7 +338,7 @@ class TransactionCoordinator:
 
     def _timed_out(self, cause: KafkaError | None) -> KafkaTimeoutError:
         why = f": {type(cause).__name__}: {cause}" if cause is not None else ""
-        return KafkaTimeoutError(f"transactional.id {self._id!r}: no answer within max.block.ms{why}")
+        return KafkaTimeoutError(f"transactional.id {self.transactional_id!r}: no answer within max.block.ms{why}")
 
 
 def end_versions(version: int) -> dict[str, int]:

@@ -74,6 +74,8 @@ class TransactionManager:
         self._lanes = LaneTable(state.slab, state.map)
         self._lease: LaneLease | None = None
         self._client: BrokerClient | None = None
+        self._leader: TransactionCoordinator | None = None
+        """Of the last id that `holder_of` was asked about."""
         self._state = TransactionState(config.transactional_id, on_error=self._forget_partitions)
         self._me = Identity(-1, -1)
         self._open_as = self._me
@@ -181,6 +183,19 @@ class TransactionManager:
                 self._state.transactional_id, *self._me, self._version, tuple(sorted(partitions))
             )
 
+    def holder_of(self, transactional_id: str) -> Identity:
+        """Return who has another transactional id: that of the process which is to end a prepared transaction.
+
+        Raises:
+            KafkaError: no broker says, or nobody has it.
+        """
+        with self._lock:
+            leader = self._leader
+            if leader is None or leader.transactional_id != transactional_id:
+                client = self._client = self._client or BrokerClient(self._config)
+                leader = self._leader = TransactionCoordinator(client, transactional_id, self._config)
+            return leader.holder(deadline_after(self.max_block_ms))
+
     def abort(self, timeout_ms: float | None = None) -> None:
         """See `Producer.abort_transaction`; wait ``timeout_ms`` at most, if that is less than ``max.block.ms``."""
         with self._lock, self.times.call("txn-abort"):
@@ -218,7 +233,7 @@ class TransactionManager:
                 )
             finally:
                 self._state.succeed(State.UNINITIALIZED)
-                self._lease, self._client = None, None
+                self._lease, self._client, self._leader = None, None, None
                 if lease is not None:
                     lease.release()
                 if client is not None:

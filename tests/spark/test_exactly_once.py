@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from brokers import consume_values, wait_for_markers
+from processes import wait_until
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -28,13 +28,13 @@ Options = dict[str, str]
 ROWS = 40_000
 
 
-@pytest.fixture(scope="module")
-def once(options: Options, kafka: KafkaCluster) -> Options:
-    """Return the options of a write that is exactly once, with a slab of these tests' own."""
+@pytest.fixture
+def once(options: Options, kafka: KafkaCluster, topic: str) -> Options:
+    """Return the options of a write that is exactly once: a slab of these tests' own, ids of each test's own."""
     return {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "kafka.shmaccum.name": f"{options['kafka.shmaccum.name']}-once",
-        "kafka.transactional.id": f"once-{os.getpid()}",
+        "kafka.transactional.id": f"once.{topic}.",
         "kafka.sender.idle.ms": "200",
         "kafka.buffer.memory": str(4 << 20),
         "exactlyOnce": "true",
@@ -48,8 +48,8 @@ def target(kafka: KafkaCluster, topic: str) -> str:
     return topic
 
 
-def numbers(spark: SparkSession, count: int = ROWS) -> DataFrame:
-    return spark.range(0, count, 1, 4).selectExpr("CAST(id AS STRING) AS value")
+def numbers(spark: SparkSession, count: int = ROWS, tasks: int = 4) -> DataFrame:
+    return spark.range(0, count, 1, tasks).selectExpr("CAST(id AS STRING) AS value")
 
 
 def write(rows: DataFrame, options: Options, **more: str) -> None:
@@ -62,12 +62,12 @@ def seen(kafka: KafkaCluster, topic: str, isolation: str = "read_committed") -> 
     return sorted(int(value or 0) for values in consume_values(reading, topic).values() for value in values)
 
 
-def left_open(kafka: KafkaCluster, options: Options) -> list[str]:
-    """Return the transactional ids with an open transaction."""
+def assert_none_is_open(kafka: KafkaCluster, options: Options) -> None:
+    """Assert that no transaction stays open. A failed attempt aborts its own when Spark has given it up already."""
     config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
     with BrokerClient(config) as client:
-        found = Transactions(client, config).find(options["kafka.transactional.id"], (ONGOING,), deadline_after(30_000))
-    return [each.transactional_id for each in found]
+        transactions, deadline_ms = Transactions(client, config), deadline_after(30_000)
+        wait_until(lambda: not transactions.find(options["kafka.transactional.id"], (ONGOING,), deadline_ms))
 
 
 def failing(rows: DataFrame, attempts: int) -> DataFrame:
@@ -90,20 +90,21 @@ def test_a_job(spark: SparkSession, once: Options, kafka: KafkaCluster, target: 
     assert seen(kafka, target) == list(range(ROWS))
     write(numbers(spark, 0), once, topic=target)  # no rows, no transaction
     assert seen(kafka, target) == list(range(ROWS))
-    assert not left_open(kafka, once)
+    assert_none_is_open(kafka, once)
 
 
 def test_a_task_fails_and_is_retried(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
     write(failing(numbers(spark), 1), once, topic=target)
     assert seen(kafka, target) == list(range(ROWS))
-    assert not left_open(kafka, once)
+    assert_none_is_open(kafka, once)
 
 
 def test_a_job_fails(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
+    # No task is left to begin behind the abort: its transaction would be open until its timeout.
     with pytest.raises(PythonException, match="is to fail"):
-        write(failing(numbers(spark), 2), once, topic=target)
+        write(failing(numbers(spark, tasks=2), 2), once, topic=target)
     assert seen(kafka, target) == []
-    assert not left_open(kafka, once)
+    assert_none_is_open(kafka, once)
 
 
 def test_a_job_runs_again(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
@@ -148,7 +149,7 @@ def test_a_query_starts_again(
     query.arrive(*range(300, 400))
     query.run()
     assert seen(kafka, target) == list(range(400))
-    assert not left_open(kafka, once)
+    assert_none_is_open(kafka, once)
 
 
 def test_a_checkpoint_was_deleted(
@@ -201,6 +202,29 @@ def test_a_timeout_beyond_the_brokers_limit(spark: SparkSession, once: Options, 
         write(numbers(spark, 1), once, **beyond)
 
 
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_task_that_outlives_its_batch(once: Options, kafka: KafkaCluster, target: str, end: str) -> None:
+    """One that Spark has given up, or that another attempt has overtaken: it writes on for a while."""
+    options = {name.lower(): value for name, value in once.items()}
+    writing = ExactlyOnce.of(options, is_stream=False)
+    assert writing is not None
+    plan = writing.plan(is_job=True)
+    row = pa.record_batch({"value": [b"0"]})
+    *_, result = plan.write([row], writing.config, target, {"value": "binary"})
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        if end == "commit":
+            writing.commit(0, [result], is_job=True)
+        else:
+            writing.settle(plan.plan, is_job=True)
+        yield row
+
+    with pytest.raises(ProducerFencedError, match="plan 1 is over"):
+        plan.write(rows(), writing.config, target, {"value": "binary"})
+    assert_none_is_open(kafka, once)
+    assert seen(kafka, target) == ([0] if end == "commit" else [])
+
+
 def test_an_id_is_used_once_under_a_plan() -> None:
     ids = _TransactionalIds()
 
@@ -227,7 +251,7 @@ def test_results_of_an_earlier_plan_are_refused() -> None:
     assert once is not None
     results = []
     for number in (4, 5):
-        plan = Plan(number, Identity(1, number), 2, 0, None, "")
+        plan = Plan("once-driver", number, Identity(1, number), 2, 0, None, "")
         transaction = PreparedTransaction(f"once-{number}", 2, 0, 2, ())
         results.append(TransactionResult(plan, "", transaction))
     with pytest.raises(IllegalStateError, match=r"batch 7 has results of tasks of different plans: \[4, 5\]"):

@@ -26,7 +26,13 @@ from shmaccum.transactions.administration import Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
 from shmaccum.transactions.broker_client import BrokerClient, MakeCall
 from shmaccum.transactions.commit_log import CommitLog
-from shmaccum.transactions.coordinator import PreparedTransaction, TransactionCoordinator, deadline_after
+from shmaccum.transactions.coordinator import (
+    IMPLICIT,
+    Identity,
+    PreparedTransaction,
+    TransactionCoordinator,
+    deadline_after,
+)
 from tools.kafka import KafkaCluster
 
 PARTITIONS = 3
@@ -125,6 +131,41 @@ def test_what_is_not_committed_is_aborted(job: Job) -> None:
     job.write(0, b"of a batch that failed")
     job.plan()
     assert job.visible() == [b"fast", b"one"]
+
+
+def test_a_task_can_tell_that_its_batch_is_over(job: Job) -> None:
+    """Else a task that outlives its batch leaves a transaction that nobody ends."""
+    transactions = job.producer.transactions
+    plan = job.plan()
+    assert transactions.holder_of(plan.transactional_id) == plan.identity
+    with job.committer() as committer:
+        committer.settle(plan)
+    assert transactions.holder_of(plan.transactional_id) != plan.identity
+    plan = job.plan()
+    written = [job.write(0, b"a")]
+    assert transactions.holder_of(plan.transactional_id) == plan.identity
+    job.commit(plan, 0, written)
+    # Version 1 of the protocol does not raise the epoch at the end of a transaction.
+    assert (transactions.holder_of(plan.transactional_id) != plan.identity) is (plan.version >= IMPLICIT)
+    assert job.visible() == [b"a"]
+
+
+def test_a_commit_leaves_a_newer_plans_transactions_alone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, newer = job.plan(), []
+    written = [job.write(0, b"decided")]
+    store = BatchCommitter._store
+
+    def store_and_be_slow(self: BatchCommitter, *args: Any) -> tuple[Identity, int]:
+        stored = store(self, *args)
+        if not newer:
+            newer.append(None)
+            newer[:] = [job.plan(), job.write(1, b"of the newer plan")]
+        return stored
+
+    monkeypatch.setattr(BatchCommitter, "_store", store_and_be_slow)
+    job.commit(first, 0, written)
+    job.commit(newer[0], 1, newer[1:])
+    assert job.visible() == [b"decided", b"of the newer plan"]
 
 
 STEPS = {

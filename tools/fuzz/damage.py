@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from shmaccum.shm.layout import (
+    BROKER_WORDS,
+    BROKERS,
     COMPLETION_WORDS,
+    HISTOGRAM_WORDS,
     INCIDENT_WORDS,
     INCIDENTS,
     LANE_WORDS,
@@ -24,11 +27,15 @@ from shmaccum.shm.layout import (
     WAITER_WORDS,
     WAITERS,
     WORD,
+    Broker,
     Completion,
     Geometry,
+    Histogram,
     Incident,
     Lane,
     Lock,
+    OfProcess,
+    OfSender,
     Partition,
     Process,
     Slot,
@@ -54,6 +61,7 @@ class Region(NamedTuple):
 
 def regions(geometry: Geometry) -> dict[str, Region]:
     """Return all regions of a slab."""
+    histograms = len(OfSender) + BROKERS + geometry.max_processes * len(OfProcess)
     rings = geometry.max_processes * geometry.ring_length
     return {
         "super": Region(0, 1, SUPER_WORDS, _names(Super)),
@@ -64,6 +72,8 @@ def regions(geometry: Geometry) -> dict[str, Region]:
         "partition": Region(geometry.partition(0), geometry.max_partitions, PARTITION_WORDS, _names(Partition)),
         "lane": Region(geometry.lane(0), geometry.max_lanes, LANE_WORDS, _names(Lane)),
         "incident": Region(geometry.incident(0), INCIDENTS + 1, INCIDENT_WORDS, _names(Incident)),
+        "broker": Region(geometry.broker(0), BROKERS, BROKER_WORDS, _names(Broker)),
+        "histogram": Region(geometry.histograms // WORD, histograms, HISTOGRAM_WORDS, _names(Histogram)),
         "waiter": Region(geometry.waiter(0), WAITERS, WAITER_WORDS, _names(Waiter)),
         "completion": Region(geometry.rings // WORD, rings, COMPLETION_WORDS, _names(Completion)),
         "bitmap": Region(geometry.bitmap // WORD, -(-geometry.bitmap_size // WORD), 1, {}),
@@ -79,7 +89,7 @@ def _names(kind: type) -> dict[str, int]:
 
 _WEIGHTS: Final = {
     "super": 5, "settings": 1, "lock": 2, "process": 4, "topic": 3, "partition": 8, "lane": 2, "incident": 1,
-    "waiter": 1, "completion": 1, "bitmap": 2, "slot": 12, "redo": 1, "memory": 2,
+    "broker": 1, "histogram": 1, "waiter": 1, "completion": 1, "bitmap": 2, "slot": 12, "redo": 1, "memory": 2,
 }  # fmt: skip
 
 

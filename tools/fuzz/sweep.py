@@ -59,8 +59,8 @@ _DELIVER: Final = (
     "serve", "ready", "drain", "complete", "drain", "reenqueue", "keep_house", "expire", "recover", "serve",
 )  # fmt: skip
 _PARTS: Final = {"produce": _PRODUCE, "deliver": _DELIVER}
-_TEXTS: Final = ("NAME", "TEXT", "ID")
-"""Where in an entry the bytes of a text begin, of which only the first ones are overwritten."""
+_TEXTS: Final = ("NAME", "TEXT", "ID", "ADDRESS", "BUCKETS")
+"""Where in an entry a text begins, or what is as uniform, of which only the first word is overwritten."""
 _LAST: Final = ("rebuild", "status", "close")
 
 

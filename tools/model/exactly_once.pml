@@ -10,11 +10,15 @@
  * micro-batch: it fences the driver before it, ends what was decided, lists what is open, writes the plan's number, and
  * only then aborts what it has listed. What it has listed cannot belong to a later plan, however late it aborts.
  *
+ * Behind its decision a driver lists once more, looks whether it is still the last one, and aborts what it has listed and
+ * not decided. An attempt that has written asks whether its plan is over, and aborts its own transaction then.
+ *
  * The broker keeps one transaction for each id. Like transactions version 1 it lets a producer with an unchanged epoch
  * begin another one after an abort. TIMEOUTS transactions expire; that is the one case that must end in an alarm.
  *
  * Checked: no row becomes visible twice; when Spark notes a batch as done, all its rows are visible, unless the alarm
- * was raised; and there is no alarm without an expired transaction.
+ * was raised; there is no alarm without an expired transaction; and with LEFT, one driver and no deaths, no transaction
+ * is open in the end.
  *
  * Options: -DD=drivers -DB=micro-batches -DT=tasks -DA=concurrent attempts -DATTEMPTS= -DI=ids -DREVOKES= -DTIMEOUTS=;
  * M_... are mutants.
@@ -96,6 +100,7 @@ Result decision[T];	/* the transactions of the last one */
 byte done;		/* micro-batches in its commit log */
 byte planned[D];	/* the plan whose tasks may begin, 0: none */
 byte batch_of[D];
+byte epoch_of[D];	/* of the driver under that plan */
 Results results[D];
 
 /* The slab. */
@@ -183,6 +188,10 @@ inline decide()
 		:: my_epoch != driver_epoch -> goto fenced
 #endif
 		:: else ->
+#ifndef M_NO_FENCE
+			driver_epoch++;		/* by EndTxn, in transactions version 2 */
+			my_epoch = driver_epoch;
+#endif
 			decided = batch + 1;
 			decided_in = plan;
 			for (t : 0 .. T - 1) {
@@ -215,6 +224,37 @@ inline end_found()
 	t = 0;
 	i = 0;
 	e = 0
+}
+
+inline abort_listed()
+{
+	do
+	:: atomic { i < I && listed[i] != NONE -> e = listed[i]; abort(i, e); listed[i] = NONE; e = 0; i++ }
+	:: atomic { i < I && listed[i] == NONE -> i++ }
+	:: atomic { i == I -> i = 0; break }
+	od
+}
+
+/* What is open and not decided: of attempts that were overtaken. */
+inline list_overtaken()
+{
+	list_open();
+	atomic {
+		for (t : 0 .. T - 1) {
+			listed[found[t].id] = NONE
+		}
+		t = 0;
+		if
+#ifndef M_ABORT_NEWER
+		:: my_epoch != driver_epoch ->
+			for (i : 0 .. I - 1) {
+				listed[i] = NONE
+			}
+			i = 0
+#endif
+		:: else
+		fi
+	}
 }
 
 proctype driver(byte me)
@@ -250,11 +290,7 @@ proctype driver(byte me)
 		list_open();
 		write_plan();
 #endif
-		do
-		:: atomic { i < I && listed[i] != NONE -> e = listed[i]; abort(i, e); listed[i] = NONE; e = 0; i++ }
-		:: atomic { i < I && listed[i] == NONE -> i++ }
-		:: atomic { i == I -> i = 0; break }
-		od;
+		abort_listed();
 #ifdef M_NO_END_FIRST
 		if
 		:: seen > 0 && !is_ended -> end_found()
@@ -270,6 +306,7 @@ proctype driver(byte me)
 				}
 				t = 0;
 				batch_of[me] = batch;
+				epoch_of[me] = my_epoch;
 				planned[me] = plan
 			}
 			/* Spark waits for a result of each task. */
@@ -290,8 +327,15 @@ end_waits:
 			end_found();
 			decide()
 #else
+#ifdef M_LIST_BEFORE_DECISION
+			list_overtaken();
 			decide();
-			end_found()
+#else
+			decide();
+			list_overtaken();
+#endif
+			end_found();
+			abort_listed()
 #endif
 		fi;
 		atomic {
@@ -327,7 +371,7 @@ inline write()
 
 proctype attempt(byte me)
 {
-	byte at, plan, batch, number, id, generation, epoch, k;
+	byte at, plan, batch, number, id, generation, epoch, leader, k;
 end_again:
 	atomic {
 		if
@@ -339,6 +383,7 @@ end_again:
 		attempts--;
 		plan = planned[at];
 		batch = batch_of[at];
+		leader = epoch_of[at];
 		select (number : 0 .. T - 1)
 	}
 	atomic {
@@ -362,6 +407,20 @@ end_again:
 	}
 	write();
 	write();
+#ifndef M_NEVER_ASKS
+	if
+	:: driver_epoch != leader ->
+		abort(id, epoch);
+		atomic {
+			if
+			:: lane[id].generation == generation -> lane[id].holder = 0
+			:: else
+			fi;
+			goto next
+		}
+	:: else
+	fi;
+#endif
 	atomic {
 		/* All is acknowledged: the lane is free again, and the transaction belongs to the result. */
 		if
@@ -387,7 +446,7 @@ end_again:
 refused:
 	skip;
 next:
-	atomic { at = 0; plan = 0; batch = 0; number = 0; id = 0; generation = 0; epoch = 0; goto end_again }
+	atomic { at = 0; plan = 0; batch = 0; number = 0; id = 0; generation = 0; epoch = 0; leader = 0; goto end_again }
 }
 
 /* An attempt is given up for dead, rightly or not, and its lane is taken from it. */
@@ -421,6 +480,17 @@ end:	do
 	od
 }
 
+#ifdef LEFT
+proctype last()
+{
+	byte i;
+end:	timeout;
+	for (i : 0 .. I - 1) {
+		assert(done < B || txn[i].state != OPEN)
+	}
+}
+#endif
+
 init {
 	byte n;
 	atomic {
@@ -435,6 +505,9 @@ init {
 #endif
 #if TIMEOUTS > 0
 		run coordinator();
+#endif
+#ifdef LEFT
+		run last();
 #endif
 		n = 0
 	}

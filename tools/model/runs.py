@@ -25,6 +25,7 @@ class Property(StrEnum):
     DECIDED_AND_LOST = "assertion violated (0>timeouts)"
     VISIBLE_TWICE = "assertion violated (visible[k]<="
     DONE_AND_NOT_VISIBLE = "assertion violated ((visible["
+    LEFT_OPEN = "assertion violated ((done<"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ def _once(name: str, attempts: int, revokes: int = 0, timeouts: int = 0) -> Run:
     return Run(name, "exactly_once.pml", defines)
 
 
+def _left(name: str) -> Run:
+    return Run(name, "exactly_once.pml", {"D": 1, "REVOKES": 0, "ATTEMPTS": 4, "I": 3, "LEFT": None})
+
+
 def _mutants(of: Run, violates: Property, *names: str) -> list[Run]:
     return [Run(name, of.model, of.defines | {f"M_{name}": None}, of.progress, violates) for name in names]
 
@@ -77,6 +82,7 @@ BRIEF = (
     _pool("pool: 2 producers, 1 record each, 1 of it large, 3 slots, 1 death", 2, 1, 3, 1, large=1),
     _pool("pool: 1 producer, 3 records, 2 of them large, 3 slots, 1 death", 1, 3, 3, 1, large=2),
     _once("exactly once: 2 drivers, 2 micro-batches, 2 attempts", 2),
+    _left("exactly once: 1 driver, 4 attempts, none is left open"),
 )
 """For every change: about a minute."""
 
@@ -152,5 +158,7 @@ MUTANTS = (
     ),
     *_mutants(_ONCE, Property.VISIBLE_TWICE, "OLD_GENERATION", "END_FIRST"),
     *_mutants(_ONCE, Property.DONE_AND_NOT_VISIBLE, "NO_FENCE"),
+    *_mutants(_ONCE, Property.DECIDED_AND_LOST, "ABORT_NEWER"),
+    *_mutants(_left(""), Property.LEFT_OPEN, "LIST_BEFORE_DECISION", "NEVER_ASKS"),
 )
 """Mistakes that must be found, and how."""

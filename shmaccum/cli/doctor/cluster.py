@@ -20,7 +20,7 @@ from shmaccum.errors import (
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
 from shmaccum.sender.kafka.kafka_python import MetadataRequest
-from shmaccum.sender.transport import OwnJournal
+from shmaccum.sender.transport import NoNotes
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import FEATURE, deadline_after
 
@@ -114,14 +114,17 @@ def _ask(settings: Mapping[str, object], node: Node | None, timeout_s: float) ->
     return _Answer((time.monotonic() - began) * 1000, brokers, features.get(FEATURE, 0))
 
 
-class _Journal(OwnJournal):
+class _Journal:
     """Keeps the last incident of a client's connections, and ends its wait after a few (`Journal`)."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.has_been_let_in = False
         self.client: BrokerClient | None = None
         self.last: KafkaError | None = None
         self._failures = 0
+
+    def let_in(self) -> None:
+        self.has_been_let_in = True
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
@@ -131,3 +134,9 @@ class _Journal(OwnJournal):
         if self.client is not None and (self._failures >= _ATTEMPTS or not error.retriable):
             self.client.interrupt()
         return 0
+
+    def end(self, number: int) -> None:
+        pass
+
+    def broker(self, node: Node) -> NoNotes:
+        return NoNotes()
