@@ -65,8 +65,8 @@ class AsyncProducer:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         if self.config.transactional_id:
             raise ConfigError(
-                f"transactional.id = {self.config.transactional_id!r}: AsyncProducer has no transactions; use a Producer "
-                "in a thread for them"
+                f"transactional.id = {self.config.transactional_id!r}: AsyncProducer has no transactions; use a "
+                "Producer in a thread for them"
             )
         self._opened: LoopProducer | None = None
         self._records: Any = None

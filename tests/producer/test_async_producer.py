@@ -25,8 +25,8 @@ import shmaccum
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
 from shmaccum.accumulator.append.loop_pending import LoopPendings
 from shmaccum.errors import (
-    ConfigError,
     BufferExhaustedError,
+    ConfigError,
     DeadOwnerError,
     IllegalArgumentError,
     IllegalStateError,
@@ -689,7 +689,7 @@ def test_no_sender_can_be_started(
 
             with monkeypatch.context() as patch:
                 patch.setattr(SenderWatch, "__call__", fail)
-                patch.setattr(producer._producer._slab, "has_sender", lambda: False)
+                kill_sender(producer._producer)
                 for wait in (future, producer.flush(), producer.send("t", bytes(16 << 10))):
                     with pytest.raises(SenderError, match="no sender today"):
                         await wait
@@ -699,9 +699,9 @@ def test_no_sender_can_be_started(
     run(main())
 
 
-def test_transactions_are_refused(settings: Settings) -> None:
+def test_transactions_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"transactional\.id = 'orders': AsyncProducer has no transactions"):
-        AsyncProducer(settings() | {"transactional.id": "orders"})
+        AsyncProducer({"bootstrap.servers": "localhost:1", "transactional.id": "orders"})
 
 
 # --- what a wait leaves ---------------------------------------------------------------------------------
