@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shmaccum.accumulator.append.futures import ColumnsMetadata, FutureColumnsMetadata, FutureRecordMetadata
     from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
     from shmaccum.config import ProducerConfig
+    from shmaccum.producer.async_producer import AsyncProducer
     from shmaccum.producer.interceptors import ProducerInterceptor, ProducerRecord
     from shmaccum.producer.producer import Producer
     from shmaccum.producer.record_path import compiled as compiled
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncProducer",
     "ColumnsMetadata",
     "ConsumerGroupMetadata",
     "FutureColumnsMetadata",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncProducer": "shmaccum.producer.async_producer",
     "ColumnsMetadata": "shmaccum.accumulator.append.futures",
     "ConsumerGroupMetadata": "shmaccum.cluster",
     "FutureColumnsMetadata": "shmaccum.accumulator.append.futures",

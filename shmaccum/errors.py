@@ -74,6 +74,10 @@ class KafkaTimeoutError(KafkaError, code=-102):
     """An operation did not finish in time (``TimeoutException``)."""
 
 
+class ResultTimeoutError(KafkaTimeoutError, TimeoutError, code=-119):
+    """A record was not complete within the timeout of its future's method; it is still pending."""
+
+
 class BufferExhaustedError(KafkaTimeoutError, code=-103):
     """No memory became free within ``max.block.ms`` (``BufferExhaustedException``)."""
 

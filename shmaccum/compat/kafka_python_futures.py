@@ -178,7 +178,7 @@ class FutureRecordMetadata:
         """Why the record failed; None if it is pending or acknowledged."""
         future = self._future
         if self._failure is None and future is not None and self.is_done and future.failed():
-            error = future.exception
+            error = future.exception()
             assert error is not None
             self._failure = their_error(error)
         return self._failure

@@ -16,6 +16,7 @@ Modelled in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -41,6 +42,40 @@ WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it checks that the waiters before it live."""
 HEAD_SLICE_S: Final = 0.01
 """How long the head of the queue sleeps before it checks for fewer free slots than it is woken for."""
+
+
+class MemoryWait:
+    """One wait for memory: its ticket, and what the last look at the queue showed.
+
+    Args:
+        size: bytes.
+        count: slots that hold them.
+        max_block_ms: how long to wait, from now on.
+        patience_s: most seconds that a look waits for the lock, if a stopped process holds it.
+
+    Attributes:
+        was_woken: after a wait, whether a wake-up ended it.
+    """
+
+    __slots__ = ("count", "is_head", "max_block_ms", "patience_s", "size", "started", "ticket", "was_woken")
+
+    def __init__(self, size: int, count: int, max_block_ms: float, patience_s: float = math.inf) -> None:
+        self.size = size
+        self.count = count
+        self.max_block_ms = max_block_ms
+        self.patience_s = patience_s
+        self.started = time.monotonic()
+        self.ticket = -1
+        self.is_head = False
+        self.was_woken: bool | None = None
+
+    def remaining_s(self) -> float:
+        """Return how much of ``max_block_ms`` is left."""
+        return self.started + self.max_block_ms / 1000 - time.monotonic()
+
+    def slice_s(self) -> float:
+        """Return how long to wait before the next look."""
+        return min(self.remaining_s(), HEAD_SLICE_S if self.is_head else WAIT_SLICE_S)
 
 
 class BufferPool:
@@ -91,22 +126,10 @@ class BufferPool:
             BufferExhaustedError: too little memory became free in time.
             ProducerClosedError: the pool was closed, perhaps during the wait.
         """
-        count = max(1, -(-size // self.poolable_size))
-        if count > self.slab.geometry.slot_count:
-            raise RecordTooLargeError(
-                f"Attempt to allocate {size} bytes, but there is a hard limit of {self.total_memory} on memory "
-                "allocations (buffer.memory)"
-            )
-        if self._closed:
-            raise ProducerClosedError("the buffer pool has been closed")
         taken = [] if taken is None else taken
         try:
-            with self._lock:
-                # If there is enough for all, a queue would only make each wait for a wake-up by the one before.
-                if self._waiters.spare(self._slots.free_count()) >= count:
-                    self._slots.take(count, taken, most if self._waiters.is_empty() else 1)
-            if not taken:
-                self._wait_for(count, size, max_block_ms, taken, most)
+            if not self.try_allocate(size, taken, most=most):
+                self._wait_for(size, max_block_ms, taken, most)
             return taken[0]
         except BaseException:
             # After an interrupt the caller does not have the memory: it would leak.
@@ -114,6 +137,34 @@ class BufferPool:
                 if self.is_taken(buffer):
                     self.deallocate(buffer)
             raise
+
+    def try_allocate(self, size: int, taken: list[Buffer], *, most: int = 1) -> bool:
+        """Allocate as `allocate` does if that needs no wait; return whether it did.
+
+        Args and errors: as of `allocate`; after an error, the caller frees what is in ``taken``.
+        """
+        count = self.slots_for(size)
+        if self._closed:
+            raise ProducerClosedError("the buffer pool has been closed")
+        with self._lock:
+            # If there is enough for all, a queue would only make each wait for a wake-up by the one before.
+            if self._waiters.spare(self._slots.free_count()) >= count:
+                self._slots.take(count, taken, most if self._waiters.is_empty() else 1)
+        return bool(taken)
+
+    def slots_for(self, size: int) -> int:
+        """Return how many slots hold ``size`` bytes.
+
+        Raises:
+            RecordTooLargeError: ``size`` exceeds the whole pool.
+        """
+        count = max(1, -(-size // self.poolable_size))
+        if count > self.slab.geometry.slot_count:
+            raise RecordTooLargeError(
+                f"Attempt to allocate {size} bytes, but there is a hard limit of {self.total_memory} on memory "
+                "allocations (buffer.memory)"
+            )
+        return count
 
     def deallocate(self, *buffers: Buffer, lock: AbstractContextManager[None] | None = None) -> None:
         """Free memory, and wake the first waiter if enough is free.
@@ -139,46 +190,67 @@ class BufferPool:
 
     # --- waiting ------------------------------------------------------------------------------------
 
-    def _wait_for(self, count: int, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:
-        """Wait in the queue for ``count`` slots; the ticket is returned however the wait ends."""
+    def _wait_for(self, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:
+        """Wait in the queue; the ticket is returned however the wait ends."""
         slab = self.slab
-        started = time.monotonic()
-        deadline = started + max_block_ms / 1000
-        ticket = -1
-        was_woken: bool | None = None
+        wait = MemoryWait(size, self.slots_for(size), max_block_ms)
         try:
             with slab.wakeup.listening(NO_COMPLETIONS) as listener:
-                while True:
-                    with self._lock.within(max(MIN_TIMEOUT_S, deadline - time.monotonic())):
-                        if ticket < 0:
-                            ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000, count)
-                        else:
-                            self._waiters.look(ticket)
-                        waiting = self._pass_over_the_absent(ticket)
-                        is_head = ticket >= 0 and self._waiters.head() == ticket
-                        if is_head:
-                            if was_woken is not None:
-                                self._waiters.learn(was_woken=was_woken)
-                            self._slots.take(count, taken, most if len(self._waiters) == 1 else 1)
-                    if taken:
-                        return
-                    self._wake(waiting)
-                    remaining = deadline - time.monotonic()
-                    if self._closed:
-                        raise ProducerClosedError("the producer was closed while waiting for memory")
-                    if remaining <= 0:
-                        raise self._exhausted(size, max_block_ms)
-                    # While processes wait for memory, the sender sends without linger.
-                    slab.button.press()
+                while not self.look(wait, taken, most=most):
                     self.while_waiting()
-                    woken = listener.wait(min(remaining, HEAD_SLICE_S if is_head else WAIT_SLICE_S))
-                    was_woken = woken if is_head else None
+                    wait.was_woken = listener.wait(wait.slice_s())
         finally:
             try:
-                self._stop_waiting(ticket, started)
+                self.leave(wait)
             except KeyboardInterrupt:
-                self._stop_waiting(ticket, started)  # else all others would wait for us until our deadline
+                self.leave(wait)  # else all others would wait for us until our deadline
                 raise
+
+    def look(self, wait: MemoryWait, taken: list[Buffer], *, most: int = 1) -> bool:
+        """Allocate if it is this wait's turn; else draw its ticket, or keep it, and press for the sender.
+
+        Look again after a wake-up, or after `MemoryWait.slice_s`, and `leave` in the end.
+
+        Args:
+            wait: by this process.
+            taken: an empty list, as of `allocate`.
+            most: take up to this number of buffers if no other process waits.
+
+        Returns:
+            Whether it allocated.
+
+        Raises:
+            BufferExhaustedError: too little memory became free in time.
+            ProducerClosedError: the pool was closed.
+            LockTimeoutError: a living process holds the lock.
+        """
+        slab = self.slab
+        was_woken, wait.was_woken = wait.was_woken if wait.is_head else None, None
+        with self._lock.within(min(wait.patience_s, max(MIN_TIMEOUT_S, wait.remaining_s()))):
+            if wait.ticket < 0:
+                wait.ticket = self._waiters.join(slab.owner_tag, wait.started, wait.max_block_ms / 1000, wait.count)
+            else:
+                self._waiters.look(wait.ticket)
+            waiting = self._pass_over_the_absent(wait.ticket)
+            wait.is_head = wait.ticket >= 0 and self._waiters.head() == wait.ticket
+            if wait.is_head:
+                if was_woken is not None:
+                    self._waiters.learn(was_woken=was_woken)
+                self._slots.take(wait.count, taken, most if len(self._waiters) == 1 else 1)
+        if taken:
+            return True
+        self._wake(waiting)
+        if self._closed:
+            raise ProducerClosedError("the producer was closed while waiting for memory")
+        if wait.remaining_s() <= 0:
+            raise self.exhausted(wait.size, wait.max_block_ms)
+        # While processes wait for memory, the sender sends without linger.
+        slab.button.press()
+        return False
+
+    def leave(self, wait: MemoryWait) -> None:
+        """End a wait: return its ticket, if it has one."""
+        self._stop_waiting(wait.ticket, wait.started)
 
     def _stop_waiting(self, ticket: int, started: float) -> None:
         """Return the ticket, if there is one, and wake the next waiter."""
@@ -197,7 +269,8 @@ class BufferPool:
                 count(self.slab.memory, waits_at, waited_ns // 1000)
             self._wake(waiting)
 
-    def _exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:
+    def exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:
+        """Return the error for a wait that took too long, and count it."""
         self._words[self.slab.geometry.process(self.slab.me) + Process.EXHAUSTED] += 1
         return BufferExhaustedError(
             f"Failed to allocate {size} bytes within the configured max blocking time {max_block_ms:.0f} ms. Total "

@@ -7,7 +7,8 @@ extra, so only `Producer.send_batch` imports it.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
+from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner
 from shmaccum.record.columns.arrow import nulls_of, numpy_of
@@ -56,10 +58,25 @@ class ColumnPath:
 
         Args and errors: as in `Producer.send_batch`.
         """
+        steps = self.steps(topic, batch)
+        try:
+            while True:
+                wait = next(steps)
+                if wait is not None:  # a bug: only a producer that must not wait gets one
+                    raise wait
+        except StopIteration as end:
+            future: FutureColumnsMetadata = end.value
+            return future
+
+    def steps(self, topic: str, batch: pa.RecordBatch) -> Generator[WouldWait | None, None, FutureColumnsMetadata]:
+        """Do as `send`; yield from time to time, with what it would have to wait for, if anything.
+
+        After the wait, go on with the iteration. It returns the future.
+        """
         started = time.monotonic()
         accumulator, destinations = self._accumulator, self._destinations
         metadata = destinations.metadata
-        entry, queues = metadata.topic(topic, started)
+        entry, queues = yield from _retried(lambda: metadata.topic(topic, started))
         sticky = destinations.sticky_partitioner(entry)
         parts = partition_columns(
             batch,
@@ -71,15 +88,31 @@ class ColumnPath:
             batch_size=accumulator.records.slot_size,
             open_room=0 if self._transactions else accumulator.open_room(queues[sticky.within(len(queues))]),
         )
-        to = {partition: metadata.queues_with(entry, partition, started)[partition] for partition in parts}
+        to = yield from _retried(
+            lambda: {partition: metadata.queues_with(entry, partition, started)[partition] for partition in parts}
+        )
         if self._transactions is not None:
-            to = dict(zip(to, self._transactions.queues(to.values()), strict=True))
+            transactions = self._transactions
+            in_lane = yield from _retried(lambda: transactions.queues(to.values()))
+            to = dict(zip(to, in_lane, strict=True))
         future = FutureColumnsMetadata(batch.num_rows, accumulator.pending)
+        deadline_s = started + destinations.max_block_ms / 1000
         for partition, part in parts.items():
-            remaining_ms = destinations.max_block_ms - (time.monotonic() - started) * 1000
-            accumulator.append_columns(to[partition], part, future, remaining_ms)
+            yield from accumulator.columns.steps(to[partition], part, future, deadline_s)
         accumulator.state.slab.button.press()
         return future
+
+
+_Result = TypeVar("_Result")
+
+
+def _retried(call: Callable[[], _Result]) -> Generator[WouldWait, None, _Result]:
+    """Return what a call returns; yield what it would have to wait for before."""
+    while True:
+        try:
+            return call()
+        except WouldWait as wait:
+            yield wait
 
 
 def partition_columns(

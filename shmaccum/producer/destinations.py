@@ -23,6 +23,7 @@ class Destinations:
     Args:
         accumulator: of the producer's slab.
         config: the producer's.
+        metadata: waits for topics; by default in the call that needs one.
 
     Attributes:
         map: the slab's topics and partitions.
@@ -33,10 +34,12 @@ class Destinations:
         max_body_size: most bytes of a record's body.
     """
 
-    def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig) -> None:
+    def __init__(
+        self, accumulator: RecordAccumulator, config: ProducerConfig, metadata: ProducerMetadata | None = None
+    ) -> None:
         state = accumulator.state
         self.map: Final = state.map
-        self.metadata: Final = ProducerMetadata(accumulator, config)
+        self.metadata: Final = metadata or ProducerMetadata(accumulator, config)
         self.sticky: Final[dict[str, StickyPartitioner]] = {}
         self.ignore_keys: Final = config.partitioner_ignore_keys
         self.max_block_ms: Final = config.max_block_ms

@@ -8,7 +8,8 @@ outlives the producer: if that dies, the sender answers all the same.
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Final, NamedTuple
 
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry
@@ -32,6 +33,14 @@ from shmaccum.metrics import CALLS, CallTimes
 from shmaccum.shm import native
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.slab import Slab
+
+
+class MetadataWait(NamedTuple):
+    """What a request for metadata waits for."""
+
+    condition: Callable[[], bool] | None
+    """Until it holds, or the time is over; None for a pause."""
+    timeout_s: float
 
 
 class ProducerMetadata:
@@ -104,9 +113,27 @@ class ProducerMetadata:
 
     def _ask(self, name: str, deadline_s: float) -> TopicEntry:
         """Ask the sender for a topic's metadata, and wait until it has some."""
+        asking = self.asking(name, deadline_s)
+        try:
+            wait = next(asking)
+            while True:
+                if wait.condition is None:
+                    native.pause(wait.timeout_s)
+                    wait = next(asking)
+                else:
+                    wait = asking.send(self._pending.wait_until(wait.condition, wait.timeout_s))
+        except StopIteration as end:
+            entry: TopicEntry = end.value
+            return entry
+
+    def asking(self, name: str, deadline_s: float) -> Generator[MetadataWait, bool, TopicEntry]:
+        """Ask the sender for a topic's metadata until it has some; yield what to wait for.
+
+        Send back whether the condition has come to hold. The iteration returns the topic.
+        """
         self._pending.check_process()
         while True:
-            entry = self._ask_once(name, deadline_s)
+            entry = yield from self._asking_once(name, deadline_s)
             error = entry.error
             if error is None:
                 return entry
@@ -116,9 +143,9 @@ class ProducerMetadata:
                 raise error(f"no metadata of topic {name!r}: {explain(error, self._config, self._slab)}")
             if time.monotonic() + self._retry_backoff_s > deadline_s:
                 raise self._timed_out(entry)
-            native.pause(self._retry_backoff_s)
+            yield MetadataWait(None, self._retry_backoff_s)
 
-    def _ask_once(self, name: str, deadline_s: float) -> TopicEntry:
+    def _asking_once(self, name: str, deadline_s: float) -> Generator[MetadataWait, bool, TopicEntry]:
         """Ask the sender, and wait for an answer of any kind.
 
         It compares the count of answers, because another producer can set the topic's state to REQUESTED again.
@@ -131,7 +158,8 @@ class ProducerMetadata:
             self._map.refresh()
             return entry.answers != answers
 
-        if not self._pending.wait_until(is_answered, deadline_s - time.monotonic()):
+        is_in_time = yield MetadataWait(is_answered, deadline_s - time.monotonic())
+        if not is_in_time:
             raise self._timed_out(entry)
         return entry
 

@@ -94,20 +94,18 @@ class Producer:
             self._watch = SenderWatch(self._ensure_sender)
             with slab.reporting_damage():
                 state = AccumulatorState(slab, config, self._ensure_sender)
-                self._accumulator = RecordAccumulator(state, config, self._watch)
+                self._accumulator = self._make_accumulator(state, config)
             self._guard = CallGuard(self._accumulator)
             self._rates = Rates(
                 {"slab-metrics": slab_metrics(slab.words, slab.geometry)} | topic_metrics(slab.words, slab.geometry)
             )
-            self._destinations = Destinations(self._accumulator, config)
+            self._destinations = self._make_destinations(config)
             if config.transactional_id:
-                from shmaccum.transactions.manager import TransactionManager
-
-                self._transactions = TransactionManager(config, self._accumulator)
+                self._transactions = self._make_transactions(config)
             self._records = RecordPath(
                 config, self._accumulator, self._destinations, self._interceptors, self._guard, self._transactions
             )
-            slab.set_lock_timeout(config.max_block_ms / 1000)
+            slab.set_lock_timeout(self._lock_timeout_s(config))
             slab.add_role(Role.PRODUCER)
             self._ensure_sender()
             slab.companion(WatchThread).watch_for(self._accumulator, self._ensure_sender)
@@ -115,6 +113,23 @@ class Producer:
         except BaseException:
             detach(slab, self._attached)
             raise
+
+    # --- what a producer in an event loop makes otherwise -------------------------------------------
+
+    def _make_accumulator(self, state: AccumulatorState, config: ProducerConfig) -> RecordAccumulator:
+        return RecordAccumulator(state, config, self._watch)
+
+    def _make_destinations(self, config: ProducerConfig) -> Destinations:
+        return Destinations(self._accumulator, config)
+
+    def _make_transactions(self, config: ProducerConfig) -> TransactionManager:
+        from shmaccum.transactions.manager import TransactionManager
+
+        return TransactionManager(config, self._accumulator)
+
+    def _lock_timeout_s(self, config: ProducerConfig) -> float:
+        """Return how long a call waits for a lock of a stopped process."""
+        return config.max_block_ms / 1000
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -151,21 +166,29 @@ class Producer:
         """
         with self._guard:
             self._ensure_sender()
-            if self._records.is_record_by_record:
-                raise SerializationError(
-                    "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
-                    "value.serializer or interceptor.classes sends record by record"
-                )
-            if self._columns is None:
-                from shmaccum.producer.column_path import ColumnPath
-
-                self._columns = ColumnPath(self._accumulator, self._destinations, self._transactions)
             try:
-                return self._columns.send(topic, batch)
+                return self._column_path().send(topic, batch)
             except KafkaError as error:
                 if self._transactions is not None:
                     self._transactions.refused(error)
                 raise
+
+    def _column_path(self) -> ColumnPath:
+        """Return what `send_batch` works with, made on first use.
+
+        Raises:
+            SerializationError: serializers or interceptors are set.
+        """
+        if self._records.is_record_by_record:
+            raise SerializationError(
+                "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
+                "value.serializer or interceptor.classes sends record by record"
+            )
+        if self._columns is None:
+            from shmaccum.producer.column_path import ColumnPath
+
+            self._columns = ColumnPath(self._accumulator, self._destinations, self._transactions)
+        return self._columns
 
     # --- transactions -------------------------------------------------------------------------------
 
@@ -296,7 +319,7 @@ class Producer:
             KafkaTimeoutError: some are pending after ``timeout``; they stay in the slab and will be sent.
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         with self._guard:
             self._accumulator.pending.check_process()
             with self._destinations.metadata.times.call("flush"):
@@ -314,7 +337,7 @@ class Producer:
             KafkaTimeoutError: records were not acknowledged within ``timeout`` (other than 0).
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         if not self._attached or self._is_closing:
             return  # closed already, or called by another thread, or by a callback or handler that runs in `_close`
         # No call between the look and the store, nor before the store below: no thread or handler runs in between.
@@ -415,7 +438,8 @@ def _check_number(timeout: float) -> None:
         raise IllegalArgumentError(f"timeout = {timeout!r:.60}: must be a number of seconds") from None
 
 
-def _check_timeout(timeout: float | None) -> None:
+def check_timeout(timeout: float | None) -> None:
+    """Raise an IllegalArgumentError unless a timeout is None or a number of seconds from 0 on."""
     if timeout is None:
         return
     _check_number(timeout)

@@ -34,12 +34,22 @@ cdef class RecordPath:
     cdef FastRecords _fast
     cdef object _encode_body
     cdef object _transactions
+    cdef public bint never_waits
+    cdef public Py_ssize_t burst
+
+cpdef FutureRecordMetadata send_now(
+    RecordPath path, topic, value, key, headers, partition, timestamp_ms, on_delivery
+)
+
+cdef FutureRecordMetadata _send(
+    RecordPath path, topic, value, key, headers, partition, timestamp_ms, on_delivery
+)
 
 @cython.locals(
     entry=TopicEntry, queues=tuple, queue=PartitionQueue, fast=FastRecords, body=bytes, sticky=StickyPartitioner, number=Py_ssize_t,
     timestamp="long long", future=FutureRecordMetadata, batch_is_full=bint, new_batch_created=bint,
     appended_bytes=Py_ssize_t, sizes="unsigned long long", asleep="unsigned long long",
 )
-cdef FutureRecordMetadata _send(
-    RecordPath path, topic, value, key, headers, partition, timestamp_ms, on_delivery
+cdef FutureRecordMetadata _append(
+    RecordPath path, topic, value, key, headers, partition, timestamp_ms, callback
 )

@@ -18,7 +18,8 @@ from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, ShmaccumError
+from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, LockTimeoutError, ShmaccumError
+from shmaccum.pool.loop_memory import LockHeld, TurnOver, WouldWait
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors, ProducerRecord
@@ -34,6 +35,8 @@ compiled: Final = COMPILED
 """Whether the code that every record runs through is compiled (see ``setup.py``) or plain Python."""
 
 _SENDER_ASLEEP: Final = Super.SENDER_ASLEEP
+_ARGUMENTS: Final = 7
+"""Items of `WouldWait.call` before the record is serialized; after that, the interceptors' callback is one more."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +78,10 @@ class RecordPath:
         self._max_body_size = destinations.max_body_size
         self._rung = 0
         """The last sleep of the sender that this producer ended: pressing the doorbell again would be wasted."""
+        self.never_waits = False
+        """Whether a lock that a stopped process holds ends a call with `LockHeld`."""
+        self.burst = 0
+        """For `send_now`: how many more calls before the event loop gets its turn."""
         self._linger_ms = config.linger_ms
         self._has_key_serializer = config.key_serializer is not None
         self._has_value_serializer = config.value_serializer is not None
@@ -178,6 +185,55 @@ def send(
     return _send(self._records, topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
+def send_now(
+    path: RecordPath | None,
+    topic: str,
+    value: Any,
+    key: Any,
+    headers: Headers | None,
+    partition: int | None,
+    timestamp_ms: int | None,
+    on_delivery: DeliveryCallback | None,
+) -> FutureRecordMetadata:
+    """Do as `send` if that needs no wait. For a path that never waits: its accumulator and metadata raise instead.
+
+    Raises:
+        IllegalStateError: there is no path yet.
+        WouldWait: it would wait, or the event loop has other work to do; `resume` goes on.
+    """
+    if path is None:
+        raise IllegalStateError("the AsyncProducer is not started: use `async with`, or `await producer.start()`")
+    if path.burst <= 0:
+        turn = TurnOver("other tasks of the event loop are due")
+        turn.call = topic, value, key, headers, partition, timestamp_ms, on_delivery
+        raise turn
+    path.burst -= 1
+    return _send(path, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+def resume(path: RecordPath, wait: WouldWait) -> FutureRecordMetadata:
+    """Go on with a call of `send_now` after its wait.
+
+    Raises:
+        WouldWait: it has to wait again.
+    """
+    call = wait.call
+    if len(call) == _ARGUMENTS:
+        topic, value, key, headers, partition, timestamp_ms, on_delivery = call
+        return _send(path, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    topic, value, key, headers, partition, timestamp_ms, on_delivery, callback = call
+    try:
+        return _append(path, topic, value, key, headers, partition, timestamp_ms, callback)
+    except WouldWait as again:
+        again.call = call
+        raise
+    except BaseException as error:
+        if path.never_waits and isinstance(error, LockTimeoutError):
+            raise LockHeld(error, call) from error
+        path.refuse(error, topic, partition, on_delivery)
+        raise
+
+
 # A separate function: compiled, it has C variables, which a function that users call cannot have.
 def _send(
     path: RecordPath,
@@ -209,67 +265,87 @@ def _send(
             key = path._key_serializer.serialize(topic, key)
         if (value is not None and type(value) is not bytes) or path._has_value_serializer:
             value = path._value_serializer.serialize(topic, value)
-        if type(topic) is not str:
-            check_topic(topic)  # an unhashable one would raise a TypeError in the map
-        started = 0.0  # no wait so far
-        entry = path._map.current(topic)
-        # The deques are read once: another thread can find that the topic has shrunk or is gone.
-        if entry is None or not (queues := entry.queues):
-            started = time.monotonic()
-            entry, queues = path._destinations.metadata.topic(topic, started)
-        fast = path._fast
-        if fast is not None and not headers:
-            body = fast.encode_body(key, value)
-        else:
-            body = path._encode_body(key, value, headers or ())
-        if len(body) > path._max_body_size:
-            raise path._destinations.too_large(topic, len(body))
-        sticky = None
-        if partition is not None:
-            if type(partition) is not int or not 0 <= partition < len(queues):
-                started = started or time.monotonic()
-                queues = path._destinations.metadata.queues_with(entry, partition, started)
-            number = partition
-        elif key is None or path._ignore_keys:
-            sticky = path._sticky.get(topic) or path._destinations.sticky_partitioner(entry)
-            number = sticky.partition
-            if number >= len(queues):
-                number = sticky.within(len(queues))
-        else:
-            number = partition_for_key(key, len(queues))
-        sizes = 0 if value is None else len(value) + 1  # as in `FutureRecordMetadata`
-        if key is not None:
-            sizes |= (len(key) + 1) << 32
-        if timestamp_ms is not None:
-            timestamp = checked_timestamp(timestamp_ms)
-        else:
-            timestamp = fast.now_ms() if fast is not None else time.time_ns() // 1_000_000
-        queue = queues[number]
-        route: Route | None = sticky
-        if path._transactions is not None:
-            queue = path._transactions.queue(queue)
-            route = None if sticky is None else path._transactions.route(sticky)
-        future, batch_is_full, new_batch_created, appended_bytes = path._accumulator.append(
-            queue,
-            timestamp,
-            body,
-            callback,
-            path._max_block_ms if not started else path._max_block_ms - (time.monotonic() - started) * 1000,
-            route,
-            sizes,
-        )
-        try:  # The record is accepted: after an error from here the caller would send it twice.
-            if sticky is not None:
-                sticky.note_appended(appended_bytes)
-            if new_batch_created or batch_is_full:
-                asleep = path._memory.words[_SENDER_ASLEEP]
-                if asleep and asleep != path._rung and (batch_is_full or path.is_button_needed()):
-                    path._rung = path._slab.button.press()
-        except (IllegalStateError, ValueError, IndexError):
-            if not path._guard.closed:
-                raise
-            # Another thread has closed the producer meanwhile: the sender finds the batch without a wake-up.
+        return _append(path, topic, value, key, headers, partition, timestamp_ms, callback)
+    except WouldWait as wait:
+        wait.call = topic, value, key, headers, partition, timestamp_ms, on_delivery, callback
+        raise
     except BaseException as error:
+        if path.never_waits and isinstance(error, LockTimeoutError):
+            call = topic, value, key, headers, partition, timestamp_ms, on_delivery, callback
+            raise LockHeld(error, call) from error
         path.refuse(error, topic, partition, on_delivery)
         raise
+
+
+def _append(
+    path: RecordPath,
+    topic: str,
+    value: bytes | None,
+    key: bytes | None,
+    headers: Headers | None,
+    partition: int | None,
+    timestamp_ms: int | None,
+    callback: DeliveryCallback | None,
+) -> FutureRecordMetadata:
+    """Append a serialized record."""
+    if type(topic) is not str:
+        check_topic(topic)  # an unhashable one would raise a TypeError in the map
+    started = 0.0  # no wait so far
+    entry = path._map.current(topic)
+    # The deques are read once: another thread can find that the topic has shrunk or is gone.
+    if entry is None or not (queues := entry.queues):
+        started = time.monotonic()
+        entry, queues = path._destinations.metadata.topic(topic, started)
+    fast = path._fast
+    if fast is not None and not headers:
+        body = fast.encode_body(key, value)
+    else:
+        body = path._encode_body(key, value, headers or ())
+    if len(body) > path._max_body_size:
+        raise path._destinations.too_large(topic, len(body))
+    sticky = None
+    if partition is not None:
+        if type(partition) is not int or not 0 <= partition < len(queues):
+            started = started or time.monotonic()
+            queues = path._destinations.metadata.queues_with(entry, partition, started)
+        number = partition
+    elif key is None or path._ignore_keys:
+        sticky = path._sticky.get(topic) or path._destinations.sticky_partitioner(entry)
+        number = sticky.partition
+        if number >= len(queues):
+            number = sticky.within(len(queues))
+    else:
+        number = partition_for_key(key, len(queues))
+    sizes = 0 if value is None else len(value) + 1  # as in `FutureRecordMetadata`
+    if key is not None:
+        sizes |= (len(key) + 1) << 32
+    if timestamp_ms is not None:
+        timestamp = checked_timestamp(timestamp_ms)
+    else:
+        timestamp = fast.now_ms() if fast is not None else time.time_ns() // 1_000_000
+    queue = queues[number]
+    route: Route | None = sticky
+    if path._transactions is not None:
+        queue = path._transactions.queue(queue)
+        route = None if sticky is None else path._transactions.route(sticky)
+    future, batch_is_full, new_batch_created, appended_bytes = path._accumulator.append(
+        queue,
+        timestamp,
+        body,
+        callback,
+        path._max_block_ms if not started else path._max_block_ms - (time.monotonic() - started) * 1000,
+        route,
+        sizes,
+    )
+    try:  # The record is accepted: after an error from here the caller would send it twice.
+        if sticky is not None:
+            sticky.note_appended(appended_bytes)
+        if new_batch_created or batch_is_full:
+            asleep = path._memory.words[_SENDER_ASLEEP]
+            if asleep and asleep != path._rung and (batch_is_full or path.is_button_needed()):
+                path._rung = path._slab.button.press()
+    except (IllegalStateError, ValueError, IndexError):
+        if not path._guard.closed:
+            raise
+        # Another thread has closed the producer meanwhile: the sender finds the batch without a wake-up.
     return future

@@ -1,8 +1,8 @@
 """Names of a slab's files. All of them are in /dev/shm.
 
 Slab ``NAME`` has the segment ``shmaccum-NAME`` and the lock file ``shmaccum-NAME.lock``. The other names cannot be
-guessed (`PrivateNames`): semaphores ``sem.shmaccum-NAME.*``, and the sender's doorbell, the FIFO
-``shmaccum-NAME.wakeup.*``.
+guessed (`PrivateNames`): semaphores ``sem.shmaccum-NAME.*``, and the doorbells of the sender and of event loops, the
+FIFOs ``shmaccum-NAME.wakeup.*``.
 """
 
 from __future__ import annotations
@@ -79,6 +79,15 @@ class PrivateNames:
     def doorbell_path(self) -> str:
         """Path of the sender's doorbell, a FIFO."""
         return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest('wakeup')}"
+
+    def loop_doorbell_path(self, entry: int, number: int) -> str:
+        """Path of the doorbell, a FIFO, of a process entry's event loops.
+
+        Args:
+            entry: of the process table.
+            number: the entry's word `Process.LOOP_DOORBELL`.
+        """
+        return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest(f'loop{entry}.{number}')}"
 
     def lock_semaphore(self, number: int) -> str:
         """Name of the semaphore of lock ``number``, as `posix_ipc` takes it."""

@@ -124,7 +124,7 @@ class ProcessTable:
             self._write_name(base, "shmaccum sender" if sender else _program())
             counters = words[base + Process.RECORDS : base + Process.RECORDS + PROCESS_COUNTERS]
             words[base + Process.BEFORE : base + Process.BEFORE + PROCESS_COUNTERS] = counters
-            for word in (Process.ROLES, Process.ASLEEP, Process.FLUSHING):
+            for word in (Process.ROLES, Process.ASLEEP, Process.LOOP_ASLEEP, Process.FLUSHING):
                 words[base + word] = 0
             words[base + Process.RING_HEAD] = words[base + Process.RING_TAIL]
             words[base + Process.STATE] = 1

@@ -41,8 +41,14 @@ cdef class Wakeups:
     cdef object _geometry
     cdef object _mutex
     cdef dict _semaphores
+    cdef dict _doorbells
+    cdef dict _pressed
 
     cpdef wake(self, entry)
+
+    cdef _post(self, entry)
+
+    cdef _press(self, entry)
 
     cpdef wake_for_completions(self, entry)
 

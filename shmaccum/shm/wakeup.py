@@ -3,7 +3,8 @@
 Each producer has a wake-up semaphore, named after its process entry, and the word `Process.ASLEEP`, which only it
 writes: set while one of its threads listens. Another process makes its change, reads the word, and posts only if it is
 set. A listener for many completions sets the count to wake at, so that it does not wake for each.
-The sender has the *doorbell*, a FIFO, so that it can wait for it and its sockets at once.
+The sender has the *doorbell*, a FIFO, so that it can wait for it and its sockets at once. So have the event loops of a
+process (`shmaccum.shm.loop_wakeup`), with a word of its entry, `Process.LOOP_ASLEEP`, in the place of ASLEEP.
 
 No wake-up is lost. A listener first sets its word, then checks its condition, then sleeps. A waker first makes its
 change, then reads the word. Between the two steps, both have a semaphore or mutex operation, which is a full memory
@@ -187,7 +188,7 @@ class Wakeup:
 
 
 class Wakeups:
-    """Wakes other processes by their wake-up semaphores."""
+    """Wakes other processes by their wake-up semaphores, and their event loops by their doorbells."""
 
     def __init__(self, private: PrivateNames, words: memoryview, geometry: Geometry) -> None:
         self._private = private
@@ -196,9 +197,21 @@ class Wakeups:
         self._mutex = native.RLock()  # reentrant: a signal's handler can wake, too
         self._semaphores: dict[tuple[int, int], posix_ipc.Semaphore] | None = {}
         """By process entry and its word `Process.WAKEUP`."""
+        self._doorbells: dict[tuple[int, int], Descriptor] = {}
+        """By process entry and its word `Process.LOOP_DOORBELL`."""
+        self._pressed: dict[int, int] = {}
+        """By process entry: the `Process.LOOP_ASLEEP` for which completions have pressed its doorbell. A loop that has
+        looked since then has stored a larger one.
+        """
 
     def wake(self, entry: int) -> None:
         """Wake the process of an entry if it listens; call it after the change that it waits for."""
+        if self._words[self._geometry.process(entry) + Process.LOOP_ASLEEP]:
+            self._press(entry)
+        self._post(entry)
+
+    def _post(self, entry: int) -> None:
+        """Post the wake-up semaphore of an entry if one of its threads listens."""
         if not self._words[self._geometry.process(entry) + Process.ASLEEP]:
             return
         with self._mutex:
@@ -219,15 +232,37 @@ class Wakeups:
     def wake_for_completions(self, entry: int) -> None:
         """Wake the process of an entry if it listens and its completion count is reached."""
         words, process = self._words, self._geometry.process(entry)
-        if words[process + Process.RING_TAIL] >= words[process + Process.ASLEEP]:
-            self.wake(entry)
+        tail, loop_asleep = words[process + Process.RING_TAIL], words[process + Process.LOOP_ASLEEP]
+        if loop_asleep and tail >= loop_asleep and self._pressed.get(entry) != loop_asleep:
+            self._press(entry)
+            self._pressed[entry] = loop_asleep
+        if tail >= words[process + Process.ASLEEP]:
+            self._post(entry)
+
+    def _press(self, entry: int) -> None:
+        """Press the doorbell of an entry's event loops; if that fails, their slice runs out soon."""
+        with self._mutex:
+            if self._semaphores is None:
+                return
+            doorbell = entry, self._words[self._geometry.process(entry) + Process.LOOP_DOORBELL]
+            fifo = self._doorbells.get(doorbell)
+            # A full FIFO (BlockingIOError) wakes them all the same.
+            with contextlib.suppress(OSError, ShmaccumError):
+                if fifo is None or not fifo.is_ours():
+                    # For reading too: without a reader, after the process's death, a write would be a SIGPIPE.
+                    path = self._private.loop_doorbell_path(*doorbell)
+                    fifo = self._doorbells[doorbell] = Descriptor(open_own(path, os.O_RDWR, kind=stat.S_IFIFO))
+                native.write(fifo.number, b"!")
 
     def close(self) -> None:
-        """Close all semaphores; `wake` does nothing from now on."""
+        """Close all semaphores and doorbells; `wake` does nothing from now on."""
         with self._mutex:
             semaphores, self._semaphores = self._semaphores, None
             for semaphore in (semaphores or {}).values():
                 semaphore.close()
+            for fifo in self._doorbells.values():
+                fifo.close()
+            self._doorbells = {}
 
 
 class Doorbell:

@@ -76,8 +76,8 @@ class _Deliveries:
         failed_rows = 0
         while self._pending and self._pending[0][0].is_done:
             future, rows = self._pending.popleft()
-            if future.exception is not None:
-                error = error or future.exception
+            if future.exception() is not None:
+                error = error or future.exception()
                 failed_rows += rows
         if error is not None:
             raise type(error)(

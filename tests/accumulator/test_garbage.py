@@ -54,7 +54,7 @@ def test_complete_futures_are_freed(accumulator: Accumulators) -> None:
 
 
 def raise_error_of(future: FutureRecordMetadata) -> None:
-    raise future.exception
+    raise future.exception()
 
 
 @pytest.mark.parametrize("fail", [lambda future: future.get(0), raise_error_of])

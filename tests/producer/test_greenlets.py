@@ -82,7 +82,7 @@ def test_other_greenlets_run_while_one_waits(library: str, when: str, settings: 
     found = run("waits", library, when, small)
 
     assert {name: error for name, (error, _) in found.items()} == {
-        "get": "KafkaTimeoutError",
+        "get": "ResultTimeoutError",
         "poll": "",
         "flush": "KafkaTimeoutError",
         "metadata": "KafkaTimeoutError",

@@ -125,7 +125,7 @@ def test_each_record_gets_its_own_message(broker: FakeBroker, connect: Produce) 
     futures = [producer.send("t", b"value", partition=0) for _ in range(3)]
     producer.flush(20)
 
-    errors = [future.exception for future in futures]
+    errors = [future.exception() for future in futures]
     assert [type(error) for error in errors] == [InvalidRecordError, type(None), InvalidRecordError]
     assert str(errors[0]).endswith("broker 1 says: no key")
     assert str(errors[2]).endswith("broker 1 says: no value")

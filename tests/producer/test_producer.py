@@ -368,3 +368,21 @@ def test_the_package_exports() -> None:
     assert shmaccum.TopicPartition is TopicPartition
     with pytest.raises(AttributeError, match="nothing_of_that_name"):
         _ = shmaccum.nothing_of_that_name
+
+
+def test_futures_have_the_methods_of_concurrent_futures(produce: Produce) -> None:
+    producer = produce(linger_ms=60_000, num_partitions=1)
+    future = producer.send("t", b"value")
+    called: list[object] = []
+    future.add_done_callback(called.append)
+    assert (future.done(), future.running(), future.cancel(), future.cancelled()) == (False, True, False, False)
+    for wait in (future.result, future.exception):
+        with pytest.raises(TimeoutError, match="no acknowledgement from t-0"):
+            wait(0.01)
+    assert called == []
+    producer.flush()
+    future.add_done_callback(called.append)
+    assert called == [future, future]
+    assert (future.done(), future.running()) == (True, False)
+    assert future.result(0) == future.result() == future.get()
+    assert future.exception() is None

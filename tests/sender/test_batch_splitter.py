@@ -142,7 +142,7 @@ def test_every_record_is_too_large(run: HandRun, log_dir: Path) -> None:
     run.transport.largest = 70
     futures = send(run, numbered(10))
     deliver(run)
-    assert all(isinstance(future.exception, RecordTooLargeError) for future in futures)
+    assert all(isinstance(future.exception(), RecordTooLargeError) for future in futures)
     assert counter(run, Super.RECORDS_FAILED) == 10
     run.transport.largest = 1000
     again = send(run, [b"again"])
@@ -275,7 +275,7 @@ def test_invalid_records_that_are_not_named(run: HandRun) -> None:
     run.transport.refuse[T0] = InvalidRecordError
     futures = send(run, numbered(3))
     deliver(run)
-    assert all(isinstance(future.exception, InvalidRecordError) for future in futures)
+    assert all(isinstance(future.exception(), InvalidRecordError) for future in futures)
     assert len(run.transport.sent) == 1
 
 
@@ -345,7 +345,7 @@ def test_batches_behind_that_have_their_numbers_already(run: HandRun, log_dir: P
     run.transport.held = False
     deliver(run)
     (invalid,) = [future for future in futures if future.failed()]
-    assert isinstance(invalid.exception, InvalidRecordError)
+    assert isinstance(invalid.exception(), InvalidRecordError)
     futures.remove(invalid)
     assert offsets_of(futures) == list(range(12))
     stored = read_values(log_dir, "t")

@@ -51,7 +51,7 @@ def test_damaged_batch_fails_alone(run: HandRun, log_dir: Path, caplog: pytest.L
     with caplog.at_level(logging.ERROR):
         run.run(3)
     run.accumulator.producer.pending.poll()
-    assert isinstance(damaged.exception, CorruptRecordError)
+    assert isinstance(damaged.exception(), CorruptRecordError)
     assert sound.get(0).offset == 0
     assert "is damaged" in caplog.text
     after = run.accumulator.append(T0, 1, None, b"after").future
@@ -72,7 +72,7 @@ def test_record_with_a_damaged_chain_fails_alone(run: HandRun, link: int) -> Non
     run.slab.words[run.slab.geometry.header(3) + Slot.CHAIN] = link
     run.run(3)
     run.accumulator.producer.pending.poll()
-    assert isinstance(damaged.exception, CorruptRecordError)
+    assert isinstance(damaged.exception(), CorruptRecordError)
     assert sound.get(0).offset == 0
     assert pool.available_memory() == pool.total_memory
     after = run.accumulator.append(T0, 1, None, bytes(3 * pool.poolable_size)).future

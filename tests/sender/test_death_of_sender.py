@@ -134,7 +134,7 @@ def test_successor_reports_the_incident_of_a_dead_sender(scene: Scene, config: P
     die_in(lambda: die_over_completing(config, dict.fromkeys(PARTITIONS, PolicyViolationError)))
     ensure_sender(scene.survivor.slab, config)
     accumulator.producer.flush(20)
-    (error,) = [future.exception for future in futures if future.failed()]
+    (error,) = [future.exception() for future in futures if future.failed()]
     assert isinstance(error, PolicyViolationError)
     assert str(error).endswith("forbids the request: not on Sundays")
 

@@ -584,7 +584,7 @@ def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
         stored = [future.get(0).offset for future in futures if future.succeeded()]
         assert 0 < len(stored) < 200
         assert stored == list(range(len(stored)))
-        errors = {type(future.exception) for future in futures if future.failed()}
+        errors = {type(future.exception()) for future in futures if future.failed()}
         assert errors == {KafkaStorageError}
         assert len(stored) + sum(future.failed() for future in futures) == 200
         values = [record.value for record in read_partition(log_dir, "t")]

@@ -44,7 +44,7 @@ def append_some(link: Connection, name: str, log_dir: str, numbers: list[int]) -
         futures.append(accumulator.append(T0, 0, None, numbered(20)[number]).future)
         link.send("appended")
     accumulator.producer.flush(30)
-    outcomes: list[object] = [type(each.exception) if each.failed() else each.get(0).offset for each in futures]
+    outcomes: list[object] = [type(each.exception()) if each.failed() else each.get(0).offset for each in futures]
     detach(slab)
     return outcomes
 
@@ -171,7 +171,7 @@ def test_rest_of_a_split_batch_expires(start_run: StartRun, log_dir: Path) -> No
     stored = read_values(log_dir, "t")
     assert stored == numbered(20)[: len(stored)]
     assert offsets_of(futures[: len(stored)]) == list(range(len(stored)))
-    assert all(isinstance(future.exception, DeliveryTimeoutError) for future in futures[len(stored) :])
+    assert all(isinstance(future.exception(), DeliveryTimeoutError) for future in futures[len(stored) :])
     assert counter(run, Super.BATCHES_FAILED) == 1
     assert_all_free(run)
 
@@ -193,7 +193,7 @@ def test_rest_of_a_split_batch_expires_while_a_part_is_in_flight(
     run.run(1, after_ms=5000)
     run.accumulator.producer.pending.poll()
     assert offsets_of(futures[:done]) == list(range(done))
-    assert all(isinstance(future.exception, DeliveryTimeoutError) for future in futures[done:])
+    assert all(isinstance(future.exception(), DeliveryTimeoutError) for future in futures[done:])
     assert run.accumulator.pool.available_memory() < run.accumulator.pool.total_memory
     run.transport.held = False
     run.transport.refuse.clear()

@@ -124,7 +124,7 @@ def test_deferred_batches_expire_once_the_lock_is_free(run: HandRun) -> None:
         assert not any(future.is_done for future in futures)
 
     run_until_done(run, *futures, after_ms=62_000)
-    assert {type(future.exception) for future in futures} == {DeliveryTimeoutError}
+    assert {type(future.exception()) for future in futures} == {DeliveryTimeoutError}
     assert run.accumulator.pool.available_memory() == 16 * SLOT
 
 

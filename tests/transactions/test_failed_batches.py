@@ -78,7 +78,7 @@ def test_errors_that_the_abort_leads_out_of(scene: Scene, error: Error) -> None:
         future = send_refused(scene, producer, error)
         with pytest.raises(error):
             producer.commit_transaction()
-        assert type(future.exception) is error
+        assert type(future.exception()) is error
         check_only_abort_helps(producer, error)
         assert scene.broker.count(END_TXN) == 0
         scene.broker.is_open = True  # a real broker would have begun it with the partition, or the batch's verification
@@ -100,7 +100,7 @@ def test_numbers_that_the_broker_does_not_take_fail_the_transaction(scene: Scene
         with pytest.raises(OutOfOrderSequenceError):
             producer.commit_transaction()
         assert stored.succeeded()
-        assert isinstance(refused.exception, TransactionAbortedError)
+        assert isinstance(refused.exception(), TransactionAbortedError)
         producer.abort_transaction()
         run_another(producer)
     assert scene.broker.ended == [False, True]
@@ -114,7 +114,7 @@ def test_errors_after_which_the_producer_can_only_be_closed(scene: Scene, error:
         future = send_refused(scene, producer, error)
         with pytest.raises(error):
             producer.commit_transaction()
-        assert type(future.exception) is error
+        assert type(future.exception()) is error
         check_only_close_helps(producer, error)
     assert scene.broker.count(END_TXN) == 0
 
@@ -156,7 +156,7 @@ def test_a_batch_that_is_too_large_is_sent_in_parts(scene: Scene) -> None:
         future = producer.send_batch("t", rows_for(0, 0, 0, 0))
         producer.commit_transaction()
         assert future.is_done
-        assert future.exception is None
+        assert future.exception() is None
     assert scene.broker.count(PRODUCE) > 2  # the whole, and its parts
     assert scene.broker.ended == [True]
 
@@ -170,7 +170,7 @@ def test_batches_that_expire(scene: Scene, slab_name: str) -> None:
             futures = [send_one(producer, partition) for partition in (0, 1)]
             with pytest.raises(DeliveryTimeoutError):
                 producer.commit_transaction()
-        assert all(isinstance(future.exception, DeliveryTimeoutError) for future in futures)
+        assert all(isinstance(future.exception(), DeliveryTimeoutError) for future in futures)
         scene.broker.is_open = True
         producer.abort_transaction()
         producer.begin_transaction()

@@ -196,7 +196,7 @@ def test_a_batch_that_fails_leaves_the_abort_as_the_only_way(cluster: KafkaClust
             producer.send(topic, b"more")
         with pytest.raises(RecordTooLargeError, match="abort the transaction"):
             producer.commit_transaction()
-        assert isinstance(lost.exception, RecordTooLargeError)
+        assert isinstance(lost.exception(), RecordTooLargeError)
         producer.abort_transaction()
         producer.begin_transaction()
         send(producer, topic, b"after")
@@ -221,7 +221,7 @@ def test_dropped_records_say_so(kafka: KafkaCluster, slab_name: str, topic: str)
         producer.begin_transaction()
         future = producer.send(topic, b"lingers", partition=0)
         producer.abort_transaction()
-        assert isinstance(future.exception, TransactionAbortedError)
+        assert isinstance(future.exception(), TransactionAbortedError)
     assert not visible(kafka, topic, "read_uncommitted")
 
 

@@ -14,7 +14,7 @@ from shmaccum.shm import names
 from shmaccum.shm.lifecycle import unlink
 from tools.benchmark import cpu
 from tools.benchmark.brokers import Broker
-from tools.benchmark.contestants import OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
+from tools.benchmark.contestants import OUR_ASYNC, OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.errors import BenchmarkError, VoidError
 from tools.benchmark.package_form import PLAIN as PLAIN_FORM
 from tools.benchmark.package_form import Form
@@ -92,7 +92,7 @@ class Environment:
 
     def form_of(self, contestant: str) -> Form | None:
         """Return the form of the package that a contestant uses, None for a peer."""
-        if contestant in (OURS, OUR_COLUMNS):
+        if contestant in (OURS, OUR_COLUMNS, OUR_ASYNC):
             return self.ours
         return PLAIN_FORM if contestant in (PLAIN, PLAIN_COLUMNS) else None
 

@@ -10,7 +10,7 @@ from tools.benchmark.cases.exactly_once import COMMIT, TASKS, TRANSACTIONS, job_
 from tools.benchmark.cases.latency import variant_name as latency_variant
 from tools.benchmark.cases.producers import ONE
 from tools.benchmark.cases.sender import FEW, PLAIN_SENDER, SENDER, finding_variant, sending_variant
-from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OURS, PLAIN, PLAIN_COLUMNS
+from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_ASYNC, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.results import Result, ratio_of, spread_of
 from tools.benchmark.spark.jobs import SPARK_SINK
 from tools.benchmark.statistics import Spread
@@ -122,6 +122,11 @@ def _record_by_record(what: str, variant: str) -> Target:
     )
 
 
+def _in_loop(peer: str, bound: float, label: str) -> Part:
+    """Return a part: `AsyncProducer` sends a multiple of what the peer does."""
+    return Part(label, lambda result: ratio_of(result, "asyncio", "apache", peer, "records_per_s", OUR_ASYNC), bound)
+
+
 TARGETS: Final = (
     Target(
         "columns: records a second per core, delivery included",
@@ -206,6 +211,10 @@ TARGETS: Final = (
                 unit=" ms",
             )
         ],
+    ),
+    Target(
+        "record by record in an event loop: records a second",
+        [_in_loop(OURS, 0.7, "synchronous `send`"), _in_loop(AIOKAFKA, 4, AIOKAFKA)],
     ),
 )
 

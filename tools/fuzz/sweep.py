@@ -49,7 +49,7 @@ SCENES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 WENT_ON: Final = "went on"
 THE_SAME: Final = "said so already"
 REMOVED: Final = "removed before"
-_USUAL: Final = frozenset(("BufferExhaustedError", "KafkaTimeoutError"))
+_USUAL: Final = frozenset(("BufferExhaustedError", "KafkaTimeoutError", "ResultTimeoutError"))
 """Errors of a session on an undamaged slab, whose waits for memory and for a sender are short."""
 _PRODUCE: Final = (
     "send", "send_batch", "send_large", "allocate", "wait_for_memory", "append_columns", "poll", "flush",

@@ -87,7 +87,7 @@ class Writer:
         """Store the results of the oldest batches of rows, as far as they are known."""
         while self._pending and self._pending[0][0].is_done:
             future, first, count = self._pending.popleft()
-            error = future.exception
+            error = future.exception()
             if error is None:
                 self.account.hear_all(first, *future.get(0))
             else:

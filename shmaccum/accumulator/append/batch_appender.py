@@ -8,6 +8,7 @@ dies before that store, the slot is reclaimed by its owner tag. Modelled in ``to
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.record_appender import AppendResult, LargeRecord, RecordAppender, Route
@@ -18,6 +19,13 @@ from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import BATCH_SLOT_BITS, STATE_MASK, Slot, SlotState
 
 
+class Allocate(Protocol):
+    """Allocates slots, as `BufferPool.allocate` does."""
+
+    def __call__(self, size: int, max_block_ms: float, taken: list[Buffer], *, most: int = 1) -> Buffer:
+        """Allocate at least ``size`` bytes."""
+
+
 class BatchAppender:
     """Appends records that need a new batch. Threads may share it.
 
@@ -26,12 +34,18 @@ class BatchAppender:
         pool: allocates slots for new batches.
         before_new_batch: called, under no lock, before slots are allocated: makes sure that a sender runs. If it
             raises, the record is not accepted.
+        allocate: allocates slots, as the pool's `BufferPool.allocate` does, which it is by default.
     """
 
     def __init__(
-        self, records: RecordAppender, pool: BufferPool, before_new_batch: Callable[[], None] | None = None
+        self,
+        records: RecordAppender,
+        pool: BufferPool,
+        before_new_batch: Callable[[], None] | None = None,
+        allocate: Allocate | None = None,
     ) -> None:
         self.pool = pool
+        self._allocate = allocate
         self.before_new_batch = before_new_batch or (lambda: None)
         self._records = records
         self._compressor = records.compressor
@@ -43,6 +57,11 @@ class BatchAppender:
         self._is_closed = False
         self.forked()
         self._slab.on_fork(self)
+
+    @property
+    def allocate(self) -> Allocate:
+        """Allocates slots, as `BufferPool.allocate`."""
+        return self._allocate or self.pool.allocate
 
     def close(self) -> None:
         """Note that this process has stopped accepting records and can leave the slab at any time."""
@@ -88,7 +107,7 @@ class BatchAppender:
         try:
             self.before_new_batch()
             size = self._slot_size if large is None else large.size
-            slot = self.pool.allocate(size, max_block_ms, taken).slot
+            slot = self.allocate(size, max_block_ms, taken).slot
             if route is not None:  # another thread may have switched partitions during the wait for slots
                 queue = route.reroute(queue)
             result = records.begin_batch(queue, slot, timestamp, body, callback, large, sizes)

@@ -49,9 +49,6 @@ cdef class ColumnAppender:
     cdef Py_ssize_t _header_words
     cdef Py_ssize_t _contributor_words
 
-    @cython.locals(first=Py_ssize_t, batches=_NewBatches, placed=Py_ssize_t)
-    cpdef append(self, PartitionQueue queue, bodies, future, deadline_s)
-
     @cython.locals(words=word[::1], opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t)
     cdef _open_batch(self, PartitionQueue queue)
 

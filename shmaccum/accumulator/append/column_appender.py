@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.state.batch_header import begin
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
+from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.pool.slots import Buffer
 from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.histograms import count as count_value
@@ -146,17 +147,36 @@ class ColumnAppender:
             BufferExhaustedError: no memory became free in time; earlier rows may be accepted.
             ProducerClosedError: the accumulator has been closed.
         """
+        for wait in self.steps(queue, bodies, future, deadline_s):
+            if wait is not None:  # a bug: only an `Allocate` that does not wait raises it
+                raise wait
+
+    def steps(
+        self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, deadline_s: float
+    ) -> Iterator[WouldWait | None]:
+        """Append as `append` does; yield after each turn, or what it would have to wait for.
+
+        After the wait, go on with the iteration.
+        """
         self._check_usable()
         first = self._fill_open_batch(queue, bodies, future)
         for records in bodies.lay_out(first, self._slot_size - self._header_size, TURN_BATCHES):
             if records.cuts[0] > first:  # the caller made sure of a sender, but only before the first turn
-                self._batches.before_new_batch()
+                try:
+                    self._batches.before_new_batch()
+                except WouldWait as wait:
+                    yield wait
             batches = self._new_batches(bodies, records)
             placed = 0
             while placed < len(batches.sizes):
-                placed += self._place(queue, batches, placed, future, deadline_s)
+                try:
+                    placed += self._place(queue, batches, placed, future, deadline_s)
+                except WouldWait as wait:
+                    yield wait
+                    continue
                 self._compressor.compress_claimed()
                 self._slab.button.press()
+                yield None
 
     def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
         words = self._memory.words
@@ -232,7 +252,7 @@ class ColumnAppender:
         hand = id(taken)  # as in `BatchAppender.append`
         try:
             size, max_block_ms = max(sizes[first], self._slot_size), (deadline_s - time.monotonic()) * 1000
-            self._batches.pool.allocate(size, max_block_ms, taken, most=end - first)
+            self._batches.allocate(size, max_block_ms, taken, most=end - first)
             end = first + len(taken)
             slots = [buffer.slot for buffer in taken]
             headers = [self._headers_at + slot * self._header_words for slot in slots]

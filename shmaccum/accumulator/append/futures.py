@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum.cluster import RecordMetadata, TopicPartition
-from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ShmaccumError
+from shmaccum.errors import IllegalStateError, ResultTimeoutError, ShmaccumError
 
 DeliveryCallback = Callable[[ShmaccumError | None, RecordMetadata | None], Any]
 """Called with (error, None) or (None, metadata), in the process that appended."""
@@ -50,6 +50,15 @@ class Waiter(Protocol):
 
     def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
         """Call a callback when its record is complete; at once if it is."""
+
+    def call_when_done(self, function: Callable[[FutureRecordMetadata], Any], future: FutureRecordMetadata) -> None:
+        """Call ``function(future)`` when its record is complete; in the event loop of this thread, if one runs."""
+
+    def until_complete(self, future: FutureRecordMetadata) -> Generator[Any, None, None]:
+        """Wait in the running event loop until a record is complete."""
+
+    def until(self, condition: Callable[[], bool]) -> Generator[Any, None, None]:
+        """Wait in the running event loop until a condition holds that completions change."""
 
     def trouble(self) -> str:
         """Return, to append to an error, what keeps the sender from sending, as far as is known; often ""."""
@@ -157,7 +166,10 @@ class ProduceRequestResult:
 
 
 class FutureRecordMetadata:
-    """Future of one record, with kafka-python's methods.
+    """Future of one record; asyncio code can ``await`` it.
+
+    It has the methods of `concurrent.futures.Future` and of kafka-python's futures. An accepted record
+    cannot be recalled: no future can be cancelled, and a cancelled ``await`` only stops waiting.
 
     Args:
         result: of its batch.
@@ -188,12 +200,6 @@ class FutureRecordMetadata:
     def is_done(self) -> bool:
         """Whether the record is acknowledged or has failed. Only changes when the producer polls."""
         return self.index < self._result.told
-
-    @property
-    def exception(self) -> ShmaccumError | None:
-        """Why the record failed, a new error object for each call; None if it is pending or acknowledged."""
-        part = self._part()
-        return None if part is None or part.failure is None else part.failure()
 
     @property
     def value(self) -> RecordMetadata | None:
@@ -236,21 +242,66 @@ class FutureRecordMetadata:
             timeout: seconds; None for no limit (``delivery.timeout.ms`` bounds the wait).
 
         Raises:
-            KafkaTimeoutError: the time ran out; the record is still pending.
+            ResultTimeoutError: the time ran out; the record is still pending.
             IllegalStateError: the producer was closed while the record was pending.
             SenderError: the record is pending, but there is no sender, and none could be started.
             KafkaError: why the record failed.
         """
-        result = self._result
-        if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
-            raise KafkaTimeoutError(
-                f"no acknowledgement from {self.topic_partition} after waiting {timeout} s{result.waiter.trouble()}"
-            )
+        self._wait(timeout)
         error, value = self.outcome()
         if error is not None:
             raise error
         assert value is not None
         return value
+
+    def _wait(self, timeout: float | None) -> None:
+        result = self._result
+        if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
+            raise ResultTimeoutError(
+                f"no acknowledgement from {self.topic_partition} after waiting {timeout} s{result.waiter.trouble()}"
+            )
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Do as `get`."""
+        return self.get(timeout)
+
+    def exception(self, timeout: float | None = None) -> ShmaccumError | None:
+        """Wait until the record is complete; return why it failed, None if it is acknowledged.
+
+        Each call returns a new error. Errors about the wait are raised, as by `get`.
+        """
+        self._wait(timeout)
+        return self.outcome()[0]
+
+    def done(self) -> bool:
+        """Return `is_done`."""
+        return self.is_done
+
+    def running(self) -> bool:
+        """Return whether the record is pending."""
+        return not self.is_done
+
+    def cancel(self) -> bool:
+        """Return False: an accepted record cannot be recalled."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return False, see `cancel`."""
+        return False
+
+    def add_done_callback(self, function: Callable[[FutureRecordMetadata], Any]) -> None:
+        """Call ``function(future)`` when the record is complete; at once if it is.
+
+        It runs in the thread that next sends, polls, flushes or waits. If an event loop runs in the calling thread, it
+        runs in that loop, soon, with no further call of this package.
+        """
+        self._result.waiter.call_when_done(function, self)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """Wait in the running event loop; return and raise as `get`."""
+        if not self.is_done:
+            yield from self._result.waiter.until_complete(self)
+        return self.get(0)
 
     def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Call ``callback(*args, metadata, **kwargs)`` when the record is acknowledged."""
@@ -362,26 +413,52 @@ class FutureColumnsMetadata:
         self._done = done
         return done == len(chunks)
 
+    def done(self) -> bool:
+        """Return `is_done`."""
+        return self._all_done()
+
+    def cancelled(self) -> bool:
+        """Return False: accepted rows cannot be recalled."""
+        return False
+
     @property
-    def exception(self) -> ShmaccumError | None:
-        """Why the first failed row failed; None if no row has."""
+    def error(self) -> ShmaccumError | None:
+        """Why the first failed row failed; None if no row has so far."""
         errors = (chunk.error for chunk in self._chunks)
         return next((error for error in errors if error is not None), None)
+
+    def exception(self, timeout: float | None = None) -> ShmaccumError | None:
+        """Wait until all rows are complete; return why the first failed row failed, None if all are acknowledged."""
+        self._wait(timeout)
+        return self.error
+
+    def result(self, timeout: float | None = None) -> ColumnsMetadata:
+        """Do as `get`."""
+        return self.get(timeout)
+
+    def __await__(self) -> Generator[Any, None, ColumnsMetadata]:
+        """Wait in the running event loop; return and raise as `get`."""
+        if not self._all_done():
+            yield from self._waiter.until(self._all_done)
+        return self.get(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self._all_done() and not self._waiter.wait_until(self._all_done, timeout):
+            waiting = sum(chunk.waiting for chunk in self._chunks)
+            raise ResultTimeoutError(
+                f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s"
+                f"{self._waiter.trouble()}"
+            )
 
     def get(self, timeout: float | None = None) -> ColumnsMetadata:
         """Wait until all rows are acknowledged.
 
         Raises:
-            KafkaTimeoutError: some are still pending after ``timeout`` seconds.
+            ResultTimeoutError: some are still pending after ``timeout`` seconds.
             KafkaError: why the first failed row failed; other rows may be acknowledged.
         """
-        if not self._all_done() and not self._waiter.wait_until(self._all_done, timeout):
-            waiting = sum(chunk.waiting for chunk in self._chunks)
-            raise KafkaTimeoutError(
-                f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s"
-                f"{self._waiter.trouble()}"
-            )
-        error = self.exception
+        self._wait(timeout)
+        error = self.error
         if error is not None:
             raise error
         partitions = np.empty(self._rows, np.int32)

@@ -11,11 +11,12 @@ and FLUSHING counts until the entry is freed. Modelled in ``tools/model/pool.pml
 from __future__ import annotations
 
 import os
+import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum.accumulator.append.callbacks import Callbacks
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
@@ -27,6 +28,9 @@ from shmaccum.shm import native
 from shmaccum.shm.incidents import IncidentInfo, Incidents
 from shmaccum.shm.layout import BATCH_SLOT_BITS, BATCH_SLOT_MASK, STATE_MASK, OfProcess, Process, Slot, SlotState
 from shmaccum.shm.slab import Slab
+
+if TYPE_CHECKING:  # asyncio takes long to import
+    from shmaccum.accumulator.append.loop_pending import LoopPending
 
 _GENERATION: Final = Slot.GENERATION
 
@@ -156,7 +160,7 @@ class PendingBatches:
                     self._settle(result, outcome)
                 ring.take(outcome)
 
-    def _give_up_lost(self) -> None:
+    def give_up_lost(self) -> None:
         """Fail results whose batch has left its slot without a completion.
 
         Completions are pushed before the slot is freed. So a batch that is gone, without one in the ring read after
@@ -223,6 +227,28 @@ class PendingBatches:
         if future.is_done:
             self._callbacks.run_of(future.batch)
 
+    def call_when_done(self, function: Callable[[FutureRecordMetadata], Any], future: FutureRecordMetadata) -> None:
+        """Call ``function(future)`` when a record is complete; in the event loop of this thread, if one runs."""
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is not None and asyncio._get_running_loop() is not None:
+            self._of_loop().call_when_done(function, future)
+        else:
+            self.call_back(lambda error, metadata: function(future), future)
+
+    def until_complete(self, future: FutureRecordMetadata) -> Generator[Any, None, None]:
+        """Wait in the running event loop until a record is complete."""
+        return self._of_loop().until_complete(future)
+
+    def until(self, condition: Callable[[], bool]) -> Generator[Any, None, None]:
+        """Wait in the running event loop until a condition holds that completions change."""
+        return self._of_loop().until(condition)
+
+    def _of_loop(self) -> LoopPending:
+        """Return this object as the running event loop needs it."""
+        from shmaccum.accumulator.append.loop_pending import LoopPendings
+
+        return self._slab.companion(LoopPendings).of_loop()
+
     def has_callbacks(self) -> bool:
         """Return whether there are callbacks that have not run."""
         return bool(self._callbacks)
@@ -262,7 +288,7 @@ class PendingBatches:
                         continue
                     self.while_waiting()
                     if not listener.wait(min(remaining, WAIT_SLICE_S)):
-                        self._give_up_lost()
+                        self.give_up_lost()
         except (ValueError, IndexError, OSError):
             wakeup.check_open()  # another thread has detached the slab, with its memory and files
             raise
@@ -270,6 +296,10 @@ class PendingBatches:
     def heard(self) -> int:
         """Return how many completions this process has read."""
         return self._ring.head
+
+    def arrived(self) -> int:
+        """Return how many completions there are, read or not."""
+        return self._memory.words[self._ring.tail_at]
 
     def is_waiting(self) -> bool:
         """Return whether any batch is not complete."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from shmaccum.accumulator.append.batch_appender import BatchAppender
+from shmaccum.accumulator.append.batch_appender import Allocate, BatchAppender
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
 from shmaccum.accumulator.append.pending_batches import PendingBatches
@@ -49,6 +49,8 @@ class RecordAccumulator:
         config: the producer's settings.
         ensure_sender: starts a sender if there is none. Called, under no lock, before slots for a new batch are
             allocated and during waits for completions. If it raises, the record is not accepted.
+        before_new_batch: called in its place before slots are allocated, where that must not wait.
+        allocate: allocates slots; by default the pool.
 
     Attributes:
         pending: the batches that this process waits for; all accumulators of a process share them.
@@ -57,7 +59,12 @@ class RecordAccumulator:
     """
 
     def __init__(
-        self, state: AccumulatorState, config: ProducerConfig, ensure_sender: Callable[[], None] | None = None
+        self,
+        state: AccumulatorState,
+        config: ProducerConfig,
+        ensure_sender: Callable[[], None] | None = None,
+        before_new_batch: Callable[[], None] | None = None,
+        allocate: Allocate | None = None,
     ) -> None:
         slab = state.slab
         self.state = state
@@ -67,7 +74,7 @@ class RecordAccumulator:
         compression = CompressionType.for_name(config.compression_type)
         self.compressor = BatchCompressor(slab, state.format, compression, levels_of(config))
         self.records = RecordAppender(slab, state.format, self.pending, self.compressor, config.linger_ms)
-        self._batches = BatchAppender(self.records, state.pool, ensure_sender)
+        self._batches = BatchAppender(self.records, state.pool, before_new_batch or ensure_sender, allocate)
         self._columns: ColumnAppender | None = None  # not every program sends columns
         slab.promise(config.delivery_timeout_ms, config.retries)
         self._is_closed = False
@@ -128,11 +135,16 @@ class RecordAccumulator:
             BufferExhaustedError: no memory became free in time; the rows before are accepted.
             ProducerClosedError: this process has closed its accumulator.
         """
+        self.columns.append(queue, bodies, future, time.monotonic() + max_block_ms / 1000)
+
+    @property
+    def columns(self) -> ColumnAppender:
+        """Appends columns; made on first use."""
         if self._columns is None:
             from shmaccum.accumulator.append.column_appender import ColumnAppender
 
             self._columns = ColumnAppender(self.records, self._batches, self.check_usable)
-        self._columns.append(queue, bodies, future, time.monotonic() + max_block_ms / 1000)
+        return self._columns
 
     def open_room(self, queue: PartitionQueue) -> int:
         """Return the free bytes of a partition's open batch, 0 without one: a hint, read without the lock."""
@@ -181,29 +193,31 @@ class RecordAccumulator:
             flushes.discard(flush)  # the first call here: an interrupt cannot come before it
             self.pending.count_flushes()
 
+    async def flush_in_loop(self, timeout_s: float | None = None) -> None:
+        """Do as `flush`, in the running event loop."""
+        from shmaccum.accumulator.append.loop_pending import LoopPendings
+
+        waiting = _Incomplete(self.pending)
+        flush = object()
+        flushes = self.pending.flushes
+        try:
+            self.pending.begin_flush(flush)
+            of_loop = self.state.slab.companion(LoopPendings).of_loop()
+            if not await of_loop.wait_until(waiting.is_over, timeout_s, waiting.count):
+                raise waiting.timed_out(timeout_s)
+        finally:
+            flushes.discard(flush)
+            self.pending.count_flushes()
+
     def await_flush_completion(self, timeout_s: float | None = None) -> None:
         """Wait until all records that this process has appended so far are complete.
 
         Raises:
             KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
         """
-        pending = self.pending.incomplete()
-        has_callbacks = self.pending.has_callbacks()  # these must not wait for other batches
-
-        def all_done() -> bool:
-            if pending and pending[len(pending) - 1].done:
-                pending[:] = [result for result in pending if not result.done]
-            return not pending
-
-        def waited_for() -> int:
-            pending[:] = [result for result in pending if not result.done]
-            return 1 if has_callbacks else len(pending)
-
-        if not self.pending.wait_until(all_done, timeout_s, waited_for):
-            raise KafkaTimeoutError(
-                f"{len(pending)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
-                f"be sent, but this flush no longer waits for them{self.pending.trouble()}"
-            )
+        waiting = _Incomplete(self.pending)
+        if not self.pending.wait_until(waiting.is_over, timeout_s, waiting.count):
+            raise waiting.timed_out(timeout_s)
 
     def settle(self) -> None:
         """Publish the flushes under way, and free the slots that calls which are over left behind."""
@@ -216,3 +230,34 @@ class RecordAccumulator:
         self._is_unusual = True
         self._batches.close()
         self.state.pool.close()
+
+
+class _Incomplete:
+    """The batches that are incomplete now, for a wait until they are complete."""
+
+    def __init__(self, pending: PendingBatches) -> None:
+        self._pending = pending
+        self._results = pending.incomplete()
+        self._has_callbacks = pending.has_callbacks()  # these must not wait for other batches
+
+    def is_over(self) -> bool:
+        """Return whether all of them are complete."""
+        results = self._results
+        if results and results[len(results) - 1].done:
+            self._drop()
+        return not self._results
+
+    def count(self) -> int:
+        """Return how many to wait for, as `PendingBatches.wait_until` asks."""
+        self._drop()
+        return 1 if self._has_callbacks else len(self._results)
+
+    def timed_out(self, timeout_s: float | None) -> KafkaTimeoutError:
+        """Return the error for a wait that took too long."""
+        return KafkaTimeoutError(
+            f"{len(self._results)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
+            f"be sent, but this flush no longer waits for them{self._pending.trouble()}"
+        )
+
+    def _drop(self) -> None:
+        self._results = [result for result in self._results if not result.done]

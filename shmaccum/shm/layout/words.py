@@ -200,6 +200,12 @@ class Process:
     # written by the process itself, at any time
     WANTS: Final = 8
     """number of the lock that it waits for or holds + 1, or 0 (takeover protocol)"""
+    LOOP_ASLEEP: Final = 9
+    """0 unless one of its event loops listens for their doorbell; else the least RING_TAIL at which completions press
+    it"""
+    LOOP_DOORBELL: Final = 10
+    """number in the name of the doorbell of its event loops, a FIFO; raised, before they listen, if the file of that
+    name cannot be used; never reset"""
     ASLEEP: Final = 11
     """0 unless one of its threads listens for its wake-up semaphore; else the least RING_TAIL at which completions
     wake it"""

@@ -192,7 +192,7 @@ def test_closed_accumulator_refuses_columns(accumulator: Accumulators) -> None:
 def test_the_future_of_rows(accumulator: Accumulators) -> None:
     future = append_columns(accumulator, TP0, values_only(*[HALF] * 3))
     assert not future.is_done
-    assert future.exception is None
+    assert future.error is None
     with pytest.raises(KafkaTimeoutError, match="3 of 3 rows"):
         future.get(0.01)
     log = Log(accumulator)
@@ -203,7 +203,7 @@ def test_the_future_of_rows(accumulator: Accumulators) -> None:
     with pytest.raises(RecordTooLargeError):
         future.get(0)
     assert future.is_done
-    assert isinstance(future.exception, RecordTooLargeError)
+    assert isinstance(future.error, RecordTooLargeError)
 
 
 @pytest.mark.plain

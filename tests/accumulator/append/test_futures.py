@@ -75,7 +75,7 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
     assert [future.value and future.value.offset for future in futures[:done]] == expected
     assert [index for index, _, _ in called] == list(range(done))
     assert [metadata and metadata.offset for _, _, metadata in called] == expected
-    assert (columns.exception is not None) == (None in expected)
+    assert (columns.error is not None) == (None in expected)
     if done == COUNT and None not in expected:
         assert columns.get().offsets.tolist() == expected
 

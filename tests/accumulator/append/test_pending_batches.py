@@ -65,7 +65,7 @@ def test_metadata(accumulator: Accumulators) -> None:
         RecordMetadata("test", 1, 40 + n, 100 + n, *sizes) for n in range(3)
     ]
     assert futures[0].succeeded()
-    assert futures[0].exception is None
+    assert futures[0].exception() is None
 
 
 def test_log_append_time_replaces_the_timestamp(accumulator: Accumulators) -> None:
@@ -91,7 +91,7 @@ def test_failed_batch_raises(accumulator: Accumulators) -> None:
     with pytest.raises(RecordTooLargeError, match="test-0"):
         future.get(0)
     assert future.failed()
-    assert isinstance(future.exception, RecordTooLargeError)
+    assert isinstance(future.exception(), RecordTooLargeError)
     assert future.value is None
 
 
@@ -111,7 +111,7 @@ def test_add_callback_and_errback(accumulator: Accumulators) -> None:
     error, again = said[1][2], said.pop()
     assert said == [("good", 1, good.value, {"x": 2}), ("bad", 3, error, {"y": 4}), good.value]
     assert {type(each) for each in (error, again)} == {RecordTooLargeError}
-    assert {str(each) for each in (error, again)} == {str(bad.exception)}
+    assert {str(each) for each in (error, again)} == {str(bad.exception())}
 
 
 # --- callbacks ------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_what_is_queued_in_a_closed_lane_is_dropped(accumulator: Accumulators, t
     assert accumulator.sender.drop_closed_lanes() == []
     assert table.is_empty(0)
     accumulator.producer.pending.poll()
-    assert all(isinstance(future.exception, TransactionAbortedError) for future in futures)
+    assert all(isinstance(future.exception(), TransactionAbortedError) for future in futures)
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"kept"]

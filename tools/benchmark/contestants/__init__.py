@@ -15,6 +15,7 @@ from tools.benchmark.package_form import Form
 
 OURS: Final = "shmaccum"
 OUR_COLUMNS: Final = "shmaccum send_batch"
+OUR_ASYNC: Final = "shmaccum AsyncProducer"
 PLAIN: Final = f"{OURS}, plain Python"
 PLAIN_COLUMNS: Final = f"{OUR_COLUMNS}, plain Python"
 CONFLUENT: Final = "confluent-kafka"
@@ -27,6 +28,7 @@ _HOMES: Final[Mapping[str, tuple[str, str]]] = {
     OURS: ("ours", "RecordsClient"),
     PLAIN: ("ours", "RecordsClient"),
     OUR_COLUMNS: ("ours", "ColumnsClient"),
+    OUR_ASYNC: ("ours", "AsyncClient"),
     PLAIN_COLUMNS: ("ours", "ColumnsClient"),
     CONFLUENT: ("confluent", "ConfluentClient"),
     KAFKA_PYTHON: ("kafka_python", "KafkaPythonClient"),
@@ -38,6 +40,7 @@ __all__ = [
     "CONFLUENT",
     "KAFKA_PYTHON",
     "OURS",
+    "OUR_ASYNC",
     "OUR_COLUMNS",
     "PEERS",
     "PLAIN",

@@ -1,8 +1,10 @@
-"""shmaccum: record by record, and column by column."""
+"""shmaccum: record by record, in an event loop too, and column by column."""
 
 from __future__ import annotations
 
-from shmaccum import Producer
+import asyncio
+
+from shmaccum import AsyncProducer, Producer
 from tools.benchmark.contestants.base import Told
 from tools.benchmark.load import Load
 from tools.benchmark.settings import Settings, for_shmaccum
@@ -43,6 +45,35 @@ class RecordsClient:
         self._producer.close()
 
 
+class AsyncClient:
+    """Awaits `AsyncProducer.send` for every record, in an event loop with nothing else to do."""
+
+    def __init__(self, servers: str, settings: Settings, name: str) -> None:
+        self._runner = asyncio.Runner()
+        self._producer = AsyncProducer({"bootstrap.servers": servers} | for_shmaccum(settings, name))
+        self._runner.run(self._producer.start())
+
+    def send(self, load: Load) -> int | None:
+        """Send records, and wait for them (`Client`)."""
+        return self._runner.run(self._send(load))
+
+    async def _send(self, load: Load) -> int | None:
+        send, topic = self._producer.send, load.topic
+        if load.keep:
+            futures = [await send(topic, value, key, None, partition) for value, key, partition in load.calls()]
+            await self._producer.flush()
+            return sum(1 for future in futures if future.succeeded())
+        for value, key, partition in load.calls():
+            await send(topic, value, key, None, partition)
+        await self._producer.flush()
+        return None
+
+    def close(self) -> None:
+        """Close it."""
+        self._runner.run(self._producer.close())
+        self._runner.close()
+
+
 class ColumnsClient:
     """Calls `Producer.send_batch` for every Arrow batch."""
 
@@ -53,7 +84,7 @@ class ColumnsClient:
         """Send records, and wait for them (`Client`)."""
         futures = [(self._producer.send_batch(load.topic, batch), batch.num_rows) for batch in load.batches]
         self._producer.flush()
-        acknowledged: int = sum(rows for future, rows in futures if future.is_done and future.exception is None)
+        acknowledged: int = sum(rows for future, rows in futures if future.is_done and future.exception() is None)
         return acknowledged
 
     def close(self) -> None:

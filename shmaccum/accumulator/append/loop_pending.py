@@ -1,0 +1,226 @@
+"""Batches this process contributed to that are not yet complete, as tasks of an event loop wait for them.
+
+The counterpart of `PendingBatches.wait_until` for asyncio. The loop's doorbell wakes it (`shmaccum.shm.loop_wakeup`),
+it reads the process's completion ring in its own thread, and results resolve there. Whichever thread or loop of the
+process reads a completion, it resolves the waits of every loop: its own at once, those of other loops by
+``call_soon_threadsafe``.
+
+While a task waits, its loop makes sure every `WAIT_SLICE_S` that there is a sender. It is started in a thread of the
+loop's executor, since that takes half a second; if none can be started, the waits end with a SenderError.
+
+A cancelled task stops waiting. Its record stays accepted, and the other waits go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.pending_batches import WAIT_SLICE_S, PendingBatches
+from shmaccum.errors import ShmaccumError
+from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener, LoopWakeup
+from shmaccum.shm.slab import Slab
+
+
+class LoopPendings:
+    """The `LoopPending` of each loop: a companion of the `Slab`."""
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab = slab
+        self._doorbell = slab.companion(LoopDoorbell)
+        self._of_loops: dict[LoopWakeup, LoopPending] = {}
+        slab.on_fork(self)
+
+    def forked(self) -> None:
+        """Forget the parent's loops in a forked child."""
+        self._of_loops = {}
+
+    def of_loop(self) -> LoopPending:
+        """Return what the running event loop waits by.
+
+        Raises:
+            RuntimeError: none is running in this thread.
+            IllegalStateError: the slab has been detached.
+        """
+        wakeup = self._doorbell.of_loop()
+        pending = self._of_loops.get(wakeup)
+        if pending is None:
+            for over in [each for each in self._of_loops if each.is_over or each.loop.is_closed()]:
+                del self._of_loops[over]
+            pending = self._of_loops[wakeup] = LoopPending(self._slab, wakeup)
+        return pending
+
+
+class LoopPending:
+    """What the tasks of one event loop wait by. Used in the loop's thread, where nothing else is said.
+
+    Args:
+        slab: the slab.
+        wakeup: wakes the loop.
+    """
+
+    def __init__(self, slab: Slab, wakeup: LoopWakeup) -> None:
+        self._slab = slab
+        self._pending = slab.companion(PendingBatches)
+        self._wakeup = wakeup
+        self._loop: Final = wakeup.loop
+        self._waiting: set[asyncio.Future[None]] = set()
+        """For records, by tasks of this loop."""
+        self._callbacks = 0
+        """Functions of this loop to call when a record is complete."""
+        self._keeps_listening = False
+        self._listener = LoopListener(wakeup, self._look)
+        self._timer: asyncio.TimerHandle | None = None
+        self._starting: asyncio.Future[None] | None = None
+
+    # --- waiting for records ------------------------------------------------------------------------
+
+    def until_complete(self, future: FutureRecordMetadata) -> Generator[Any, None, None]:
+        """Wait until a record is complete.
+
+        Raises:
+            IllegalStateError: the producer was closed meanwhile.
+            SenderError: there is no sender, and none could be started.
+        """
+        waiting = self._loop.create_future()
+        self._waiting.add(waiting)
+        try:
+            self._pending.call_back(lambda error, metadata: self._resolve(waiting), future)
+            self._listen()
+            yield from waiting
+        finally:
+            self._waiting.discard(waiting)
+
+    def call_when_done(self, function: Callable[[FutureRecordMetadata], Any], future: FutureRecordMetadata) -> None:
+        """Call ``function(future)`` in this loop when a record is complete."""
+        self._callbacks += 1
+        self._pending.call_back(lambda error, metadata: self._call(self._ran, function, future), future)
+        self._listen()
+
+    def run_callbacks(self) -> None:
+        """Read completions in this loop for as long as there are callbacks that have not run."""
+        self._keeps_listening = True
+        self._listen()
+
+    def _ran(self, function: Callable[[FutureRecordMetadata], Any], future: FutureRecordMetadata) -> None:
+        self._callbacks -= 1
+        function(future)
+
+    def _resolve(self, waiting: asyncio.Future[None]) -> None:
+        """End a wait, in any thread."""
+        if asyncio._get_running_loop() is self._loop:
+            _set_done(waiting)
+        else:
+            self._call(_set_done, waiting)
+
+    def _call(self, function: Callable[..., object], *args: object) -> None:
+        """Call a function soon in this loop, in any thread; not if the loop is closed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _is_needed(self) -> bool:
+        if self._keeps_listening and not self._pending.has_callbacks():
+            self._keeps_listening = False
+        return bool(self._waiting) or self._callbacks > 0 or self._keeps_listening
+
+    def _listen(self) -> None:
+        """Listen while there is something to wait for, and look once more."""
+        if not self._is_needed():
+            self._listener.stop()
+            return
+        expected = self._pending.heard() + 1
+        self._listener.expect(expected)
+        if self._pending.arrived() >= expected:
+            self._loop.call_soon(self._look)
+        if self._timer is None:
+            self._timer = self._loop.call_later(WAIT_SLICE_S, self._check)
+
+    def _look(self) -> None:
+        """Read completions: resolve the waits, run callbacks."""
+        try:
+            self._wakeup.check_open()
+            self._pending.poll()
+            self._listen()
+        except Exception as error:
+            self._fail(error)
+
+    def _check(self) -> None:
+        """Look without a wake-up, for lost batches too, and make sure that there is a sender."""
+        self._timer = None
+        try:
+            self._wakeup.check_open()
+            if not self._is_needed():
+                self._listener.stop()
+                return
+            if not self._slab.has_sender() and self._starting is None:
+                self._starting = asyncio.ensure_future(self.ensure_sender())
+                self._starting.add_done_callback(self._started)
+            self._pending.give_up_lost()
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._look()
+
+    def _started(self, starting: asyncio.Future[None]) -> None:
+        self._starting = None
+        if not starting.cancelled() and (error := starting.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the waits for records with an error."""
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(_copy(error))
+
+    # --- waiting for conditions ---------------------------------------------------------------------
+
+    def until(self, condition: Callable[[], bool]) -> Generator[Any, None, None]:
+        """Wait until a condition holds that completions change."""
+        return self.wait_until(condition, None).__await__()  # type: ignore[return-value]
+
+    async def wait_until(
+        self, condition: Callable[[], bool], timeout_s: float | None, batches: Callable[[], int] = lambda: 1
+    ) -> bool:
+        """Wait until the condition holds, as `PendingBatches.wait_until` does."""
+        pending = self._pending
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        pending.poll()
+        if condition():
+            return True
+        with self._wakeup.listening() as listener:
+            while True:
+                pending.poll()
+                if condition():
+                    return True
+                remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                expected = pending.heard() + (batches() + 1) // 2
+                listener.expect(expected)
+                if pending.arrived() >= expected:
+                    continue
+                await self.ensure_sender()
+                if not await listener.wait(min(remaining, WAIT_SLICE_S)):
+                    pending.give_up_lost()
+
+    async def ensure_sender(self) -> None:
+        """Start a sender if there is none, in a thread.
+
+        Raises:
+            SenderError: none could be started.
+        """
+        if not self._slab.has_sender():
+            await self._loop.run_in_executor(None, self._pending.while_waiting)
+
+
+def _set_done(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+def _copy(error: BaseException) -> BaseException:
+    """Return an error for each wait: a shared one would collect their tracebacks."""
+    return type(error)(*error.args) if isinstance(error, ShmaccumError) else error

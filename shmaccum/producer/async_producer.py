@@ -1,0 +1,301 @@
+"""The AsyncProducer: a `Producer` for asyncio, in whose event loop nothing blocks.
+
+``await producer.send(...)`` returns when the record is accepted, as `Producer.send` does. The future that it returns
+can be awaited for the acknowledgement.
+
+* **Who wakes the loop.** The sender, or the process that frees memory, writes a byte into a FIFO of this process, which
+  the loop polls like a socket (`shmaccum.shm.loop_wakeup`). The loop then reads the completion ring itself. There is no
+  thread for it; a call that needs no wait appends in the caller's task, without a switch.
+* **Memory.** A full slab makes ``await send`` wait in the slab's queue, fair among all processes; the loop runs on.
+  While sends wait, later ones line up behind them.
+* **Cancellation.** A cancelled ``send`` has not accepted its record, and gives its place in the queue back. A cancelled
+  wait for an acknowledgement leaves the record alone: it is accepted, and will be sent. After a cancelled `send_batch`
+  the first rows can be accepted. A cancelled `flush` only stops waiting.
+* **The sender dies.** Waits go on; the process starts the next sender in a thread of the loop's executor, which takes
+  half a second. Only if none can be started, waits end with a SenderError.
+* **A fork.** In the child, futures and waits of the parent's loop end. The child's own loop, by ``asyncio.run`` for
+  example, can use the producer, as a new process of the slab. The parent's waits go on.
+* **The loop is closed** with records pending: they are accepted, and will be sent. The producer can still be closed, or
+  used, in another loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.cluster import RecordMetadata
+from shmaccum.config import ProducerConfig
+from shmaccum.config.settingsfile import read_settings
+from shmaccum.errors import ConfigError, IllegalStateError
+from shmaccum.pool.loop_memory import WouldWait
+from shmaccum.producer.loop_producer import LoopProducer, LoopSends
+from shmaccum.producer.producer import check_timeout
+from shmaccum.producer.record_path import send_now
+from shmaccum.record.fields import Headers
+from shmaccum.shm.loop_wakeup import LoopDoorbell
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CLOSE_LOOK_S: Final = 0.01
+_CLOSE_TIMEOUT_S: Final = 1.0
+"""How often and how long `close` looks whether sends that waited for memory have ended; they end at once."""
+
+
+class AsyncProducer:
+    """A Kafka producer for asyncio, which shares batches, memory and sender with all processes of the host.
+
+    ``async with AsyncProducer(config) as producer: ...``, or `start` and `close`. Any number of tasks of one event loop
+    can use it. Other loops, in other threads, get a producer each; they share the process's slab all the same.
+
+    Args:
+        config: settings by Kafka's names (see docs/configuration.md), or a `ProducerConfig`.
+
+    Raises:
+        ConfigError: a setting is unknown, has a wrong value, or contradicts another; or ``transactional.id`` is given.
+    """
+
+    def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
+        self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
+        if self.config.transactional_id:
+            raise ConfigError(
+                f"transactional.id = {self.config.transactional_id!r}: AsyncProducer has no transactions; use a "
+                "Producer in a thread for them"
+            )
+        self._opened: LoopProducer | None = None
+        self._records: Any = None
+        self._sends: LoopSends | None = None
+        self._starting: asyncio.Lock | None = None
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Return a producer with the settings of a file, as `Producer.from_file` reads it.
+
+        Raises:
+            ConfigError: the file cannot be read, or is neither of its formats; and all that the constructor raises.
+        """
+        return cls(read_settings(path))
+
+    def __repr__(self) -> str:
+        inner = "not started" if self._opened is None else repr(self._opened)[1:-1].removeprefix("Producer ")
+        return f"<AsyncProducer {inner}>"
+
+    async def start(self) -> None:
+        """Attach to the slab and make sure that it has a sender, in a thread. A second call does nothing.
+
+        Raises:
+            SlabError: the slab cannot be created or used; names the reason.
+            SenderError: there was no sender, and none could be started.
+        """
+        if self._starting is None:
+            self._starting = asyncio.Lock()
+        async with self._starting:
+            if self._opened is None:
+                opening = _Opening(self.config)
+                try:
+                    self._opened = await asyncio.get_running_loop().run_in_executor(None, opening.run)
+                except BaseException:
+                    opening.abandon()
+                    raise
+                self._sends = LoopSends(self._opened)
+                self._records = self._opened._records
+
+    @property
+    def _producer(self) -> LoopProducer:
+        if self._opened is None:
+            raise IllegalStateError("the AsyncProducer is not started: use `async with`, or `await producer.start()`")
+        return self._opened
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> FutureRecordMetadata:
+        """Send a record. On return it is accepted: it will be acknowledged, or its error reported.
+
+        Args:
+            topic: the topic; created on first use where the cluster does that.
+            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
+            key: what ``key.serializer`` takes; without one, bytes or text, or None.
+            headers: pairs of name and value, or a dict; a value is bytes, text or None.
+            partition: its number; by default from the key's hash or, without a key, the sticky partition.
+            timestamp_ms: milliseconds since the epoch; by default, now.
+            on_delivery: called with (error, None) or (None, metadata) when the record is complete, in the event loop.
+
+        Returns:
+            Its future: ``await`` it for the acknowledgement.
+
+        Raises:
+            KafkaError: as `Producer.send`. After an error, or a cancellation, the record is not accepted.
+        """
+        try:
+            future = send_now(self._records, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        except WouldWait as wait:
+            future = await self._wait_and_send(wait)
+        if on_delivery is not None:
+            self._run_callbacks()
+        return future
+
+    async def _wait_and_send(self, wait: WouldWait) -> FutureRecordMetadata:
+        assert self._sends is not None
+        return await self._sends.send(wait)
+
+    def _run_callbacks(self) -> None:
+        assert self._sends is not None
+        self._sends.of_loop().run_callbacks()
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record, and wait until it is acknowledged.
+
+        Args and errors: as of `send`, and why the record failed. A cancellation can come before or after the record is
+        accepted.
+        """
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+
+    async def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+        """Send all rows of an Arrow batch, vectorised; other tasks run after every few batches.
+
+        Args:
+            topic: the topic.
+            batch: columns, as `Producer.send_batch` takes them.
+
+        Returns:
+            One future for all rows.
+
+        Raises:
+            KafkaError: as `Producer.send_batch`. After an error or a cancellation, the first rows can be accepted; then
+                they will be sent.
+        """
+        producer = self._producer
+        assert self._sends is not None
+        with producer._guard:
+            await self._sends.of_loop().ensure_sender()
+            return await self._sends.send_batch(topic, batch)
+
+    # --- waiting ------------------------------------------------------------------------------------
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send everything at once; wait until all records accepted before are acknowledged or have failed.
+
+        Args:
+            timeout: seconds; by default no limit (``delivery.timeout.ms`` bounds the wait).
+
+        Raises:
+            IllegalArgumentError: ``timeout`` is negative.
+            KafkaTimeoutError: some are pending after ``timeout``; they stay in the slab and will be sent.
+            SenderError: there was no sender, and none could be started; the next sender sends them.
+        """
+        check_timeout(timeout)
+        producer = self._producer
+        with producer._guard:
+            producer._accumulator.pending.check_process()
+            await producer._accumulator.flush_in_loop(timeout)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Return the numbers of a topic's partitions.
+
+        Raises:
+            KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
+        """
+        assert self._producer is not None
+        assert self._sends is not None
+        return await self._sends.partitions_for(topic)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Flush and leave the slab. A second call does nothing.
+
+        Sends that wait for memory end with a ProducerClosedError.
+
+        Args:
+            timeout: seconds to wait for pending records; 0 for no wait. Records not acknowledged by then stay in the
+                slab and will be sent, but their futures here never resolve.
+
+        Raises:
+            IllegalArgumentError: ``timeout`` is negative: the producer stays open.
+            KafkaTimeoutError: records were not acknowledged within ``timeout`` (other than 0).
+            SenderError: there was no sender, and none could be started; the next sender sends them.
+        """
+        check_timeout(timeout)
+        producer, sends = self._opened, self._sends
+        if producer is None or sends is None or producer._guard.closed:
+            return
+        producer._guard.closed = True
+        accumulator = producer._accumulator
+        try:
+            accumulator.close()
+            accumulator.pending.check_process()
+            if timeout != 0:
+                await accumulator.flush_in_loop(timeout)
+        finally:
+            for _ in range(int(_CLOSE_TIMEOUT_S / _CLOSE_LOOK_S)):
+                if not sends.is_waiting:
+                    break
+                await asyncio.sleep(_CLOSE_LOOK_S)
+            producer._slab.companion(LoopDoorbell).leave_loop()
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, producer.close, 0))
+
+    async def stop(self) -> None:
+        """Do as `close`: aiokafka's name for it."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return metrics by Kafka's names, as `Producer.metrics`."""
+        return self._producer.metrics()
+
+
+class _Opening:
+    """The making of a producer in a thread, which goes on when the task that waits for it is cancelled."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._mutex = threading.Lock()
+        self._producer: LoopProducer | None = None
+        self._is_abandoned = False
+
+    def run(self) -> LoopProducer:
+        """Make the producer; close it if it was abandoned meanwhile."""
+        producer = LoopProducer(self._config)
+        with self._mutex:
+            self._producer = producer
+            is_abandoned = self._is_abandoned
+        if is_abandoned:
+            producer.close(0)
+        return producer
+
+    def abandon(self) -> None:
+        """Close the producer, now or when it is made."""
+        with self._mutex:
+            self._is_abandoned = True
+            producer = self._producer
+        if producer is not None:
+            producer.close(0)
