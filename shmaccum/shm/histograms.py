@@ -24,7 +24,8 @@ _ALL_BITS: Final = (1 << 64) - 1
 _LAST_BUCKET: Final = HISTOGRAM_BUCKETS - 1
 _EXACT: Final = EXACT
 _PARTS: Final = PARTS
-_STEP: Final = 64
+_LEAST_STEP: Final = 64
+_MOST_SAMPLES: Final = 32
 
 
 def count(memory: SlabMemory, at: int, value: int, times: int = 1) -> None:
@@ -45,7 +46,7 @@ def count(memory: SlabMemory, at: int, value: int, times: int = 1) -> None:
 
 
 def count_sample(memory: SlabMemory, at: int, values: npt.NDArray[np.int64], more: int) -> None:
-    """Count many values, of which every 64th stands for 64: to count all would cost too much.
+    """Count some of many values for all of them, evenly spaced: to count all would cost too much.
 
     Args:
         memory: the slab's.
@@ -55,5 +56,9 @@ def count_sample(memory: SlabMemory, at: int, values: npt.NDArray[np.int64], mor
     """
     number = len(values)
     sample = values if _COMPILED else values.tolist()
-    for index in range(0, number, _STEP):
-        count(memory, at, sample[index] + more, min(_STEP, number - index))
+    step, index = number // _MOST_SAMPLES, 0
+    if step < _LEAST_STEP:
+        step = _LEAST_STEP
+    while index < number:  # compiled, a range with a step would be one of Python's
+        count(memory, at, sample[index] + more, min(step, number - index))
+        index += step

@@ -73,11 +73,13 @@ def test_a_percentile_is_within_the_width_of_a_bucket(values: list[int], percent
     assert true <= found.percentile(percent) <= max(true, true * 9 // 8)
 
 
-@given(VALUES, st.integers(0, 20))
-def test_every_64th_of_many_values_stands_for_64(values: list[int], more: int) -> None:
+@given(VALUES, st.sampled_from((1, 40)), st.integers(0, 20))
+def test_some_of_many_values_stand_for_all(values: list[int], often: int, more: int) -> None:
+    values = values * often
     slab = attach(f"test{os.getpid()}-many", GEOMETRY)
     try:
-        stands_for = [value + more for value in values[::64] for _ in range(64)][: len(values)]
+        step = max(64, len(values) // 32)
+        stands_for = [value + more for value in values[::step] for _ in range(step)][: len(values)]
         one_by_one = counted(slab, stands_for)
         counted(slab, [])
         strided = np.repeat(np.array(values, np.int64), 2)[::2]

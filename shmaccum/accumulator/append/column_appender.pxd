@@ -24,7 +24,6 @@ cdef int _CLOSED
 cdef class _NewBatches:
     cdef object records
     cdef object rows
-    cdef object body_sizes
     cdef list cuts
     cdef list sizes
     cdef list compressed
@@ -81,7 +80,4 @@ cdef class ColumnAppender:
     @cython.locals(words=word[::1], process=Py_ssize_t, cuts=list)
     cdef _count(self, _NewBatches batches, Py_ssize_t first, Py_ssize_t end)
 
-    @cython.locals(count=Py_ssize_t)
-    cdef _count_sizes(
-        self, body_sizes, Py_ssize_t first, Py_ssize_t end, Py_ssize_t size, Py_ssize_t largest
-    )
+    cdef _note_largest(self, Py_ssize_t size)

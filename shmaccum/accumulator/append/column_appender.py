@@ -78,7 +78,6 @@ class _NewBatches:
     Attributes:
         records: of the batches.
         rows: the number in the append of each record of the bodies.
-        body_sizes: bytes of each record's body.
         cuts, sizes: as in `ReadyBatches`, but sizes include the batches' headers; before any compression.
         compressed: records of the first batches as stored in the slab; the other batches are stored uncompressed.
         compressed_words: the `Slot.COMPRESSED` word of each.
@@ -89,7 +88,6 @@ class _NewBatches:
         self,
         records: ReadyBatches,
         rows: npt.NDArray[np.int64],
-        body_sizes: npt.NDArray[np.int64],
         cuts: list[int],
         sizes: list[int],
         compressed: list[bytes | memoryview],
@@ -98,7 +96,6 @@ class _NewBatches:
     ) -> None:
         self.records = records
         self.rows = rows
-        self.body_sizes = body_sizes
         self.cuts = cuts
         self.sizes = sizes
         self.compressed = compressed
@@ -177,6 +174,7 @@ class ColumnAppender:
                 self._compressor.compress_claimed()
                 self._slab.button.press()
                 yield None
+        count_sample(self._memory, self._pending.sizes_at, bodies.body_sizes, _OVERHEAD)
 
     def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
         words = self._memory.words
@@ -212,7 +210,7 @@ class ColumnAppender:
             future.add(Chunk([result], bodies.rows, [0, count], before))
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
             self._records.commit(header, commit, end, before + count, latest, largest)
-            self._count_sizes(bodies.body_sizes, 0, count, records.sizes[0], largest)
+            self._note_largest(largest)
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
@@ -230,7 +228,7 @@ class ColumnAppender:
             for number in range(len(sizes) - is_open):
                 stored, compressed_words[number] = self._compressor.compress(records.records(number))
                 compressed.append(stored)
-        return _NewBatches(records, bodies.rows, bodies.body_sizes, cuts, sizes, compressed, compressed_words, is_open)
+        return _NewBatches(records, bodies.rows, cuts, sizes, compressed, compressed_words, is_open)
 
     def _place(
         self,
@@ -332,25 +330,11 @@ class ColumnAppender:
         """Add queued batches to the counts of this process; under a lock."""
         words, process, cuts = self._memory.words, self._pending.process_at, batches.cuts
         words[process + _RECORDS] += cuts[end] - cuts[first]
-        size = sum(batches.sizes[first:end]) - (end - first) * self._header_size
-        words[process + _BYTES] += size
+        words[process + _BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
         words[process + _BATCHES] += end - first
         words[process + _PRECOMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))
-        self._count_sizes(batches.body_sizes, cuts[first], cuts[end], size, max(batches.records.largest[first:end]))
+        self._note_largest(max(batches.records.largest[first:end]))
 
-    def _count_sizes(self, body_sizes: npt.NDArray[np.int64], first: int, end: int, size: int, largest: int) -> None:
-        """Count the sizes of records ``first`` to ``end`` in the histogram of this process.
-
-        Args:
-            body_sizes: of all records.
-            first: the first record to count.
-            end: the record after the last.
-            size: bytes that they take together.
-            largest: bytes that the largest one takes.
-        """
-        count = end - first
-        if size > (largest - 1) * count:  # nearly all are as large
-            count_value(self._memory, self._pending.sizes_at, largest, count)
-            return
-        count_sample(self._memory, self._pending.sizes_at, body_sizes[first:end], _OVERHEAD)
-        count_value(self._memory, self._pending.sizes_at, largest, 0)
+    def _note_largest(self, size: int) -> None:
+        """Note the size of the largest of some records, which are counted later, or are not all accepted."""
+        count_value(self._memory, self._pending.sizes_at, size, 0)
