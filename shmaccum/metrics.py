@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from shmaccum.shm import distribution
-from shmaccum.shm.broker_table import brokers
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import (
     KEY_TOPIC_MASK,
@@ -52,6 +51,8 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
     batches, records = words[Super.BATCHES_SENT], words[Super.RECORDS_SENT]
     requests = words[Super.REQUESTS_SENT]
     filled, capacity = words[Super.FILL_BYTES], words[Super.CAPACITY_BYTES]
+    from shmaccum.shm.broker_table import brokers
+
     found = brokers(words, geometry)
     latency = sum((each.latency for each in found), Distribution())
     throttles = sum(each.throttles for each in found)
@@ -95,6 +96,8 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
 
 def node_metrics(words: memoryview, geometry: Geometry) -> Groups:
     """Return the metrics of each broker that is known by its id, by groups such as ``producer-node-metrics.node-1``."""
+    from shmaccum.shm.broker_table import brokers
+
     return {
         f"producer-node-metrics.node-{each.node}": {
             **_times("request-latency", each.latency),

@@ -8,13 +8,14 @@ since few big-integer operations suffice. The caller holds the pool's lock.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
-
+from shmaccum.later import np
 from shmaccum.shm.layout import WORD, Geometry, Super
 from shmaccum.shm.memory import SlabMemory
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _FREE_SLOTS: Final = Super.FREE_SLOTS
 _WORD_BITS: Final = 64

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-import numpy as np
-
 from shmaccum.errors import SlabDamagedError
+from shmaccum.later import np
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.shm.layout import SLOTS_MASK, SLOTS_SHIFT, STATE_MASK, Slot, SlotState, Super, slots_of, state_of
 from shmaccum.shm.slab import Slab

@@ -11,18 +11,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from typing import Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.later import np
 from shmaccum.shm.layout import LINGER_SHIFT, PARTITION_WORDS, TIME_MASK, Partition, Slot
 from shmaccum.shm.slab import Slab
 
-_TIME: Final = np.uint64(TIME_MASK)
-_LINGER: Final = np.uint64(LINGER_SHIFT)
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class PartitionLoads:
@@ -116,7 +114,8 @@ class _NodeProgress:
         rows = self._slab.partitions[entries]
         heads = rows[:, Partition.HEAD].astype(np.int64) - 1  # -1 for none: a valid index, corrected below
         headers = self._slab.headers
-        ready_ms = (headers[heads, Slot.CREATED_MS] & _TIME) + (headers[heads, Slot.LINGER] >> _LINGER)
+        ready_ms = headers[heads, Slot.CREATED_MS] & np.uint64(TIME_MASK)
+        ready_ms += headers[heads, Slot.LINGER] >> np.uint64(LINGER_SHIFT)
         ready_ms = ready_ms.astype(np.int64)
         ready_ms[heads < 0] = now_ms
         taken = rows[:, Partition.NEXT_POSITION] - rows[:, Partition.QUEUED]

@@ -11,10 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-import cramjam
-import numpy as np
-
 from shmaccum.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from shmaccum.later import cramjam, np
 from shmaccum.record.fields import BytesLike
 from shmaccum.record.lz4_frame import FAST, LEAST_HIGH_LEVEL, compress_frame, readable_frame
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import cramjam
-
+from shmaccum.later import cramjam
 from shmaccum.record.fields import BytesLike
 
 _DESCRIPTOR: Final = 4

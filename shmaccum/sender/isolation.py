@@ -12,13 +12,12 @@ import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = str(Path(__file__).absolute().parents[2])
+ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """Where this package was found: the sender imports this copy, even if the search path holds another."""
 
-EXECUTABLE: Final = str(Path(sys.executable).absolute()) if sys.executable else ""
+EXECUTABLE: Final = os.path.abspath(sys.executable) if sys.executable else ""
 """This interpreter. Python leaves ``sys.executable`` relative if it was found by a relative entry of ``PATH``."""
 
 
@@ -54,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 _IGNORED_BY_PYTHON: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 """Python ignores them and raises errors instead."""
-_FILTER: Final = Path("/proc/self/coredump_filter")
+_FILTER: Final = "/proc/self/coredump_filter"
 _NO_DUMP: Final = 1
 """As RLIMIT_CORE: too little for any file. It also keeps the kernel from piping a dump to a program, which 0 does not
 (``coredump_pipe`` in Linux's fs/coredump.c)."""
@@ -82,6 +81,7 @@ def leave_no_core_dump() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
         if hard != 0:
             resource.setrlimit(resource.RLIMIT_CORE, (_NO_DUMP, hard))
-        _FILTER.write_text("0")
+        with open(_FILTER, "w") as file:
+            file.write("0")
     except (OSError, ValueError) as error:
         logger.warning("cannot restrict core dumps: one of this process could hold records and passwords: %s", error)

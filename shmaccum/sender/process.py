@@ -23,25 +23,23 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum import __version__
 from shmaccum.abi import ABI_VERSION
-from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attach_for
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SenderError, SenderExistsError, SlabError, SlabFullError, SlabInUseError
 from shmaccum.record.format import message_format_magic
 from shmaccum.sender import isolation
 from shmaccum.sender.handover import await_role, has_successor
-from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:
+    from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
     from shmaccum.sender.sender import Sender
     from shmaccum.sender.transport import Journal, Transport
 
@@ -111,6 +109,8 @@ def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Tr
         from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 
         return KafkaTransport(config, journal)
+    from pathlib import Path
+
     from shmaccum.sender.log.log_transport import LogTransport
 
     return LogTransport(
@@ -139,6 +139,8 @@ def serve(
         SenderExistsError: the slab has a sender, and this one is not supervised.
         ShmaccumError: the slab or the transport cannot be used; says why.
     """
+    from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+
     if not config.sender_core_dump:
         isolation.leave_no_core_dump()
     slab = _attach(config, supervised=supervised)
@@ -201,9 +203,12 @@ def _serve_once(
     supervised: bool,
 ) -> bool:
     """Serve once; return True if stopped or if the role was handed over, False if idle."""
-    import crc32c  # noqa: F401  # else the first batch would wait for the import, and `gc.freeze` would miss it
+    # Else the first batch would wait for these imports, and `gc.freeze` would miss them.
+    import cramjam  # noqa: F401
+    import crc32c  # noqa: F401
 
     from shmaccum.sender.sender import Sender
+    from shmaccum.shm.broker_table import BrokerJournal
 
     with ExitStack() as cleanup:
         doorbell = await_role(slab, signals.received) if supervised else slab.become_sender()
@@ -378,9 +383,10 @@ def _check_version(request: Mapping[str, Any]) -> None:
     version, abi = request["version"], request["abi"]
     if abi == ABI_VERSION:
         return
+    place = os.path.dirname(os.path.dirname(__file__))
     raise SenderError(
         f"shmaccum was replaced while this program ran: the program has version {version} (ABI {abi}), and "
-        f"{Path(__file__).parents[1]} is version {__version__} (ABI {ABI_VERSION}), which cannot serve its slab. The "
+        f"{place} is version {__version__} (ABI {ABI_VERSION}), which cannot serve its slab. The "
         f"slab keeps its records. To deliver them, install {version} elsewhere (python -m venv old && old/bin/pip "
         f"install shmaccum=={version}) and run old/bin/shmaccum sender with the settings of this program; then restart "
         "the program"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.errors import KafkaError, error_for_code, printable
@@ -254,4 +253,6 @@ def _now_ms() -> int:
 
 
 def _time(wall_ms: int) -> str:
+    from datetime import datetime  # which a process without an incident does not import
+
     return datetime.fromtimestamp(wall_ms / 1000).astimezone().isoformat(timespec="milliseconds")

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Final
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError
+from shmaccum.later import np
 from shmaccum.shm import broker_table, distribution, validation
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.distribution import Distribution
@@ -54,7 +52,11 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.processes import ProcessInfo, ProcessTable
 
-Words = npt.NDArray[np.uint64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Words = npt.NDArray[np.uint64]
+
 
 SILENCE_MS: Final = 2000
 """A sender without a sign of life for this long after its sleep should have ended counts as stopped."""

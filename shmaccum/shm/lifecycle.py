@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from shmaccum.errors import (
     LockTimeoutError,
@@ -21,7 +22,6 @@ from shmaccum.errors import (
 )
 from shmaccum.shm import names, native, shared_settings, validation
 from shmaccum.shm.files import in_the_way, is_of_others
-from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
@@ -29,6 +29,9 @@ from shmaccum.shm.segment import Segment
 from shmaccum.shm.semaphores import make_semaphore
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
+
+if TYPE_CHECKING:
+    from shmaccum.shm.inspection import SlabView
 
 _slabs: dict[str, Slab] = {}
 _lost: list[Slab] = []
@@ -178,6 +181,8 @@ def look(name: str) -> Iterator[SlabView]:
         SlabNotFoundError: there is none of that name.
         SlabPermissionError, SlabAbiError: the files of that name cannot be read; says why.
     """
+    from shmaccum.shm.inspection import SlabView
+
     names.check_name(name)
     with _slabs_lock, contextlib.ExitStack() as cleanup:
         slab = _slabs.get(name)
@@ -286,6 +291,8 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
         return [pid] if pid else [], 0
     if segment is None:
         return [], 0
+    from shmaccum.shm.inspection import SlabView
+
     processes = ProcessTable(segment.words, segment.geometry, lock_file)
     view = SlabView(name, segment.words, segment.geometry, processes, lock_file)
     try:

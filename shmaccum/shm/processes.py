@@ -17,26 +17,28 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import compress
+from operator import or_
 from typing import Final
-
-import numpy as np
 
 from shmaccum._compiled import COMPILED_FORM, PLAIN_FORM
 from shmaccum.errors import DeadOwnerError, SlabFullError, printable
 from shmaccum.shm.layout import (
     MAX_PROCESS_NAME,
     PROCESS_COUNTERS,
-    WORD,
     Geometry,
     Process,
     Role,
     Slot,
     SlotState,
+    column_of,
     state_of,
 )
 from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
 from shmaccum.shm.procfs import has_mapped, is_stopped, pid_namespace, start_time
 
+_OPEN: Final = int(SlotState.OPEN)
 _COMPILED_MODULE: Final = rb"/shmaccum/shm/memory\.[^/\n]*\.so"
 """The file that every process of the compiled form maps; after an upgrade its line ends with ``(deleted)``."""
 
@@ -169,12 +171,14 @@ class ProcessTable:
     def _contributors(self) -> int:
         """Return the entries of contributors to incomplete batches, one bit each."""
         geometry = self._geometry
-        start = geometry.headers // WORD
-        with self._words[start : start + geometry.slot_count * geometry.slot_words] as words:
-            headers = np.array(words, np.uint64).reshape(geometry.slot_count, geometry.slot_words)
-        held = headers[state_of(headers[:, Slot.STATE]) >= np.uint64(SlotState.OPEN)]
-        bitmaps = held[:, Slot.CONTRIBUTORS : Slot.CONTRIBUTORS + geometry.contributor_words]
-        return int.from_bytes(np.bitwise_or.reduce(bitmaps, axis=0).tobytes(), "little")
+        start, table = geometry.header(0), (geometry.slot_count, geometry.slot_words)
+        states = column_of(self._words, start + Slot.STATE, *table)
+        is_held = [state_of(state) >= _OPEN for state in states]
+        found = 0
+        for number in range(geometry.contributor_words) if any(is_held) else ():
+            bitmaps = column_of(self._words, start + Slot.CONTRIBUTORS + number, *table)
+            found |= reduce(or_, compress(bitmaps, is_held)) << 64 * number
+        return found
 
     def leave(self) -> None:
         """Free this process's entry; the caller holds the lifecycle byte.

@@ -21,7 +21,6 @@ from typing import Final
 from shmaccum.errors import ShmaccumError, SlabError, SlabMemoryError
 from shmaccum.shm import lifecycle, names, validation
 from shmaccum.shm.files import is_of_others
-from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import Geometry, Role, Super
 from shmaccum.shm.lifecycle import attach, look
 from shmaccum.shm.lockfile import PROCESS, LockFile
@@ -88,6 +87,8 @@ def _is_deserted(name: str, lock_file: LockFile) -> bool:
         return not lock_file.holder(PROCESS, length=0)  # its creator died before it had finished
     try:
         validation.check(name, segment.words, segment.geometry)
+        from shmaccum.shm.inspection import SlabView
+
         processes = ProcessTable(segment.words, segment.geometry, lock_file)
         with contextlib.closing(SlabView(name, segment.words, segment.geometry, processes, lock_file)) as view:
             return not processes.others_alive() and view.undelivered() == (0, 0)

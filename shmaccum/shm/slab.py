@@ -19,10 +19,8 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
-import numpy as np
-import numpy.typing as npt
 import posix_ipc
 
 from shmaccum.errors import (
@@ -34,9 +32,9 @@ from shmaccum.errors import (
     SlabDamagedError,
     SlabMemoryError,
 )
+from shmaccum.later import np
 from shmaccum.shm import native, validation
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.inspection import sender_info, undelivered
 from shmaccum.shm.layout import (
     INCARNATION_SHIFT,
     LIMITS_SHIFT,
@@ -49,7 +47,6 @@ from shmaccum.shm.layout import (
     PROCESS_WORDS,
     SLEEP_BITS,
     STRIPES,
-    TOPIC_WORDS,
     WORD,
     Process,
     Role,
@@ -65,6 +62,9 @@ from shmaccum.shm.segment import Segment
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.turn import Turn
 from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Companion = TypeVar("Companion")
 
@@ -116,9 +116,9 @@ class Slab:
         self._segment = segment
         self._forkable: list[weakref.ref[Forkable]] = []
         self._retire_callbacks: list[Callable[[], None]] = []
-        self._array: npt.NDArray[np.uint64] | None = np.frombuffer(
-            segment.buffer, np.uint64, segment.geometry.slots // WORD
-        )
+        self._array: npt.NDArray[np.uint64] | None = None
+        """The words before the slots' memory, once they are asked for."""
+        self._is_detached = False
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         self.locks: Final = [
             SlabLock(
@@ -305,10 +305,6 @@ class Slab:
         """The process table, one row of words for each entry."""
         return self._words_array(self.geometry.processes // WORD, self.geometry.max_processes, PROCESS_WORDS)
 
-    def topics(self, count: int) -> npt.NDArray[np.uint64]:
-        """The first topic entries, one row of words for each."""
-        return self._words_array(self.geometry.topics // WORD, count, TOPIC_WORDS)
-
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
         """The partition entries in use, one row of words for each.
@@ -336,8 +332,10 @@ class Slab:
         return count
 
     def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
-        if self._array is None:
+        if self._is_detached:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
+        if self._array is None:
+            self._array = np.frombuffer(self.buffer, np.uint64, self.geometry.slots // WORD)
         return self._array[start : start + rows * width].reshape(rows, width)
 
     def damaged(self, what: str) -> SlabDamagedError:
@@ -401,6 +399,8 @@ class Slab:
 
     def trouble(self) -> str:
         """Return the known causes that keep the sender from sending, as an error's suffix; often empty."""
+        from shmaccum.shm.inspection import sender_info
+
         halt = sender_info(self.words, self.processes, self.lock_file).halt()
         incident = self.companion(Incidents).current()
         return (f"; the sender, {halt}" if halt else "") + (f"; last error: {incident}" if incident else "")
@@ -442,6 +442,8 @@ class Slab:
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""
+        from shmaccum.shm.inspection import undelivered
+
         return undelivered(self.headers)
 
     def retire(self) -> None:
@@ -460,6 +462,7 @@ class Slab:
             lock.close()
         self.memory.close()
         self._array = None
+        self._is_detached = True
         self._segment.close()
 
 

@@ -27,9 +27,6 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
@@ -55,11 +52,10 @@ from shmaccum.shm.layout import (
     Super,
     Topic,
     TopicState,
+    column_of,
     slots_of,
     state_of,
 )
-
-Words = npt.NDArray[np.uint64]
 
 MAX_COUNT: Final = (1 << 63) - 1
 """The largest count, time or offset; a sum of two still fits into a word."""
@@ -72,6 +68,8 @@ MAX_EPOCH: Final = (1 << 15) - 1
 """A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
 _ANY: Final = (1 << 64) - 1
 _LAST_SEQUENCE: Final = MAX_EPOCH << 32 | (1 << 31) - 1
+_OPEN: Final = int(SlotState.OPEN)
+_COMPLETING: Final = int(SlotState.COMPLETING)
 _NAME_BYTES: Final = (TOPIC_WORDS - Topic.NAME) * WORD
 
 _ERRORS_OF_DAMAGE: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
@@ -224,14 +222,11 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
 
 
 def _wrong_processes(words: memoryview, geometry: Geometry) -> Iterator[str]:
-    table = _rows(words, geometry.processes, geometry.max_processes, PROCESS_WORDS)
-    limits = np.full(PROCESS_WORDS, MAX_COUNT, np.uint64)
+    limits = [MAX_COUNT] * PROCESS_WORDS
     limits[Process.WANTS] = LOCK_COUNT
-    limits[Process.NAME : Process.BEFORE] = _ANY
-    names = _names_of(Process)
-    for entry, word in np.argwhere(table > limits).tolist():
-        limit = int(limits[word])
-        yield f"word {names.get(word, word)} of process entry {entry} is {table[entry, word]}, more than {limit}"
+    limits[Process.NAME : Process.BEFORE] = [_ANY] * (Process.BEFORE - Process.NAME)
+    for entry, word, found in _above(words, geometry.process(0), geometry.max_processes, limits, Process):
+        yield f"word {word} of process entry {entry} is {found}"
 
 
 def _wrong_topics(words: memoryview, geometry: Geometry, entries: Iterable[int]) -> Iterator[str]:
@@ -252,23 +247,17 @@ def _wrong_topics(words: memoryview, geometry: Geometry, entries: Iterable[int])
 def _wrong_partitions(words: memoryview, geometry: Geometry, topics: int, first: int, stop: int) -> Iterator[str]:
     if first >= stop:
         return
-    table = _rows(words, geometry.partitions + first * PARTITION_WORDS * WORD, stop - first, PARTITION_WORDS)
-    keys = table[:, Partition.KEY]
-    of_lane, number = keys >> np.uint64(KEY_LANE_SHIFT), keys & np.uint64(KEY_NUMBER_MASK)
-    of_topic = keys >> np.uint64(KEY_TOPIC_SHIFT) & np.uint64(KEY_TOPIC_MASK)
-    wrong = (of_topic == 0) | (of_topic > topics) | (number >= geometry.max_partitions)
-    wrong |= of_lane > words[Super.LANE_COUNT]  # a lane is added before its first partition
-    for row in np.flatnonzero(wrong).tolist():
-        yield (
-            f"partition entry {first + row} is number {number[row]} of topic entry {int(of_topic[row]) - 1}, lane "
-            f"{int(of_lane[row]) - 1}"
-        )
-    limits = np.full(PARTITION_WORDS, MAX_COUNT, np.uint64)
-    limits[[Partition.NEXT_SEQUENCE, Partition.ACKED_SEQUENCE]] = _LAST_SEQUENCE
-    names = _names_of(Partition)
-    for row, word in np.argwhere(table > limits).tolist():
-        limit = int(limits[word])
-        yield f"word {names.get(word, word)} of partition entry {first + row} is {table[row, word]}, more than {limit}"
+    start = geometry.partition(first)
+    keys = column_of(words, start + Partition.KEY, stop - first, PARTITION_WORDS)
+    lanes = words[Super.LANE_COUNT]  # a lane is added before its first partition
+    for entry, key in enumerate(keys, first):
+        lane, topic, number = key >> KEY_LANE_SHIFT, key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK, key & KEY_NUMBER_MASK
+        if not 0 < topic <= topics or number >= geometry.max_partitions or lane > lanes:
+            yield f"partition entry {entry} is number {number} of topic entry {topic - 1}, lane {lane - 1}"
+    limits = [MAX_COUNT] * PARTITION_WORDS
+    limits[Partition.NEXT_SEQUENCE] = limits[Partition.ACKED_SEQUENCE] = _LAST_SEQUENCE
+    for row, word, found in _above(words, start, stop - first, limits, Partition):
+        yield f"word {word} of partition entry {first + row} is {found}"
 
 
 def _wrong_lanes(words: memoryview, geometry: Geometry) -> Iterator[str]:
@@ -276,46 +265,49 @@ def _wrong_lanes(words: memoryview, geometry: Geometry) -> Iterator[str]:
     if count > geometry.max_lanes:
         yield f"its lane table has {count} entries in use, of {geometry.max_lanes}"
         return
-    limits = np.full(LANE_WORDS, _ANY, np.uint64)
-    limits[: Lane.ID_LENGTH] = MAX_COUNT
+    limits = [_ANY] * LANE_WORDS
+    limits[: Lane.ID_LENGTH] = [MAX_COUNT] * Lane.ID_LENGTH
     limits[Lane.PRODUCER_EPOCH] = MAX_EPOCH
     limits[Lane.OPENED_MS] = LAST_MS
     limits[Lane.ID_LENGTH] = MAX_TRANSACTIONAL_ID
-    names = _names_of(Lane)
-    table = _rows(words, geometry.lanes, count, LANE_WORDS)
-    for entry, word in np.argwhere(table > limits).tolist():
-        limit = int(limits[word])
-        yield f"word {names.get(word, word)} of lane {entry} is {table[entry, word]}, more than {limit}"
+    for entry, word, found in _above(words, geometry.lane(0), count, limits, Lane):
+        yield f"word {word} of lane {entry} is {found}"
 
 
 def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
-    first = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
-    second = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
+    start, rows, width = geometry.header(0), geometry.slot_count, geometry.slot_words
+    states = column_of(words, start + Slot.STATE, rows, width)
+    generations = column_of(words, start + Slot.GENERATION, rows, width)
+    of_partitions = column_of(words, start + Slot.PARTITION, rows, width)
     # After the headers: a partition is added before its first batch.
     partitions = words[Super.PARTITION_COUNT]
-    # A header that changes during a read can look wrong. So it must be wrong in both reads, of the same allocation.
-    same = (first[:, Slot.STATE] == second[:, Slot.STATE]) & (first[:, Slot.GENERATION] == second[:, Slot.GENERATION])
-    wrong = same & _is_wrong(first, partitions) & _is_wrong(second, partitions)
-    for slot in np.flatnonzero(wrong).tolist():
-        state = int(first[slot, Slot.STATE])
-        yield (
-            f"the header of slot {slot} says state {state_of(state)}, {slots_of(state)} slots of "
-            f"{geometry.slot_count}, partition entry {first[slot, Slot.PARTITION]} of {partitions}, "
-            f"generation {first[slot, Slot.GENERATION]}"
-        )
+    is_any_newer = max(generations) > _MAX_GENERATION
+    for slot, state in enumerate(states):
+        if not (state or is_any_newer):
+            continue
+        if not _is_wrong(state, generations[slot], of_partitions[slot], rows, partitions):
+            continue
+        # A header that changes during a read can look wrong. So it must be wrong in two reads, of the same allocation.
+        header = geometry.header(slot)
+        again, generation, partition = (words[header + each] for each in (Slot.STATE, Slot.GENERATION, Slot.PARTITION))
+        partitions = words[Super.PARTITION_COUNT]
+        if (again, generation) == (state, generations[slot]) and _is_wrong(
+            state, generation, partition, rows, partitions
+        ):
+            yield (
+                f"the header of slot {slot} says state {state_of(state)}, {slots_of(state)} slots of {rows}, partition "
+                f"entry {partition} of {partitions}, generation {generation}"
+            )
 
 
-def _is_wrong(headers: Words, partitions: int) -> npt.NDArray[np.bool_]:
-    """Return, for each header, whether its state, number of slots, generation or partition is impossible."""
-    states = state_of(headers[:, Slot.STATE])
-    slots = slots_of(headers[:, Slot.STATE])
-    taken = states != SlotState.FREE
-    held = states >= SlotState.OPEN
-    return np.asarray(
-        (states > SlotState.COMPLETING)
-        | (headers[:, Slot.GENERATION] > _MAX_GENERATION)
-        | (taken & ((slots < 1) | (slots > len(headers))))
-        | (held & (headers[:, Slot.PARTITION] >= partitions))
+def _is_wrong(state: int, generation: int, partition: int, slot_count: int, partitions: int) -> bool:
+    """Return whether a header's state, number of slots, generation or partition is impossible."""
+    kind = state_of(state)
+    return (
+        kind > _COMPLETING
+        or generation > _MAX_GENERATION
+        or (kind and not 1 <= slots_of(state) <= slot_count)
+        or (kind >= _OPEN and partition >= partitions)
     )
 
 
@@ -325,11 +317,12 @@ def _wrong_chains(words: memoryview, geometry: Geometry) -> Iterator[str]:
     The links of a chain do not change until its first slot is FREE again. So a chain is followed between two reads of
     its first header, and a fault counts only if both are of the same allocation.
     """
-    headers = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
-    taken = state_of(headers[:, Slot.STATE]) != SlotState.FREE
+    states = column_of(words, geometry.header(0) + Slot.STATE, geometry.slot_count, geometry.slot_words)
     found: dict[int, tuple[int, int]] = {}
     """Slot -> first slot and generation of its chain."""
-    for first in np.flatnonzero(taken & (slots_of(headers[:, Slot.STATE]) > 1)).tolist():
+    for first, seen in enumerate(states):
+        if not state_of(seen) or slots_of(seen) < 2:
+            continue
         generation = words[geometry.header(first) + Slot.GENERATION]
         state = words[geometry.header(first) + Slot.STATE]
         count = slots_of(state)
@@ -367,11 +360,16 @@ def _is_held(words: memoryview, geometry: Geometry, chain: tuple[int, int]) -> b
     return state_of(words[at + Slot.STATE]) != 0 and words[at + Slot.GENERATION] == chain[1]
 
 
-def _rows(words: memoryview, start: int, rows: int, width: int) -> Words:
-    """Return a copy of a table, one row of words for each entry."""
-    first = start // WORD
-    with words[first : first + rows * width] as table:
-        return np.array(table, np.uint64).reshape(rows, width)
+def _above(
+    words: memoryview, start: int, rows: int, limits: list[int], names: type
+) -> Iterator[tuple[int, str | int, str]]:
+    """Yield each word of a table that exceeds its limit: entry, name of the word, value and limit as text."""
+    for word, limit in enumerate(limits):
+        column = column_of(words, start + word, rows, len(limits))
+        if max(column, default=0) > limit:
+            for entry, each in enumerate(column):
+                if each > limit:
+                    yield entry, _names_of(names).get(word, word), f"{each}, more than {limit}"
 
 
 def _names_of(region: type) -> dict[int, str]:

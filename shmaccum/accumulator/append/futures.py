@@ -18,13 +18,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import IllegalStateError, ResultTimeoutError, ShmaccumError
+from shmaccum.later import np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 DeliveryCallback = Callable[[ShmaccumError | None, RecordMetadata | None], Any]
 """Called with (error, None) or (None, metadata), in the process that appended."""

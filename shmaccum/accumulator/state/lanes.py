@@ -19,11 +19,10 @@ from __future__ import annotations
 import time
 from typing import Final
 
-import numpy as np
-
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError
+from shmaccum.later import np
 from shmaccum.shm import native
 from shmaccum.shm.layout import (
     WORD,

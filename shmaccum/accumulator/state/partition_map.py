@@ -21,8 +21,6 @@ from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
@@ -32,12 +30,14 @@ from shmaccum.shm.layout import (
     KEY_NUMBER_MASK,
     KEY_TOPIC_MASK,
     KEY_TOPIC_SHIFT,
+    TOPIC_WORDS,
     WORD,
     Lane,
     Partition,
     Super,
     Topic,
     TopicState,
+    column_of,
 )
 from shmaccum.shm.slab import Slab
 
@@ -159,7 +159,7 @@ class PartitionMap:
         topics = words[Super.TOPIC_COUNT]
         validation.check_counts(slab.name, self._geometry, topics, partitions)
         since = 0 if seen == _NEVER else seen + 1
-        changed = (slab.topics(topics)[:, Topic.CHANGED] >= since).nonzero()[0].tolist()
+        changed = [entry for entry, when in enumerate(self._column(Topic.CHANGED, topics)) if when >= since]
         known = len(self._topics_by_entry)
         to_check = sorted({*changed, *range(known, topics)})
         first_partition = len(self.by_entry)
@@ -283,8 +283,12 @@ class PartitionMap:
         """Return the topics that producers wait for (the sender's side)."""
         self.refresh()
         topics = self._topics_by_entry
-        states = self._slab.topics(len(topics))[:, Topic.STATE]
-        return [topics[entry].name for entry in (states == np.uint64(TopicState.REQUESTED)).nonzero()[0].tolist()]
+        states = self._column(Topic.STATE, len(topics))
+        return [topic.name for topic, state in zip(topics, states, strict=True) if state == TopicState.REQUESTED]
+
+    def _column(self, word: int, topics: int) -> list[int]:
+        """Return one word of each of the first topic entries."""
+        return column_of(self._words, self._geometry.topic(0) + word, topics, TOPIC_WORDS)
 
     def update(self, name: str, partition_count: int, error: type[KafkaError] | None = None, topic_id: int = 0) -> None:
         """Store an answer about one topic, as `update_all` does, and raise if it finds no room.

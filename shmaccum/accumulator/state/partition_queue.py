@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from shmaccum.accumulator.state import redo_log
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError, ProducerFencedError
+from shmaccum.later import np
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Lane, Partition, Slot, SlotState, lane_error, state_of
 from shmaccum.shm.slab import Slab
 
 # As numpy numbers: numpy looks up methods of an enum's members, and swallows a KeyboardInterrupt during that.
-_OPEN: Final = np.uint64(SlotState.OPEN)
-_CLOSED: Final = np.uint64(SlotState.CLOSED)
 
 # Constants of this module: C numbers in the compiled form.
 _LANE_GENERATION: Final = Lane.GENERATION
@@ -299,13 +296,13 @@ def rebuild_stripe(slab: Slab, stripe: int) -> None:
     states = state_of(headers[:, Slot.STATE])
     partitions = headers[:, Slot.PARTITION]
     of_stripe = partitions % np.uint64(STRIPES) == stripe
-    placed = of_stripe & (states >= _OPEN)
+    placed = of_stripe & (states >= np.uint64(_IS_OPEN))
     entries = len(slab.partitions)
     for slot in np.flatnonzero(placed & (partitions >= entries)).tolist():
         raise slab.damaged(f"slot {slot} holds a batch of partition entry {partitions[slot]}, of {entries}")
     for slot in np.flatnonzero(placed & (headers[:, Slot.REDO] != 0)).tolist():
         redo_log.finish(slab, slot)
-    in_deque = np.flatnonzero(placed & (states <= _CLOSED))
+    in_deque = np.flatnonzero(placed & (states <= np.uint64(_IS_CLOSED)))
     in_deque = in_deque[np.lexsort((headers[in_deque, Slot.POSITION], partitions[in_deque]))]
 
     for entry in range(stripe, entries, STRIPES):

@@ -6,13 +6,14 @@ to ten bytes; -1 takes one, and stands for the length of a null (``ByteUtils``; 
 
 from __future__ import annotations
 
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from shmaccum.errors import CorruptRecordError
+from shmaccum.later import np
 from shmaccum.record.fields import BytesLike
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NULL: Final = b"\x01"
 """The varint -1: the length of a null key, value or header value."""

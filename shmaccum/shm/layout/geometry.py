@@ -228,5 +228,17 @@ class Geometry:
         return self.slots + slot * self.slot_size
 
 
+def column_of(words: memoryview, start: int, rows: int, width: int) -> list[int]:
+    """Return one word of each entry of a table; without numpy, which a process that only sends does not import.
+
+    Args:
+        words: of the slab.
+        start: index of that word in the first entry.
+        rows: entries.
+        width: words in an entry.
+    """
+    return words[start : start + rows * width : width].tolist()
+
+
 def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit

@@ -1,0 +1,34 @@
+"""Libraries that are imported when they are first used, since `Producer.send` needs none of them.
+
+numpy takes half of a producer's memory, and of its start. Modules that a program imports in order to send take ``np``
+from here, for their functions that rebuild, inspect or wait for many records. What works on columns, or drains, imports
+numpy itself.
+
+This module is at the bottom: it imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["cramjam", "np"]
+
+if TYPE_CHECKING:
+    import cramjam
+    import numpy as np
+else:
+
+    class _Later:
+        """Stands for a module."""
+
+        def __init__(self, name: str) -> None:
+            self.__dict__["__name__"] = name
+
+        def __getattr__(self, name: str) -> Any:
+            value = getattr(import_module(self.__dict__["__name__"]), name)
+            setattr(self, name, value)  # from now on as fast as the module
+            return value
+
+    cramjam = _Later("cramjam")
+    np = _Later("numpy")
