@@ -10,7 +10,6 @@ import logging
 import os
 import resource
 import signal
-import subprocess
 import sys
 from typing import Final
 
@@ -27,6 +26,8 @@ def command(program: str) -> list[str]:
     Args:
         program: Python source; every user of the host can read it in ``/proc``.
     """
+    import subprocess  # a producer that finds a sender needs none of it
+
     # As multiprocessing starts its processes: -I, -E, -s, -O, -B, -W, -X and so on.
     options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [EXECUTABLE, *options, "-P", "-c", program]

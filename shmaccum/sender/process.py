@@ -18,7 +18,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -290,6 +289,8 @@ class SenderWatch:
 
 
 def _start(config: ProducerConfig) -> None:
+    import subprocess
+
     path, left_out = isolation.search_path()
     starter = {"abi": ABI_VERSION, "version": __version__, "path": path, "left_out": left_out, "root": isolation.ROOT}
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})

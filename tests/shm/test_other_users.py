@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from processes import Start
-from slab_helpers import whats_there
+from slab_helpers import become, whats_there
 
 from shmaccum.cli.report import UnreadableSlab, all_reports, report
 from shmaccum.errors import SlabError, SlabInUseError, SlabPermissionError
@@ -22,16 +22,14 @@ OWNER, OTHER = 65534, 65533
 
 
 def own_slab(link: Connection, name: str, geometry: Geometry) -> None:
-    os.setgid(OWNER)
-    os.setuid(OWNER)
+    become(OWNER)
     slab = attach(name, geometry)
     link.send(slab.me)
     link.recv()
 
 
 def be_refused(link: Connection, name: str, geometry: Geometry) -> list[str]:
-    os.setgid(OTHER)
-    os.setuid(OTHER)
+    become(OTHER)
     refusals = []
     for use in (lambda: look(name).__enter__(), lambda: destroy(name, force=True), lambda: attach(name, geometry)):
         try:

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from processes import PATIENCE_S, Child, Start, finish
+from slab_helpers import become
 
 from shmaccum.errors import SlabError
 from shmaccum.shm import names
@@ -26,12 +27,6 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two 
 
 OWNER, OTHER = 65532, 65531  # no slabs but this module's, which sweeps as OWNER
 KINDS = ("file", "fifo", "link", "dangling link", "directory")
-
-
-def become(uid: int) -> None:
-    os.setgroups([])
-    os.setgid(uid)
-    os.setuid(uid)
 
 
 def make(path: str, kind: str) -> None:

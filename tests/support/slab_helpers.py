@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from multiprocessing.connection import Connection
 
 from shmaccum.shm import names
@@ -24,6 +25,15 @@ from shmaccum.shm.slab import Slab
 
 NUMBER = 5
 """The tested lock; any would do."""
+
+
+def become(uid: int) -> None:
+    """Become another user, who perhaps cannot read Python's libraries: what is needed later is imported now."""
+    for module in ("multiprocessing.shared_memory", "numpy", "shmaccum.shm.inspection"):
+        import_module(module)
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
 
 
 def scratch(slab: Slab) -> int:
