@@ -90,7 +90,7 @@ class Segment:
     """A mapped slab segment.
 
     `SharedMemory` makes the block, but does not map it. It would unlink a block that it cannot map, for lack of address
-    space or a descriptor, even one that others use; and it uses its descriptor's number after it was closed.
+    space or a descriptor, even one that others use. And it uses its descriptor's number after it was closed.
 
     Args:
         descriptor: of the segment's file; closed with the segment.

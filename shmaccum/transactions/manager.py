@@ -184,10 +184,10 @@ class TransactionManager:
             )
 
     def holder_of(self, transactional_id: str) -> Identity:
-        """Return who has another transactional id: that of the process which is to end a prepared transaction.
+        """Return the identity of another transactional id: of the process that is to end a prepared transaction.
 
         Raises:
-            KafkaError: no broker says, or nobody has it.
+            KafkaError: its coordinator does not answer, or does not know the id.
         """
         with self._lock:
             leader = self._leader

@@ -134,7 +134,7 @@ def test_what_is_not_committed_is_aborted(job: Job) -> None:
 
 
 def test_a_task_can_tell_that_its_batch_is_over(job: Job) -> None:
-    """Else a task that outlives its batch leaves a transaction that nobody ends."""
+    """Else the transaction of a task that outlives its batch stays open until its timeout."""
     transactions = job.producer.transactions
     plan = job.plan()
     assert transactions.holder_of(plan.transactional_id) == plan.identity

@@ -87,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         span = (played.begin, played.end)
         (DOCUMENTS / "dashboard.svg").write_text(pictures.panels(plots, *span, events))
         (DOCUMENTS / "alerts.svg").write_text(pictures.alerts(times, *span, events))
+        for name, screen in played.screens.items():
+            (DOCUMENTS / f"{name}.svg").write_text(screen)
     queries = sum(len(panel.queries) for panel in PANELS)
     fired = [name for name, states in times.items() if "firing" in states]
     print(f"{queries} queries of {len(PANELS)} panels returned data; {len(times)} rules, fired: {', '.join(fired)}")

@@ -21,6 +21,7 @@ from shmaccum.errors import KafkaError
 from shmaccum.shm.lifecycle import look
 from tools.kafka import KafkaCluster
 from tools.monitoring.prometheus import Prometheus
+from tools.monitoring.screens import TopWatch
 
 SLAB: Final = "orders"
 TOPICS: Final = ("orders", "clicks")
@@ -52,6 +53,7 @@ class Scene:
         begin, end: seconds since 1970.
         events: in order.
         exporter: where its metrics are.
+        screens: name -> ``shmaccum top`` at some moment, as SVG.
     """
 
     prometheus: Prometheus
@@ -59,6 +61,7 @@ class Scene:
     end: float
     events: tuple[Happening, ...]
     exporter: str
+    screens: dict[str, str]
 
 
 @contextmanager
@@ -91,6 +94,7 @@ def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
         target = cleanup.enter_context(_exporter(slab))
         prometheus = cleanup.enter_context(Prometheus(directory / "prometheus", target, rules))
         cleanup.enter_context(_producers(settings))
+        top = cleanup.enter_context(TopWatch(slab, SLAB))
         begin, events = time.time(), []
         node = cluster.nodes[1]
 
@@ -100,13 +104,15 @@ def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
             time.sleep(max(seconds * pace, at_least))
 
         time.sleep(12 * pace)
+        screens = {"top-healthy": top.screen("latencies")}
         step("broker killed", node.kill, 10, at_least=5)
+        screens["top-broker-killed"] = top.screen("partitions")
         step("broker started", node.start, 10)
         step("sender stopped", lambda: _signal_sender(slab, signal.SIGSTOP), 6, at_least=6)
         step("sender runs", lambda: _signal_sender(slab, signal.SIGCONT), 6)
         step("quota", lambda: cluster.admin.throttle(_QUOTA), 8)
         step("no quota", lambda: cluster.admin.throttle(None), 4)
-        yield Scene(prometheus, begin, time.time(), tuple(events), f"http://{target}/metrics")
+        yield Scene(prometheus, begin, time.time(), tuple(events), f"http://{target}/metrics", screens)
 
 
 @contextmanager
