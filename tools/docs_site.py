@@ -36,6 +36,16 @@ Kafka's `XxxException` is `XxxError` here. Import them from `shmaccum.errors`.
 
 [The guide](../docs/spark.md) shows the data source `shmaccum` and its options.
 """,
+    "shmaccum.logging": """# Logging
+""",
+    "shmaccum.compat.kafka_python": """# kafka-python's producer
+
+[The guide](../docs/compat.md) says what is the same, what differs and what is refused.
+""",
+    "shmaccum.compat.confluent": """# confluent-kafka's producer
+
+[The guide](../docs/compat.md) says what is the same, what differs and what is refused.
+""",
 }
 """Public module -> the head of its page, reference/MODULE.md."""
 
@@ -105,7 +115,7 @@ def public_names(root: Path, module: str) -> dict[str, str]:
             names[node.name] = "".join(ast.unparse(word.value) for word in node.keywords if word.arg == "code")
         elif isinstance(node, ast.FunctionDef):
             names[node.name] = ""
-    return dict(sorted(names.items()))
+    return {name: code for name, code in sorted(names.items()) if not name.startswith("_")}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The only module that imports kafka-python: requests, responses, and their codec.
+"""What we use of kafka-python: requests, responses, and their codec. Else only `shmaccum.compat` imports it.
 
 These parts do no I/O and are generated from Kafka's own definitions. Its connections are not used: they run in the
 background, and their parser logs what is sent at level DEBUG, passwords included. They are not imported either: that
