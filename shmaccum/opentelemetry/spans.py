@@ -41,9 +41,9 @@ class SpanInterceptor(ProducerInterceptor):
     Use it as the last one of ``interceptor.classes``, by class, by its dotted name, or as
     ``functools.partial(SpanInterceptor, attributes={...})``.
 
-    The span's context goes into the record's headers, by OpenTelemetry's global propagator: as ``traceparent``, unless it
-    is configured otherwise. An unsampled record gets the header alone. If the record has such a header already, that one
-    stays, and the span links to it.
+    The span's context goes into the record's headers, by OpenTelemetry's global propagator: as ``traceparent``, unless
+    it is configured otherwise. An unsampled record gets the header alone. If the record has such a header already, that
+    one stays, and the span links to it.
 
     Args:
         tracer_provider: makes the spans; by default the global one.

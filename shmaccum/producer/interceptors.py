@@ -43,8 +43,8 @@ class ProducerInterceptor:
 
         Called once for each record that `on_send` has seen, including one that `Producer.send` refuses.
 
-        A method with a parameter ``headers`` also gets the record's headers, as the interceptors left them (KIP-512). So
-        it can recognize the record that it saw in `on_send`.
+        A method with a parameter ``headers`` also gets the record's headers, as the interceptors left them (KIP-512).
+        By them it can recognize the record that it saw in `on_send`.
 
         Args:
             metadata: where the record was stored. After an error only the topic is certain: the partition is -1 unless

@@ -250,9 +250,7 @@ def test_a_span_around_a_batch_of_columns(traces: Traces, settings: Make) -> Non
     assert bad.status.status_code is StatusCode.ERROR
 
 
-def test_another_client_reads_the_context(
-    traces: Traces, kafka: KafkaCluster, topic: str, slab_name: str
-) -> None:
+def test_another_client_reads_the_context(traces: Traces, kafka: KafkaCluster, topic: str, slab_name: str) -> None:
     """Apache Kafka stores it, confluent-kafka reads it, and OpenTelemetry takes it for the span's."""
     kafka.admin.create_topic(topic)
     settings = settings_of(

@@ -1,0 +1,120 @@
+"""Whole histograms for OTLP: an exporter that makes them of the counters that `instrument_slabs` registers.
+
+It needs the SDK, because only there histograms are values, and not instruments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from shmaccum.errors import ApiVersionError
+from shmaccum.monitoring import catalogue
+from shmaccum.monitoring.catalogue import Kind, Metric
+from shmaccum.opentelemetry.metrics import BUCKET, COUNT, LE, SCOPE, SUM, instrument_name
+
+try:
+    from opentelemetry.sdk.metrics.export import (
+        Histogram,
+        HistogramDataPoint,
+        MetricExporter,
+        MetricExportResult,
+        MetricsData,
+        NumberDataPoint,
+        Sum,
+    )
+    from opentelemetry.sdk.metrics.export import Metric as Exported
+except ImportError as missing:
+    raise ApiVersionError(
+        f"histograms for OpenTelemetry need its SDK ({missing}): pip install opentelemetry-sdk"
+    ) from missing
+
+_HISTOGRAMS: Final = {instrument_name(metric): metric for metric in catalogue.OF_SLABS if metric.kind is Kind.HISTOGRAM}
+
+Key = tuple[tuple[str, Any], ...]
+
+
+class HistogramExporter(MetricExporter):
+    """Exports by another exporter, with the slabs' histograms as histograms.
+
+    Args:
+        exporter: such as ``OTLPMetricExporter()``; its temporality holds.
+    """
+
+    def __init__(self, exporter: MetricExporter) -> None:
+        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        self._exporter = exporter
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **more: Any) -> MetricExportResult:
+        """Export the metrics of all scopes; the slabs' histograms as histograms."""
+        resources = [
+            replace(
+                resource,
+                scope_metrics=[
+                    replace(scope, metrics=list(_with_histograms(scope.metrics)))
+                    if scope.scope.name == SCOPE
+                    else scope
+                    for scope in resource.scope_metrics
+                ],
+            )
+            for resource in metrics_data.resource_metrics
+        ]
+        return self._exporter.export(MetricsData(resources), timeout_millis, **more)
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Flush the other exporter."""
+        return self._exporter.force_flush(timeout_millis)
+
+    def shutdown(self, timeout_millis: float = 30_000, **more: Any) -> None:
+        """Shut the other exporter down."""
+        self._exporter.shutdown(timeout_millis, **more)
+
+
+def _with_histograms(metrics: Sequence[Exported]) -> Iterator[Exported]:
+    by_name = {metric.name: metric for metric in metrics}
+    for metric in metrics:
+        stem, dot, suffix = metric.name.rpartition(".")
+        described = _HISTOGRAMS.get(stem)
+        if described is None or not {stem + BUCKET, stem + COUNT, stem + SUM} <= by_name.keys():
+            yield metric
+        elif dot + suffix == BUCKET:
+            yield _histogram(stem, described, metric, by_name[stem + COUNT], by_name[stem + SUM])
+
+
+def _histogram(name: str, described: Metric, buckets: Exported, counts: Exported, sums: Exported) -> Exported:
+    assert isinstance(buckets.data, Sum)
+    totals = {_key(point): point for point in _points(sums)}
+    reached: dict[Key, dict[float, int]] = {}
+    for point in _points(buckets):
+        bound = float(str((point.attributes or {})[LE]))
+        reached.setdefault(_key(point), {})[bound] = int(point.value)
+    points = []
+    for point in _points(counts):
+        key = _key(point)
+        of_bounds = sorted(reached.get(key, {math.inf: int(point.value)}).items())
+        before = [0, *(count for _, count in of_bounds)]
+        points.append(
+            HistogramDataPoint(
+                attributes=point.attributes,
+                start_time_unix_nano=point.start_time_unix_nano or 0,
+                time_unix_nano=point.time_unix_nano,
+                count=int(point.value),
+                sum=totals[key].value if key in totals else 0,
+                bucket_counts=[count - least for (_, count), least in zip(of_bounds, before, strict=False)],
+                explicit_bounds=[bound for bound, _ in of_bounds if bound != math.inf],
+                min=None,  # type: ignore[arg-type]  # OTLP does not need them, and the slab does not have them of a period
+                max=None,  # type: ignore[arg-type]
+            )
+        )
+    data = Histogram(points, buckets.data.aggregation_temporality)
+    return Exported(name, described.help, described.unit, data)
+
+
+def _points(metric: Exported) -> Iterable[NumberDataPoint]:
+    return (point for point in metric.data.data_points if isinstance(point, NumberDataPoint))
+
+
+def _key(point: NumberDataPoint) -> Key:
+    return tuple(sorted((name, value) for name, value in (point.attributes or {}).items() if name != LE))
