@@ -6,7 +6,7 @@ Counters and amounts, which add up over slabs and hosts, are sums. Ages and flag
 A slab's histograms are counted by other processes, so they can only be observed, and OpenTelemetry has no observable
 histogram. Its SDKs for Java and Go let a MetricProducer give whole histograms; that for Python has none. So a histogram
 is three counters: ``.bucket`` with the bounds in attribute ``le`` as Prometheus has them, ``.count`` and ``.sum``.
-`HistogramExporter` makes histograms of them again where the SDK exports. Counters, not percentiles: these can
+`shmaccum.opentelemetry.otlp` makes histograms of them again where the SDK exports. Counters, not percentiles: these can
 neither be added up over hosts nor taken over a time.
 """
 

@@ -1,8 +1,8 @@
 """A span for each record: from `send` to its acknowledgement, with its context in the record's headers.
 
 The producer has no code for spans: `SpanInterceptor` is one of ``interceptor.classes``. The span itself must get from
-``on_send`` to ``on_acknowledgement``. It travels with the record: one value of its headers is a `bytes` with the span as
-an attribute. So there is no table of spans that would need a lock, and a record that is dropped drops its span.
+``on_send`` to ``on_acknowledgement``. It travels with the record: one value of its headers is a `bytes` with the span
+as an attribute. So the span is found without a table, whatever propagator is configured.
 
 Names are those of OpenTelemetry's semantic conventions for messaging, version 1.44.
 """

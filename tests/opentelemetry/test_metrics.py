@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fixture_types import Link, Start
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, PeriodicExportingMetricReader, Sum
+from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 from producers import settings_of, wait_until_gone
 from prometheus_client.samples import Sample
 
@@ -22,8 +17,8 @@ from shmaccum import Producer
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Kind
 from shmaccum.monitoring.collector import SlabCollector
-from shmaccum.opentelemetry.histograms import HistogramExporter
-from shmaccum.opentelemetry.metrics import _ATTRIBUTES, instrument_name, instrument_slabs
+from shmaccum.opentelemetry import instrument_slabs
+from shmaccum.opentelemetry.metrics import _ATTRIBUTES, instrument_name
 
 Settings = dict[str, object]
 Key = tuple[str, frozenset[tuple[str, str]]]
@@ -158,59 +153,3 @@ def test_forked_child_observes_nothing(settings: Settings, slab_name: str, start
         producer.send("t", b"value").get(20)
         assert len(metrics.collect()) > 50
         assert start(collected, metrics, how="fork").result() == 0
-
-
-@pytest.fixture
-def receiver() -> Iterator[tuple[str, list[ExportMetricsServiceRequest]]]:
-    """Return the address of an OTLP receiver, and what it has received."""
-    received: list[ExportMetricsServiceRequest] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            received.append(ExportMetricsServiceRequest.FromString(body))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/v1/metrics", received
-        server.shutdown()
-        thread.join()
-
-
-def test_histograms_by_otlp(
-    settings: Settings, slab_name: str, receiver: tuple[str, list[ExportMetricsServiceRequest]]
-) -> None:
-    """OTLP's own exporter sends them, and a receiver decodes them: the buckets are Prometheus's."""
-    url, received = receiver
-    exporter = HistogramExporter(OTLPMetricExporter(url, compression=Compression.NoCompression))
-    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=600_000)
-    provider = MeterProvider([reader], shutdown_on_exit=False)
-    instrument_slabs(provider, slabs=[slab_name])
-    with Producer(settings) as producer:
-        for size in (10, 100, 1000, 1000):
-            producer.send("t", b"x" * size)
-        producer.flush()
-        assert provider.force_flush()
-        provider.shutdown()
-    [resource] = received[0].resource_metrics
-    [scope] = resource.scope_metrics
-    metrics = {metric.name: metric for metric in scope.metrics}
-    sizes = metrics["shmaccum.record_size"]
-    assert (sizes.unit, sizes.description) == ("By", "Sizes of appended records.")
-    [point] = sizes.histogram.data_points
-    assert point.count == sum(point.bucket_counts) == 4
-    assert 2110 < point.sum < 2300
-    buckets = catalogue.RECORD_SIZE.buckets
-    assert buckets is not None
-    assert tuple(point.explicit_bounds) == buckets.bounds
-    # Up to 31, 127, 511 and 2047 bytes.
-    assert list(point.bucket_counts)[:4] == [1, 1, 0, 2]
-    assert not point.HasField("min")
-    assert not any(name.endswith((".bucket", ".count", ".sum")) for name in metrics)
-    assert metrics["shmaccum.records_sent"].sum.data_points[0].as_int == 4

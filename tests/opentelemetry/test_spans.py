@@ -17,12 +17,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode, TraceFlags, format_span_id
-from producers import settings_of, wait_until_gone
+from producers import in_the_way, settings_of, wait_until_gone
 from senders import read_partition
 
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
 from shmaccum.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError
-from shmaccum.opentelemetry.spans import SpanInterceptor, batch_span
+from shmaccum.opentelemetry import SpanInterceptor, batch_span
 from tools.kafka import KafkaCluster
 
 Make = Callable[..., dict[str, object]]
@@ -103,8 +103,8 @@ def test_a_refused_record_is_a_failed_span(traces: Traces, settings: Make) -> No
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(caught.value))
 
 
-def test_a_record_that_expires_is_a_failed_span(traces: Traces, slab_name: str) -> None:
-    """Nothing listens at the broker's address, so the record cannot be delivered in time."""
+def test_a_record_without_metadata_is_a_failed_span(traces: Traces, slab_name: str) -> None:
+    """Nothing listens at the broker's address."""
     settings = settings_of(
         slab_name,
         "",
@@ -123,6 +123,21 @@ def test_a_record_that_expires_is_a_failed_span(traces: Traces, slab_name: str) 
     wait_until_gone(slab_name)
 
 
+def test_an_accepted_record_that_fails_is_a_failed_span(traces: Traces, settings: Make, tmp_path: Path) -> None:
+    """The log cannot be written until after ``delivery.timeout.ms``."""
+    late = {"linger_ms": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 300}
+    with Producer(settings(interceptor_classes=[traces.interceptor], **late)) as producer:
+        producer.partitions_for("t")
+        with in_the_way(tmp_path / "log" / "t-0"):
+            error = producer.send("t", b"value").exception(30)
+    assert error is not None
+    [span] = traces.ended()
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == type(error).__name__
+    assert "messaging.kafka.offset" not in span.attributes
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(error))
+
+
 def test_unsampled_record_has_the_header_and_no_span(settings: Make, tmp_path: Path) -> None:
     traces = Traces(sampler=ALWAYS_OFF)
     with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
@@ -138,7 +153,7 @@ def test_unsampled_record_has_the_header_and_no_span(settings: Make, tmp_path: P
 
 def test_without_an_sdk_records_are_sent_unchanged(settings: Make, tmp_path: Path) -> None:
     """The global provider then makes no spans. The interceptor is given by its dotted name."""
-    names = "shmaccum.opentelemetry.spans.SpanInterceptor"
+    names = "shmaccum.opentelemetry.SpanInterceptor"
     with Producer(settings(interceptor_classes=names)) as producer:
         producer.send("t", b"value", headers=[("a", None)]).get(20)
     assert stored_headers(tmp_path) == [[("a", None)]]

@@ -1,4 +1,4 @@
-"""Whole histograms for OTLP: an exporter that makes them of the counters that `instrument_slabs` registers.
+"""The metrics of slabs by OTLP, with whole histograms, made of the counters that `instrument_slabs` registers.
 
 It needs the SDK, because only there histograms are values, and not instruments.
 """
@@ -6,16 +6,19 @@ It needs the SDK, because only there histograms are values, and not instruments.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Final
 
-from shmaccum.errors import ApiVersionError
+from shmaccum.errors import ApiVersionError, ConfigError
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Kind, Metric
-from shmaccum.opentelemetry.metrics import BUCKET, COUNT, LE, SCOPE, SUM, instrument_name
+from shmaccum.opentelemetry.metrics import BUCKET, COUNT, LE, SCOPE, SUM, instrument_name, instrument_slabs
 
 try:
+    from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import (
         Histogram,
         HistogramDataPoint,
@@ -23,6 +26,7 @@ try:
         MetricExportResult,
         MetricsData,
         NumberDataPoint,
+        PeriodicExportingMetricReader,
         Sum,
     )
     from opentelemetry.sdk.metrics.export import Metric as Exported
@@ -33,7 +37,44 @@ except ImportError as missing:
 
 _HISTOGRAMS: Final = {instrument_name(metric): metric for metric in catalogue.OF_SLABS if metric.kind is Kind.HISTOGRAM}
 
+_EXPORTERS: Final = {"http/protobuf": "http", "grpc": "grpc"}
+"""For each protocol, how its exporter is called."""
+
 Key = tuple[tuple[str, Any], ...]
+
+
+def push_slabs(slabs: Sequence[str] | None = None, *, partitions: bool = False) -> MeterProvider:
+    """Push the metrics of slabs by OTLP from now on, in a thread of the SDK; its ``shutdown`` pushes a last time.
+
+    OpenTelemetry's environment variables say where to, how and how often: ``OTEL_EXPORTER_OTLP_ENDPOINT`` and
+    ``_PROTOCOL``, ``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_RESOURCE_ATTRIBUTES`` and the others of the SDK.
+
+    Args:
+        slabs: as in `instrument_slabs`.
+        partitions: as in `instrument_slabs`.
+
+    Raises:
+        ApiVersionError: the exporter for the protocol is not installed.
+        ConfigError: the protocol is unknown.
+    """
+    provider = MeterProvider([PeriodicExportingMetricReader(HistogramExporter(_otlp_exporter()))])
+    instrument_slabs(provider, slabs=slabs, partitions=partitions)
+    return provider
+
+
+def _otlp_exporter() -> MetricExporter:
+    names = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = next(filter(None, map(os.environ.get, names)), "http/protobuf")
+    if protocol not in _EXPORTERS:
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL = {protocol!r}: must be one of {', '.join(_EXPORTERS)}")
+    kind = _EXPORTERS[protocol]
+    package = f"opentelemetry-exporter-otlp-proto-{kind}"
+    try:
+        module = import_module(f"opentelemetry.exporter.otlp.proto.{kind}.metric_exporter")
+    except ImportError as missing:
+        raise ApiVersionError(f"OTLP by {protocol} needs {package} ({missing}): pip install {package}") from missing
+    exporter: MetricExporter = module.OTLPMetricExporter()
+    return exporter
 
 
 class HistogramExporter(MetricExporter):
