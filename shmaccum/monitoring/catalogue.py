@@ -1,4 +1,4 @@
-"""The metrics that monitoring sees: names, labels and meanings, after Prometheus's rules for names.
+"""The metrics that monitoring sees: names, labels, units and meanings, after Prometheus's rules for names.
 
 Times are seconds and sizes are bytes. Each name begins with ``shmaccum_``. Every metric of a slab has the label
 ``slab``, before those named here. The names are stable: later versions can add metrics and labels.
@@ -296,3 +296,10 @@ READ_SECONDS: Final = Metric(
     "shmaccum_read_duration_seconds", Kind.GAUGE, (), "Seconds that it took to read all slabs.", "s"
 )
 OF_EXPORTER: Final = (SLABS, UNREADABLE_SLABS, READ_SECONDS)
+
+
+def opentelemetry_name(metric: Metric) -> str:
+    """Return a metric's name in OpenTelemetry, where the unit is no part of it."""
+    name = metric.name.removeprefix("shmaccum_").removesuffix("_seconds")
+    # "queued" alone would not say what.
+    return f"shmaccum.{name if metric is QUEUED_BYTES else name.removesuffix('_bytes')}"

@@ -21,7 +21,7 @@ from typing import Final
 from shmaccum import __version__
 from shmaccum.errors import ApiVersionError
 from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind, Metric, le
+from shmaccum.monitoring.catalogue import Kind, Metric, le, opentelemetry_name
 from shmaccum.monitoring.reading import HistogramValue, Value
 from shmaccum.monitoring.snapshot import SlabReader, Snapshot
 
@@ -77,13 +77,6 @@ def instrument_slabs(
             _register(meter, metric, source)
 
 
-def instrument_name(metric: Metric) -> str:
-    """Return a metric's name in OpenTelemetry, where the unit is no part of it."""
-    name = metric.name.removeprefix("shmaccum_").removesuffix("_seconds")
-    # "queued" alone would not say what.
-    return f"{SCOPE}.{name if metric is catalogue.QUEUED_BYTES else name.removesuffix('_bytes')}"
-
-
 class _Source:
     """Reads the slabs once for all instruments of a collection.
 
@@ -130,7 +123,7 @@ class _Source:
 
 
 def _register(meter: Meter, metric: Metric, source: _Source) -> None:
-    name = instrument_name(metric)
+    name = opentelemetry_name(metric)
 
     def observe(_: CallbackOptions) -> Iterator[Observation]:
         for attributes, value in source.values(name, metric):
@@ -139,7 +132,7 @@ def _register(meter: Meter, metric: Metric, source: _Source) -> None:
 
     if metric.kind is Kind.COUNTER:
         create = meter.create_observable_counter
-    elif metric.unit == "By" or metric.unit.startswith("{"):
+    elif metric.unit == "By" or metric.unit.startswith("{"):  # an amount
         create = meter.create_observable_up_down_counter  # type: ignore[assignment]
     else:
         create = meter.create_observable_gauge  # type: ignore[assignment]
@@ -147,7 +140,7 @@ def _register(meter: Meter, metric: Metric, source: _Source) -> None:
 
 
 def _register_histogram(meter: Meter, metric: Metric, source: _Source) -> None:
-    name = instrument_name(metric)
+    name = opentelemetry_name(metric)
     bounds = (*(metric.buckets.bounds if metric.buckets is not None else ()), math.inf)
 
     def values(suffix: str) -> Iterator[tuple[Attributes, HistogramValue]]:

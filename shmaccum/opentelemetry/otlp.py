@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from shmaccum.errors import ApiVersionError, ConfigError
 from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind, Metric
-from shmaccum.opentelemetry.metrics import BUCKET, COUNT, LE, SCOPE, SUM, instrument_name, instrument_slabs
+from shmaccum.monitoring.catalogue import Kind, Metric, opentelemetry_name
+from shmaccum.opentelemetry.metrics import BUCKET, COUNT, LE, SCOPE, SUM, instrument_slabs
 
 try:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -35,7 +35,7 @@ except ImportError as missing:
         f"histograms for OpenTelemetry need its SDK ({missing}): pip install opentelemetry-sdk"
     ) from missing
 
-_HISTOGRAMS: Final = {instrument_name(metric): metric for metric in catalogue.OF_SLABS if metric.kind is Kind.HISTOGRAM}
+_HISTOGRAMS: Final = {opentelemetry_name(each): each for each in catalogue.OF_SLABS if each.kind is Kind.HISTOGRAM}
 
 _EXPORTERS: Final = {"http/protobuf": "http", "grpc": "grpc"}
 """For each protocol, how its exporter is called."""

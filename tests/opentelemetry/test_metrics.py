@@ -15,10 +15,10 @@ from prometheus_client.samples import Sample
 
 from shmaccum import Producer
 from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind
+from shmaccum.monitoring.catalogue import Kind, opentelemetry_name
 from shmaccum.monitoring.collector import SlabCollector
 from shmaccum.opentelemetry import instrument_slabs
-from shmaccum.opentelemetry.metrics import _ATTRIBUTES, instrument_name
+from shmaccum.opentelemetry.metrics import _ATTRIBUTES
 
 Settings = dict[str, object]
 Key = tuple[str, frozenset[tuple[str, str]]]
@@ -61,7 +61,7 @@ def as_opentelemetry(metric: catalogue.Metric, sample: Sample) -> Key:
     """Return by which name and attributes OpenTelemetry has a sample of Prometheus's."""
     suffix = sample.name.removeprefix(metric.name) if metric.kind is Kind.HISTOGRAM else ""
     attributes = {_ATTRIBUTES.get(label, label): value for label, value in sample.labels.items()}
-    return instrument_name(metric) + suffix.replace("_", "."), frozenset(attributes.items())
+    return opentelemetry_name(metric) + suffix.replace("_", "."), frozenset(attributes.items())
 
 
 CHANGES = {catalogue.READ_SECONDS.name, catalogue.OLDEST_RECORD_AGE.name}
@@ -108,7 +108,7 @@ def test_kinds_units_and_descriptions(settings: Settings, slab_name: str) -> Non
 
 def test_names_are_distinct() -> None:
     metrics = (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER)
-    assert len({instrument_name(metric) for metric in metrics}) == len(metrics)
+    assert len({opentelemetry_name(metric) for metric in metrics}) == len(metrics)
 
 
 def test_each_collection_reads_the_slabs_once(

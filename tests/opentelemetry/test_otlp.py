@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ from shmaccum.opentelemetry import instrument_slabs
 from shmaccum.opentelemetry.otlp import HistogramExporter
 
 Settings = dict[str, object]
-Receiver = tuple[str, list[ExportMetricsServiceRequest]]
+Receiver = tuple[str, list[tuple[str, bytes]]]
 
 
 @pytest.fixture
@@ -44,31 +42,8 @@ def settings(slab_name: str, tmp_path: Path) -> Iterator[Settings]:
     wait_until_gone(slab_name)
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """Return the address of an OTLP receiver, and what it has received."""
-    received: list[ExportMetricsServiceRequest] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            received.append(ExportMetricsServiceRequest.FromString(body))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", received
-        server.shutdown()
-        thread.join()
-
-
-def by_name(request: ExportMetricsServiceRequest) -> dict[str, Any]:
-    [resource] = request.resource_metrics
+def by_name(body: bytes) -> dict[str, Any]:
+    [resource] = ExportMetricsServiceRequest.FromString(body).resource_metrics
     [scope] = resource.scope_metrics
     return {metric.name: metric for metric in scope.metrics}
 
@@ -90,7 +65,9 @@ def test_the_command_pushes_whole_histograms(settings: Settings, slab_name: str,
                 assert process.wait(30) == 0
             finally:
                 process.kill()
-    metrics = by_name(received[0])
+    [(path, body)] = received
+    assert path == "/v1/metrics"
+    metrics = by_name(body)
     sizes = metrics["shmaccum.record_size"]
     assert (sizes.unit, sizes.description) == ("By", "Sizes of appended records.")
     [point] = sizes.histogram.data_points
