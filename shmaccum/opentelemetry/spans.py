@@ -22,6 +22,7 @@ from shmaccum.record.fields import Headers
 
 try:
     from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
     from opentelemetry.propagators.textmap import Getter, Setter
     from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
     from opentelemetry.util.types import AttributeValue
@@ -119,16 +120,16 @@ class SpanInterceptor(ProducerInterceptor):
         """Return where the record's own context is in its headers, and links to it; None if it has none."""
         if not pairs:
             return None
-        at = next((at for at, (name, _) in enumerate(pairs) if name in self._fields), None)
+        at = next((at for at, (name, value) in enumerate(pairs) if name in self._fields and _plain(value)), None)
         if at is None:
             return None
-        context = trace.get_current_span(self._propagator.extract(pairs, {}, _getter)).get_span_context()  # type: ignore[arg-type]
+        context = trace.get_current_span(self._propagator.extract(pairs, Context(), _getter)).get_span_context()
         return (at, [Link(context)]) if context.is_valid else None
 
-    def _with_span(self, value: bytes | str, span: Span) -> _ValueWithSpan:
+    def _with_span(self, value: Any, span: Span) -> _ValueWithSpan:
         if self._process != os.getpid():  # a forked child: what is open belongs to the parent
             self._process, self._open = os.getpid(), set()
-        linked = _ValueWithSpan(value.encode() if isinstance(value, str) else value)
+        linked = _ValueWithSpan(_plain(value))
         linked.span = span
         self._open.add(span)
         return linked
@@ -180,8 +181,7 @@ class _Setter(Setter[Pairs]):
 
 class _Getter(Getter[Pairs]):
     def get(self, carrier: Pairs, key: str) -> list[str] | None:
-        found = [value for name, value in carrier if name == key]
-        return [_text(value) for value in found if isinstance(value, (str, bytes, bytearray))] or None
+        return [_plain(value).decode(errors="replace") for name, value in carrier if name == key] or None
 
     def keys(self, carrier: Pairs) -> list[str]:
         return [name for name, _ in carrier]
@@ -191,8 +191,11 @@ _setter: Final = _Setter()
 _getter: Final = _Getter()
 
 
-def _text(value: str | bytes | bytearray) -> str:
-    return value if isinstance(value, str) else value.decode(errors="replace")
+def _plain(value: Any) -> bytes:
+    """Return a header's value as it is sent; empty if it is null, or `send` refuses it."""
+    if isinstance(value, str):
+        return value.encode() if value.isascii() else b""
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
 def _pairs(headers: Headers | None) -> Pairs | None:

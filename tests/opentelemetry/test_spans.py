@@ -21,7 +21,7 @@ from producers import in_the_way, settings_of, wait_until_gone
 from senders import read_partition
 
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
-from shmaccum.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError
+from shmaccum.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError, SerializationError
 from shmaccum.opentelemetry import SpanInterceptor, batch_span
 from tools.kafka import KafkaCluster
 
@@ -167,6 +167,22 @@ def test_context_that_the_record_has_stays_and_is_linked(traces: Traces, setting
     [span] = traces.ended()
     assert [format_span_id(link.context.span_id) for link in span.links] == ["b7ad6b7169203331"]
     assert stored_headers(tmp_path) == [[("traceparent", given)]]
+
+
+@pytest.mark.parametrize("value", [None, 7, "\ud800", 7.5])
+def test_wrong_values_beside_a_context_stay_as_they_are(traces: Traces, settings: Make, value: Any) -> None:
+    """`send` refuses them, or stores the null: nothing is made of them."""
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
+        headers = [("tracestate", value), ("traceparent", given)]
+        if value is None:
+            producer.send("t", b"value", headers=headers).get(20)
+        else:
+            with pytest.raises(SerializationError):
+                producer.send("t", b"value", headers=headers)
+        [span] = traces.ended()
+    assert [format_span_id(link.context.span_id) for link in span.links] == ["b7ad6b7169203331"]
+    assert span.status.is_ok is (value is None)
 
 
 def test_header_that_is_no_context_does_not_replace_it(traces: Traces, settings: Make, tmp_path: Path) -> None:
