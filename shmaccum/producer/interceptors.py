@@ -73,6 +73,7 @@ class Interceptors:
         except BaseException:
             self.close()
             raise
+        self._keeps_headers = any(self._with_headers)
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)
@@ -100,7 +101,7 @@ class Interceptors:
     def acknowledging(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> DeliveryCallback:
         """Return a callback that calls all interceptors, and then the user's callback."""
         refused = _refused(record.topic, record.partition)  # keeping the record itself would hold its memory too long
-        headers = record.headers if any(self._with_headers) else None
+        headers = record.headers if self._keeps_headers else None
 
         def acknowledged(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
             self._on_acknowledgement(refused if metadata is None else metadata, error, headers)
