@@ -24,6 +24,7 @@ FLOORS = (
     {"compat", "logging"},
     {"spark"},
     {"monitoring"},
+    {"opentelemetry"},
     {"cli", "__main__"},
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -32,6 +32,10 @@ settings.
 
 Kafka's `XxxException` is `XxxError` here. Import them from `shmaccum.errors`.
 """,
+    "shmaccum.opentelemetry": """# OpenTelemetry
+
+[The guide](../docs/monitoring/opentelemetry.md) shows spans and metrics.
+""",
     "shmaccum.spark": """# Spark
 
 [The guide](../docs/spark.md) shows the data source `shmaccum` and its options.

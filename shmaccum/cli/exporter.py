@@ -1,6 +1,6 @@
-"""``shmaccum exporter``: shows the metrics of all slabs of this host to Prometheus.
+"""``shmaccum exporter``: shows the metrics of all slabs of this host to Prometheus or OpenTelemetry.
 
-It serves them by HTTP, or writes them into a file for node_exporter's textfile collector.
+It serves them by HTTP, writes them into a file for node_exporter's textfile collector, or pushes them by OTLP.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from shmaccum.cli.settings_arguments import address, seconds
 from shmaccum.shm.names import check_name
@@ -33,6 +34,7 @@ examples:
   shmaccum exporter
   shmaccum exporter --listen 0.0.0.0:9975 --partitions
   shmaccum exporter --textfile /var/lib/prometheus/node-exporter/shmaccum.prom --every 15
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 shmaccum exporter --otlp
 """
 
 
@@ -49,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve http://HOST:PORT/metrics; 127.0.0.1:9975 by default, port 0 takes a free one",
     )
     places.add_argument("--textfile", metavar="FILE", type=Path, help="write FILE for node_exporter, and exit")
+    places.add_argument(
+        "--otlp", action="store_true", help="push by OTLP, as the environment's OTEL_* say, every minute by default"
+    )
     parser.add_argument(
         "--every", metavar="SECONDS", type=seconds, help="with --textfile: write it every SECONDS until a signal"
     )
@@ -58,19 +63,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve or write the metrics.
+    """Serve, write or push the metrics.
 
     Raises:
-        ApiVersionError: prometheus_client is missing.
-        ConfigError: nothing can listen there.
+        ApiVersionError: a library is missing.
+        ConfigError: nothing can listen there, or the protocol for OTLP is unknown.
         SlabError: a name is not legal.
         OSError: the file cannot be written.
     """
+    slabs = [check_name(name) for name in args.slabs] or None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if args.otlp:
+        _push(slabs, partitions=args.partitions)
     from shmaccum.monitoring.collector import SlabCollector
     from shmaccum.monitoring.http_server import MetricsServer
 
-    collector = SlabCollector([check_name(name) for name in args.slabs] or None, partitions=args.partitions)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    collector = SlabCollector(slabs, partitions=args.partitions)
     if args.textfile is None:
         server = MetricsServer(args.listen[0], args.listen[1], collector)
         print(f"metrics at {server.url}", flush=True)
@@ -83,6 +91,18 @@ def run(args: argparse.Namespace) -> int:
         if args.every is None:
             return 0
         time.sleep(args.every)
+
+
+def _push(slabs: Sequence[str] | None, *, partitions: bool) -> NoReturn:
+    from shmaccum.opentelemetry.otlp import push_slabs
+
+    provider = push_slabs(slabs, partitions=partitions)
+    try:
+        print("metrics are pushed by OTLP", flush=True)
+        while True:
+            signal.pause()
+    finally:
+        provider.shutdown()
 
 
 def _write(file: Path, collector: SlabCollector) -> None:

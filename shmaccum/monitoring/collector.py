@@ -2,25 +2,19 @@
 
 A program that has a registry of its own can register a `SlabCollector` there. `shmaccum exporter` has one with nothing
 else in it.
-
-A slab that cannot be read is left out and counted. A slab that is removed meanwhile is left out.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from shmaccum.errors import ApiVersionError, SlabError, SlabNotFoundError
+from shmaccum.errors import ApiVersionError
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Kind, Metric
-from shmaccum.monitoring.reading import HistogramValue, Series, SlabReading, Value, read_slab
-from shmaccum.shm import names
+from shmaccum.monitoring.reading import HistogramValue, Value
+from shmaccum.monitoring.snapshot import SlabReader, Snapshot
 
 try:
     from prometheus_client.core import Metric as Family  # a metric with its values
@@ -32,24 +26,6 @@ except ImportError as missing:
     ) from missing
 
 __all__ = ["Family", "SlabCollector", "Snapshot", "empty_family", "families", "sample_name"]
-
-_UNREADABLE: Final = ("SlabAbiError", "SlabDamagedError", "SlabPermissionError")
-"""Classes of errors that always have a series, so that it is there before the first error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All slabs at one time.
-
-    Attributes:
-        slabs: for each slab that was read, its metrics.
-        unreadable: how many were left out, by the class of the error.
-        seconds: how long it took to read them.
-    """
-
-    slabs: Mapping[str, Mapping[Metric, Series]]
-    unreadable: Mapping[str, int]
-    seconds: float
 
 
 class SlabCollector(Collector):
@@ -65,8 +41,7 @@ class SlabCollector(Collector):
 
     def __init__(self, slabs: Sequence[str] | None = None, *, partitions: bool = False) -> None:
         self.partitions: Final = partitions
-        self._slabs: Callable[[], Sequence[str]] = names.slab_names if slabs is None else lambda: slabs
-        self._errors = _ErrorTotals()
+        self._reader = SlabReader(slabs, partitions=partitions)
 
     def describe(self) -> Iterator[Family]:
         """Yield the metrics without values, so that a registry learns their names without reading a slab."""
@@ -78,53 +53,7 @@ class SlabCollector(Collector):
 
     def snapshot(self) -> Snapshot:
         """Read all slabs."""
-        began = time.perf_counter()
-        slabs: dict[str, Mapping[Metric, Series]] = {}
-        unreadable = Counter(dict.fromkeys(_UNREADABLE, 0))
-        there = self._slabs()
-        self._errors.keep(there)
-        for name in there:
-            try:
-                reading = read_slab(name, partitions=self.partitions)
-            except SlabNotFoundError:
-                continue  # removed since the names were listed
-            except (SlabError, OSError) as error:
-                unreadable[type(error).__name__] += 1
-            else:
-                slabs[name] = {**reading.series, catalogue.ERRORS: self._errors.of(reading)}
-        return Snapshot(slabs, unreadable, time.perf_counter() - began)
-
-
-class _ErrorTotals:
-    """Counts errors by class, so that no count falls when the slab drops an old error for a new one.
-
-    The slab keeps the last `shmaccum.shm.layout.INCIDENTS` distinct errors.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seen: dict[tuple[str, int], tuple[dict[int, int], Counter[str]]] = {}
-        """Of each slab, by name and creation: the counts that were seen last, by number, and the totals."""
-
-    def keep(self, there: Iterable[str]) -> None:
-        """Forget the slabs that are no longer there."""
-        with self._lock:
-            names_there = set(there)
-            for key in [key for key in self._seen if key[0] not in names_there]:
-                del self._seen[key]
-
-    def of(self, reading: SlabReading) -> Series:
-        """Return the totals of a slab, with this reading."""
-        with self._lock:
-            seen, totals = self._seen.setdefault((reading.name, reading.created_ms), ({}, Counter()))
-            for number, (error, count) in reading.errors.items():
-                if count > seen.get(number, 0):
-                    totals[error] += count - seen.get(number, 0)
-                    seen[number] = count
-            newest = max(reading.errors, default=0)
-            for number in [number for number in seen if number < newest and number not in reading.errors]:
-                del seen[number]  # dropped: a number is never used again
-            return {(error,): count for error, count in sorted(totals.items())}
+        return self._reader.snapshot()
 
 
 def families(snapshot: Snapshot, metrics: Iterable[Metric], *, partitions: bool) -> Iterator[Family]:
@@ -162,6 +91,6 @@ def _samples(metric: Metric, labels: dict[str, str], value: Value) -> Iterator[S
         return
     bounds = metric.buckets.bounds if metric.buckets is not None else ()
     for bound, count in zip((*bounds, math.inf), value.counts, strict=True):
-        yield Sample(f"{metric.name}_bucket", {**labels, "le": "+Inf" if bound == math.inf else repr(bound)}, count)
+        yield Sample(f"{metric.name}_bucket", {**labels, "le": catalogue.le(bound)}, count)
     yield Sample(f"{metric.name}_count", labels, value.counts[-1])
     yield Sample(f"{metric.name}_sum", labels, value.total)

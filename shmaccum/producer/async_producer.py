@@ -72,6 +72,7 @@ class AsyncProducer:
         self._records: Any = None
         self._sends: LoopSends | None = None
         self._starting: asyncio.Lock | None = None
+        self._has_interceptors = bool(self.config.interceptor_classes)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -145,7 +146,7 @@ class AsyncProducer:
             future = send_now(self._records, topic, value, key, headers, partition, timestamp_ms, on_delivery)
         except WouldWait as wait:
             future = await self._wait_and_send(wait)
-        if on_delivery is not None:
+        if on_delivery is not None or self._has_interceptors:
             self._run_callbacks()
         return future
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ class ProducerInterceptor:
 
         Called once for each record that `on_send` has seen, including one that `Producer.send` refuses.
 
+        A method with a parameter ``headers`` also gets the record's headers, as the interceptors left them (KIP-512).
+        By them it can recognize the record that it saw in `on_send`.
+
         Args:
             metadata: where the record was stored. After an error only the topic is certain: the partition is -1 unless
                 the record named one, and all other fields are -1.
@@ -60,12 +64,16 @@ class Interceptors:
 
     def __init__(self, classes: Iterable[Callable[..., Any]]) -> None:
         self._interceptors: list[Any] = []
+        self._with_headers: list[bool] = []
+        """For each, whether its ``on_acknowledgement`` takes the headers."""
         try:
             for kind in classes:
                 self._interceptors.append(kind())
+                self._with_headers.append(_takes_headers(self._interceptors[-1]))
         except BaseException:
             self.close()
             raise
+        self._keeps_headers = any(self._with_headers)
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)
@@ -93,31 +101,43 @@ class Interceptors:
     def acknowledging(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> DeliveryCallback:
         """Return a callback that calls all interceptors, and then the user's callback."""
         refused = _refused(record.topic, record.partition)  # keeping the record itself would hold its memory too long
+        headers = record.headers if self._keeps_headers else None
 
         def acknowledged(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
-            self._on_acknowledgement(refused if metadata is None else metadata, error)
+            self._on_acknowledgement(refused if metadata is None else metadata, error, headers)
             if on_delivery is not None:
                 on_delivery(error, metadata)
 
         return acknowledged
 
-    def on_send_error(self, topic: str, partition: int | None, error: Exception) -> None:
+    def on_send_error(self, topic: str, partition: int | None, error: Exception, headers: Headers | None) -> None:
         """Notify all interceptors of a record that `Producer.send` refuses (``ProducerInterceptors.onSendError``)."""
-        self._on_acknowledgement(_refused(topic, partition), error)
+        self._on_acknowledgement(_refused(topic, partition), error, headers)
 
-    def _on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        self._call_each("on_acknowledgement", metadata, error)
+    def _on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Headers | None) -> None:
+        for interceptor, with_headers in zip(self._interceptors, self._with_headers, strict=True):
+            try:
+                if with_headers:
+                    interceptor.on_acknowledgement(metadata, error, headers=() if headers is None else headers)
+                else:
+                    interceptor.on_acknowledgement(metadata, error)
+            except Exception:
+                logger.exception("%r raised in on_acknowledgement", interceptor)
 
     def close(self) -> None:
         """Close all of them."""
-        self._call_each("close")
-
-    def _call_each(self, method: str, *args: object) -> None:
         for interceptor in self._interceptors:
             try:
-                getattr(interceptor, method)(*args)
+                interceptor.close()
             except Exception:
-                logger.exception("%r raised in %s", interceptor, method)
+                logger.exception("%r raised in close", interceptor)
+
+
+def _takes_headers(interceptor: Any) -> bool:
+    try:
+        return "headers" in inspect.signature(interceptor.on_acknowledgement).parameters
+    except (AttributeError, TypeError, ValueError):  # its first call logs what is wrong, or it has no signature
+        return False
 
 
 def _refused(topic: str, partition: int | None) -> RecordMetadata:

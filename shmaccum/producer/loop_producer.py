@@ -312,8 +312,8 @@ class LoopSends:
         try:
             return await awaitable
         except BaseException as error:
-            topic, partition, on_delivery = call[0], call[4], call[6]
-            self._path.refuse(error, topic, partition, on_delivery)
+            topic, headers, partition, on_delivery = call[0], call[3], call[4], call[6]
+            self._path.refuse(error, topic, partition, on_delivery, headers)
             raise
 
     @asynccontextmanager

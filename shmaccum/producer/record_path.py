@@ -101,7 +101,12 @@ class RecordPath:
         return self._slab.button.is_needed_by(now_ms + self._linger_ms, now_ms)
 
     def refuse(
-        self, error: BaseException, topic: str, partition: int | None, on_delivery: DeliveryCallback | None
+        self,
+        error: BaseException,
+        topic: str,
+        partition: int | None,
+        on_delivery: DeliveryCallback | None,
+        headers: Headers | None,
     ) -> None:
         """Clean up after an error of `send`; notify callback and interceptors (``KafkaProducer.doSend``).
 
@@ -112,20 +117,25 @@ class RecordPath:
         try:
             self._guard.settle(error)
         except ShmaccumError as instead:
-            self._notify(instead, topic, partition, on_delivery)
+            self._notify(instead, topic, partition, on_delivery, headers)
             raise
         if isinstance(error, Exception):
-            self._notify(error, topic, partition, on_delivery)
+            self._notify(error, topic, partition, on_delivery, headers)
 
     def _notify(
-        self, error: Exception, topic: str, partition: int | None, on_delivery: DeliveryCallback | None
+        self,
+        error: Exception,
+        topic: str,
+        partition: int | None,
+        on_delivery: DeliveryCallback | None,
+        headers: Headers | None,
     ) -> None:
         if on_delivery is not None and isinstance(error, KafkaError) and error.is_api:
             try:
                 on_delivery(error, None)
             except Exception:
                 logger.exception("a delivery callback for a record of topic %r raised", topic)
-        self._interceptors.on_send_error(topic, partition, error)
+        self._interceptors.on_send_error(topic, partition, error, headers)
 
 
 class _HasRecordPath(Protocol):
@@ -230,7 +240,7 @@ def resume(path: RecordPath, wait: WouldWait) -> FutureRecordMetadata:
     except BaseException as error:
         if path.never_waits and isinstance(error, LockTimeoutError):
             raise LockHeld(error, call) from error
-        path.refuse(error, topic, partition, on_delivery)
+        path.refuse(error, topic, partition, on_delivery, headers)
         raise
 
 
@@ -273,7 +283,7 @@ def _send(
         if path.never_waits and isinstance(error, LockTimeoutError):
             call = topic, value, key, headers, partition, timestamp_ms, on_delivery, callback
             raise LockHeld(error, call) from error
-        path.refuse(error, topic, partition, on_delivery)
+        path.refuse(error, topic, partition, on_delivery, headers)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -289,3 +290,16 @@ def test_names_follow_prometheus(slab: Slab) -> None:
         assert (metric.buckets is not None) == (metric.kind is Kind.HISTOGRAM)
     reading = read_slab(slab.name)
     assert set(reading.series) | {catalogue.ERRORS} == set(catalogue.OF_SLABS)
+
+
+@pytest.mark.parametrize("document", ["spark.md"])
+def test_queries_of_documents_name_metrics_and_their_labels(document: str) -> None:
+    """A query that names none, or filters by a label that the metric lacks, would return nothing."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / document).read_text()
+    named = re.findall(r"(shmaccum_\w+)(?:\{(\w+)=)?", text)
+    labels = {metric.name: metric.labels for metric in catalogue.OF_SLABS}
+    for name, label in named:
+        stem = re.sub("_(total|bucket)$", "", name)
+        assert stem in labels, name
+        assert label in ("", "slab", *labels[stem]), name
+    assert len(named) > 5

@@ -290,6 +290,25 @@ def test_interceptors_see_each_record_once(
     assert seen == [b"value", "other"]
 
 
+def test_interceptors_see_acknowledgements_that_nothing_awaits(
+    run: Run, open_producer: Callable[..., AsyncProducer]
+) -> None:
+    seen: list[Any] = []
+
+    class Interceptor(ProducerInterceptor):
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            seen.append(metadata.topic)
+
+    async def main() -> None:
+        async with open_producer(interceptor_classes=[Interceptor]) as producer:
+            await producer.send("t", b"value")
+            while not seen:
+                await asyncio.sleep(0.01)
+
+    run(main())
+    assert seen == ["t"]
+
+
 def test_unknown_topic_holds_up_no_other(run: Run, open_producer: Callable[..., AsyncProducer]) -> None:
     async def main() -> None:
         async with open_producer(max_block_ms=300) as producer:

@@ -119,6 +119,45 @@ def test_failing_interceptor_is_logged(calls: Calls, caplog: pytest.LogCaptureFi
         assert f"{method} is no good" in caplog.text
 
 
+class Recognizing(ProducerInterceptor):
+    """Adds a header, and notes which headers records have at their outcome."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return ProducerRecord(record.topic, record.value, headers=[("id", record.value)])
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None, headers: Any = None) -> None:
+        self.seen.append((error, headers))
+
+
+@pytest.fixture
+def recognized() -> Iterator[list[Any]]:
+    """Return what `Recognizing` notes."""
+    Recognizing.seen.clear()
+    yield Recognizing.seen
+    Recognizing.seen.clear()
+
+
+def test_an_interceptor_that_asks_for_headers_gets_them(produce: Produce, recognized: list[Any], calls: Calls) -> None:
+    """KIP-512: as the interceptors left them. Those that do not ask get what they always got."""
+    with produce(interceptor_classes=[Recognizing, "shmaccum.ProducerInterceptor"]) as producer:
+        producer.send("t", b"1").get(20)
+        assert recognized == [(None, [("id", b"1")])]
+
+
+def test_headers_of_a_refused_record(produce: Produce, recognized: list[Any]) -> None:
+    producer = produce(interceptor_classes=[Recognizing], max_request_size=1024)
+    error, _ = refused(producer, value="x" * 2000)
+    assert recognized == [(error, [("id", "x" * 2000)])]
+
+
+def test_no_headers_are_an_empty_sequence(recognized: list[Any]) -> None:
+    interceptors = Interceptors([Recognizing])
+    interceptors.acknowledging(RECORD, None)(None, METADATA)
+    assert recognized == [(None, ())]
+
+
 class NotMade(ProducerInterceptor):
     """Cannot be made."""
 

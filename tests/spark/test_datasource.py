@@ -13,11 +13,13 @@ import pyspark.sql.datasource
 import pytest
 from fixture_types import Reader, Written
 from kafka.partitioner.default import murmur2
+from processes import wait_until
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamWriter
+from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.types import StringType, StructType
 
 from shmaccum import Producer
@@ -283,9 +285,28 @@ def test_a_querys_progress_has_rows_and_bytes_by_observed_metrics(
     (tmp_path / "arriving" / "a.txt").write_text("one\ntwo\nthree")
     rows = spark.readStream.text(str(tmp_path / "arriving"))
     rows = rows.observe("kafka", F.count("*").alias("rows"), F.sum(F.octet_length("value")).alias("bytes"))
-    query = rows.writeStream.format("shmaccum").options(**options, topic="observed")
-    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
+    write = rows.writeStream.format("shmaccum").options(**options, topic="observed")
+    heard: list[tuple[int, dict[str, int]]] = []
+
+    class Progress(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            pass
+
+        def onQueryProgress(self, event: Any) -> None:
+            progress = event.progress
+            heard.append((progress.sink.numOutputRows, progress.observedMetrics["kafka"].asDict()))
+
+        def onQueryTerminated(self, event: Any) -> None:
+            pass
+
+    listener = Progress()
+    spark.streams.addListener(listener)
+    try:
+        query = write.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        wait_until(lambda: (3, {"rows": 3, "bytes": 11}) in heard, "the listener hears of the micro-batch")
+    finally:
+        spark.streams.removeListener(listener)
     progress = next(each for each in query.recentProgress if each["numInputRows"])
     assert progress["observedMetrics"]["kafka"].asDict() == {"rows": 3, "bytes": 11}
     assert progress["sink"]["numOutputRows"] == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import shmaccum.errors
+import shmaccum.opentelemetry
 import shmaccum.spark
 from tools import docs_site
 
@@ -31,7 +32,7 @@ def test_a_linked_file_outside_docs_is_gathered_at_its_path(tmp_path: Path) -> N
 
 
 def test_the_reference_has_every_public_name() -> None:
-    for module in (shmaccum, shmaccum.errors, shmaccum.spark):
+    for module in (shmaccum, shmaccum.errors, shmaccum.opentelemetry, shmaccum.spark):
         page = docs_site.reference_page(docs_site.ROOT, module.__name__)
         names = [line.removeprefix("::: ") for line in page.splitlines() if line.startswith("::: ")]
         methods = ["shmaccum.producer.record_path.send"] if module is shmaccum else []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind, Metric
+from shmaccum.monitoring.catalogue import Kind, Metric, opentelemetry_name
 
 HEAD: Final = """\
 # Metrics
@@ -19,6 +19,8 @@ with a new slab.
 Each metric of a slab has the label `slab`. The label `broker` is the broker's id, or `bootstrap` for addresses of
 `bootstrap.servers` whose broker is not known yet. With `--partitions`, metrics with the label `topic` have the label
 `partition` too.
+
+The last column is the name and the unit for [OpenTelemetry](opentelemetry.md).
 """
 
 
@@ -44,9 +46,10 @@ Also, `prometheus_client` writes them only as OpenMetrics 2.0, which is experime
 
 
 def _table(found: Iterable[Metric]) -> Iterator[str]:
-    yield "| metric | kind | labels | meaning |"
-    yield "| --- | --- | --- | --- |"
+    yield "| metric | kind | labels | meaning | for OpenTelemetry |"
+    yield "| --- | --- | --- | --- | --- |"
     for metric in found:
         name = f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
-        yield f"| `{name}` | {metric.kind.value} | {labels} | {metric.help} |"
+        opentelemetry = f"`{opentelemetry_name(metric)}`, {metric.unit}"
+        yield f"| `{name}` | {metric.kind.value} | {labels} | {metric.help} | {opentelemetry} |"

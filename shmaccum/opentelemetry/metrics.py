@@ -1,0 +1,164 @@
+"""The metrics of slabs by OpenTelemetry: the numbers of ``shmaccum exporter``, from the same catalogue.
+
+A catalogue's name becomes OpenTelemetry's: ``shmaccum_queue_time_seconds`` is ``shmaccum.queue_time`` with unit ``s``.
+Counters and amounts, which add up over slabs and hosts, are sums. Ages and flags are gauges.
+
+A slab's histograms are counted by other processes, so they can only be observed, and OpenTelemetry has no observable
+histogram. Its SDKs for Java and Go let a MetricProducer give whole histograms; that for Python has none. So a histogram
+is three counters: ``.bucket`` with the bounds in attribute ``le`` as Prometheus has them, ``.count`` and ``.sum``.
+`shmaccum.opentelemetry.otlp` makes histograms of them again where the SDK exports. Counters, not percentiles: these can
+neither be added up over hosts nor taken over a time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from shmaccum import __version__
+from shmaccum.errors import ApiVersionError
+from shmaccum.monitoring import catalogue
+from shmaccum.monitoring.catalogue import Kind, Metric, le, opentelemetry_name
+from shmaccum.monitoring.reading import HistogramValue, Value
+from shmaccum.monitoring.snapshot import SlabReader, Snapshot
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
+except ImportError as missing:
+    raise ApiVersionError(
+        f"metrics for OpenTelemetry need the library opentelemetry-api ({missing}): "
+        "pip install 'shmaccum[opentelemetry]'"
+    ) from missing
+
+BUCKET: Final = ".bucket"
+COUNT: Final = ".count"
+SUM: Final = ".sum"
+LE: Final = "le"
+SCOPE: Final = "shmaccum"
+
+_ATTRIBUTES: Final = {
+    "slab": "shmaccum.slab",
+    "topic": "messaging.destination.name",
+    "partition": "messaging.destination.partition.id",
+    "broker": "shmaccum.broker",
+    "error": "error.type",
+    "table": "shmaccum.table",
+    "role": "shmaccum.process.role",
+    "state": "shmaccum.process.state",
+}
+"""Names of attributes, by the catalogue's labels."""
+
+Attributes = dict[str, str]
+Values = Iterable[tuple[Attributes, Value]]
+
+
+def instrument_slabs(
+    meter_provider: MeterProvider | None = None, *, slabs: Sequence[str] | None = None, partitions: bool = False
+) -> None:
+    """Register observable instruments for the metrics of slabs.
+
+    Call it in one process of a host, once: every slab shows the work of all its processes. A forked child of that
+    process observes nothing, so that nothing is counted twice.
+
+    Args:
+        meter_provider: where they are registered; by default the global one.
+        slabs: the names of the slabs; by default all of this host.
+        partitions: whether the metrics of topics have a series for each partition. That is nine series for each.
+    """
+    meter = get_meter(SCOPE, __version__, meter_provider)
+    source = _Source(SlabReader(slabs, partitions=partitions), partitions=partitions)
+    for metric in (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER):
+        if metric.kind is Kind.HISTOGRAM:
+            _register_histogram(meter, metric, source)
+        else:
+            _register(meter, metric, source)
+
+
+class _Source:
+    """Reads the slabs once for all instruments of a collection.
+
+    No call marks where a collection begins. But each reads an instrument once: the second time one is read, so are the
+    slabs.
+    """
+
+    def __init__(self, reader: SlabReader, *, partitions: bool) -> None:
+        self._reader = reader
+        self._partitions = partitions
+        self._process: Final = os.getpid()
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._used: set[str] = set()
+
+    def values(self, name: str, metric: Metric) -> Values:
+        """Return a metric's values, for the instrument of a name."""
+        # In a forked child the lock can be held by a thread of the parent.
+        return self._of(self._current(name), metric) if os.getpid() == self._process else ()
+
+    def _current(self, name: str) -> Snapshot:
+        with self._lock:
+            if self._snapshot is None or name in self._used:
+                self._snapshot = self._reader.snapshot()
+                self._used.clear()
+            self._used.add(name)
+            return self._snapshot
+
+    def _of(self, snapshot: Snapshot, metric: Metric) -> Iterator[tuple[Attributes, Value]]:
+        if metric is catalogue.SLABS:
+            yield {}, len(snapshot.slabs)
+        elif metric is catalogue.READ_SECONDS:
+            yield {}, snapshot.seconds
+        elif metric is catalogue.UNREADABLE_SLABS:
+            yield from (({_ATTRIBUTES["error"]: error}, number) for error, number in snapshot.unreadable.items())
+        else:
+            labels = (
+                (*metric.labels, "partition") if self._partitions and metric in catalogue.BY_TOPIC else metric.labels
+            )
+            names = [_ATTRIBUTES[label] for label in labels]
+            for slab, series in snapshot.slabs.items():
+                for values, value in series.get(metric, {}).items():
+                    yield {_ATTRIBUTES["slab"]: slab, **dict(zip(names, values, strict=True))}, value
+
+
+def _register(meter: Meter, metric: Metric, source: _Source) -> None:
+    name = opentelemetry_name(metric)
+
+    def observe(_: CallbackOptions) -> Iterator[Observation]:
+        for attributes, value in source.values(name, metric):
+            assert not isinstance(value, HistogramValue)
+            yield Observation(value, attributes)
+
+    if metric.kind is Kind.COUNTER:
+        create = meter.create_observable_counter
+    elif metric.unit == "By" or metric.unit.startswith("{"):  # an amount
+        create = meter.create_observable_up_down_counter  # type: ignore[assignment]
+    else:
+        create = meter.create_observable_gauge  # type: ignore[assignment]
+    create(name, [observe], metric.unit, metric.help)
+
+
+def _register_histogram(meter: Meter, metric: Metric, source: _Source) -> None:
+    name = opentelemetry_name(metric)
+    bounds = (*(metric.buckets.bounds if metric.buckets is not None else ()), math.inf)
+
+    def values(suffix: str) -> Iterator[tuple[Attributes, HistogramValue]]:
+        for attributes, value in source.values(name + suffix, metric):
+            assert isinstance(value, HistogramValue)
+            yield attributes, value
+
+    def buckets(_: CallbackOptions) -> Iterator[Observation]:
+        for attributes, value in values(BUCKET):
+            for bound, count in zip(bounds, value.counts, strict=True):
+                yield Observation(count, {**attributes, LE: le(bound)})
+
+    def count(_: CallbackOptions) -> Iterator[Observation]:
+        return (Observation(value.counts[-1], attributes) for attributes, value in values(COUNT))
+
+    def total(_: CallbackOptions) -> Iterator[Observation]:
+        return (Observation(value.total, attributes) for attributes, value in values(SUM))
+
+    meter.create_observable_counter(name + BUCKET, [buckets], "{value}", f"{metric.help} Values up to le.")
+    meter.create_observable_counter(name + COUNT, [count], "{value}", f"{metric.help} All values.")
+    meter.create_observable_counter(name + SUM, [total], metric.unit, f"{metric.help} Sum of the values.")

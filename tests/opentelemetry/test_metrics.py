@@ -1,0 +1,155 @@
+"""OpenTelemetry gets the numbers of the exporter for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixture_types import Link, Start
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
+from producers import settings_of, wait_until_gone
+from prometheus_client.samples import Sample
+
+from shmaccum import Producer
+from shmaccum.monitoring import catalogue
+from shmaccum.monitoring.catalogue import Kind, opentelemetry_name
+from shmaccum.monitoring.collector import SlabCollector
+from shmaccum.opentelemetry import instrument_slabs
+from shmaccum.opentelemetry.metrics import _ATTRIBUTES
+
+Settings = dict[str, object]
+Key = tuple[str, frozenset[tuple[str, str]]]
+
+
+@pytest.fixture
+def settings(slab_name: str, tmp_path: Path) -> Iterator[Settings]:
+    """Return the settings of the test's slab, which must be gone at the end."""
+    yield settings_of(slab_name, tmp_path / "log", num_partitions=2)
+    wait_until_gone(slab_name)
+
+
+class Instrumented:
+    """Metrics of slabs, as an SDK without an exporter collects them."""
+
+    def __init__(self, slab_name: str, *, partitions: bool = False) -> None:
+        self._reader = InMemoryMetricReader()
+        provider = MeterProvider([self._reader], shutdown_on_exit=False)
+        instrument_slabs(provider, slabs=[slab_name], partitions=partitions)
+
+    def collect(self) -> dict[str, Any]:
+        """Return the metrics by name."""
+        data = self._reader.get_metrics_data()
+        if data is None:
+            return {}
+        [resource] = data.resource_metrics
+        [scope] = resource.scope_metrics
+        return {metric.name: metric for metric in scope.metrics}
+
+
+def values_of(metrics: dict[str, Any]) -> dict[Key, float]:
+    return {
+        (name, frozenset(point.attributes.items())): point.value
+        for name, metric in metrics.items()
+        for point in metric.data.data_points
+    }
+
+
+def as_opentelemetry(metric: catalogue.Metric, sample: Sample) -> Key:
+    """Return by which name and attributes OpenTelemetry has a sample of Prometheus's."""
+    suffix = sample.name.removeprefix(metric.name) if metric.kind is Kind.HISTOGRAM else ""
+    attributes = {_ATTRIBUTES.get(label, label): value for label, value in sample.labels.items()}
+    return opentelemetry_name(metric) + suffix.replace("_", "."), frozenset(attributes.items())
+
+
+CHANGES = {catalogue.READ_SECONDS.name, catalogue.OLDEST_RECORD_AGE.name}
+
+
+@pytest.mark.parametrize("partitions", [False, True])
+def test_the_numbers_are_the_exporters(settings: Settings, slab_name: str, partitions: bool) -> None:
+    metrics = Instrumented(slab_name, partitions=partitions)
+    described = {metric.name: metric for metric in (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER)}
+    with Producer(settings | {"compression.type": "gzip"}) as producer:
+        for number in range(7):
+            producer.send("t", b"x" * 1000, partition=number % 2)
+        producer.flush()
+        ours = values_of(metrics.collect())
+        families = SlabCollector([slab_name], partitions=partitions).collect()
+        theirs = {
+            as_opentelemetry(described[family.name], sample): sample.value
+            for family in families
+            if family.name not in CHANGES
+            for sample in family.samples
+        }
+    assert ours.keys() >= theirs.keys()
+    assert {key: ours[key] for key in theirs} == theirs
+    assert len(theirs) > 100
+
+
+def test_kinds_units_and_descriptions(settings: Settings, slab_name: str) -> None:
+    metrics = Instrumented(slab_name)
+    with Producer(settings) as producer:
+        producer.send("t", b"value").get(20)
+        found = metrics.collect()
+    sent = found["shmaccum.records_sent"]
+    assert (sent.unit, sent.description) == ("{record}", "Records acknowledged.")
+    assert isinstance(sent.data, Sum)
+    assert sent.data.is_monotonic
+    queued = found["shmaccum.queued_bytes"]
+    assert queued.unit == "By"
+    assert isinstance(queued.data, Sum)
+    assert not queued.data.is_monotonic
+    age = found["shmaccum.oldest_record_age"]
+    assert age.unit == "s"
+    assert isinstance(age.data, Gauge)
+
+
+def test_names_are_distinct() -> None:
+    metrics = (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER)
+    assert len({opentelemetry_name(metric) for metric in metrics}) == len(metrics)
+
+
+def test_each_collection_reads_the_slabs_once(
+    settings: Settings, slab_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shmaccum.monitoring import snapshot
+
+    reads: list[str] = []
+    read = snapshot.read_slab
+
+    def counted(name: str, *, partitions: bool) -> Any:
+        reads.append(name)
+        return read(name, partitions=partitions)
+
+    monkeypatch.setattr(snapshot, "read_slab", counted)
+    metrics = Instrumented(slab_name)
+    with Producer(settings) as producer:
+        for number in range(1, 4):
+            producer.send("t", b"value").get(20)
+            [point] = metrics.collect()["shmaccum.records_sent"].data.data_points
+            assert point.value == len(reads) == number
+            assert dict(point.attributes) == {"shmaccum.slab": slab_name, "messaging.destination.name": "t"}
+
+
+def test_slab_that_is_gone_has_no_values(settings: Settings, slab_name: str) -> None:
+    metrics = Instrumented(slab_name)
+    with Producer(settings) as producer:
+        producer.send("t", b"value").get(20)
+    wait_until_gone(slab_name)
+    found = values_of(metrics.collect())
+    assert found["shmaccum.slabs", frozenset()] == 0
+    assert not any(name == "shmaccum.records_sent" for name, _ in found)
+
+
+def collected(link: Link, metrics: Instrumented) -> int:
+    return len(metrics.collect())
+
+
+def test_forked_child_observes_nothing(settings: Settings, slab_name: str, start: Start) -> None:
+    metrics = Instrumented(slab_name)
+    with Producer(settings) as producer:
+        producer.send("t", b"value").get(20)
+        assert len(metrics.collect()) > 50
+        assert start(collected, metrics, how="fork").result() == 0

@@ -1,0 +1,301 @@
+"""A span for each record: from `send` to its outcome, with its context in the record's headers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from brokers import consume
+from fixture_types import Link, Start
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode, TraceFlags, format_span_id
+from producers import in_the_way, settings_of, wait_until_gone
+from senders import read_partition
+
+from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
+from shmaccum.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError, SerializationError
+from shmaccum.opentelemetry import SpanInterceptor, batch_span
+from tools.kafka import KafkaCluster
+
+Make = Callable[..., dict[str, object]]
+
+
+class Traces:
+    """Spans that have ended, and the provider that makes them."""
+
+    def __init__(self, **options: Any) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False, **options)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.interceptor = partial(SpanInterceptor, self.provider)
+
+    def ended(self) -> list[ReadableSpan]:
+        return list(self._exporter.get_finished_spans())
+
+
+@pytest.fixture
+def traces() -> Traces:
+    return Traces()
+
+
+@pytest.fixture
+def settings(slab_name: str, tmp_path: Path) -> Iterator[Make]:
+    """Return a function that gives the settings of the test's slab, which must be gone at the end."""
+    yield partial(settings_of, slab_name, tmp_path / "log", num_partitions=1)
+    wait_until_gone(slab_name)
+
+
+def header_of(span: ReadableSpan) -> bytes:
+    """Return the ``traceparent`` of a span's context."""
+    assert span.context is not None
+    context = span.context
+    return b"00-%032x-%016x-%02x" % (context.trace_id, context.span_id, context.trace_flags)
+
+
+def stored_headers(tmp_path: Path, topic: str = "t") -> list[Any]:
+    return [list(record.headers) for record in read_partition(tmp_path / "log", topic)]
+
+
+def test_a_span_begins_at_send_and_ends_at_the_acknowledgement(traces: Traces, settings: Make, tmp_path: Path) -> None:
+    with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
+        with traces.provider.get_tracer("app").start_as_current_span("request") as request:
+            first = producer.send("t", b"value", headers={"mine": b"1"})
+            second = producer.send("t", None)
+        assert [span.name for span in traces.ended()] == ["request"]
+        producer.flush()
+        spans = traces.ended()[1:]
+    assert [span.name for span in spans] == ["send t", "send t"]
+    for span, future in zip(spans, (first, second), strict=True):
+        assert span.kind is SpanKind.PRODUCER
+        assert span.parent == request.get_span_context()
+        assert span.status.status_code is StatusCode.UNSET
+        assert span.attributes is not None
+        tombstone = {"messaging.kafka.message.tombstone": True} if future is second else {}
+        assert dict(span.attributes) == tombstone | {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": "t",
+            "messaging.destination.partition.id": "0",
+            "messaging.kafka.offset": future.get(0).offset,
+        }
+    assert stored_headers(tmp_path) == [
+        [("mine", b"1"), ("traceparent", header_of(spans[0]))],
+        [("traceparent", header_of(spans[1]))],
+    ]
+
+
+def test_a_refused_record_is_a_failed_span(traces: Traces, settings: Make) -> None:
+    with Producer(settings(interceptor_classes=[traces.interceptor], max_request_size=1024)) as producer:
+        with pytest.raises(RecordTooLargeError) as caught:
+            producer.send("t", b"x" * 2000, partition=0)
+        [span] = traces.ended()
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "RecordTooLargeError"
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(caught.value))
+
+
+def test_a_record_without_metadata_is_a_failed_span(traces: Traces, slab_name: str) -> None:
+    """Nothing listens at the broker's address."""
+    settings = settings_of(
+        slab_name,
+        "",
+        transport="kafka",
+        bootstrap_servers="127.0.0.1:1",
+        interceptor_classes=[traces.interceptor],
+        max_block_ms=300,
+    )
+    with Producer(settings) as producer:
+        with pytest.raises(KafkaTimeoutError):
+            producer.send("t", b"value")
+        [span] = traces.ended()
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "KafkaTimeoutError"
+    assert span.status.status_code is StatusCode.ERROR
+    wait_until_gone(slab_name)
+
+
+def test_an_accepted_record_that_fails_is_a_failed_span(traces: Traces, settings: Make, tmp_path: Path) -> None:
+    """The log cannot be written until after ``delivery.timeout.ms``."""
+    late = {"linger_ms": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 300}
+    with Producer(settings(interceptor_classes=[traces.interceptor], **late)) as producer:
+        producer.partitions_for("t")
+        with in_the_way(tmp_path / "log" / "t-0"):
+            error = producer.send("t", b"value").exception(30)
+    assert error is not None
+    [span] = traces.ended()
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == type(error).__name__
+    assert "messaging.kafka.offset" not in span.attributes
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(error))
+
+
+def test_unsampled_record_has_the_header_and_no_span(settings: Make, tmp_path: Path) -> None:
+    traces = Traces(sampler=ALWAYS_OFF)
+    with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
+        producer.send("t", b"value")
+        producer.flush()
+        [interceptor] = producer._interceptors._interceptors
+        assert not interceptor._open
+    assert traces.ended() == []
+    [[(name, value)]] = stored_headers(tmp_path)
+    assert name == "traceparent"
+    assert int(value[-2:], 16) & TraceFlags.SAMPLED == 0
+
+
+def test_without_an_sdk_records_are_sent_unchanged(settings: Make, tmp_path: Path) -> None:
+    """The global provider then makes no spans. The interceptor is given by its dotted name."""
+    names = "shmaccum.opentelemetry.SpanInterceptor"
+    with Producer(settings(interceptor_classes=names)) as producer:
+        producer.send("t", b"value", headers=[("a", None)]).get(20)
+    assert stored_headers(tmp_path) == [[("a", None)]]
+
+
+def test_context_that_the_record_has_stays_and_is_linked(traces: Traces, settings: Make, tmp_path: Path) -> None:
+    given = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
+        producer.send("t", b"value", headers=[("traceparent", given)])
+        producer.flush()
+    [span] = traces.ended()
+    assert [format_span_id(link.context.span_id) for link in span.links] == ["b7ad6b7169203331"]
+    assert stored_headers(tmp_path) == [[("traceparent", given)]]
+
+
+@pytest.mark.parametrize("value", [None, 7, "\ud800", 7.5])
+def test_wrong_values_beside_a_context_stay_as_they_are(traces: Traces, settings: Make, value: Any) -> None:
+    """`send` refuses them, or stores the null: nothing is made of them."""
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
+        headers = [("tracestate", value), ("traceparent", given)]
+        if value is None:
+            producer.send("t", b"value", headers=headers).get(20)
+        else:
+            with pytest.raises(SerializationError):
+                producer.send("t", b"value", headers=headers)
+        [span] = traces.ended()
+    assert [format_span_id(link.context.span_id) for link in span.links] == ["b7ad6b7169203331"]
+    assert span.status.is_ok is (value is None)
+
+
+def test_header_that_is_no_context_does_not_replace_it(traces: Traces, settings: Make, tmp_path: Path) -> None:
+    with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
+        producer.send("t", b"value", headers=[("traceparent", b"\xff")])
+        producer.flush()
+    [span] = traces.ended()
+    assert stored_headers(tmp_path) == [[("traceparent", b"\xff"), ("traceparent", header_of(span))]]
+
+
+def test_wrong_headers_are_refused_as_without_spans(traces: Traces, settings: Make) -> None:
+    with (
+        Producer(settings(interceptor_classes=[traces.interceptor])) as producer,
+        pytest.raises(KafkaError, match="headers must be pairs"),
+    ):
+        producer.send("t", b"value", headers=7)  # type: ignore[arg-type]
+    assert traces.ended() == []
+
+
+def test_close_without_a_wait_ends_what_is_open(traces: Traces, settings: Make) -> None:
+    with Producer(settings(interceptor_classes=[traces.interceptor], linger_ms=0)) as keeps:
+        producer = Producer(settings(interceptor_classes=[traces.interceptor], linger_ms=60_000))
+        producer.send("t", b"value")
+        producer.close(0)
+        [span] = traces.ended()
+        assert [event.name for event in span.events] == ["producer closed before the acknowledgement"]
+        keeps.flush()
+
+
+class Renames(ProducerInterceptor):
+    """Comes after the spans, and copies the headers."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return ProducerRecord(record.topic, record.value, headers=dict(record.headers or ()))
+
+
+def test_interceptor_behind_it_can_copy_the_headers(traces: Traces, settings: Make) -> None:
+    with Producer(settings(interceptor_classes=[traces.interceptor, Renames])) as producer:
+        producer.send("t", b"value")
+        producer.flush()
+    assert [span.name for span in traces.ended()] == ["send t"]
+
+
+def test_async_producer_ends_spans_while_nothing_is_awaited(traces: Traces, settings: Make) -> None:
+    async def main() -> None:
+        async with AsyncProducer(settings(interceptor_classes=[traces.interceptor])) as producer:
+            with traces.provider.get_tracer("app").start_as_current_span("request"):
+                await producer.send("t", b"value")
+            async with asyncio.timeout(30):
+                while len(traces.ended()) < 2:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    request, sent = traces.ended()
+    assert sent.parent == request.context
+    assert sent.name == "send t"
+
+
+def in_a_fork(link: Link, producer: Producer, traces: Traces) -> None:
+    before = len(traces.ended())
+    producer.send("t", b"child").get(30)
+    ended = traces.ended()[before:]
+    link.send([format_span_id(span.context.span_id) for span in ended if span.context is not None])
+    producer.close()
+    link.send(len(traces.ended()) - before)
+
+
+def test_forked_child_ends_its_own_spans_alone(traces: Traces, settings: Make, start: Start, tmp_path: Path) -> None:
+    with Producer(settings(interceptor_classes=[traces.interceptor], linger_ms=50)) as producer:
+        producer.send("t", b"parent")
+        child = start(in_a_fork, producer, traces, how="fork")
+        [span_id] = child.hear()
+        assert child.hear() == 1
+        child.result()
+        producer.flush()
+        [span] = traces.ended()
+    headers = {record.value: dict(record.headers)["traceparent"] for record in read_partition(tmp_path / "log", "t")}
+    assert headers[b"parent"] == header_of(span)
+    assert span_id.encode() in headers[b"child"]
+
+
+def test_a_span_around_a_batch_of_columns(traces: Traces, settings: Make) -> None:
+    """A producer with interceptors refuses columns, so the batch's span is the program's."""
+    batch = pa.record_batch({"value": [b"1", b"2"]})
+    with Producer(settings()) as producer:
+        with batch_span("t", batch.num_rows, traces.provider):
+            producer.send_batch("t", batch).get(30)
+        with pytest.raises(KafkaError), batch_span("t", 1, traces.provider):
+            producer.send_batch("t", pa.record_batch({"wrong": [b"1"]}))
+    good, bad = traces.ended()
+    assert (good.name, good.kind, good.status.status_code) == ("send t", SpanKind.PRODUCER, StatusCode.UNSET)
+    assert good.attributes is not None
+    assert good.attributes["messaging.batch.message_count"] == 2
+    assert bad.attributes is not None
+    assert bad.attributes["error.type"] == "SerializationError"
+    assert bad.status.status_code is StatusCode.ERROR
+
+
+def test_another_client_reads_the_context(traces: Traces, kafka: KafkaCluster, topic: str, slab_name: str) -> None:
+    """Apache Kafka stores it, confluent-kafka reads it, and OpenTelemetry takes it for the span's."""
+    kafka.admin.create_topic(topic)
+    settings = settings_of(
+        slab_name,
+        "",
+        transport="kafka",
+        bootstrap_servers=kafka.bootstrap_servers,
+        interceptor_classes=[traces.interceptor],
+    )
+    with Producer(settings) as producer:
+        metadata = producer.send(topic, b"value", b"key").get(30)
+    [span] = traces.ended()
+    [message] = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)[metadata.partition]
+    assert message.headers() == [("traceparent", header_of(span))]
+    assert span.attributes is not None
+    assert span.attributes["messaging.kafka.offset"] == message.offset()
+    wait_until_gone(slab_name)
