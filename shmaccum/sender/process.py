@@ -77,6 +77,7 @@ try:
         raise ImportError(f"there is no package shmaccum in {request['root']}, where the program has it from")
     sys.modules["shmaccum"] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules["shmaccum"])
+    import shmaccum.sender.sender
     from shmaccum.sender.process import started_by
 except Exception as error:
     reason = error if isinstance(error, ImportError) else repr(error)
