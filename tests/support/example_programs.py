@@ -1,0 +1,173 @@
+"""Runs the programs of examples/ as a reader does, and counts what Apache Kafka has of their records."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from brokers import consume
+from confluent_kafka.admin import AdminClient
+from producers import wait_until, wait_until_gone
+
+from shmaccum.shm.inspection import ProcessInfo
+from shmaccum.shm.layout import Role
+from shmaccum.shm.lifecycle import look
+from tools.kafka import KafkaCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+BIN = Path(sys.executable).parent
+CLIENTS = 3
+
+
+class Program:
+    """A running example: its process, and the lines that it has printed."""
+
+    def __init__(self, command: list[str], cwd: Path, environment: Mapping[str, str], log: Path) -> None:
+        self.lines: list[str] = []
+        self._log = log
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.lines.extend(line.rstrip("\n") for line in self.process.stdout)
+
+    def words(self, first: str) -> list[list[str]]:
+        """Return the words of every whole line so far that begins with a word, without that one."""
+        return [line.split()[1:] for line in list(self.lines) if line.split()[:1] == [first]]
+
+    def wait(self) -> int:
+        """Wait until it has ended, and return its exit status."""
+        status = self.process.wait(60)
+        self._reader.join(60)
+        return status
+
+    def end(self) -> None:
+        """End it as a service manager does, and print its errors, which are shown if the test has failed."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.wait()
+        finally:
+            self.process.kill()
+            print(self.errors()[-5000:])
+
+    def errors(self) -> str:
+        """Return what it has written to standard error."""
+        return self._log.read_text()
+
+
+class Example:
+    """An example of one test: settings of a slab of its own, and what Kafka has since the test began."""
+
+    def __init__(self, kafka: KafkaCluster, slab: str, directory: Path) -> None:
+        self.slab = slab
+        self.directory = directory
+        self.properties = directory / "producer.properties"
+        settings = f"bootstrap.servers={kafka.bootstrap_servers}\nshmaccum.name={slab}\n"
+        self.properties.write_text(settings + "sender.idle.ms=100\nbuffer.memory=4194304\n")
+        self._client = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
+        there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics
+        for topic in {"orders", "logs"} - there.keys():
+            kafka.admin.create_topic(topic, partitions=3)
+        self._before = {topic: self._keys(topic) for topic in ("orders", "logs")}
+
+    @contextmanager
+    def program(self, *command: object, cwd: Path | str = "", **variables: object) -> Iterator[Program]:
+        """Run a command in a directory of examples/ during the block, then end it and wait until its slab is gone."""
+        environment = os.environ | {"PRODUCER_PROPERTIES": str(self.properties), "HOME": str(self.directory)}
+        environment |= {name: str(value) for name, value in variables.items()}
+        started = Program(list(map(str, command)), EXAMPLES / cwd, environment, self.directory / "errors.log")
+        try:
+            yield started
+        finally:
+            started.end()
+        wait_until_gone(self.slab)
+
+    def python(self, script: str, *arguments: object, **variables: object) -> AbstractContextManager[Program]:
+        """Run a program of examples/."""
+        return self.program(sys.executable, EXAMPLES / script, *arguments, cwd=self.directory, **variables)
+
+    def producers(self) -> list[int]:
+        """Return the ids of the living processes that produce into the slab."""
+        return [process.pid for process in self.processes() if process.alive and Role.PRODUCER in process.roles]
+
+    def processes(self) -> list[ProcessInfo]:
+        with look(self.slab) as view:
+            return view.processes()
+
+    def stored(self, topic: str = "orders") -> Counter[str]:
+        """Return how often Kafka has each key that has come since the test began."""
+        return self._keys(topic) - self._before[topic]
+
+    def _keys(self, topic: str) -> Counter[str]:
+        found = consume(self._client, topic)
+        return Counter((record.key() or b"").decode() for records in found.values() for record in records)
+
+
+class Shop:
+    """Clients of a web server, which order all the time; and what it has accepted."""
+
+    def __init__(self, port: int, prefix: str) -> None:
+        self.port = port
+        self.accepted: dict[str, str] = {}
+        """By order, the worker's process id."""
+        self.refused: list[str] = []
+        self._prefix = prefix
+        self._numbers = itertools.count()
+
+    def order(self) -> None:
+        """Order once. What an order without an answer has come to, the client does not know."""
+        order = f"{self._prefix}-{next(self._numbers)}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("POST", f"/orders/{order}", b"x" * 100, {"Connection": "close"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except (OSError, http.client.HTTPException):
+            return
+        finally:
+            connection.close()
+        if answer.status == 202:
+            self.accepted[order] = "".join(filter(str.isdigit, text))
+        else:
+            self.refused.append(f"{answer.status} {text}")
+
+    def workers(self) -> set[str]:
+        return set(self.accepted.copy().values())
+
+    def wait_for_workers(self, count: int) -> set[str]:
+        """Wait until so many workers have answered, and return them."""
+        wait_until(lambda: len(self.workers()) >= count, f"{count} workers have answered, not {self.workers()}")
+        return self.workers()
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        closed = threading.Event()
+
+        def go_on() -> None:
+            while not closed.wait(0.002):
+                self.order()
+
+        clients = [threading.Thread(target=go_on, daemon=True) for _ in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        try:
+            yield
+        finally:
+            closed.set()
+            for client in clients:
+                client.join(60)
