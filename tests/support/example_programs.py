@@ -9,14 +9,15 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from brokers import consume
 from confluent_kafka.admin import AdminClient
 from producers import wait_until, wait_until_gone
 
+from shmaccum.errors import SlabError
 from shmaccum.shm.inspection import ProcessInfo
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
@@ -38,22 +39,25 @@ class Program:
             self.process = subprocess.Popen(
                 command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
             )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
-    def _read(self) -> None:
+    def read_until(self, condition: Callable[[], object]) -> None:
+        """Read its lines until a condition holds. After that it can print no more than a pipe holds, then it waits."""
         assert self.process.stdout is not None
-        self.lines.extend(line.rstrip("\n") for line in self.process.stdout)
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if condition():
+                return
+        raise AssertionError("the program has ended")
 
     def words(self, first: str) -> list[list[str]]:
-        """Return the words of every whole line so far that begins with a word, without that one."""
-        return [line.split()[1:] for line in list(self.lines) if line.split()[:1] == [first]]
+        """Return the words of every line read so far that begins with a word, without that one."""
+        return [line.split()[1:] for line in self.lines if line.split()[:1] == [first]]
 
     def wait(self) -> int:
         """Wait until it has ended, and return its exit status."""
-        status = self.process.wait(60)
-        self._reader.join(60)
-        return status
+        assert self.process.stdout is not None
+        self.lines.extend(line.rstrip("\n") for line in self.process.stdout)
+        return self.process.wait(60)
 
     def end(self) -> None:
         """End it as a service manager does, and print its errors, which are shown if the test has failed."""
@@ -90,6 +94,7 @@ class Example:
         """Run a command in a directory of examples/ during the block, then end it and wait until its slab is gone."""
         environment = os.environ | {"PRODUCER_PROPERTIES": str(self.properties), "HOME": str(self.directory)}
         environment |= {name: str(value) for name, value in variables.items()}
+        environment.pop("PYTHONUNBUFFERED", None)  # it writes a line in pieces, which those of other processes part
         started = Program(list(map(str, command)), EXAMPLES / cwd, environment, self.directory / "errors.log")
         try:
             yield started
@@ -101,13 +106,23 @@ class Example:
         """Run a program of examples/."""
         return self.program(sys.executable, EXAMPLES / script, *arguments, cwd=self.directory, **variables)
 
-    def producers(self) -> list[int]:
-        """Return the ids of the living processes that produce into the slab."""
-        return [process.pid for process in self.processes() if process.alive and Role.PRODUCER in process.roles]
+    def wait_for_worker(self, program: Program) -> int:
+        """Wait until a process other than the program's first has appended records; return its id."""
+        found: list[int] = []
 
-    def processes(self) -> list[ProcessInfo]:
-        with look(self.slab) as view:
-            return view.processes()
+        def is_there() -> bool:
+            assert program.process.poll() is None, "the program has ended"
+            with suppress(SlabError), look(self.slab) as view:
+                found.extend(process.pid for process in view.processes() if self._is_worker(process, program))
+            return bool(found)
+
+        wait_until(is_there, "a worker appends")
+        return found[0]
+
+    @staticmethod
+    def _is_worker(process: ProcessInfo, program: Program) -> bool:
+        is_producer = process.alive and Role.PRODUCER in process.roles
+        return is_producer and process.pid != program.process.pid and process.records > 0
 
     def stored(self, topic: str = "orders") -> Counter[str]:
         """Return how often Kafka has each key that has come since the test began."""
