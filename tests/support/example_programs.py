@@ -15,7 +15,7 @@ from pathlib import Path
 
 from brokers import consume
 from confluent_kafka.admin import AdminClient
-from producers import wait_until, wait_until_gone
+from producers import PATIENCE_S, wait_until, wait_until_gone
 
 from shmaccum.errors import SlabError
 from shmaccum.shm.inspection import ProcessInfo
@@ -61,11 +61,13 @@ class Program:
 
     def end(self) -> None:
         """End it as a service manager does, and print its errors, which are shown if the test has failed."""
-        if self.process.poll() is None:
-            self.process.terminate()
+        killing = threading.Timer(PATIENCE_S / 2, self.process.kill)
+        killing.start()
         try:
+            self.process.terminate()
             self.wait()
         finally:
+            killing.cancel()
             self.process.kill()
             print(self.errors()[-5000:])
 
