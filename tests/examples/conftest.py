@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,10 @@ from tools.kafka.ports import free_port
 
 
 @pytest.fixture
-def example(kafka: KafkaCluster, slab_name: str, tmp_path: Path) -> Example:
-    return Example(kafka, slab_name, tmp_path)
+def example(kafka: KafkaCluster, slab_name: str, tmp_path: Path) -> Iterator[Example]:
+    made = Example(kafka, slab_name, tmp_path)
+    yield made
+    made.end()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -35,9 +36,16 @@ class Program:
     def __init__(self, command: list[str], cwd: Path, environment: Mapping[str, str], log: Path) -> None:
         self.lines: list[str] = []
         self._log = log
+        self._is_over = False
         with log.open("w") as errors:
             self.process = subprocess.Popen(
-                command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+                command,
+                cwd=cwd,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
             )
 
     def read_until(self, condition: Callable[[], object]) -> None:
@@ -61,14 +69,18 @@ class Program:
 
     def end(self) -> None:
         """End it as a service manager does, and print its errors, which are shown if the test has failed."""
-        killing = threading.Timer(PATIENCE_S / 2, self.process.kill)
+        if self._is_over:
+            return
+        self._is_over = True
+        killing = threading.Timer(PATIENCE_S / 2, os.killpg, (self.process.pid, signal.SIGKILL))
         killing.start()
         try:
             self.process.terminate()
             self.wait()
         finally:
             killing.cancel()
-            self.process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # and what it has left
             print(self.errors()[-5000:])
 
     def errors(self) -> str:
@@ -82,6 +94,7 @@ class Example:
     def __init__(self, kafka: KafkaCluster, slab: str, directory: Path) -> None:
         self.slab = slab
         self.directory = directory
+        self._started: list[Program] = []
         self.properties = directory / "producer.properties"
         settings = f"bootstrap.servers={kafka.bootstrap_servers}\nshmaccum.name={slab}\n"
         self.properties.write_text(settings + "sender.idle.ms=100\nbuffer.memory=4194304\n")
@@ -91,18 +104,29 @@ class Example:
             kafka.admin.create_topic(topic, partitions=3)
         self._before = {topic: self._keys(topic) for topic in ("orders", "logs")}
 
-    @contextmanager
-    def program(self, *command: object, cwd: Path | str = "", **variables: object) -> Iterator[Program]:
-        """Run a command in a directory of examples/ during the block, then end it and wait until its slab is gone."""
+    def start(self, *command: object, cwd: Path | str = "", **variables: object) -> Program:
+        """Start a command in a directory of examples/."""
         environment = os.environ | {"PRODUCER_PROPERTIES": str(self.properties), "HOME": str(self.directory)}
         environment |= {name: str(value) for name, value in variables.items()}
         environment.pop("PYTHONUNBUFFERED", None)  # it writes a line in pieces, which those of other processes part
-        started = Program(list(map(str, command)), EXAMPLES / cwd, environment, self.directory / "errors.log")
+        log = self.directory / f"errors-{len(self._started)}.log"
+        self._started.append(Program(list(map(str, command)), EXAMPLES / cwd, environment, log))
+        return self._started[-1]
+
+    @contextmanager
+    def program(self, *command: object, cwd: Path | str = "", **variables: object) -> Iterator[Program]:
+        """Run a command in a directory of examples/ during the block, then end it and wait until its slab is gone."""
+        started = self.start(*command, cwd=cwd, **variables)
         try:
             yield started
         finally:
             started.end()
         wait_until_gone(self.slab)
+
+    def end(self) -> None:
+        """End what still runs."""
+        for program in self._started:
+            program.end()
 
     def python(self, script: str, *arguments: object, **variables: object) -> AbstractContextManager[Program]:
         """Run a program of examples/."""
