@@ -37,7 +37,8 @@ def test_celery_prefork(example: Example) -> None:
 
     directories = [str(EXAMPLES / "celery"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     options = ("--pool", "prefork", "--concurrency", "2", "--loglevel", "warning", "--include", "killed_task")
-    command = (BIN / "celery", "-A", "tasks", "worker", *options)
+    soon = ("--", "worker.lost_wait=0.1")  # after which a killed child's task is given to another
+    command = (BIN / "celery", "-A", "tasks", "worker", *options, *soon)
     path = os.pathsep.join(filter(None, directories))
     with example.program(*command, cwd=example.directory, PYTHONPATH=path) as worker:
         receive(send())

@@ -12,7 +12,7 @@ import pytest
 from example_programs import Example
 from producers import wait_until
 
-ROWS = 60_000
+ROWS = 30_000
 SUBMIT = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -66,12 +66,12 @@ def test_a_stream(example: Example) -> None:
     with example.python(*script, **variables) as driver:
         arrive(0)
         wait_until(lambda: len(example.stored()) >= 100, "the first rows are stored")
-        arrive(1000, ROWS)
+        arrive(1000, 1000)
         os.kill(example.wait_for_worker(driver), signal.SIGKILL)
         driver.process.kill()
         driver.wait()
     arrive(100)
     with example.python(*script, **variables):
-        expected = Counter(map(str, [*range(200), *range(1000, 1000 + ROWS)]))
+        expected = Counter(map(str, [*range(200), *range(1000, 2000)]))
         wait_until(lambda: len(example.stored()) >= len(expected), "all rows are stored")
     assert example.stored() == expected

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from brokers import consume
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from producers import PATIENCE_S, wait_until, wait_until_gone
 
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 BIN = Path(sys.executable).parent
 CLIENTS = 3
+PARTITIONS = 3
 
 
 class Program:
@@ -49,7 +51,7 @@ class Program:
             )
 
     def read_until(self, condition: Callable[[], object]) -> None:
-        """Read its lines until a condition holds. After that it can print no more than a pipe holds, then it waits."""
+        """Read its lines until a condition holds. The program then blocks once the pipe is full."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
@@ -101,8 +103,8 @@ class Example:
         self._client = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
         there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics
         for topic in {"orders", "logs"} - there.keys():
-            kafka.admin.create_topic(topic, partitions=3)
-        self._before = {topic: self._keys(topic) for topic in ("orders", "logs")}
+            kafka.admin.create_topic(topic, partitions=PARTITIONS)
+        self._ends = {topic: end_offsets(kafka.bootstrap_servers, topic) for topic in ("orders", "logs")}
 
     def start(self, *command: object, cwd: Path | str = "", **variables: object) -> Program:
         """Start a command in a directory of examples/."""
@@ -152,11 +154,18 @@ class Example:
 
     def stored(self, topic: str = "orders") -> Counter[str]:
         """Return how often Kafka has each key that has come since the test began."""
-        return self._keys(topic) - self._before[topic]
-
-    def _keys(self, topic: str) -> Counter[str]:
-        found = consume(self._client, topic)
+        found = consume(self._client, topic, self._ends[topic])
         return Counter((record.key() or b"").decode() for records in found.values() for record in records)
+
+
+def end_offsets(servers: str, topic: str) -> dict[int, int]:
+    """Return the offset behind the last record of each of the three partitions."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "tests", "log_level": 0})
+    try:
+        parts = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        return {part.partition: consumer.get_watermark_offsets(part, timeout=PATIENCE_S)[1] for part in parts}
+    finally:
+        consumer.close()
 
 
 class Shop:
@@ -191,7 +200,7 @@ class Shop:
         return set(self.accepted.copy().values())
 
     def wait_for_workers(self, count: int) -> set[str]:
-        """Wait until so many workers have answered, and return them."""
+        """Wait until ``count`` workers have answered, and return them."""
         wait_until(lambda: len(self.workers()) >= count, f"{count} workers have answered, not {self.workers()}")
         return self.workers()
 
