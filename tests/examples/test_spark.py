@@ -8,9 +8,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-from example_programs import Example
-from producers import wait_until
+from example_programs import EXAMPLES, Example
+from producers import wait_until, wait_until_gone
+from runs import in_threads
 
 ROWS = 30_000
 SUBMIT = {
@@ -35,19 +35,24 @@ def orders(first: int, count: int) -> str:
     return "".join(f"{number}\n" for number in range(first, first + count))
 
 
-@pytest.mark.parametrize("script", ["batch.py", "foreach_partition.py"])
-def test_a_job(example: Example, script: str) -> None:
-    """A task whose worker is killed runs again, so what the killed worker sent is there twice."""
-    rows = example.directory / "orders"
-    rows.mkdir()
-    for part in range(2):
-        (rows / f"{part}.txt").write_text(orders(part * ROWS, ROWS))
-    variables = environment(example.directory)
-    with example.python(f"spark/{script}", rows, **variables) as driver:
-        os.kill(example.wait_for_worker(driver), signal.SIGKILL)
-        assert driver.wait() == 0
+def test_jobs(example: Example) -> None:
+    """A batch job and one with foreachPartition, at once and in one slab, each with a driver of its own.
+
+    A task whose worker is killed runs again, so what the killed worker sent is there twice.
+    """
+    drivers = []
+    for number, script in enumerate(("batch.py", "foreach_partition.py")):
+        rows = example.directory / script
+        rows.mkdir()
+        for part in range(2):
+            (rows / f"{part}.txt").write_text(orders((2 * number + part) * ROWS, ROWS))
+        scratch = example.directory / f"scratch-{number}"
+        drivers.append(example.start(sys.executable, EXAMPLES / "spark" / script, rows, **environment(scratch)))
+    in_threads(2, lambda number: os.kill(example.wait_for_worker(drivers[number]), signal.SIGKILL))
+    assert [driver.wait() for driver in drivers] == [0, 0]
+    wait_until_gone(example.slab)
     stored = example.stored()
-    assert stored.keys() == {str(number) for number in range(2 * ROWS)}
+    assert stored.keys() == {str(number) for number in range(4 * ROWS)}
     assert set(stored.values()) <= {1, 2}
 
 

@@ -135,7 +135,7 @@ class Example:
         return self.program(sys.executable, EXAMPLES / script, *arguments, cwd=self.directory, **variables)
 
     def wait_for_worker(self, program: Program) -> int:
-        """Wait until a process other than the program's first has appended records; return its id."""
+        """Wait until a process that the program has started has appended records; return its id."""
         found: list[int] = []
 
         def is_there() -> bool:
@@ -149,8 +149,11 @@ class Example:
 
     @staticmethod
     def _is_worker(process: ProcessInfo, program: Program) -> bool:
-        is_producer = process.alive and Role.PRODUCER in process.roles
-        return is_producer and process.pid != program.process.pid and process.records > 0
+        if not process.alive or Role.PRODUCER not in process.roles or process.records == 0:
+            return False
+        with suppress(ProcessLookupError):
+            return process.pid != program.process.pid == os.getsid(process.pid)
+        return False
 
     def stored(self, topic: str = "orders") -> Counter[str]:
         """Return how often Kafka has each key that has come since the test began."""
