@@ -19,7 +19,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PAGES: Final = ROOT / "build" / "site-pages"
 """The docs_dir of mkdocs.yml."""
 
-OUTSIDE: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "tools/README.md")
+OUTSIDE: Final = (
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
+    *("examples/README.md", "tools/README.md"),
+)
 """Pages outside docs/."""
 
 REFERENCE: Final[Mapping[str, str]] = {

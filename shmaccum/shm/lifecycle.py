@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shmaccum.errors import (
+    IllegalStateError,
     LockTimeoutError,
     SlabAbiError,
     SlabError,
@@ -58,6 +59,7 @@ def attach(
         sender: whether this process will be the sender, for which one process entry is reserved.
 
     Raises:
+        IllegalStateError: uWSGI will fork this process, and the children would not notice it.
         SlabNotFoundError: there is none, and no geometry to create it with.
         SlabMemoryError: /dev/shm has no room for the slab or for this process's semaphore, or this process has no
             descriptor left.
@@ -68,6 +70,11 @@ def attach(
         SlabFullError: the process table is full, but for the entry that is reserved for the sender.
     """
     names.check_name(name)
+    if native.forks_unseen():
+        raise IllegalStateError(
+            "uWSGI forks this process without Python's fork hooks, so its workers would all count as one process of "
+            "the slab: set py-call-osafterfork = true, or lazy-apps = true"
+        )
     slab = None
     is_user = False
     try:

@@ -83,3 +83,16 @@ def current_greenlet() -> Callable[[], Any] | None:
     """Return the function that returns the current greenlet; None if greenlets are not imported."""
     greenlet = sys.modules.get("greenlet")
     return None if greenlet is None else greenlet.getcurrent
+
+
+def forks_unseen() -> bool:
+    """Return whether this process is about to fork without running Python's fork hooks in the children.
+
+    uWSGI does so with an application that it loads before the fork, unless ``py-call-osafterfork`` is set. The children
+    would use the parent's entry of the process table, so locks of killed children would never be taken over.
+    """
+    uwsgi = sys.modules.get("uwsgi")
+    if uwsgi is None or not hasattr(uwsgi, "worker_id"):  # the module that a server embeds, or one of that name
+        return False
+    will_fork = uwsgi.worker_id() == 0 and (uwsgi.masterpid() > 0 or uwsgi.numproc > 1)
+    return will_fork and "py-call-osafterfork" not in uwsgi.opt

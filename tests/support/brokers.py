@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -134,12 +134,13 @@ def produce(settings: dict[str, Any], topic: str, values: Iterable[bytes], parti
     return delivered
 
 
-def consume(settings: dict[str, Any], topic: str) -> dict[int, list[Message]]:
+def consume(settings: dict[str, Any], topic: str, first: Mapping[int, int] | None = None) -> dict[int, list[Message]]:
     """Read a topic from its beginning to its end by confluent-kafka: the records of each partition, in order.
 
     Args:
         settings: of the consumer; ``bootstrap.servers`` at least.
         topic: what to read.
+        first: the offsets to begin with instead, by partition.
 
     Raises:
         KafkaException: what the cluster answers instead.
@@ -151,7 +152,7 @@ def consume(settings: dict[str, Any], topic: str) -> dict[int, list[Message]]:
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         found: dict[int, list[Message]] = {partition: [] for partition in sorted(metadata.partitions)}
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in found])
+        consumer.assign([TopicPartition(topic, partition, (first or {}).get(partition, 0)) for partition in found])
         unfinished = set(found)
         while unfinished:
             message = consumer.poll(PATIENCE_S)

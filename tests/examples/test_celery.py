@@ -1,0 +1,57 @@
+"""A Celery worker with forked children: one is killed in its task, and the worker is restarted by SIGHUP."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from itertools import count
+from pathlib import Path
+
+from celery import Celery
+from celery.result import AsyncResult
+from example_programs import BIN, EXAMPLES, Example
+from producers import PATIENCE_S
+
+TASKS = 20
+
+
+def test_celery_prefork(example: Example) -> None:
+    queue = {"data_folder_in": f"{example.directory}/queue", "data_folder_out": f"{example.directory}/queue"}
+    client = Celery("client", broker="filesystem://", backend=f"file://{example.directory}/results")
+    client.conf.broker_transport_options = queue | {"control_folder": f"{example.directory}/queue"}
+    for folder in ("queue", "results"):
+        (example.directory / folder).mkdir()
+    orders = count()
+    accepted: Counter[str] = Counter()
+    pids: list[int] = []
+
+    def send() -> dict[str, AsyncResult[int]]:
+        names = {f"{example.slab}-{next(orders)}": task for _ in range(TASKS // 2) for task in ("accept", "deliver")}
+        return {order: client.send_task(f"tasks.{task}", [order]) for order, task in names.items()}
+
+    def receive(results: dict[str, AsyncResult[int]]) -> None:
+        for order, result in results.items():
+            pids.append(result.get(timeout=PATIENCE_S, interval=0.01))
+            accepted[order] += 1
+
+    directories = [str(EXAMPLES / "celery"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    options = ("--pool", "prefork", "--concurrency", "2", "--loglevel", "warning", "--include", "killed_task")
+    soon = ("--", "worker.lost_wait=0.1")  # after which a killed child's task is given to another
+    command = (BIN / "celery", "-A", "tasks", "worker", *options, *soon)
+    path = os.pathsep.join(filter(None, directories))
+    with example.program(*command, cwd=example.directory, PYTHONPATH=path) as worker:
+        receive(send())
+        first = set(pids)
+        waiting = send()
+        again = client.send_task("killed_task.accept_and_die", [f"{example.slab}-killed"])
+        receive(waiting)
+        assert again.get(timeout=PATIENCE_S, interval=0.01) != int((example.directory / "killed").read_text())
+        waiting = send()
+        worker.process.send_signal(signal.SIGHUP)
+        receive(waiting)
+        receive(send())
+        assert not set(pids[-TASKS:]) & first, "these children came with the restart"
+    stored = example.stored()
+    assert stored.pop(f"{example.slab}-killed") == 2, "accepted before the kill, and again after it"
+    assert stored == accepted

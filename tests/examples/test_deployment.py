@@ -1,0 +1,154 @@
+"""The unit, the image and the manifest of examples/: checked as far as that goes without an init or a container.
+
+What they start is started, with their own command lines and files; paths that only a host or a container has are
+replaced.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from example_programs import EXAMPLES, ROOT, Example, Program, Shop
+from producers import wait_until, wait_until_gone
+
+from shmaccum import Producer, ProducerConfig
+from shmaccum.config.settingsfile import parse_settings
+from tools.kafka.ports import free_port
+
+UNIT = EXAMPLES / "systemd" / "shmaccum@.service"
+DOCKERFILE = EXAMPLES / "container" / "Dockerfile"
+MANIFEST = EXAMPLES / "container" / "kubernetes.yaml"
+
+
+def sender_command(command: list[str], example: Example) -> list[str]:
+    """Return the command line of a sender with the paths of this machine."""
+    program, *arguments, settings = command
+    assert Path(program).name == "shmaccum"
+    assert Path(settings).name in ("orders.properties", "producer.properties")
+    return [sys.executable, "-m", "shmaccum", *arguments, str(example.properties)]
+
+
+def test_the_units_sender_is_started_again_after_a_kill(example: Example) -> None:
+    """As Restart=always does; what is accepted meanwhile is delivered."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(UNIT)
+    assert parser["Service"]["Restart"] == "always"
+    command = sender_command(parser["Service"]["ExecStart"].replace("%i", "orders").split(), example)
+    example.properties.write_text(example.properties.read_text().replace("sender.idle.ms=100\n", ""))
+    first = example.start(*command)
+    wait_until(lambda: "serving slab" in first.errors(), "the sender serves")
+    with Producer.from_file(example.properties) as producer:
+        producer.send("orders", b"", key="before").get(60)
+        first.process.kill()
+        producer.send("orders", b"", key="after")
+        second = example.start(*command)
+        wait_until(lambda: "serving slab" in second.errors(), "the next sender serves")
+    second.process.terminate()
+    assert second.wait() == 0
+    wait_until_gone(example.slab)
+    assert example.stored() == {"before": 1, "after": 1}
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """And it is the one of docs/operations.md, but for comments."""
+    text = UNIT.read_text()
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    block = (ROOT / "docs" / "operations.md").read_text().split("```ini\n")[1].split("```")[0]
+    assert lines == [line for line in block.splitlines() if line and not line.startswith("#")]
+    if shutil.which("systemd-analyze"):
+        (tmp_path / "shmaccum@.service").write_text(text.replace("/opt/app/bin/shmaccum", sys.executable))
+        command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "shmaccum@orders.service")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile with what follows each."""
+    text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [(words[0], words[2]) for line in text.splitlines() if (words := line.partition(" "))[0]]
+
+
+@pytest.fixture
+def image(example: Example) -> Path:
+    """Return a directory with the image's files; what it installs by pip is installed here."""
+    directory = example.directory / "app"
+    directory.mkdir()
+    for instruction, text in dockerfile():
+        if instruction == "RUN" and text.startswith("pip install"):
+            for package in text.split()[2:]:
+                assert package.startswith("--") or version(package)
+        if instruction == "COPY":
+            *sources, target = text.split()
+            assert target == "./"
+            for source in sources:
+                shutil.copy(EXAMPLES / source, directory)
+    return directory
+
+
+def start_image(example: Example, image: Path, port: int) -> Program:
+    """Start the image's command, which is a form without a shell."""
+    (command,) = [json.loads(text) for instruction, text in dockerfile() if instruction == "CMD"]
+    assert command[0] == "gunicorn"
+    command = [sys.executable, "-m", *command]
+    return example.start(*[word.replace("0.0.0.0:8000", f"127.0.0.1:{port}") for word in command], cwd=image)
+
+
+def order_and_stop(shop: Shop, app: Program) -> None:
+    """Order all the time; end the application in the middle of it, as ``docker stop`` and the kubelet do."""
+    with shop.open():
+        shop.wait_for_workers(2)
+        app.process.terminate()
+        assert app.wait() == 0
+
+
+def test_an_image_ends_after_its_records_are_acknowledged(example: Example, image: Path) -> None:
+    """With the container the sender ends, so nothing can be waiting then."""
+    shop = Shop(free_port(), example.slab)
+    order_and_stop(shop, start_image(example, image, shop.port))
+    stored = example.stored()
+    assert shop.accepted.keys() - stored.keys() == set()
+    assert set(stored.values()) == {1}
+    wait_until_gone(example.slab)
+
+
+def test_a_pods_containers_share_the_sender_beside_them(example: Example, image: Path) -> None:
+    """The manifest is valid; its sender is killed once, started again, and ends after the application."""
+    deployment, secret = yaml.safe_load_all(MANIFEST.read_text())
+    for document in (deployment, secret):
+        kubernetes_validate.validate(document, "1.29", strict=True)
+        kubernetes_validate.validate(document, "1.37", strict=True)
+    pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    settings = secret["stringData"]["producer.properties"]
+    assert ProducerConfig.parse(parse_settings(settings, "secret")).shmaccum_name == "orders"
+    (sidecar,), (app,) = pod["initContainers"], pod["containers"]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in sidecar["volumeMounts"]
+    assert sidecar["volumeMounts"] == app["volumeMounts"]
+
+    example.properties.write_text(example.properties.read_text().replace("sender.idle.ms=100\n", ""))
+    command = sender_command(sidecar["command"], example)
+    first = example.start(*command)
+    wait_until(lambda: "serving slab" in first.errors(), "the sender serves")
+    shop = Shop(free_port(), example.slab)
+    running = start_image(example, image, shop.port)
+    wait_until(lambda: (shop.order(), shop.accepted)[1], "the application serves")
+    first.process.kill()
+    second = example.start(*command)
+    order_and_stop(shop, running)
+    wait_until(lambda: "serving slab" in second.errors(), "the next sender serves")
+    second.process.terminate()
+    assert second.wait() == 0
+    wait_until_gone(example.slab)
+    stored = example.stored()
+    assert shop.accepted.keys() - stored.keys() == set()
+    assert set(stored.values()) == {1}

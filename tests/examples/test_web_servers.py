@@ -1,0 +1,50 @@
+"""The web servers of examples/: under load a worker is killed, the server is reloaded and ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from example_programs import BIN, Example, Shop
+
+Serve = Callable[..., Shop]
+
+ADDRESS = "127.0.0.1:PORT"
+
+
+@pytest.mark.parametrize("options", [[], ["--preload"]], ids=["each worker loads it", "preloaded"])
+def test_gunicorn(serve: Serve, options: list[str]) -> None:
+    serve(
+        sys.executable, "-m", "gunicorn", "--config", "gunicorn.conf.py", "--bind", ADDRESS, *options, "app", cwd="wsgi"
+    )
+
+
+def test_uwsgi(serve: Serve) -> None:
+    """A reload runs the program again; that of the package pyuwsgi then needs the path of the environment's Python."""
+    quiet = ("--disable-logging", "--binary-path", sys.executable)
+    serve(BIN / "uwsgi", "--ini", "uwsgi.ini", "--http-socket", ADDRESS, *quiet, cwd="wsgi")
+
+
+def test_uwsgi_that_would_fork_unseen_is_refused(example: Example) -> None:
+    """Its workers would use the master's entry of the process table, and a killed one would keep its locks."""
+    plain = ("--master", "--http-socket", "127.0.0.1:0", "--wsgi-file", "app.py", "--need-app")
+    with example.program(BIN / "uwsgi", *plain, cwd="wsgi") as server:
+        assert server.wait() != 0
+        assert "set py-call-osafterfork = true, or lazy-apps = true" in server.errors()
+
+
+def test_uvicorn(serve: Serve) -> None:
+    serve(
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--workers",
+        "2",
+        "--port",
+        "PORT",
+        "--log-level",
+        "warning",
+        "app:app",
+        cwd="asgi",
+    )
