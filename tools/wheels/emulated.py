@@ -34,6 +34,7 @@ def system_root(machine: str) -> Path:
     stamp = root / "complete"
     if stamp.exists():
         return root
+    root.mkdir(parents=True, exist_ok=True)
     apt = _private_apt(machine)
     _run(["apt-get", "update", "--quiet"], apt)
     _run(["apt-get", "download", "--quiet", *_PACKAGES], apt)

@@ -1,7 +1,7 @@
 """Sends records with whatever shmaccum is installed, and counts them; needs nothing else, and no broker.
 
-`python -m tools.wheels` runs a copy of it in each new environment, and so does cibuildwheel. It prints where shmaccum is,
-the machine and the version of CPython.
+`python -m tools.wheels` runs a copy of it in each new environment, and so does cibuildwheel. It prints where shmaccum
+is, the machine and the version of CPython.
 """
 
 import platform

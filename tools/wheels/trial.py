@@ -63,7 +63,7 @@ def try_wheel(wheel: Path, target: Target) -> Trial:
         else:
             python, environment, seconds = _native(wheel, target, directory)
             remark = ""
-        program = shutil.copy(_PROGRAM, directory)
+        program = str(shutil.copy(_PROGRAM, directory))
         told = _run(target, [str(python), program], directory, environment)
         where, machine, version = told.split()
         if not Path(where).is_relative_to(directory):
