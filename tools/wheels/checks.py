@@ -27,7 +27,7 @@ def check_platform(wheel: Path, target: Target) -> str:
     found = re.search(r'platform tag: "(\w+)"', told)
     if done.returncode or found is None:
         raise WheelError(f"{target}: auditwheel ended with {done.returncode}: {told}")
-    if _policy(found[1]) > _policy(target.platform.tag) or _kind(found[1]) != _kind(target.platform.tag):
+    if _kind(found[1]) != _kind(target.platform.tag) or _policy(found[1]) > _policy(target.platform.tag):
         raise WheelError(f"{target}: auditwheel finds it consistent with {found[1]} only: {told}")
     return found[1]
 
@@ -40,7 +40,8 @@ def _kind(platform: str) -> tuple[str, str]:
 
 def _policy(platform: str) -> tuple[int, ...]:
     """Return the version of the C library that a tag names."""
-    return tuple(int(number) for number in re.findall(r"_(\d+)_(\d+)_", platform)[0]) if "linux_" in platform else ()
+    found = re.search(r"_(\d+)_(\d+)_", platform)
+    return (int(found[1]), int(found[2])) if found else ()
 
 
 def check_description(files: list[Path]) -> None:
