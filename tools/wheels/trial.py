@@ -1,7 +1,7 @@
 """Tries a wheel as its users do: a new environment, `pip install`, and a program outside the source tree.
 
-For another kind of machine, the environment's `python` is a script that starts the emulator, so that every process that
-the package starts is emulated, too. pip then runs on this machine, and gets the other machine as options.
+For another kind of machine, the environment's `python` is a script that starts the emulator. So every process that the
+package starts is emulated, too. pip then runs on this machine, and gets the other machine as options.
 """
 
 from __future__ import annotations
