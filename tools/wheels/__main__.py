@@ -86,6 +86,7 @@ def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path
             print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB in {seconds:.0f} s", flush=True)
         except WheelError as error:
             failures.append(str(error))
+            print(f"{target} failed", flush=True)
     return built, failures
 
 
