@@ -1,4 +1,4 @@
-# make demo | test | sanitize | lint | docs | docs-site | venv | venv-core | kerberos | kafka | clean
+# make demo | test | sanitize | lint | docs | docs-site | wheels | venv | venv-core | kerberos | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test selects another interpreter, which gets a
 # virtual environment of its own.
@@ -8,10 +8,11 @@ VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 DEMO ?=
 KAFKA ?=
+WHEELS ?=
 PYTEST ?=
 WORKERS ?= 3
 
-.PHONY: demo test pytest sanitize lint docs docs-site venv venv-core kerberos kafka clean
+.PHONY: demo test pytest sanitize lint docs docs-site wheels venv venv-core kerberos kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
@@ -59,6 +60,9 @@ docs-site: $(VENV)/.docs  ## the guide and the reference, in build/site; a broke
 	$(BIN)/python -m tools.docs_site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+wheels: $(VENV)/.wheels  ## the sdist and all wheels, in dist/, checked and tried; WHEELS="--only cp312" passes options on
+	$(BIN)/python -m tools.wheels $(WHEELS)
+
 venv: $(VENV)/.test
 
 venv-core: $(VENV)/.test-core  ## without Spark, for the core's tests alone
@@ -80,6 +84,10 @@ $(VENV)/.test: pyproject.toml tools/kafka/jars.py tools/monitoring/prometheus.py
 
 $(VENV)/.test-core: pyproject.toml
 	$(PYTHON) -m tools.setup_env $(VENV) test-core
+	@touch $@
+
+$(VENV)/.wheels: pyproject.toml
+	$(PYTHON) -m tools.setup_env $(VENV) wheels
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml

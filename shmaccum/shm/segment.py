@@ -15,8 +15,10 @@ import sys
 import time
 from collections.abc import Iterator
 from mmap import mmap
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
+from shmaccum._compiled import COMPILED
+from shmaccum._platform import check_order, keeps_order
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names
 from shmaccum.shm.files import Descriptor, in_the_way, open_own
@@ -31,6 +33,11 @@ from shmaccum.shm.layout import (
     Geometry,
     Super,
 )
+
+if TYPE_CHECKING or (COMPILED and not keeps_order()):
+    from shmaccum.shm.fastwords import OrderedWords as _OrderedWords
+else:
+    _OrderedWords = None
 
 _SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
 _SIZES: Final = {
@@ -77,6 +84,12 @@ def _make_block(name: str, size: int) -> None:
         shared_memory.resource_tracker = tracker  # type: ignore[attr-defined]
 
 
+def _ordered(words: memoryview) -> memoryview:
+    """Return the words for plain Python code: with barriers, where the machine needs them."""
+    # It has of a memoryview what the package uses.
+    return words if _OrderedWords is None else cast(memoryview, _OrderedWords(words))
+
+
 def memory_needed(geometry: Geometry) -> int:
     """Return the bytes of /dev/shm that a slab takes with all of its files."""
     return geometry.total_size + (LOCK_COUNT + geometry.max_processes) * PAGE  # each semaphore takes a page
@@ -108,16 +121,18 @@ class Segment:
         self._descriptor = Descriptor(descriptor)
         """Guarded; the mapping has a duplicate, whose number is not accessible."""
         self.buffer: Final = memoryview(self._mapping)
-        self.words: Final = self.buffer.cast("Q")
+        self.words: Final = _ordered(self.buffer.cast("Q"))
 
     @classmethod
     def create(cls, name: str, geometry: Geometry, digest: int) -> Segment:
         """Create a slab's segment and reserve its memory; the caller stores READY.
 
         Raises:
+            UnsupportedPlatformError: plain Python cannot share memory on this machine.
             SlabMemoryError: /dev/shm has no room; names what is needed, what is free and the cure.
             SlabPermissionError: another user's file has its name.
         """
+        check_order()
         size = geometry.total_size
         needed = memory_needed(geometry)
         room = os.statvfs(names.SHM_DIRECTORY)
@@ -165,10 +180,12 @@ class Segment:
             look: to inspect or remove the slab, which root can do with every user's.
 
         Raises:
+            UnsupportedPlatformError: plain Python cannot share memory on this machine.
             SlabPermissionError: it is another user's, or other users can open it.
             SlabAbiError: it is no slab, is truncated, or was laid out by another version.
             SlabMemoryError: this process's limits do not allow the mapping.
         """
+        check_order()
         path = names.segment_path(name)
         try:
             opened = open_own(path, os.O_RDWR, look=look)

@@ -60,3 +60,15 @@ def test_everything_is_for_its_owner_alone(slab: Slab) -> None:
     modes = {path: os.stat(path).st_mode & 0o777 for path in names.leftovers(slab.name)}
 
     assert modes == dict.fromkeys(modes, 0o600)
+
+
+def test_processes_of_glibc_and_of_musl_do_not_share_semaphores(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their words differ. In both, a slab's semaphores have the files by which they are checked and removed."""
+    of_glibc = slab.private.lock_semaphore(3)
+    assert names.semaphore_path(of_glibc) == f"/dev/shm/sem.{of_glibc[1:]}"  # as glibc names it
+    monkeypatch.setattr(names, "_IS_MUSL", True)
+    of_musl = slab.private.lock_semaphore(3)
+    assert names.semaphore_path(of_musl) == f"/dev/shm{of_musl}"  # as musl names it
+    start = f"/dev/shm/sem.{names.PREFIX}{slab.name}.l3."
+    assert names.semaphore_path(of_musl).startswith(start)
+    assert of_musl.rpartition(".")[2] != of_glibc.rpartition(".")[2]

@@ -1,0 +1,58 @@
+"""Which interpreters and machines the package runs on: what it needs of them, and the refusal where they lack it.
+
+* **The GIL.** It guards the state that the threads of a process share: docs/internals/free-threading.md.
+* **The order of loads and stores.** Processes meet in the slab without a lock. x86-64 keeps the order that the protocol
+  needs. On other machines, only compiled code can ask for it: docs/internals/memory-order.md.
+
+This module is at the bottom: beside the errors, it imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from shmaccum._compiled import COMPILED
+from shmaccum.errors import UnsupportedPlatformError
+
+_ORDERED: Final = "x86_64"
+"""The machine whose every load is an acquire, and whose every store is a release."""
+
+
+def has_gil() -> bool:
+    """Return whether threads of this interpreter take turns."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)  # before Python 3.13, there is no other way
+    return is_enabled is None or bool(is_enabled())
+
+
+def check_gil() -> None:
+    """Check that threads take turns; called once, since no later import can switch the GIL off.
+
+    Raises:
+        UnsupportedPlatformError: they do not.
+    """
+    if not has_gil():
+        raise UnsupportedPlatformError(
+            f"shmaccum needs the GIL, and this Python {sys.version.split()[0]} runs without it: start it with "
+            "PYTHON_GIL=1 or -X gil=1, or use the default build of CPython"
+        )
+
+
+def keeps_order() -> bool:
+    """Return whether this machine orders loads and stores as the protocol needs, also those of plain Python."""
+    return os.uname().machine == _ORDERED
+
+
+def check_order() -> None:
+    """Check that this form of the package can share memory on this machine.
+
+    Raises:
+        UnsupportedPlatformError: it is plain Python, which cannot order its loads and stores.
+    """
+    if not COMPILED and not keeps_order():
+        raise UnsupportedPlatformError(
+            f"shmaccum is installed as plain Python, which runs on x86-64 only: {os.uname().machine} can reorder the "
+            "loads and stores of shared memory, and Python has no barrier. Install a wheel for this machine, or a C "
+            "compiler and then shmaccum with SHMACCUM_REQUIRE_COMPILED=1"
+        )

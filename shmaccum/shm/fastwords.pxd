@@ -1,0 +1,5 @@
+cimport cython
+
+@cython.final
+cdef class OrderedWords:
+    cdef object _view

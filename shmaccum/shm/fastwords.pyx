@@ -1,0 +1,47 @@
+"""The slab's words for plain Python code, on machines that reorder loads and stores."""
+
+from cpython.buffer cimport PyObject_GetBuffer
+
+
+cdef extern from * nogil:
+    """
+    #define full_barrier() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+    """
+    void full_barrier()
+
+
+cdef class OrderedWords:
+    """A memoryview of words, each access of which stands between two full barriers.
+
+    So an access is ordered with all others of its thread, and barriers of all processes have one order. A slice is a
+    memoryview as it is: its reads come after the barrier of the slicing, and before that of the next access. Compiled
+    code takes the memory itself, by the buffer protocol, and orders its own accesses (`memory.pxd`).
+    """
+
+    def __cinit__(self, view: memoryview):
+        self._view = view
+
+    def __getitem__(self, key):
+        full_barrier()
+        value = self._view[key]
+        full_barrier()
+        return value
+
+    def __setitem__(self, key, value):
+        full_barrier()
+        self._view[key] = value
+        full_barrier()
+
+    def __len__(self):
+        return len(self._view)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyObject_GetBuffer(self._view, buffer, flags)
+
+    def cast(self, kind):
+        """Return the same memory as other items, as `memoryview.cast` does."""
+        return self._view.cast(kind)
+
+    def release(self):
+        """Release the memory, as `memoryview.release` does."""
+        self._view.release()

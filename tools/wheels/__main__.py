@@ -1,0 +1,116 @@
+"""``python -m tools.wheels``: the sdist and all wheels into dist/, checked and tried; ``make wheels`` calls it.
+
+A wheel that cannot be built, or that fails a check, is named with the reason, and the exit status is 1. One that was
+built but cannot be tried here is named, too; that alone is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tools.wheels.building import ROOT, build_plain, build_sdist, build_wheel, unpack_sdist
+from tools.wheels.checks import check_description, check_platform
+from tools.wheels.targets import TARGETS, Target, WheelError
+from tools.wheels.trial import Trial, UntriedError, try_wheel
+
+_HEAD: Final = (
+    "| wheel | size, MB | auditwheel finds it consistent with | compiled in, s | `pip install`, s | tried with |\n"
+    "| --- | --- | --- | --- | --- | --- |"
+)
+
+
+@dataclass
+class _Wheel:
+    """What is known of a wheel when it was built."""
+
+    target: Target
+    path: Path
+    platform: str
+    seconds: float
+    trial: Trial | None = None
+    untried: str = ""
+    failures: list[str] = field(default_factory=list)
+
+    def row(self) -> str:
+        """Return its row of the table in docs/releasing.md."""
+        installed = f"{self.trial.install_seconds:.1f}" if self.trial and self.trial.install_seconds else ""
+        tried = f"CPython {self.trial.version} {self.trial.machine}" if self.trial else f"not tried: {self.untried}"
+        if self.trial and self.trial.remark:
+            tried += f"; {self.trial.remark}"
+        size = self.path.stat().st_size / 1e6
+        return f"| `{self.target}` | {size:.1f} | {self.platform} | {self.seconds:.0f} | {installed} | {tried} |"
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    chosen = [target for target in TARGETS if any(part in str(target) for part in arguments.only or [""])]
+    directory = Path(arguments.directory).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        for old in directory.glob("shmaccum-*"):
+            old.unlink()
+        sdist = build_sdist(directory)
+        print(f"{sdist.name}: {sdist.stat().st_size / 1e6:.1f} MB", flush=True)
+        source = unpack_sdist(sdist)
+        plain = build_plain(source)
+        built, failures = _build(chosen, source, plain, directory)
+        check_description([sdist, *(wheel.path for wheel in built)])
+    except WheelError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for wheel in built if arguments.trial else ():
+        failures += _try(wheel)
+    print(_HEAD)
+    for wheel in built:
+        print(wheel.row())
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path) -> tuple[list[_Wheel], list[str]]:
+    """Build and check the wheels; return them, and why others failed."""
+    built, failures = [], []
+    for target in targets:
+        start = time.monotonic()
+        try:
+            path = build_wheel(source, plain, target, directory)
+            seconds = time.monotonic() - start
+            built.append(_Wheel(target, path, check_platform(path, target), seconds))
+            print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB in {seconds:.0f} s", flush=True)
+        except WheelError as error:
+            failures.append(str(error))
+            print(f"{target} failed", flush=True)
+    return built, failures
+
+
+def _try(wheel: _Wheel) -> list[str]:
+    """Try a wheel; return why it failed, if it did."""
+    try:
+        wheel.trial = try_wheel(wheel.path, wheel.target)
+    except UntriedError as error:
+        wheel.untried = str(error)
+    except WheelError as error:
+        wheel.untried = "failed"
+        return [str(error)]
+    return []
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.wheels", description="The sdist and the wheels of a release."
+    )
+    parser.add_argument("--only", nargs="+", metavar="PART", help="wheels with this in their tag, as in cp312 or musl")
+    parser.add_argument("--directory", default=str(ROOT / "dist"), help="where they are put (default: dist)")
+    parser.add_argument("--no-trial", dest="trial", action="store_false", help="build and check them only")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
