@@ -88,7 +88,8 @@ def test_a_trial_knows_nothing_of_this_source_tree(monkeypatch: pytest.MonkeyPat
     assert not {"PYTHONPATH", "SHMACCUM_COMPILED"} & set(trial._clean())
 
 
-def test_the_program_of_a_trial_refuses_the_plain_form(tmp_path: Path) -> None:
+def test_the_program_of_a_trial_refuses_the_plain_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     package = tmp_path / "shmaccum"
     package.mkdir()
     (package / "__init__.py").write_text("compiled = False\nProducer = None\n")
