@@ -210,12 +210,11 @@ class BatchCommitter:
         self._log.open(deadline_ms)
         state = _State(plan.number, plan.number, batch, source, tuple(transactions))
         me, sequence = self._store(state, plan.identity, plan.version, plan.sequence, deadline_ms)
+        self._end_decided(transactions, me, deadline_ms)
         # After the decision: what opens later finds its plan over, and aborts itself (`TransactionManager.holder_of`).
         decided = {each.transactional_id for each in transactions}
         left = [each for each in self._open_transactions(deadline_ms) if each.transactional_id not in decided]
-        has_newer_plan = self._coordinator.holder(deadline_ms) != me
-        self._end_decided(transactions, me, deadline_ms)
-        if not has_newer_plan:  # else they can belong to that
+        if self._coordinator.holder(deadline_ms) == me:  # else they can belong to a newer plan
             self._abort(left, deadline_ms)
         if self._writer.writes_once:
             self._store(None, me, plan.version, sequence, deadline_ms)

@@ -378,7 +378,7 @@ def test_a_full_slab_is_a_buffer_error(existing: str, settings: dict[str, Any], 
 def test_messages_wait_for_their_topic_in_their_order(
     kafka: KafkaCluster, topic: str, settings: dict[str, Any], confluent: Make
 ) -> None:
-    """As librdkafka's do: in the process, behind each other, up to ``message.timeout.ms``, whoever polls."""
+    """As librdkafka does: in the process, in their order, up to ``message.timeout.ms``, also while no thread polls."""
     errors: list[Any] = []
     producer = confluent({**settings, "on_delivery": lambda error, _: errors.append(error)})
     for number in range(20):

@@ -19,7 +19,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Scene:
-    """A parking whose topics answer as they are told."""
+    """A parking whose topics answer as the test says."""
 
     def __init__(self, timeout_s: float = 60.0) -> None:
         self.errors: dict[str, Exception] = {}

@@ -332,9 +332,11 @@ end_waits:
 			decide();
 #else
 			decide();
-			list_overtaken();
 #endif
 			end_found();
+#ifndef M_LIST_BEFORE_DECISION
+			list_overtaken();
+#endif
 			abort_listed()
 #endif
 		fi;

@@ -20,7 +20,7 @@ WIDTH: Final = 100
 HEIGHT: Final = 24
 _INTERVAL_S: Final = 1.0
 _FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""It would be fetched from elsewhere by whoever looks at the picture."""
+"""Left out: a browser that shows the picture would fetch the font from another host."""
 
 
 class TopWatch:
