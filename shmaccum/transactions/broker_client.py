@@ -29,6 +29,8 @@ from shmaccum.sender.transport import Journal, OwnJournal
 
 _SLICE_MS: Final = 100.0
 """Longest wait at once: another thread's signal, such as Ctrl-C, is handled in between."""
+_MOST_COORDINATORS: Final = 4096
+"""A worker that lives through many jobs meets new transactional ids in each."""
 _LARGEST_ANSWER: Final = 1 << 20
 """Most bytes of an answer: one partition of an offset commit takes about 10."""
 
@@ -78,6 +80,8 @@ class BrokerClient:
         self._is_interrupted = False
         self._known: dict[int, Node] = {}
         """Brokers that answers named, by id."""
+        self.coordinators: dict[tuple[int, str], Node] = {}
+        """Kind and key -> their coordinator, as far as known. A task of Spark has the id of an earlier one."""
         self._lock = threading.Lock()
         mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
         tls, mechanism = tls_context(config), sasl_mechanism(config, mask)
@@ -179,6 +183,13 @@ class BrokerClient:
     def learn(self, node: Node) -> None:
         """Note that the cluster has this broker."""
         self._known[node.id] = node
+
+    def learn_coordinator(self, kind: int, key: str, node: Node) -> None:
+        """Note the coordinator of a transactional id or a group."""
+        if len(self.coordinators) >= _MOST_COORDINATORS:
+            self.coordinators.clear()
+        self.coordinators[kind, key] = node
+        self.learn(node)
 
     def interrupt(self) -> None:
         """Let every wait for an answer end with ProducerClosedError, now and later; from any thread."""

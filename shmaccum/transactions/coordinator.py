@@ -124,8 +124,6 @@ class TransactionCoordinator:
         self._client = client
         self.transactional_id = transactional_id
         self._backoff_ms = config.retry_backoff_ms
-        self._nodes: dict[tuple[int, str], Node] = {}
-        """Kind and key -> their coordinator, as far as known."""
         self.version = 1
 
     def init_producer_id(self, timeout_ms: int, last: Identity | None, deadline_ms: float) -> Identity:
@@ -305,7 +303,7 @@ class TransactionCoordinator:
                     return response
                 raise self._error(error_for_code(code), kind, key)
             except MOVED as error:
-                self._nodes.pop((kind, key), None)
+                self._client.coordinators.pop((kind, key), None)
                 cause, wait_ms = error, self._backoff_ms
             except RetriableError as error:
                 cause, wait_ms = error, self._backoff_ms
@@ -319,15 +317,15 @@ class TransactionCoordinator:
 
     def _coordinator(self, kind: int, key: str, deadline_ms: float) -> Node:
         """Return the coordinator of a transactional id or a group."""
-        node = self._nodes.get((kind, key))
+        node = self._client.coordinators.get((kind, key))
         if node is None:
             request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
             response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
             found = response.coordinators[0] if response.coordinators else response
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), kind, key)
-            node = self._nodes[kind, key] = Node(found.node_id, found.host, found.port)
-            self._client.learn(node)
+            node = Node(found.node_id, found.host, found.port)
+            self._client.learn_coordinator(kind, key, node)
         return node
 
     def _error(self, error: type[KafkaError], kind: int, key: str) -> KafkaError:

@@ -22,7 +22,6 @@ from typing import Final
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError
-from shmaccum.later import np
 from shmaccum.shm import native
 from shmaccum.shm.layout import (
     WORD,
@@ -98,7 +97,7 @@ class LaneTable:
             return False
         headers = self._slab.headers
         held = state_of(headers[:, Slot.STATE]) >= SlotState.OPEN
-        return bool(np.isin(headers[held, Slot.PARTITION], np.array(entries, np.uint64)).any())
+        return not set(entries).isdisjoint(headers[held, Slot.PARTITION].tolist())
 
     def abandoned(self) -> list[int]:
         """Return the entries of lanes whose holder has died."""
@@ -136,7 +135,6 @@ class LaneTable:
                 f"no room for transactional.id {transactional_id!r}: the slab has its {self._geometry.max_lanes} "
                 "transactions; set shmaccum.max.transactions higher (for all users of the slab)"
             )
-        self._slab.button.press()
         return LaneLease(self, self._slab, self._map, lane, generation)
 
     def _holder(self, entry: int) -> int:
@@ -261,6 +259,9 @@ class LaneLease:
         Args:
             deadline_s: monotonic seconds.
         """
+        if self._table.is_empty(self._lane):
+            return True
+        self._slab.button.press()  # to fail what the lane's last holder has queued
         return native.poll(lambda: self._table.is_empty(self._lane), deadline_s - time.monotonic())
 
     def fenced(self) -> ProducerFencedError:

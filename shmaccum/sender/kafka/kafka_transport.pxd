@@ -16,6 +16,7 @@ cdef class _ProduceRequest(Request):
     cdef Connection _connection
     cdef ProduceEncoder _encoder
     cdef dict _batches
+    cdef object _transactional_id
 
 @cython.final
 cdef class KafkaTransport:
@@ -60,7 +61,7 @@ cdef class KafkaTransport:
     cdef _lost(self, dict batches, error, message)
 
     @cython.locals(encoder=ProduceEncoder)
-    cdef ProduceEncoder _encoder(self, version, ProduceBatch batch)
+    cdef ProduceEncoder _encoder(self, version)
 
     @cython.locals(metadata_ms=double, producer_id_ms=double)
     cdef _inquire(self, double now_ms)

@@ -58,7 +58,7 @@ class _Inquiry(Protocol):
 class _ProduceRequest(Request):
     """A Produce request in flight."""
 
-    __slots__ = ("_batches", "_connection", "_encoder", "_transport")
+    __slots__ = ("_batches", "_connection", "_encoder", "_transactional_id", "_transport")
 
     def __init__(
         self,
@@ -66,15 +66,17 @@ class _ProduceRequest(Request):
         connection: Connection,
         encoder: ProduceEncoder,
         batches: Batches,
+        transactional_id: str | None,
     ) -> None:
         self._transport = transport
         self._connection = connection
         self._encoder = encoder
         self._batches = batches
+        self._transactional_id = transactional_id
         self.largest_answer = largest_answer(batches)
 
     def frame(self, correlation_id: int) -> list[Buffer]:
-        return self._encoder.encode(self._batches, correlation_id)
+        return self._encoder.encode(self._batches, correlation_id, self._transactional_id)
 
     def answered(self, frame: bytes) -> int:
         return self._transport._stored(self._connection, self._batches, frame)
@@ -179,8 +181,11 @@ class KafkaTransport:
         found = by_partition(batches)
         for topic in found:
             self._metadata.use(topic, now_ms)
-        encoder = self._encoder(connection.handshake.produce_version, batches[0])
-        connection.send(_ProduceRequest(self, connection, encoder, found), self._acks != 0)
+        version, first = connection.handshake.produce_version, batches[0]
+        if first.transactional_id is not None and first.transaction_version < _FIRST_IMPLICIT:
+            version = min(version, NEWEST_BEFORE_KIP_890)
+        request = _ProduceRequest(self, connection, self._encoder(version), found, first.transactional_id)
+        connection.send(request, self._acks != 0)
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
@@ -222,15 +227,8 @@ class KafkaTransport:
 
     # --- answers ------------------------------------------------------------------------------------
 
-    def _encoder(self, version: int, batch: ProduceBatch) -> ProduceEncoder:
-        """Return the encoder for requests with batches like this one, to a broker that takes requests of a version."""
-        transactional_id = batch.transactional_id
-        if transactional_id is not None:
-            if batch.transaction_version < _FIRST_IMPLICIT:
-                version = min(version, NEWEST_BEFORE_KIP_890)
-            return ProduceEncoder(
-                version, self._client_id, self._acks, self._config.request_timeout_ms, transactional_id
-            )
+    def _encoder(self, version: int) -> ProduceEncoder:
+        """Return the encoder for requests of a version."""
         encoder = self._encoders.get(version)
         if encoder is None:
             encoder = ProduceEncoder(version, self._client_id, self._acks, self._config.request_timeout_ms)

@@ -20,10 +20,15 @@ cdef class ProduceEncoder:
     cdef bytes _end
     cdef list _few
     cdef dict _topic_heads
-    cdef bytes _rest_of_head
+    cdef bytes _client
+    cdef bytes _no_id
+    cdef bytes _behind_id
 
-    @cython.locals(head=bytes, name=bytes)
+    @cython.locals(head=bytes)
     cdef bytes _topic_head(self, topic)
+
+    @cython.locals(encoded=bytes)
+    cdef bytes _text(self, str text)
 
     cdef bytes _count(self, Py_ssize_t number)
 
@@ -34,4 +39,4 @@ cdef class ProduceEncoder:
     @cython.locals(
         batch=ProduceBatch, of_topic=dict, buffers=list, head=bytes, size=Py_ssize_t,
     )
-    cpdef list encode(self, dict batches, long long correlation_id)
+    cpdef list encode(self, dict batches, long long correlation_id, str transactional_id=*)

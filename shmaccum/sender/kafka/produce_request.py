@@ -83,12 +83,9 @@ class ProduceEncoder:
         client_id: our name.
         acks: -1 for all, 0 or 1.
         timeout_ms: how long the broker can wait for its followers.
-        transactional_id: of the transaction; None for none.
     """
 
-    def __init__(
-        self, version: int, client_id: str, acks: int, timeout_ms: int, transactional_id: str | None = None
-    ) -> None:
+    def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
         self._version = version
         self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
         self._end = _NO_TAGS if self._is_flexible else b""
@@ -97,22 +94,20 @@ class ProduceEncoder:
         self._topic_heads: dict[str, bytes] = {}
         name = client_id.encode()
         # The client id has a length of fixed size in every version. Behind it: the transactional id.
-        behind_name = _NO_TAGS + _NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING
-        if transactional_id is not None:
-            id_ = transactional_id.encode()
-            behind_name = (_NO_TAGS + _length(len(id_)) if self._is_flexible else _INT16.pack(len(id_))) + id_
-        self._rest_of_head = b"".join(
-            (_INT16.pack(len(name)), name, behind_name, _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
-        )
+        self._client = _INT16.pack(len(name)) + name + (_NO_TAGS if self._is_flexible else b"")
+        self._no_id = _NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING
+        self._behind_id = _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
 
     def _topic_head(self, topic: str) -> bytes:
         """Encode a topic's name."""
         head = self._topic_heads.get(topic)
         if head is None:
-            name = topic.encode()
-            head = (_length(len(name)) if self._is_flexible else _INT16.pack(len(name))) + name
-            self._topic_heads[topic] = head
+            head = self._topic_heads[topic] = self._text(topic)
         return head
+
+    def _text(self, text: str) -> bytes:
+        encoded = text.encode()
+        return (_length(len(encoded)) if self._is_flexible else _INT16.pack(len(encoded))) + encoded
 
     def _count(self, number: int) -> bytes:
         """Encode the length of an array, or of a batch."""
@@ -127,10 +122,17 @@ class ProduceEncoder:
             return _fast_heads.batch(before, partition, size, self._is_flexible)
         return before + _INT32.pack(partition) + self._count(size)
 
-    def encode(self, batches: Batches, correlation_id: int) -> list[Buffer]:
-        """Return a request's frame as buffers; those of the batches are the views of their payloads."""
+    def encode(self, batches: Batches, correlation_id: int, transactional_id: str | None = None) -> list[Buffer]:
+        """Return a request's frame as buffers; those of the batches are the views of their payloads.
+
+        Args:
+            batches: of the request.
+            correlation_id: of the request.
+            transactional_id: of the transaction that all of them belong to; None for none.
+        """
         buffers: list[Buffer] = [b""]  # placeholder of the head, which holds the total size
-        head = self._rest_of_head + self._count(len(batches))
+        head = self._client + (self._no_id if transactional_id is None else self._text(transactional_id))
+        head += self._behind_id + self._count(len(batches))
         size = _FRAME_AND_HEADER_SIZE - _SIZE_SIZE
         for topic, of_topic in batches.items():
             head += self._topic_head(topic)

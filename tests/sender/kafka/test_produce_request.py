@@ -27,7 +27,6 @@ def by_library(version: int, correlation_id: int, client_id: str, batches: list[
         data = Topic.PartitionProduceData(index=each.topic_partition.partition, records=b"".join(each.payload))
         topics.setdefault(each.topic_partition.topic, []).append(data)
     request = ProduceRequest(
-        transactional_id=None,
         topic_data=[Topic(name=name, partition_data=data) for name, data in topics.items()],
         **fields,
     )
@@ -47,14 +46,20 @@ def by_library(version: int, correlation_id: int, client_id: str, batches: list[
     correlation_id=st.integers(0, 2**31 - 1),
     acks=st.sampled_from([-1, 0, 1]),
     client_id=st.text(max_size=20),
+    transactional_id=st.none() | st.text(max_size=200),
 )
 def test_request_equals_the_librarys(
-    version: int, batches: list[ProduceBatch], correlation_id: int, acks: int, client_id: str
+    version: int,
+    batches: list[ProduceBatch],
+    correlation_id: int,
+    acks: int,
+    client_id: str,
+    transactional_id: str | None,
 ) -> None:
     encoder = ProduceEncoder(version, client_id, acks, 30_000)
-    buffers = encoder.encode(by_partition(batches), correlation_id)
-    expected = by_library(version, correlation_id, client_id, batches, acks=acks, timeout_ms=30_000)
-    assert b"".join(buffers) == expected
+    buffers = encoder.encode(by_partition(batches), correlation_id, transactional_id)
+    fields = {"acks": acks, "timeout_ms": 30_000, "transactional_id": transactional_id}
+    assert b"".join(buffers) == by_library(version, correlation_id, client_id, batches, **fields)
 
 
 @pytest.mark.parametrize("version", [OLDEST_VERSION, NEWEST_VERSION])
@@ -63,7 +68,7 @@ def test_batches_of_any_size(version: int, size: int) -> None:
     """Around the sizes where a varint gets longer."""
     batches = [batch("t", 0, bytes(size - 1)), batch("t", 1, bytes(size))]
     buffers = ProduceEncoder(version, "me", -1, 1).encode(by_partition(batches), 1)
-    assert b"".join(buffers) == by_library(version, 1, "me", batches, acks=-1, timeout_ms=1)
+    assert b"".join(buffers) == by_library(version, 1, "me", batches, acks=-1, timeout_ms=1, transactional_id=None)
 
 
 def test_request_holds_views_of_the_batches() -> None:
