@@ -37,7 +37,6 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.producer.topic_wait import is_metadata_timeout, wait_for_topic
-from shmaccum.shm.incidents import Incidents
 
 if TYPE_CHECKING:
     from shmaccum.compat.confluent_metadata import ClusterMetadata
@@ -323,7 +322,7 @@ class Producer(TransactionalCalls):
         if now < self._trouble_check:
             return
         self._trouble_check = now + _TROUBLE_CHECK_S
-        current = self._open()._slab.companion(Incidents).current()
+        current = self._open().incidents.current()
         trouble = None if current is None else (current.error, current.text, current.first_ms)
         if current is not None and trouble != self._last_trouble:
             self._last_trouble = trouble

@@ -31,7 +31,6 @@ from shmaccum.errors import (
     ShmaccumError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.shm.incidents import Incidents
 
 _BYTES: Final = (bytes, bytearray, memoryview, type(None))
 
@@ -186,7 +185,7 @@ class KafkaProducer:
 
     def bootstrap_connected(self) -> bool:
         """Return whether a broker has let the sender in."""
-        return bool(self._open()._slab.companion(Incidents).has_been_let_in)
+        return self._open().incidents.has_been_let_in
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """Return metrics by Kafka's names, in groups; None with ``metrics_enabled=False``.

@@ -40,6 +40,7 @@ from shmaccum.producer.interceptors import Interceptors
 from shmaccum.producer.record_path import RecordPath
 from shmaccum.sender.process import SenderWatch, ensure_sender
 from shmaccum.sender.watch import WatchThread
+from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import detach
 
@@ -385,6 +386,16 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def incidents(self) -> Incidents:
+        """What has gone wrong between the sender and the brokers, for all users of the slab.
+
+        Raises:
+            IllegalStateError: the producer is closed.
+        """
+        with self._guard:
+            return self._slab.companion(Incidents)
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return metrics by Kafka's names, in groups.
