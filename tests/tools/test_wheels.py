@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from runs import ROOT, run_python
 
-from tools.wheels import checks, interpreters, trial
+from tools.wheels import checks, environments, fresh_root, interpreters, over
+from tools.wheels.environments import UntriedError
 from tools.wheels.targets import PYTHONS, TARGETS, Python, Target, WheelError
-from tools.wheels.trial import UntriedError, try_wheel
+from tools.wheels.trial import try_wheel
 
 BY_NAME = {str(target): target for target in TARGETS}
 SHOWN = 'x.whl is consistent\nwith the following platform tag: "{}".'
@@ -72,7 +73,7 @@ def test_a_missing_interpreter_names_the_version_and_why(tmp_path: Path, monkeyp
 
 def test_a_wheel_that_nothing_here_runs_says_so() -> None:
     with pytest.raises(UntriedError, match="no package registry has a CPython for musl"):
-        try_wheel(Path("x.whl"), BY_NAME["cp312-musllinux_1_2_x86_64"])
+        try_wheel(Path("x.whl"), BY_NAME["cp312-musllinux_1_2_x86_64"], "127.0.0.1:1")
 
 
 def test_another_machines_wheel_needs_its_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,10 +83,27 @@ def test_another_machines_wheel_needs_its_emulator(monkeypatch: pytest.MonkeyPat
     assert interpreters.emulator(interpreters.os.uname().machine) is None
 
 
+def test_a_wheel_is_known_by_its_name(tmp_path: Path) -> None:
+    wheel = tmp_path / "shmaccum-1.0-cp313-cp313-musllinux_1_2_x86_64.whl"
+    with pytest.raises(WheelError, match="none of the wheels that `make wheels` leaves in dist/"):
+        over.target_of(wheel)
+    wheel.touch()
+    assert over.target_of(wheel) == BY_NAME["cp313-musllinux_1_2_x86_64"]
+
+
+def test_the_first_program_is_that_of_the_readme() -> None:
+    program = fresh_root.first_program((ROOT / "README.md").read_text(), "127.0.0.1:9")
+    compile(program, "first.py", "exec")
+    assert "127.0.0.1:9" in program
+    assert "broker1" not in program
+    with pytest.raises(WheelError, match=r"README\.md has no program"):
+        fresh_root.first_program("# shmaccum\n", "127.0.0.1:9")
+
+
 def test_a_trial_knows_nothing_of_this_source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("SHMACCUM_COMPILED", "1")
-    assert not {"PYTHONPATH", "SHMACCUM_COMPILED"} & set(trial._clean())
+    assert not {"PYTHONPATH", "SHMACCUM_COMPILED"} & set(environments.clean_variables())
 
 
 def test_the_program_of_a_trial_refuses_the_plain_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tools.kafka import KafkaMissingError, ensure_kafka
 from tools.wheels.building import ROOT, build_plain, build_sdist, build_wheel, unpack_sdist
 from tools.wheels.checks import check_description, check_platform
+from tools.wheels.environments import UntriedError
 from tools.wheels.targets import TARGETS, Target, WheelError
-from tools.wheels.trial import Trial, UntriedError, try_wheel
+from tools.wheels.trial import Trial, any_topic, try_wheel
 
 _HEAD: Final = (
     "| wheel | size, MB | auditwheel finds it consistent with | compiled in, s | `pip install`, s | tried with |\n"
@@ -39,10 +42,11 @@ class _Wheel:
 
     def row(self) -> str:
         """Return its row of the table in docs/releasing.md."""
-        installed = f"{self.trial.install_seconds:.1f}" if self.trial and self.trial.install_seconds else ""
+        seconds, remark = self.trial.installed if self.trial else (None, "")
+        installed = f"{seconds:.1f}" if seconds else ""
         tried = f"CPython {self.trial.version} {self.trial.machine}" if self.trial else f"not tried: {self.untried}"
-        if self.trial and self.trial.remark:
-            tried += f"; {self.trial.remark}"
+        if remark:
+            tried += f"; {remark}"
         size = self.path.stat().st_size / 1e6
         return f"| `{self.target}` | {size:.1f} | {self.platform} | {self.seconds:.0f} | {installed} | {tried} |"
 
@@ -64,8 +68,8 @@ def main() -> int:
     except WheelError as error:
         print(error, file=sys.stderr)
         return 1
-    for wheel in built if arguments.trial else ():
-        failures += _try(wheel)
+    if arguments.trial:
+        failures += _try_all(built)
     print(_HEAD)
     for wheel in built:
         print(wheel.row())
@@ -90,10 +94,20 @@ def _build(targets: Iterable[Target], source: Path, plain: Path, directory: Path
     return built, failures
 
 
-def _try(wheel: _Wheel) -> list[str]:
+def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
+    """Try the wheels; return why some failed."""
+    try:
+        ensure_kafka()
+    except KafkaMissingError as error:
+        return [f"no wheel was tried: {error}"]
+    with tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch, any_topic(Path(scratch)) as cluster:
+        return [failure for wheel in wheels for failure in _try(wheel, cluster.bootstrap_servers)]
+
+
+def _try(wheel: _Wheel, bootstrap_servers: str) -> list[str]:
     """Try a wheel; return why it failed, if it did."""
     try:
-        wheel.trial = try_wheel(wheel.path, wheel.target)
+        wheel.trial = try_wheel(wheel.path, wheel.target, bootstrap_servers)
     except UntriedError as error:
         wheel.untried = str(error)
     except WheelError as error:

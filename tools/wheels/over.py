@@ -1,0 +1,67 @@
+"""``python -m tools.wheels.over WHEEL ARGUMENT ...``: this source tree's tests and tools over a wheel.
+
+The arguments are those of Python, as in ``-m pytest tests/pool`` or ``-m tools.stress --processes 4``. The package is
+the wheel's, everything else this source tree's; a wheel for another machine runs in its emulator. All of it runs in a
+PID namespace, which needs root's rights: there it inherits the senders whose producers were killed, as `tools.stress`
+has to, and which an emulator cannot ask for. The environment is kept in build/wheels for the next time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from tools.wheels.building import ROOT
+from tools.wheels.environments import Environment, UntriedError
+from tools.wheels.interpreters import HOME
+from tools.wheels.targets import TARGETS, Target, WheelError
+
+_EXTRA: Final = "test-core"
+_APART: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def main(arguments: list[str]) -> int:
+    """Become the command; return an exit status only if it cannot be run."""
+    if len(arguments) < 2 or arguments[0].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    wheel = Path(arguments[0]).absolute()
+    try:
+        made = _environment(wheel, target_of(wheel))
+        variables = made.variables | {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"{made.packages}:{ROOT}"}
+        os.execvpe(_APART[0], [*_APART, str(made.python), *arguments[1:]], variables)
+    except (WheelError, UntriedError) as error:
+        print(error, file=sys.stderr)
+    return 1
+
+
+def target_of(wheel: Path) -> Target:
+    """Return what a wheel is for.
+
+    Raises:
+        WheelError: there is no such wheel.
+    """
+    for target in TARGETS:
+        if wheel.name.endswith(f"-{target.tag}.whl") and wheel.exists():
+            return target
+    raise WheelError(f"{wheel} is none of the wheels that `make wheels` leaves in dist/")
+
+
+def _environment(wheel: Path, target: Target) -> Environment:
+    """Return the environment of the target, made anew if the wheel is newer."""
+    directory = HOME / "over" / str(target)
+    stamp = directory / "complete"
+    made = Environment(target, directory)
+    if not (stamp.exists() and stamp.stat().st_mtime > wheel.stat().st_mtime):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        made.install(wheel, _EXTRA)
+        stamp.touch()
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
