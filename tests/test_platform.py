@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from processes import PATIENCE_S
+from producers import wait_until_gone
 from runs import run_python
 
 import shmaccum
 from shmaccum import _platform
+from shmaccum.cli.report import report
 from shmaccum.errors import UnsupportedPlatformError
+from shmaccum.shm import segment
 from shmaccum.shm.segment import Segment
 
 WITHOUT_GIL = "import sys; sys._is_gil_enabled = lambda: False; "
@@ -68,6 +73,27 @@ def test_words_with_barriers_behave_like_a_memoryview() -> None:
     assert memoryview(words)[0] == words[0] == words.cast("B")[0] == 9
     with pytest.raises(IndexError):
         words[8]
+    shown = words.toreadonly()
+    with pytest.raises(TypeError, match="read-only"):
+        shown[3] = 8
+    assert shown[3] == 7
+    shown.release()
     words.release()
     with pytest.raises(ValueError, match="released"):
         words[3]
+
+
+def test_a_slab_is_used_through_words_with_barriers(
+    monkeypatch: pytest.MonkeyPatch, slab_name: str, tmp_path: Path
+) -> None:
+    """Another machine's kind of words has all that the package uses."""
+    if shmaccum.compiled:
+        from shmaccum.shm.fastwords import OrderedWords
+
+        monkeypatch.setattr(segment, "_OrderedWords", OrderedWords)
+    settings = {"transport": "log", "log.dir": str(tmp_path), "shmaccum.name": slab_name, "sender.idle.ms": 100}
+    with shmaccum.Producer(settings) as producer:
+        producer.send("t", b"value").get(PATIENCE_S)
+        assert report(slab_name).memory.waiting_threads == 0
+        assert producer.metrics()
+    wait_until_gone(slab_name)

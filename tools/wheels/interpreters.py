@@ -6,8 +6,6 @@ the same for all 64-bit Linux machines, so those of x86-64 serve all platforms.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import tempfile
 import zipfile
@@ -74,18 +72,3 @@ def zig() -> list[str]:
     import ziglang  # of the extra `wheels`
 
     return [str(Path(ziglang.__file__).parent / "zig")]
-
-
-def emulator(machine: str) -> str | None:
-    """Return the program that runs another machine's programs; None if this machine runs them itself.
-
-    Raises:
-        WheelError: it is not installed.
-    """
-    if machine == os.uname().machine:
-        return None
-    program = f"qemu-{machine}-static"
-    found = shutil.which(program)
-    if found is None:
-        raise WheelError(f"wheels for {machine} cannot be tried: no {program}; `apt-get install qemu-user-static`")
-    return found

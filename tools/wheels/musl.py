@@ -46,6 +46,8 @@ def python_for_musl() -> Path:
     _run(["autoreconf", "--install"], libffi)
     _make(libffi, ["./configure", *_for_host(place), "--disable-shared", "--with-pic", "--disable-docs"])
     python = debian.unpack_source(f"python{debian.PYTHON}", work)
+    # By the C library's headers it would recognise musl, but not by Zig's copy of them.
+    (python / "Misc" / "platform_triplet.c").write_text(f"#undef linux\nPLATFORM_TRIPLET={_TARGET}\n")
     same = next(python for python in PYTHONS if python.version == debian.PYTHON)
     builder = installation(same, f"linux-{_MACHINE}")  # runs the build's own programs
     _make(
@@ -78,7 +80,7 @@ def _make(source: Path, configure: list[str], variables: dict[str, str] | None =
     tools = " ".join(zig())
     environment = os.environ | {
         # Its programs load modules at run time, which programs of musl otherwise cannot: Zig links them statically.
-        "CC": f"{tools} cc -target {_TARGET} -dynamic -fno-sanitize=undefined",
+        "CC": f"{tools} cc -target {_TARGET} -dynamic -fno-sanitize=undefined -Wno-date-time",
         "AR": f"{tools} ar",
         "RANLIB": f"{tools} ranlib",
         "ZIG_GLOBAL_CACHE_DIR": cache,

@@ -1,6 +1,6 @@
 """``python -m tools.wheels.over WHEEL ARGUMENT ...``: this source tree's tests and tools over a wheel.
 
-The arguments are those of Python, as in ``-m pytest tests/pool`` or ``-m tools.stress --processes 4``. The package is
+The arguments are those of Python, as in ``-m pytest tests/pool`` or ``-m tools.stress --producers 4``. The package is
 the wheel's, everything else this source tree's; a wheel for another machine runs in its emulator. All of it runs in a
 PID namespace, which needs root's rights: there it inherits the senders whose producers were killed, as `tools.stress`
 has to, and which an emulator cannot ask for. The environment is kept in build/wheels for the next time.
@@ -31,8 +31,9 @@ def main(arguments: list[str]) -> int:
     wheel = Path(arguments[0]).absolute()
     try:
         made = _environment(wheel, target_of(wheel))
-        variables = made.variables | {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"{made.packages}:{ROOT}"}
-        os.execvpe(_APART[0], [*_APART, str(made.python), *arguments[1:]], variables)
+        variables = {"SHMACCUM_COMPILED": "1", "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{made.packages}:{ROOT}"}
+        command = [*_APART, str(made.python), *_with_path(arguments[1:], made)]
+        os.execvpe(command[0], command, made.variables | variables)
     except (WheelError, UntriedError) as error:
         print(error, file=sys.stderr)
     return 1
@@ -48,6 +49,13 @@ def target_of(wheel: Path) -> Target:
         if wheel.name.endswith(f"-{target.tag}.whl") and wheel.exists():
             return target
     raise WheelError(f"{wheel} is none of the wheels that `make wheels` leaves in dist/")
+
+
+def _with_path(arguments: list[str], made: Environment) -> list[str]:
+    """Return the arguments; pytest would otherwise put this source tree's package before the wheel's."""
+    if arguments[:2] != ["-m", "pytest"]:
+        return arguments
+    return [*arguments[:2], "-o", f"pythonpath={made.packages} . tests tests/support", *arguments[2:]]
 
 
 def _environment(wheel: Path, target: Target) -> Environment:

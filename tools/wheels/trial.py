@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kafka import KafkaConsumer
+
 from tools.kafka import KafkaCluster
 from tools.wheels.environments import Environment, Installed
+from tools.wheels.send import RECORDS
 from tools.wheels.targets import Target, WheelError
 
 _PROGRAM: Final = Path(__file__).with_name("send.py")
+_PATIENCE_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,21 @@ def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
         installed = environment.install(wheel)
         program = str(shutil.copy(_PROGRAM, directory))
         told = environment.run(str(environment.python), program, bootstrap_servers, str(target))
+        found = _values(bootstrap_servers, str(target))
+        if found != {f"flight {number}".encode() for number in range(RECORDS)}:
+            raise WheelError(f"{target}: {len(found)} of {RECORDS} records were found in the topic")
         where, machine, version = told.split()
         if not Path(where).is_relative_to(directory):
             raise WheelError(f"{target}: the program imported another shmaccum: {where}")
         return Trial(installed, version, machine)
+
+
+def _values(bootstrap_servers: str, topic: str) -> set[bytes]:
+    """Return the values of a topic's records; no more than there should be are waited for."""
+    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
+    found: list[bytes] = []
+    deadline = time.monotonic() + _PATIENCE_S
+    while len(found) < RECORDS and time.monotonic() < deadline:
+        found += [each.value for records in consumer.poll(timeout_ms=500).values() for each in records]
+    consumer.close()
+    return set(found)
