@@ -67,13 +67,18 @@ def packages(machine: str, name: str, wanted: tuple[str, ...]) -> Path:
     return root
 
 
-def unpack_source(package: str, directory: Path) -> Path:
+def unpack_source(package: str, directory: Path, suite: str = SUITE) -> Path:
     """Unpack a package's source as its authors published it, without Debian's changes; return its directory.
+
+    Args:
+        package: its name.
+        directory: to unpack into.
+        suite: whose version to take.
 
     Raises:
         WheelError: apt-get cannot fetch it.
     """
-    apt = _private_apt("x86_64")
+    apt = _private_apt("x86_64", suite)
     _run(["apt-get", "source", "--quiet", "--download-only", "--tar-only", package], apt)
     archive = next(apt.glob(f"{package}_*.orig.tar.*"))
     where = directory / package
@@ -82,7 +87,7 @@ def unpack_source(package: str, directory: Path) -> Path:
     return next(where.iterdir())
 
 
-def _private_apt(machine: str) -> Path:
+def _private_apt(machine: str, suite: str = SUITE) -> Path:
     """Return a directory in which apt-get fetches, apart from the system's; its lists are new."""
     directory = HOME / "apt" / machine
     for below in ("state/lists/partial", "cache/archives/partial"):
@@ -92,7 +97,7 @@ def _private_apt(machine: str) -> Path:
     if not done.stdout:
         raise WheelError(f"files for {machine} come from Debian's packages, and this machine's apt lists none")
     architecture = _ARCHITECTURES[machine]
-    place = f"signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {done.stdout.split()[0]} {SUITE} main\n"
+    place = f"signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {done.stdout.split()[0]} {suite} main\n"
     (directory / "sources.list").write_text(f"deb [arch={architecture} {place}deb-src [{place}")
     (directory / "status").touch()
     (directory / "apt.conf").write_text(

@@ -72,22 +72,21 @@ class Environment:
         else:
             self.variables["LD_LIBRARY_PATH"] = libraries
 
-    def install(self, wheel: Path, extra: str = "") -> Installed:
+    def install(self, wheel: Path, *others: str) -> Installed:
         """Make the environment in its directory, which is empty, and install a wheel with its dependencies.
 
         Args:
             wheel: it.
-            extra: of the package, whose packages are installed, too.
+            others: packages that are installed, too.
 
         Raises:
             WheelError: it cannot be installed.
         """
-        package = f"{wheel}[{extra}]" if extra else str(wheel)
         if self._starter:
-            return self._install_foreign(package)
+            return self._install_foreign(str(wheel), *others)
         self.run(str(self._interpreter), "-m", "venv", str(self.directory / "venv"))
         start = time.monotonic()
-        self.run(str(self.python), "-m", "pip", "install", "--quiet", package)
+        self.run(str(self.python), "-m", "pip", "install", "--quiet", str(wheel), *others)
         return Installed(time.monotonic() - start, "")
 
     def run(self, *command: str, **variables: str) -> str:
@@ -104,7 +103,7 @@ class Environment:
             raise WheelError(f"{self.target}: {' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
         return done.stdout
 
-    def _install_foreign(self, package: str) -> Installed:
+    def _install_foreign(self, wheel: str, *others: str) -> Installed:
         self.packages.mkdir(parents=True)
         self.python.parent.mkdir()
         # By its own name, the interpreter finds this environment, and starts others by this script.
@@ -115,12 +114,12 @@ class Environment:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(self.packages)]
         chosen = self._chosen()
         if self._has_wheel("posix_ipc", chosen):
-            self.run(*pip, *chosen, package)
+            self.run(*pip, *chosen, wheel, *others)
             return Installed(None, "")
         sources = ["--no-deps", "--no-binary=:all:", "--no-cache-dir", "posix_ipc"]
         self.run(*pip, *sources, **cross_compiler(self.target))
-        self.run(*pip, "--no-deps", *chosen, package)
-        self.run(*pip, *chosen, *_DEPENDENCIES)
+        self.run(*pip, "--no-deps", *chosen, wheel)
+        self.run(*pip, *chosen, *_DEPENDENCIES, *others)
         return Installed(None, "PyPI has no wheel of posix_ipc for it: compiled from its sdist")
 
     def _chosen(self) -> list[str]:

@@ -1,7 +1,7 @@
 """A CPython for musl, to try the musllinux wheels with: compiled by Zig from Debian's sources.
 
 No package registry has one. Its programs run on any Linux of the machine, beside glibc's, since musl's loader starts
-them: it is Debian's package `musl`, unpacked. The interpreter has no OpenSSL.
+them: it is Debian's package `musl`, unpacked.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ def python_for_musl() -> Path:
     libffi = debian.unpack_source("libffi", work)
     _run(["autoreconf", "--install"], libffi)
     _make(libffi, ["./configure", *_for_host(place), "--disable-shared", "--with-pic", "--disable-docs"])
+    openssl = debian.unpack_source("openssl", work, "bookworm")  # older, and so smaller by two thirds
+    options = ("no-shared", "no-tests", "--libdir=lib")
+    _make(openssl, ["perl", "Configure", f"linux-{_MACHINE}", f"--prefix={place}", *options], install="install_dev")
     python = debian.unpack_source(f"python{debian.PYTHON}", work)
     # By the C library's headers it would recognise musl, but not by Zig's copy of them.
     (python / "Misc" / "platform_triplet.c").write_text(f"#undef linux\nPLATFORM_TRIPLET={_TARGET}\n")
@@ -54,6 +57,7 @@ def python_for_musl() -> Path:
         python,
         [
             *("./configure", *_for_host(place), "--disable-test-modules", "--without-ensurepip"),
+            f"--with-openssl={place}",
             f"--with-build-python={builder}/bin/python{debian.PYTHON}",
             # What it would find by running a program there:
             *("ac_cv_file__dev_ptmx=yes", "ac_cv_file__dev_ptc=no", "ac_cv_buggy_getaddrinfo=no"),
@@ -74,7 +78,9 @@ def _for_host(place: Path) -> tuple[str, ...]:
     return f"--prefix={place}", f"--host={_TARGET}", f"--build={os.uname().machine}-linux-gnu"
 
 
-def _make(source: Path, configure: list[str], variables: dict[str, str] | None = None) -> None:
+def _make(
+    source: Path, configure: list[str], variables: dict[str, str] | None = None, install: str = "install"
+) -> None:
     """Configure, compile and install a package."""
     cache = str(HOME / "zig-cache")
     tools = " ".join(zig())
@@ -87,7 +93,7 @@ def _make(source: Path, configure: list[str], variables: dict[str, str] | None =
         "ZIG_LOCAL_CACHE_DIR": cache,
         **(variables or {}),
     }
-    for command in (configure, ["make", "-j", str(os.cpu_count() or 1)], ["make", "install"]):
+    for command in (configure, ["make", "-j", str(os.cpu_count() or 1)], ["make", install]):
         _run(command, source, environment)
 
 

@@ -19,7 +19,11 @@ from tools.wheels.environments import Environment, UntriedError
 from tools.wheels.interpreters import HOME
 from tools.wheels.targets import TARGETS, Target, WheelError
 
-_EXTRA: Final = "test-core"
+_FOR_TESTS: Final = (
+    *("pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "xxhash>=3"),
+    *("pyarrow>=18", "greenlet>=3"),
+)
+"""Of the extra `test-core`, what the tests of pool, accumulator and slab need; all of it has wheels for musl."""
 _APART: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -66,7 +70,7 @@ def _environment(wheel: Path, target: Target) -> Environment:
     if not (stamp.exists() and stamp.stat().st_mtime > wheel.stat().st_mtime):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        made.install(wheel, _EXTRA)
+        made.install(wheel, *_FOR_TESTS)
         stamp.touch()
     return made
 
