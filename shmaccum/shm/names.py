@@ -55,14 +55,14 @@ def lock_path(name: str) -> str:
     return f"{SHM_DIRECTORY}/{PREFIX}{name}.lock"
 
 
-def _before_semaphores() -> str:
+def before_semaphores() -> str:
     """Return how names of semaphores begin: glibc itself puts ``sem.`` before the name of the file."""
     return "/sem." if _IS_MUSL else "/"
 
 
 def semaphore_path(name: str) -> str:
     """Path of a semaphore's memory, by its name as `posix_ipc` takes it."""
-    return f"{SHM_DIRECTORY}/sem.{name.removeprefix(_before_semaphores())}"
+    return f"{SHM_DIRECTORY}/sem.{name.removeprefix(before_semaphores())}"
 
 
 class PrivateNames:
@@ -114,7 +114,7 @@ class PrivateNames:
     def _semaphore(self, what: str) -> str:
         # Other names, so that a process with the other C library finds none, and does not share them.
         digest = self._digest(f"{what}.musl" if _IS_MUSL else what)
-        return f"{_before_semaphores()}{PREFIX}{self._name}.{what}.{digest}"
+        return f"{before_semaphores()}{PREFIX}{self._name}.{what}.{digest}"
 
     def _digest(self, what: str) -> str:
         return hashlib.blake2b(what.encode(), key=self._token, digest_size=8).hexdigest()

@@ -15,10 +15,10 @@ from pathlib import Path
 import posix_ipc
 import pytest
 
-from shmaccum.shm import clockwait
+from shmaccum.shm import clockwait, names
 from shmaccum.shm.clockwait import ClockWait
 
-NAME = f"/shmaccum-clockwait{os.getpid()}"
+NAME = f"{names.before_semaphores()}shmaccum-clockwait{os.getpid()}"
 
 
 @pytest.fixture

@@ -64,6 +64,7 @@ def test_everything_is_for_its_owner_alone(slab: Slab) -> None:
 
 def test_processes_of_glibc_and_of_musl_do_not_share_semaphores(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their words differ. In both, a slab's semaphores have the files by which they are checked and removed."""
+    monkeypatch.setattr(names, "_IS_MUSL", False)
     of_glibc = slab.private.lock_semaphore(3)
     assert names.semaphore_path(of_glibc) == f"/dev/shm/sem.{of_glibc[1:]}"  # as glibc names it
     monkeypatch.setattr(names, "_IS_MUSL", True)

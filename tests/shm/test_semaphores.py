@@ -20,7 +20,7 @@ from shmaccum.shm.slab import Slab
 @pytest.fixture
 def name(slab_name: str) -> Iterator[str]:
     """Return the name of an existing semaphore."""
-    name = f"/shmaccum-{slab_name}.semaphore"
+    name = f"{names.before_semaphores()}shmaccum-{slab_name}.semaphore"
     make_semaphore(name, 3).close()
     yield name
     os.unlink(names.semaphore_path(name))
@@ -39,7 +39,7 @@ def test_a_semaphore_is_made_exclusively(name: str) -> None:
 
 def test_a_missing_semaphore_is_not_opened(slab_name: str) -> None:
     with pytest.raises(FileNotFoundError, match=slab_name):
-        open_semaphore(f"/shmaccum-{slab_name}.gone")
+        open_semaphore(f"{names.before_semaphores()}shmaccum-{slab_name}.gone")
 
 
 def test_a_semaphore_open_to_other_users_is_refused(name: str) -> None:
