@@ -392,7 +392,7 @@ class Producer:
         """What has gone wrong between the sender and the brokers, for all users of the slab.
 
         Raises:
-            IllegalStateError: the producer is closed.
+            ProducerClosedError: the producer is closed.
         """
         with self._guard:
             return self._slab.companion(Incidents)

@@ -16,7 +16,7 @@ uses it. ``parked`` and ``released`` are counted for each lock, and wrap to 0.
 No process sleeps in the semaphore itself. If one did, each post would be a system call until that process has run,
 and the process that acquires most would pay for it. Instead, a waiter spins for a moment. If that is in vain, it
 *rests* once, without wanting the lock, so that it is in no other process's way. Then it sleeps and tries again, for
-longer each time. The less the process has run since its last rest, the longer is the next one: it is cheapest if one
+longer each time. The less the process has run since its last rest, the longer is the next one. It is cheapest if one
 process acquires many times in a row, with warm caches, while the others sleep. A process does not rest while the
 sender holds the lock. The sender's turns are longer than an append but end soon, so the process spins for longer
 instead. A caller with a timeout of its own, such as the sender, does not rest either, since it is in a hurry.

@@ -27,7 +27,7 @@ def take(link: Connection, name: str, *sizes: int) -> None:
 
 
 def in_the_queue(pool: BufferPool, child: Child, number: int = 1) -> Child:
-    """Wait until a child waits as the last of this number of waiters, and holds the pool's lock no more; return it."""
+    """Wait until a child waits as the last of this number of waiters, and has left the pool's lock; return it."""
     slab = pool.slab
     wants = [slab.geometry.process(entry) + Process.WANTS for entry in range(slab.geometry.max_processes)]
     wait_until(lambda: pool.queued() == number and not any(slab.words[word] for word in wants))

@@ -27,6 +27,7 @@ from shmaccum.errors import (
     NetworkError,
     NotEnoughReplicasError,
     PolicyViolationError,
+    ProducerClosedError,
     SaslAuthenticationError,
 )
 
@@ -99,6 +100,17 @@ def test_hostile_message_is_escaped_and_cut(policy_violation: Refuse) -> None:
     assert len(text.encode()) < 1024
     assert "\x1b" not in log_of(producer)
     assert "\n2030" not in log_of(producer)
+
+
+def test_programs_can_ask_for_the_incidents(policy_violation: Refuse) -> None:
+    _, producer = policy_violation("not on Sundays")
+    incident = producer.incidents.current()
+    assert incident is not None
+    assert (incident.error, incident.count, incident.lasts) == (PolicyViolationError, 1, False)
+    assert "not on Sundays" in incident.text
+    producer.close()
+    with pytest.raises(ProducerClosedError):
+        producer.incidents  # noqa: B018
 
 
 def test_each_record_gets_its_own_message(broker: FakeBroker, connect: Produce) -> None:

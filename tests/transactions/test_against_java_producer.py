@@ -1,7 +1,7 @@
 """Compares the requests of Kafka's Java producer and of ours, for the same transactions.
 
 Both do the same steps, with the same settings, against the same fake broker. The requests of transactions come in the
-same order, in the same versions, and are equal byte for byte, but for the correlation id: each side counts the requests
+same order, in the same versions, and are equal byte for byte but for the correlation id. Each side counts the requests
 of a connection, and ours has other connections. Requests of connections and metadata do not belong to it.
 
 What differs on purpose, in version 1 of the protocol: our abort ends with InitProducerId, so the transaction behind it

@@ -133,8 +133,7 @@ class Children:
         self._asked: set[int] = set()
         """Those that were sent a SIGTERM, which ends a producer that has no handler yet."""
         self.before = set(_children())
-        if os.getpid() != 1:  # a PID namespace's init inherits orphans anyway
-            _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def fork(self, who: str, run: Callable[[], int], *, pid_namespace: bool = False) -> int:
         """Start a process that runs a function and exits with its result; return its pid.

@@ -1,9 +1,8 @@
 """``python -m tools.wheels.over WHEEL ARGUMENT ...``: this source tree's tests and tools over a wheel.
 
 The arguments are those of Python, as in ``-m pytest tests/pool`` or ``-m tools.stress --producers 4``. The package is
-the wheel's, everything else this source tree's; a wheel for another machine runs in its emulator. All of it runs in a
-PID namespace, which needs root's rights: there it inherits the senders whose producers were killed, as `tools.stress`
-has to, and which an emulator cannot ask for. The environment is kept in build/wheels for the next time.
+the wheel's, everything else this source tree's; a wheel for another machine runs in its emulator. The environment is
+kept in build/wheels for the next time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ _FOR_TESTS: Final = (
     *("pyarrow>=18", "greenlet>=3"),
 )
 """Of the extra `test-core`, what the tests of pool, accumulator and slab need; all of it has wheels for musl."""
-_APART: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def main(arguments: list[str]) -> int:
@@ -36,8 +34,8 @@ def main(arguments: list[str]) -> int:
     try:
         made = _environment(wheel, target_of(wheel))
         variables = {"SHMACCUM_COMPILED": "1", "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{made.packages}:{ROOT}"}
-        command = [*_APART, str(made.python), *_with_path(arguments[1:], made)]
-        os.execvpe(command[0], command, made.variables | variables)
+        command = [str(made.python), *_with_path(arguments[1:], made)]
+        os.execve(command[0], command, made.variables | variables)
     except (WheelError, UntriedError) as error:
         print(error, file=sys.stderr)
     return 1
@@ -63,7 +61,7 @@ def _with_path(arguments: list[str], made: Environment) -> list[str]:
 
 
 def _environment(wheel: Path, target: Target) -> Environment:
-    """Return the environment of the target, made anew if the wheel is newer."""
+    """Return the environment of the target, made again if the wheel is newer."""
     directory = HOME / "over" / str(target)
     stamp = directory / "complete"
     made = Environment(target, directory)

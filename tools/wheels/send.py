@@ -1,7 +1,7 @@
 """Sends records with whatever shmaccum is installed: ``send.py [BOOTSTRAP_SERVERS TOPIC]``.
 
 `python -m tools.wheels` runs a copy of it in each new environment, with a broker, and reads the records itself.
-cibuildwheel runs it without one: then they go through the log transport, and are counted here. It prints where shmaccum
+cibuildwheel runs it without one. Then they go through the log transport, and are counted here. It prints where shmaccum
 is, the machine and the version of CPython.
 """
 

@@ -67,7 +67,7 @@ def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
 
 
 def _values(bootstrap_servers: str, topic: str) -> set[bytes]:
-    """Return the values of a topic's records; no more than there should be are waited for."""
+    """Return the values of a topic's records; stop when there are as many as there should be."""
     consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
     found: list[bytes] = []
     deadline = time.monotonic() + _PATIENCE_S

@@ -7,8 +7,8 @@ gets a new generation, and the deques refuse records of every older one: the sla
 The holder writes all words of a lane, under the tables' lock, with two exceptions. The sender writes ERROR, without a
 lock, when a batch of the lane fails. Under the lock, it takes a lane away from a dead holder.
 
-A lane is *open* while it has a producer id and no error. The sender fails what is queued in a lane that is not open: it
-looks at that under the deque's lock, since a closed lane that is empty can be opened at any time. So records of an
+A lane is *open* while it has a producer id and no error. The sender fails what is queued in a lane that is not open. It
+checks that under the deque's lock, since a closed lane that is empty can be opened at any time. So records of an
 aborted transaction, or of a process that died in one, leave the slab without being sent. A lane is opened only when it
 is empty: then no batch in it has numbers of an older transaction. If the process dies in a lease, or before the store
 that opens the lane, the lane stays closed, and the next lease begins again.
