@@ -102,9 +102,13 @@ class Example:
         self.properties.write_text(settings + "sender.idle.ms=100\nbuffer.memory=4194304\n")
         self._client = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
         there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics
-        for topic in {"orders", "logs"} - there.keys():
-            kafka.admin.create_topic(topic, partitions=PARTITIONS)
-        self._ends = {topic: end_offsets(kafka.bootstrap_servers, topic) for topic in ("orders", "logs")}
+        self._ends: dict[str, dict[int, int]] = {}
+        for topic in ("orders", "logs"):
+            if topic in there:
+                self._ends[topic] = end_offsets(kafka.bootstrap_servers, topic)
+            else:  # not asked for its ends: the broker can say for a moment that it is not the leader
+                kafka.admin.create_topic(topic, partitions=PARTITIONS)
+                self._ends[topic] = dict.fromkeys(range(PARTITIONS), 0)
 
     def start(self, *command: object, cwd: Path | str = "", **variables: object) -> Program:
         """Start a command in a directory of examples/."""
