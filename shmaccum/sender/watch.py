@@ -2,7 +2,7 @@
 
 A process with producers runs one thread for each slab. Every `LOOK_S` the thread asks the kernel whether the slab has a
 sender. If it has none and holds undelivered records of any process, dead ones included, the thread starts a sender. All
-processes check independently; the start byte of the lock file lets one of them start a sender.
+processes check independently; the start bytes of the lock file let one of them start a sender.
 
 Appends cost nothing for it. `SenderWatch` checks as well when a producer begins a batch or waits, since those calls
 have to fail if no sender can be started.

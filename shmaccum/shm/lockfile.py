@@ -6,7 +6,8 @@ inherit it, pid reuse and pid namespaces do not matter, and ``F_GETLK`` queries 
 * ``LIFECYCLE``: held by a process that creates, attaches to, leaves or removes the slab.
 * ``SENDER``: held by the one sender.
 * ``TAKEOVER``: held by a process that takes over a semaphore from a dead holder.
-* ``START``: held by a process that starts a sender.
+* ``START`` to ``PROCESS - 1``: one is held by a process that starts a sender. That is the first one, unless its holder
+  is stopped, by a signal or a debugger. Then the next one counts: nobody knows when a stopped process goes on.
 * ``PROCESS + i``: held by the process of entry *i* of the process table, as long as it lives.
 
 The kernel drops a process's record locks when it closes *any* descriptor of the file. So a process has exactly one:
@@ -32,6 +33,7 @@ from typing import Final
 from shmaccum.errors import DeadOwnerError, LockTimeoutError, SlabError, SlabNotFoundError
 from shmaccum.shm import names, native
 from shmaccum.shm.files import Descriptor, file_of, open_own
+from shmaccum.shm.procfs import is_stopped
 
 LIFECYCLE: Final = 0
 SENDER: Final = 1
@@ -63,7 +65,7 @@ class LockFile:
         # Pure C calls, for a `finally`: an interrupt cannot prevent the unlock.
         let_go = partial(fcntl.fcntl, opened.number, fcntl.F_SETLK)
         self._end_lifecycle = partial(let_go, _request(fcntl.F_UNLCK, LIFECYCLE))
-        self._end_start = partial(let_go, _request(fcntl.F_UNLCK, START))
+        self._end_start = partial(let_go, _request(fcntl.F_UNLCK, START, PROCESS - START))
         self.end_takeover = partial(let_go, _request(fcntl.F_UNLCK, TAKEOVER))
         """Release the takeover byte."""
 
@@ -205,14 +207,22 @@ class LockFile:
 
     @contextmanager
     def try_start(self) -> Iterator[bool]:
-        """Try to hold the start byte; yield whether this caller starts the sender."""
+        """Try to hold a start byte; yield whether this caller starts the sender."""
         mine = self._starting.acquire(blocking=False)
         try:
-            yield mine and self.try_lock(START)
+            yield mine and self._try_to_start()
         finally:
             if mine:
                 self._end_start()
                 self._starting.release()
+
+    def _try_to_start(self) -> bool:
+        for byte in range(START, PROCESS):
+            if self.try_lock(byte):
+                return True
+            if not is_stopped(self.holder(byte)):
+                return False
+        return False
 
 
 @cache

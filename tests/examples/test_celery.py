@@ -47,11 +47,13 @@ def test_celery_prefork(example: Example) -> None:
         again = client.send_task("killed_task.accept_and_die", [f"{example.slab}-killed"])
         receive(waiting)
         assert again.get(timeout=PATIENCE_S, interval=0.01) != int((example.directory / "killed").read_text())
-        waiting = send()
+        waiting = cut_short = send()
         worker.process.send_signal(signal.SIGHUP)
         receive(waiting)
         receive(send())
         assert not set(pids[-TASKS:]) & first, "these children came with the restart"
     stored = example.stored()
     assert stored.pop(f"{example.slab}-killed") == 2, "accepted before the kill, and again after it"
-    assert stored == accepted
+    assert stored.keys() == accepted.keys()
+    # Celery runs a task again that had not ended when the worker was restarted, though its record was accepted.
+    assert {order: times for order, times in stored.items() if times > 1 and order not in cut_short} == {}

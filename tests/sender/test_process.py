@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import stopped_with
 from processes import Start, finish
 from producers import (
     Settings,
@@ -602,6 +603,13 @@ def test_no_two_senders_are_started_at_once(settings: Settings) -> None:
             assert mine
             ensure_sender(slab, config)
             assert not slab.has_sender()
+        ensure_sender(slab, config)
+        assert slab.has_sender()
+
+
+def test_a_process_stopped_while_it_starts_a_sender_is_replaced(settings: Settings) -> None:
+    config = ProducerConfig.parse(settings())
+    with somebody_there(settings()) as slab, stopped_with(slab.lock_file.try_start()):
         ensure_sender(slab, config)
         assert slab.has_sender()
 

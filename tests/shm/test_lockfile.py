@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +12,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Start, in_threads
+from faults import is_stopped
+from processes import Start, in_threads, wait_until
 
 from shmaccum.errors import SlabError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import lockfile, names
@@ -152,6 +154,25 @@ def test_one_process_starts_the_sender(lock_file: LockFile, start: Start) -> Non
     with lock_file.try_start() as mine:
         assert mine is False
     assert lock_file.holder(START) == child.pid
+
+
+def test_a_stopped_process_keeps_no_other_from_starting_the_sender(lock_file: LockFile, start: Start) -> None:
+    """Of the others, one may; and the next one, if that is stopped, too. Those that go on let go of their own bytes."""
+    stopped = [start(hold, lock_file.name, START + number).ready(True) for number in range(2)]
+    for child in stopped:
+        with lock_file.try_start() as mine:
+            assert mine is False
+        child.signal(signal.SIGSTOP)
+        wait_until(lambda child=child: is_stopped(child.pid))  # type: ignore[misc]
+    with lock_file.try_start() as mine:
+        assert mine is True
+        assert start(look, lock_file.name, START + 2).result() == os.getpid()
+    assert start(look, lock_file.name, START + 2).result() == 0
+    assert lock_file.holder(START) == stopped[0].pid
+    stopped[0].signal(signal.SIGCONT)
+    wait_until(lambda: not is_stopped(stopped[0].pid))
+    with lock_file.try_start() as mine:
+        assert mine is False
 
 
 # --- the file -------------------------------------------------------------------------------------
