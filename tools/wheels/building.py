@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,8 +114,3 @@ def _run(what: str, command: list[str], directory: Path, environment: Mapping[st
     if done.returncode:
         told = (done.stdout + done.stderr)[-3000:]
         raise WheelError(f"{what} cannot be built: {' '.join(command)} ended with {done.returncode}:\n{told}")
-
-
-def building_python() -> str:
-    """Return which Python builds, for messages."""
-    return f"CPython {sysconfig.get_python_version()} with {' '.join(zig())}"

@@ -1,7 +1,7 @@
 """Debian's packages and sources, unpacked beside the build and not installed.
 
 So neither the system's list of packages nor its files change, and no container is needed. apt-get gets a directory of
-its own for each suite and machine.
+its own for each machine.
 """
 
 from __future__ import annotations
