@@ -66,7 +66,7 @@ def parse_settings(text: str, name: str) -> dict[str, object]:
         return dict(parse_properties(text))
     try:
         return dict(json.loads(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} begins as JSON but is not valid JSON: {error}") from error
 
 

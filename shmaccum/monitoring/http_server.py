@@ -4,11 +4,12 @@ There is no authentication and no TLS: who can connect can read names of slabs a
 is 127.0.0.1 unless another is asked for.
 
 A few threads at most serve, one request each, and a request has a few seconds in all. So slow or silent clients cost a
-bounded amount. A client too many is turned away at once.
+bounded amount. A client too many takes the place of the oldest one, so they cannot keep others out either.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import socket
@@ -58,6 +59,8 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     def __init__(self, host: str, port: int, collector: SlabCollector) -> None:
         self.collector: Final = collector
         self._places = threading.BoundedSemaphore(CLIENTS)
+        self._served: Final[dict[socket.socket, None]] = {}
+        """The connections that have a place, oldest first."""
         self._thread: threading.Thread | None = None
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -89,14 +92,18 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a client in a thread, or turn it away if there are `CLIENTS` already."""
+        """Serve a client in a thread; end the oldest connection if there are `CLIENTS` already."""
         if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._end_oldest()
+            # A shut connection ends its thread's reads and writes at once.
+            if not self._places.acquire(timeout=TIMEOUT_S):
+                self.shutdown_request(request)
+                return
+        self._served[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread could be started
-            self._places.release()
+            self._leave(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -104,7 +111,16 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._leave(request)
+
+    def _end_oldest(self) -> None:
+        for oldest in list(self._served)[:1]:
+            with contextlib.suppress(OSError):  # it has just ended
+                oldest.shutdown(socket.SHUT_RDWR)
+
+    def _leave(self, request: socket.socket) -> None:
+        del self._served[request]
+        self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log an error, unless it is a client's that leaves early or is too slow."""

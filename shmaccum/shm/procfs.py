@@ -1,4 +1,4 @@
-"""Reads facts about processes from /proc.
+"""Reads facts about processes from /proc, and the limits of their cgroups.
 
 This module is at the bottom: it imports nothing of the package, since tools use it before anything is installed.
 """
@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
+from typing import Final
+
+CGROUPS: Final = "/sys/fs/cgroup"
+OWN_CGROUPS: Final = "/proc/self/cgroup"
 
 
 def start_time(pid: int | str) -> int:
@@ -56,3 +61,25 @@ def pid_namespace() -> int:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0
+
+
+def memory_limit() -> int | None:
+    """Return the least memory limit in bytes of this process's cgroup and those above; None without one."""
+    limits = []
+    with suppress(OSError, ValueError):
+        with open(OWN_CGROUPS) as file:
+            lines = file.read().splitlines()
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            limit = "memory.limit_in_bytes" if controllers else "memory.max"
+            place = path.strip("/").split("/")
+            for depth in range(len(place) + 1):
+                # "max" is no number. A container need not see the cgroups above its own.
+                with (
+                    suppress(OSError, ValueError),
+                    open(os.path.join(CGROUPS, controllers, *place[:depth], limit)) as file,
+                ):
+                    limits.append(int(file.read()))
+    return min(limits, default=None)

@@ -26,7 +26,7 @@ from shmaccum.shm.lifecycle import attach, look
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.names import PrivateNames
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.segment import Segment
+from shmaccum.shm.segment import Segment, exceeded_limit
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import DoorbellButton
@@ -113,8 +113,8 @@ def attach_reclaiming(name: str, geometry: Geometry, digest: int, mine: UserSett
     try:
         return attach(name, geometry, digest, mine, sender=sender)
     except SlabMemoryError as error:
-        if os.path.exists(names.segment_path(name)):
-            raise  # the slab exists: more room would not help
+        if os.path.exists(names.segment_path(name)) or exceeded_limit(geometry):
+            raise  # more room would not help
         stay = reclaim(name)
         try:
             return attach(name, geometry, digest, mine, sender=sender)

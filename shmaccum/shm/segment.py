@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 from shmaccum._compiled import COMPILED
 from shmaccum._platform import check_order, keeps_order
 from shmaccum.errors import SlabAbiError, SlabMemoryError
-from shmaccum.shm import names
+from shmaccum.shm import names, procfs
 from shmaccum.shm.files import Descriptor, in_the_way, open_own
 from shmaccum.shm.layout import (
     ABI_VERSION,
@@ -95,6 +95,12 @@ def memory_needed(geometry: Geometry) -> int:
     return geometry.total_size + (LOCK_COUNT + geometry.max_processes) * PAGE  # each semaphore takes a page
 
 
+def exceeded_limit(geometry: Geometry) -> int | None:
+    """Return the memory limit of this process's cgroup, in bytes, if a slab exceeds it."""
+    limit = procfs.memory_limit()
+    return limit if limit is not None and limit < geometry.total_size else None
+
+
 def _mib(size: float) -> str:
     return f"{size / (1 << 20):.1f} MiB"
 
@@ -129,7 +135,8 @@ class Segment:
 
         Raises:
             UnsupportedPlatformError: plain Python cannot share memory on this machine.
-            SlabMemoryError: /dev/shm has no room; names what is needed, what is free and the cure.
+            SlabMemoryError: /dev/shm has no room, or this process's cgroup allows less memory; names what is needed,
+                what there is, and the cure.
             SlabPermissionError: another user's file has its name.
         """
         check_order()
@@ -142,6 +149,13 @@ class Segment:
                 f"{names.SHM_DIRECTORY} has no room for the slab: {_mib(needed)} needed, {_mib(free)} free; lower "
                 "buffer.memory or shmaccum.max.processes, or enlarge it (docker run --shm-size, an emptyDir of medium "
                 f"Memory in Kubernetes, mount -o remount,size=... {names.SHM_DIRECTORY})"
+            )
+        if limit := exceeded_limit(geometry):
+            # Its pages count as this process's memory: to reserve them would end in an OOM kill without a word.
+            raise SlabMemoryError(
+                f"the slab needs {_mib(size)}, but the memory limit of this process's cgroup is {_mib(limit)}; lower "
+                "buffer.memory, or raise the limit (docker run --memory, resources.limits.memory in Kubernetes, "
+                "MemoryMax= in systemd)"
             )
         path = names.segment_path(name)
         try:

@@ -74,7 +74,7 @@ def read(words: memoryview, buffer: memoryview, geometry: Geometry) -> SlabSetti
     try:
         found = json.loads(text)
         return SlabSettings(generation, dict(found["fixed"]), dict(found["shared"]), str(found["version"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return _NONE._replace(generation=generation)
 
 

@@ -90,6 +90,7 @@ def test_the_content_says_which_it_is(tmp_path: Path) -> None:
         (b"\xff\xfe", "is not UTF-8 text"),
         (b'{"acks": ', "begins as JSON but is not valid JSON"),
         (b'{"acks": 1} x', "begins as JSON but is not valid JSON"),
+        (b'{"acks": ' + b"[" * 100_000, "begins as JSON but is not valid JSON"),
     ],
 )
 def test_unreadable_files(content: bytes | None, said: str, tmp_path: Path) -> None:

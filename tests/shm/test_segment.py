@@ -17,7 +17,7 @@ from processes import Start
 from slab_helpers import overwrite
 
 from shmaccum.errors import SlabAbiError, SlabMemoryError, SlabPermissionError
-from shmaccum.shm import names
+from shmaccum.shm import names, procfs
 from shmaccum.shm.layout import ABI_VERSION, MAGIC, WORD, Geometry, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.segment import Segment
@@ -242,6 +242,28 @@ def test_a_slab_larger_than_the_memory_there_is_is_refused_with_the_cure(slab_na
     assert "--shm-size" in str(error.value)
     assert "buffer.memory" in str(error.value)
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "limit"), [("0::/a/b", "a/memory.max"), ("5:memory:/a", "memory/a/memory.limit_in_bytes")]
+)
+def test_a_slab_above_the_memory_limit_of_the_cgroup_is_refused(
+    slab_name: str, geometry: Geometry, cgroup: str, limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / limit
+    file.parent.mkdir(parents=True)
+    (tmp_path / "own").write_text(f"{cgroup}\n")
+    monkeypatch.setattr(procfs, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(procfs, "OWN_CGROUPS", str(tmp_path / "own"))
+    file.write_text(f"{geometry.total_size - 1}\n")
+
+    with pytest.raises(SlabMemoryError, match=r"the slab needs .* MiB, but the memory limit .* is .* MiB") as error:
+        attach(slab_name, geometry)
+
+    assert "buffer.memory" in str(error.value)
+    assert not any(map(os.path.exists, names.leftovers(slab_name)))
+    file.write_text(f"{geometry.total_size}\n")
+    detach(attach(slab_name, geometry))
 
 
 def create_with_limit(link: Connection, name: str, geometry: Geometry, limit: int, size: int) -> str:

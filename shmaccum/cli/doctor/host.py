@@ -21,15 +21,13 @@ from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.terminal import in_bytes
 from shmaccum.config import ProducerConfig
-from shmaccum.shm import names
+from shmaccum.shm import names, procfs
 from shmaccum.shm.segment import memory_needed
 
 _DESCRIPTORS: Final = 256
 """A producer needs about ten, the sender one more for each broker; the rest is the program's."""
 _FIRST_ORDINARY_USER: Final = 1000
 """``UID_MIN`` of login.defs: systemd-logind spares the files of users below it."""
-_CGROUPS: Final = Path("/sys/fs/cgroup")
-_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 _LOGIND: Final = Path("/run/systemd/users")
 """There where systemd-logind runs."""
 _LOGIND_SETTINGS: Final = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
@@ -92,7 +90,7 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
         yield Finding(Level.PROBLEM, subject, f"{text}, but {directory} has {in_bytes(free)} free", advice)
     else:
         yield Finding(Level.OK, subject, f"{text}; {directory} has {in_bytes(free) if is_limited else 'no limit'} free")
-    limit = _cgroup_limit()
+    limit = procfs.memory_limit()
     if limit is not None and limit < needed:
         advice = "raise the container's memory limit, or lower buffer.memory: the slab counts as shared memory"
         yield Finding(Level.PROBLEM, subject, f"{text}, but the cgroup may use {in_bytes(limit)}", advice)
@@ -106,23 +104,6 @@ def _filesystem(directory: str) -> str:
             if where == directory:
                 return kind
     return ""
-
-
-def _cgroup_limit() -> int | None:
-    """Return the least memory limit in bytes of this process's cgroup and those above; None without one."""
-    limits = []
-    with suppress(OSError, ValueError):
-        for line in _OWN_CGROUPS.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers in ("", "memory"):
-                root = _CGROUPS / controllers
-                file = "memory.max" if not controllers else "memory.limit_in_bytes"
-                place = root / path.lstrip("/")
-                for each in (place, *place.parents):
-                    if each.is_relative_to(root):
-                        with suppress(OSError, ValueError):  # "max", or no such file
-                            limits.append(int((each / file).read_text()))
-    return min(limits, default=None)
 
 
 def _limits(config: ProducerConfig) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ import pytest
 from shmaccum.cli.doctor import host
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.config import ProducerConfig
-from shmaccum.shm import names
+from shmaccum.shm import names, procfs
 
 
 def config(**settings: object) -> ProducerConfig:
@@ -73,8 +73,8 @@ def test_the_container_may_use_less_memory(
     (tmp_path / file).write_text("1048576\n")
     own = tmp_path / "cgroup"
     own.write_text(f"{cgroup}\n")
-    monkeypatch.setattr(host, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(host, "_OWN_CGROUPS", own)
+    monkeypatch.setattr(procfs, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(procfs, "OWN_CGROUPS", str(own))
     found = findings("memory", config(**{"shmaccum.name": f"doctor{os.getpid()}"}))[-1]
     assert found.level == Level.PROBLEM
     assert "the cgroup may use 1.0 MiB" in found.text
