@@ -9,7 +9,8 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 * ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``,
   ``testAdaptiveBuiltInPartitioner``: the producer chooses the partition (``tests/producer/test_partitioner.py``,
   ``tests/producer/test_adaptive_partitioning.py``).
-* the parts of ``testReadyAndDrainWhenABatchIsBeingRetried`` where a new leader epoch ends the back-off (KIP-951).
+* the parts of ``testReadyAndDrainWhenABatchIsBeingRetried`` where a new leader epoch ends the back-off (KIP-951):
+  ``tests/sender/test_recreated_topics.py``, ``test_a_new_leader_is_tried_at_once``.
 
 ``testAbortIncompleteBatches`` and ``testAbortUnsentBatches`` are one here: what is in flight is the sender's.
 """
@@ -234,7 +235,7 @@ def test_retry_backoff(accumulate: OpenAccumulator) -> None:
 
 @pytest.mark.parametrize("cluster_after", [CLUSTER, cluster_of(1, 0, 1, 1)], ids=["same leader", "another leader"])
 def test_exponential_retry_backoff(accumulate: OpenAccumulator, cluster_after: Cluster) -> None:
-    """Also ``testExponentialRetryBackoffLeaderChange``: a new leader does not cut the back-off short."""
+    """Also ``testExponentialRetryBackoffLeaderChange``: a leader without a newer epoch does not cut it short."""
     accumulator = accumulate(linger_ms=0, retry_backoff_ms=100, retry_backoff_max_ms=1000)
     add(accumulator, TP0)
     now = created_ms(accumulator, TP0)

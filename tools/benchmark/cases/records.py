@@ -9,7 +9,7 @@ from typing import Final
 from tools.benchmark.brokers import APACHE, SINK, TITLES
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import SENDING_FIGURES, send
-from tools.benchmark.contestants import OURS, PEERS, PLAIN
+from tools.benchmark.contestants import CONFLUENT_DEFAULTS, OURS, PEERS, PLAIN
 from tools.benchmark.environment import Environment
 from tools.benchmark.load import Load, make_keys, make_values
 from tools.benchmark.settings import MEBIBYTE, Settings
@@ -48,7 +48,9 @@ def _variant(environment: Environment, kind: str, keyed: bool, keep: bool, setti
     def turn(contestant: str) -> dict[str, float]:
         return send(environment, kind, contestant, settings, load, partitions=PARTITIONS)
 
-    contestants = environment.with_plain(OURS, PLAIN, PEERS) if _has_plain(kind, keep, settings) else (OURS, *PEERS)
+    is_main = kind == APACHE and not keep and settings == Settings()
+    # The plain form would only take time in the other variants.
+    contestants = environment.with_plain(OURS, PLAIN, (*PEERS, CONFLUENT_DEFAULTS)) if is_main else (OURS, *PEERS)
     large = settings.batch_size != Settings().batch_size
     words = ["keyed" if keyed else "unkeyed", *["futures kept"] * keep, *["batches of 512 KiB"] * large]
     return Variant(
@@ -62,8 +64,3 @@ def _variant(environment: Environment, kind: str, keyed: bool, keep: bool, setti
         facts={"records": count, "value_size": VALUE_SIZE, "key_size": 10 * keyed, "partitions": PARTITIONS},
         turn_s=1.8,
     )
-
-
-def _has_plain(kind: str, keep: bool, settings: Settings) -> bool:
-    """Return whether the plain form takes part: not in variants where it would only take time."""
-    return kind == APACHE and not keep and settings == Settings()

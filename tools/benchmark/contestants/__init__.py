@@ -19,6 +19,7 @@ OUR_ASYNC: Final = "shmaccum AsyncProducer"
 PLAIN: Final = f"{OURS}, plain Python"
 PLAIN_COLUMNS: Final = f"{OUR_COLUMNS}, plain Python"
 CONFLUENT: Final = "confluent-kafka"
+CONFLUENT_DEFAULTS: Final = f"{CONFLUENT}, its own defaults"
 KAFKA_PYTHON: Final = "kafka-python"
 AIOKAFKA: Final = "aiokafka"
 
@@ -31,6 +32,7 @@ _HOMES: Final[Mapping[str, tuple[str, str]]] = {
     OUR_ASYNC: ("ours", "AsyncClient"),
     PLAIN_COLUMNS: ("ours", "ColumnsClient"),
     CONFLUENT: ("confluent", "ConfluentClient"),
+    CONFLUENT_DEFAULTS: ("confluent", "DefaultsClient"),
     KAFKA_PYTHON: ("kafka_python", "KafkaPythonClient"),
     AIOKAFKA: ("aiokafka", "AiokafkaClient"),
 }
@@ -38,6 +40,7 @@ _HOMES: Final[Mapping[str, tuple[str, str]]] = {
 __all__ = [
     "AIOKAFKA",
     "CONFLUENT",
+    "CONFLUENT_DEFAULTS",
     "KAFKA_PYTHON",
     "OURS",
     "OUR_ASYNC",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from confluent_kafka import KafkaError, Message, Producer
 
 from tools.benchmark.contestants.base import Told
@@ -18,8 +20,12 @@ class ConfluentClient:
     """Calls `produce` for every record, and polls for delivery reports periodically."""
 
     def __init__(self, servers: str, settings: Settings, name: str) -> None:
-        self._producer = Producer({"bootstrap.servers": servers} | for_confluent(settings))
+        self._producer = Producer({"bootstrap.servers": servers} | self.configuration(settings))
         self._acknowledged = 0
+
+    def configuration(self, settings: Settings) -> dict[str, Any]:
+        """Return the settings by librdkafka's names."""
+        return for_confluent(settings)
 
     def send(self, load: Load) -> int | None:
         """Send records, and wait for them (`Client`)."""
@@ -59,3 +65,11 @@ class ConfluentClient:
     def close(self) -> None:
         """Close it."""
         self._producer.flush()
+
+
+class DefaultsClient(ConfluentClient):
+    """The same with librdkafka's own defaults, such as batches of up to 1 MB and no idempotence."""
+
+    def configuration(self, settings: Settings) -> dict[str, Any]:
+        """Return no settings, but for silence."""
+        return {"log_level": 0}
