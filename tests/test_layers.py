@@ -14,6 +14,7 @@ FLOORS = (
     {"errors", "__version__"},
     {"_compiled", "_platform", "abi", "backoff", "cluster", "later", "regularfile"},
     {"config"},
+    {"kafka"},
     {"shm"},
     {"record", "metrics"},
     {"pool"},

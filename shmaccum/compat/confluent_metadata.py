@@ -7,9 +7,9 @@ from typing import Any, Final
 from shmaccum.compat.confluent_errors import KafkaError
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import error_for_code
+from shmaccum.kafka.messages import METADATA
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.kafka_python import MetadataRequest
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import deadline_after
 
@@ -82,10 +82,10 @@ def cluster_metadata(config: ProducerConfig, topics: list[str] | None, timeout_s
         KafkaTimeoutError: no broker answered in time.
         KafkaError: the cluster refuses us.
     """
-    named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    named = None if topics is None else [{"name": name} for name in topics]
 
     def make(connection: Connection) -> Call:
-        request = MetadataRequest(topics=named, allow_auto_topic_creation=True)
+        request = METADATA.of(topics=named, allow_auto_topic_creation=True)
         return call(request, connection, oldest=1, newest=_NEWEST, largest_answer=_LARGEST_ANSWER)
 
     with BrokerClient(config) as client:

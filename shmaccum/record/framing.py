@@ -21,6 +21,17 @@ _MIN_SIZE: Final = 14
 """Smallest valid size: a message of format 0 with neither key nor value."""
 
 
+def whole_entries(buf: memoryview) -> memoryview:
+    """Return the entries at the start of ``buf``: a broker cuts the last one that it sends where its limit is."""
+    end = 0
+    while len(buf) - end >= LOG_OVERHEAD:
+        following = end + LOG_OVERHEAD + max(0, _SIZE.unpack_from(buf, end + _SIZE_OFFSET)[0])
+        if following > len(buf):
+            break
+        end = following
+    return buf[:end]
+
+
 def entry_end(buf: memoryview, start: int) -> int:
     """Return where the entry that starts at ``start`` ends, in bytes from the start of ``buf``.
 

@@ -1,7 +1,10 @@
 """Isolates the sender from its starter, and its memory from core dumps.
 
-The sender runs in the same interpreter with the same options, but in ``/`` and with absolute search paths only. Any
-user can put a ``json.py`` into the working directory of a program; the sender holds passwords and must not import it.
+The sender runs in the same interpreter, but in ``/`` and with absolute search paths only. Any user can put a
+``json.py`` into the working directory of a program; the sender holds passwords and must not import it.
+
+It serves other programs, too. So it has the options that say which files Python reads, and none that change what the
+code does: ``-O`` removes checks, and ``-W error`` turns a library's warning into the end of the sender.
 """
 
 from __future__ import annotations
@@ -20,22 +23,40 @@ EXECUTABLE: Final = os.path.abspath(sys.executable) if sys.executable else ""
 """This interpreter. Python leaves ``sys.executable`` relative if it was found by a relative entry of ``PATH``."""
 
 
+_OPTIONS: Final = {
+    "isolated": "-I",
+    "ignore_environment": "-E",
+    "no_user_site": "-s",
+    "no_site": "-S",
+    "dont_write_bytecode": "-B",
+}
+"""Attribute of ``sys.flags`` -> the option that sets it, of those that the sender has from its starter."""
+_X_OPTIONS: Final = ("utf8", "pycache_prefix", "frozen_modules")
+"""The same of options ``-X``."""
+_NOT_FOR_SENDERS: Final = ("PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONINSPECT")
+"""Variables that have the effect of options which the sender does not have."""
+
+
 def command(program: str) -> list[str]:
-    """Return the command line that runs a program in an interpreter with this one's options.
+    """Return the command line that runs a program in an interpreter like this one.
 
     Args:
         program: Python source; every user of the host can read it in ``/proc``.
     """
-    import subprocess  # a producer that finds a sender needs none of it
-
-    # As multiprocessing starts its processes: -I, -E, -s, -O, -B, -W, -X and so on.
-    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    options = [option for name, option in _OPTIONS.items() if getattr(sys.flags, name)]
+    for name in _X_OPTIONS:
+        value = sys._xoptions.get(name)
+        if value is not None:
+            options += "-X", name if value is True else f"{name}={value}"
     return [EXECUTABLE, *options, "-P", "-c", program]
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, without the relative entries of ``PYTHONPATH``."""
-    variables = dict(os.environ)
+    """Return this process's environment, without what a sender does not have from its starter.
+
+    These are the relative entries of ``PYTHONPATH``, and variables that change what Python's code does.
+    """
+    variables = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_SENDERS}
     entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
     if absolute := [entry for entry in entries if os.path.isabs(entry)]:
         variables["PYTHONPATH"] = os.pathsep.join(absolute)

@@ -18,9 +18,9 @@ from shmaccum.errors import (
     TransactionalIdNotFoundError,
     error_for_code,
 )
+from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, METADATA
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.kafka_python import DescribeTransactionsRequest, ListTransactionsRequest, MetadataRequest
 from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
@@ -98,7 +98,7 @@ class Transactions:
                 native.pause(self._config.retry_backoff_ms / 1000)
 
     def _find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
-        request = ListTransactionsRequest(
+        request = LIST_TRANSACTIONS.of(
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
         )
         exchanges = [Exchange(node, lambda connection: call(request, connection)) for node in self._nodes(deadline_ms)]
@@ -147,13 +147,13 @@ class Transactions:
 
         def make(connection: Connection) -> Call:
             self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
-            return call(MetadataRequest(topics=[]), connection, oldest=_METADATA_OLDEST, newest=_METADATA_NEWEST)
+            return call(METADATA.of(topics=[]), connection, oldest=_METADATA_OLDEST, newest=_METADATA_NEWEST)
 
         answer = self._client.ask(None, make, deadline_ms)
         return [Node(each.node_id, each.host, each.port) for each in answer.brokers]
 
     def _describe(self, node: Node, names: list[str], deadline_ms: float) -> list[TransactionDescription]:
-        request = DescribeTransactionsRequest(transactional_ids=names)
+        request = DESCRIBE_TRANSACTIONS.of(transactional_ids=names)
         answer = self._client.ask(node, lambda connection: call(request, connection), deadline_ms)
         found = []
         for each in answer.transaction_states:

@@ -16,12 +16,12 @@ from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError
+from shmaccum.kafka.schema import NEVER, ApiMessage
 from shmaccum.sender.kafka.background_calls import BackgroundCalls
 from shmaccum.sender.kafka.brokers import Brokers
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.sender.kafka.handshake import Call, decode_answer
-from shmaccum.sender.kafka.kafka_python import LONG_TEXT
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.timing import monotonic_ms
@@ -170,7 +170,7 @@ class BrokerClient:
         return self._brokers.connection(node) if self._brokers.ready(node, now_ms) else None
 
     def _answered(self, exchange: Exchange, call: Call, frame: bytes) -> int:
-        response = decode_answer(call, frame, LONG_TEXT)
+        response = decode_answer(call, frame)
         exchange.response = response
         return int(response.throttle_time_ms)
 
@@ -210,18 +210,15 @@ class BrokerClient:
 
 
 def call(
-    request: Any,
+    request: ApiMessage,
     connection: Connection,
     *,
     oldest: int = 0,
-    newest: int | None = None,
+    newest: int = NEVER,
     largest_answer: int = _LARGEST_ANSWER,
 ) -> Call:
     """Return a request in the newest version that both sides support (see `BrokerVersions.best`)."""
-    name = request.name.removesuffix("Request")
-    most = request.max_version if newest is None else min(newest, request.max_version)
-    version = connection.handshake.versions.best(name, request.API_KEY, oldest, most)
-    return Call(request, version, largest_answer)
+    return connection.handshake.versions.call(request, oldest, newest, largest_answer)
 
 
 def _shown(node: Node | None) -> str:

@@ -8,6 +8,7 @@ writer's open transaction would hide what comes behind it: the marker of a trans
 
 from __future__ import annotations
 
+import struct
 import time
 import zlib
 from collections.abc import Callable
@@ -27,20 +28,14 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
     error_for_code,
 )
+from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.framing import whole_entries
 from shmaccum.record.murmur2 import murmur2
+from shmaccum.record.reader import iter_batches
+from shmaccum.record.v2.records import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.kafka_python import (
-    CreateTopicsRequest,
-    DefaultRecordBatchBuilder,
-    DescribeConfigsRequest,
-    FetchRequest,
-    ListOffsetsRequest,
-    MemoryRecords,
-    MetadataRequest,
-    ProduceRequest,
-    understanding,
-)
 from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, call
@@ -60,16 +55,16 @@ _FIRST_LOOK: Final = 64
 """Offsets at the end of the log that are read first; mostly they have the key."""
 _FURTHER: Final = 16
 """Factor by which each further look goes back."""
+_COMMIT: Final = struct.pack(">hh", 0, 1)
+"""Key of the record that ends a transaction with a commit: version and kind (``EndTransactionMarker``)."""
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _TOPIC_KIND: Final = 2
 """Of a resource in DescribeConfigs."""
-_NEWEST_PRODUCE: Final = 12
 _NEWEST_PRODUCE_EXPLICIT: Final = 11
 """In protocol version 1: from the next one on, brokers add partitions to the transaction themselves."""
-_NEWEST_FETCH: Final = 12
 _NEWEST_METADATA: Final = 12
-"""Later versions of both name a topic by its id."""
+"""Later versions name a topic by its id."""
 _ALL: Final = -1
 """``acks``."""
 
@@ -141,18 +136,26 @@ class CommitLog:
             KafkaError: it is not stored, or that is not known.
         """
         stored = None if value is None else zlib.compress(value)
-        builder = DefaultRecordBatchBuilder(2, 0, True, me.producer_id, me.epoch, sequence, 0)
-        builder.append(0, int(time.time() * 1000), key, stored, [])
-        topic = ProduceRequest.TopicProduceData
+        now_ms = int(time.time() * 1000)
+        batch = compressed_batch(
+            memoryview(encode_record(0, now_ms, now_ms, encode_body(key, stored, ()))),
+            CompressionType.NONE,
+            flags=TRANSACTIONAL,
+            record_count=1,
+            base_timestamp=now_ms,
+            max_timestamp=now_ms,
+            producer_id=me.producer_id,
+            producer_epoch=me.epoch,
+            base_sequence=sequence,
+        )
         partition = self.partition_of(key)
-        data = topic.PartitionProduceData(index=partition, records=bytes(builder.build()))
-        request = ProduceRequest(
+        request = PRODUCE.of(
             transactional_id=transactional_id,
             acks=_ALL,
             timeout_ms=self._timeout_ms,
-            topic_data=[topic(name=self.topic, partition_data=[data])],
+            topic_data=[{"name": self.topic, "partition_data": [{"index": partition, "records": batch}]}],
         )
-        newest = _NEWEST_PRODUCE if version >= IMPLICIT else _NEWEST_PRODUCE_EXPLICIT
+        newest = PRODUCE.newest if version >= IMPLICIT else _NEWEST_PRODUCE_EXPLICIT
 
         def send(deadline_ms: float) -> None:
             answer = self._ask(partition, lambda connection: call(request, connection, newest=newest), deadline_ms)
@@ -192,60 +195,51 @@ class CommitLog:
         open_values: dict[int, bytes] = {}
         """Producer id -> value in its transaction, which has no marker yet."""
         while start < end:
-            records = MemoryRecords(self._fetch(partition, start, deadline_ms))
-            with understanding(f"topic {self.topic}: what partition {partition} has at offset {start} makes no sense"):
-                if not records.has_next():
-                    break  # compaction has left nothing up to the end
-                for batch in records:
-                    start = max(start, batch.next_offset)
-                    if not batch.is_transactional:
+            log = whole_entries(memoryview(self._fetch(partition, start, deadline_ms)))
+            if not log:
+                break  # compaction has left nothing up to the end
+            where = f"topic {self.topic}: what partition {partition} has at offset {start} makes no sense"
+            try:
+                for batch in iter_batches(log):
+                    start = max(start, batch.last_offset + 1)
+                    if batch.magic < MAGIC or not batch.attributes & TRANSACTIONAL:
                         continue  # no writer's
-                    if not batch.validate_crc():
-                        raise CorruptRecordError(
-                            f"topic {self.topic}: the batch at offset {batch.base_offset} is damaged"
-                        )
-                    if batch.is_control_batch:
+                    if batch.attributes & CONTROL:
                         value = open_values.pop(batch.producer_id, None)
-                        if value is not None and next(iter(batch)).commit:
+                        if value is not None and any(record.key == _COMMIT for record in batch.records()):
                             found = value
                     else:
-                        for record in batch:
+                        for record in batch.records():
                             if record.key == key:
                                 open_values[batch.producer_id] = record.value or b""
+            except CorruptRecordError as error:
+                raise CorruptRecordError(f"{where}: {error}") from error
         return found
 
     def _fetch(self, partition: int, offset: int, deadline_ms: float) -> bytes:
-        topic = FetchRequest.FetchTopic
-        part = topic.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_LARGEST)
-        request = FetchRequest(
-            max_wait_ms=0, min_bytes=0, max_bytes=_LARGEST, topics=[topic(topic=self.topic, partitions=[part])]
-        )
+        part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": _LARGEST}
+        topics = [{"topic": self.topic, "partitions": [part]}]
+        request = FETCH.of(max_wait_ms=0, min_bytes=0, max_bytes=_LARGEST, topics=topics)
 
         def make(connection: Connection) -> Call:
-            return call(request, connection, newest=_NEWEST_FETCH, largest_answer=2 * _LARGEST)
+            return call(request, connection, largest_answer=2 * _LARGEST)
 
         def fetch(deadline_ms: float) -> bytes:
             answer = self._ask(partition, make, deadline_ms)
             _check(answer.error_code, f"topic {self.topic} cannot be read")
             found = answer.responses[0].partitions[0]
             _check(found.error_code, f"topic {self.topic} cannot be read")
-            return bytes(found.records or b"")
+            records: bytes = found.records or b""
+            return records
 
         return self._until(fetch, deadline_ms)
 
     def _offset(self, partition: int, which: int, deadline_ms: float) -> int:
-        topic = ListOffsetsRequest.ListOffsetsTopic
-        request = ListOffsetsRequest(
-            topics=[
-                topic(
-                    name=self.topic,
-                    partitions=[topic.ListOffsetsPartition(partition_index=partition, timestamp=which)],
-                )
-            ]
-        )
+        part = {"partition_index": partition, "timestamp": which}
+        request = LIST_OFFSETS.of(topics=[{"name": self.topic, "partitions": [part]}])
 
         def ask(deadline_ms: float) -> int:
-            answer = self._ask(partition, lambda connection: call(request, connection, oldest=2, newest=7), deadline_ms)
+            answer = self._ask(partition, lambda connection: call(request, connection), deadline_ms)
             found = answer.topics[0].partitions[0]
             _check(found.error_code, f"topic {self.topic} cannot be read")
             return int(found.offset)
@@ -255,9 +249,7 @@ class CommitLog:
     # --- the topic itself ---------------------------------------------------------------------------
 
     def _find_leaders(self, deadline_ms: float) -> None:
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
-        )
+        request = METADATA.of(topics=[{"name": self.topic}], allow_auto_topic_creation=False)
         answer = self._client.ask(
             None, lambda connection: call(request, connection, oldest=4, newest=_NEWEST_METADATA), deadline_ms
         )
@@ -271,21 +263,25 @@ class CommitLog:
         self._leaders = {each.partition_index: brokers[each.leader_id] for each in topic.partitions}
 
     def _create(self, deadline_ms: float) -> None:
-        kind = CreateTopicsRequest.CreatableTopic
-        configs = [kind.CreatableTopicConfig(name=name, value=value) for name, value in _SETTINGS.items()]
-        topic = kind(
-            name=self.topic, num_partitions=_PARTITIONS, replication_factor=-1, assignments=[], configs=configs
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms)
-        answer = self._client.ask(None, lambda connection: call(request, connection, oldest=4), deadline_ms)
+        topic = {
+            "name": self.topic,
+            "num_partitions": _PARTITIONS,
+            "replication_factor": -1,
+            "configs": [{"name": name, "value": value} for name, value in _SETTINGS.items()],
+        }
+        request = CREATE_TOPICS.of(topics=[topic], timeout_ms=self._timeout_ms)
+        answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
         found = answer.topics[0]
         if found.error_code != TopicExistsError.code:
             _check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
 
     def _check_policy(self, deadline_ms: float) -> None:
-        kind = DescribeConfigsRequest.DescribeConfigsResource
-        resource = kind(resource_type=_TOPIC_KIND, resource_name=self.topic, configuration_keys=["cleanup.policy"])
-        request = DescribeConfigsRequest(resources=[resource])
+        resource = {
+            "resource_type": _TOPIC_KIND,
+            "resource_name": self.topic,
+            "configuration_keys": ["cleanup.policy"],
+        }
+        request = DESCRIBE_CONFIGS.of(resources=[resource])
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
         found = answer.results[0]
         if found.error_code == TopicAuthorizationError.code:

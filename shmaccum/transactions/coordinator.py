@@ -33,17 +33,17 @@ from shmaccum.errors import (
     UnknownProducerIdError,
     error_for_code,
 )
+from shmaccum.kafka.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+)
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.kafka_python import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    DescribeTransactionsRequest,
-    EndTxnRequest,
-    FindCoordinatorRequest,
-    InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-)
 from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, call
@@ -60,9 +60,6 @@ MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedO
 """Retriable errors after which the cluster is asked who coordinates."""
 
 _GROUP: Final = 0
-_NEWEST_INIT: Final = 5
-_NEWEST_ADD_PARTITIONS: Final = 3
-"""Later versions are for brokers."""
 _BEFORE_IMPLICIT: Final = 4
 """Of EndTxn and TxnOffsetCommit, the newest version in protocol version 1."""
 _FIRST_BUMP: Final = 3
@@ -138,13 +135,13 @@ class TransactionCoordinator:
 
         def make(connection: Connection) -> Call:
             self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
-            request = InitProducerIdRequest(
+            request = INIT_PRODUCER_ID.of(
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=timeout_ms,
                 producer_id=-1 if last is None else last.producer_id,
                 producer_epoch=-1 if last is None else last.epoch,
             )
-            return call(request, connection, oldest=_FIRST_BUMP if last is not None else 0, newest=_NEWEST_INIT)
+            return call(request, connection, oldest=_FIRST_BUMP if last is not None else 0)
 
         response = self._ask_own(make, _code_of, deadline_ms)
         return Identity(response.producer_id, response.producer_epoch)
@@ -156,14 +153,13 @@ class TransactionCoordinator:
             of_topic.setdefault(topic, []).append(partition)
 
         def make(connection: Connection) -> Call:
-            kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-            request = AddPartitionsToTxnRequest(
+            request = ADD_PARTITIONS_TO_TXN.of(
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=me.producer_id,
                 v3_and_below_producer_epoch=me.epoch,
-                v3_and_below_topics=[kind(name=name, partitions=numbers) for name, numbers in of_topic.items()],
+                v3_and_below_topics=[{"name": name, "partitions": numbers} for name, numbers in of_topic.items()],
             )
-            return call(request, connection, newest=_NEWEST_ADD_PARTITIONS)
+            return call(request, connection)
 
         def code(response: Any) -> int:
             results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
@@ -173,7 +169,7 @@ class TransactionCoordinator:
 
     def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
         """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
-        request = AddOffsetsToTxnRequest(
+        request = ADD_OFFSETS_TO_TXN.of(
             transactional_id=self.transactional_id,
             producer_id=me.producer_id,
             producer_epoch=me.epoch,
@@ -194,19 +190,17 @@ class TransactionCoordinator:
         has_member = bool(group.generation_id >= 0 or group.member_id or group.group_instance_id)
 
         def make(connection: Connection) -> Call:
-            topic_kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-            kind = topic_kind.TxnOffsetCommitRequestPartition
             of_topic: dict[str, list[Any]] = {}
             for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
                 of_topic.setdefault(topic, []).append(
-                    kind(
-                        partition_index=partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=leader_epoch,
-                        committed_metadata=metadata,
-                    )
+                    {
+                        "partition_index": partition,
+                        "committed_offset": offset,
+                        "committed_leader_epoch": leader_epoch,
+                        "committed_metadata": metadata,
+                    }
                 )
-            request = TxnOffsetCommitRequest(
+            request = TXN_OFFSET_COMMIT.of(
                 transactional_id=self.transactional_id,
                 group_id=group.group_id,
                 producer_id=me.producer_id,
@@ -214,7 +208,7 @@ class TransactionCoordinator:
                 generation_id=group.generation_id,
                 member_id=group.member_id,
                 group_instance_id=group.group_instance_id,
-                topics=[topic_kind(name=name, partitions=parts) for name, parts in of_topic.items()],
+                topics=[{"name": name, "partitions": parts} for name, parts in of_topic.items()],
             )
             return call(request, connection, **_offset_versions(self.version, has_member))
 
@@ -232,7 +226,7 @@ class TransactionCoordinator:
             version: of the protocol that it was written with.
             deadline_ms: monotonic milliseconds.
         """
-        request = EndTxnRequest(
+        request = END_TXN.of(
             transactional_id=self.transactional_id,
             producer_id=me.producer_id,
             producer_epoch=me.epoch,
@@ -256,7 +250,7 @@ class TransactionCoordinator:
         Raises:
             TransactionalIdNotFoundError: none has, or it has expired.
         """
-        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        request = DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id])
 
         def code(response: Any) -> int:
             return int(response.transaction_states[0].error_code)
@@ -319,7 +313,7 @@ class TransactionCoordinator:
         """Return the coordinator of a transactional id or a group."""
         node = self._client.coordinators.get((kind, key))
         if node is None:
-            request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+            request = FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
             response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
             found = response.coordinators[0] if response.coordinators else response
             if found.error_code:

@@ -9,9 +9,9 @@ from typing import Any, Final
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import CoordinatorNotAvailableError, KafkaError, RetriableError, error_for_code
+from shmaccum.kafka.messages import END_TXN, FIND_COORDINATOR
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.kafka_python import EndTxnRequest, FindCoordinatorRequest
 from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
@@ -82,7 +82,7 @@ class TransactionEnds:
         for each in unknown:
             missing[each] = CoordinatorNotAvailableError(f"transactional.id {each!r}: no coordinator is known")
         if unknown:
-            request = FindCoordinatorRequest(key="", key_type=TRANSACTION, coordinator_keys=unknown)
+            request = FIND_COORDINATOR.of(key="", key_type=TRANSACTION, coordinator_keys=unknown)
             try:
                 response = self._client.ask(
                     None, lambda connection: call(request, connection, oldest=_FIRST_OF_MANY), deadline_ms
@@ -100,7 +100,7 @@ class TransactionEnds:
         return missing
 
     def _request(self, transaction: PreparedTransaction, commit: bool, connection: Connection) -> Call:
-        request = EndTxnRequest(
+        request = END_TXN.of(
             transactional_id=transaction.transactional_id,
             producer_id=transaction.producer_id,
             producer_epoch=transaction.epoch,

@@ -120,11 +120,25 @@ def test_the_sender_has_the_package_that_its_program_has(
     assert (tmp_path / f"imported-{pid}").exists()
 
 
-def test_the_sender_has_the_options_of_its_program(settings: Settings, tmp_path: Path) -> None:
-    options = ("-X", "utf8", "-W", "ignore::UserWarning", "-O", "-B")
+def test_the_sender_has_the_options_that_say_which_files_are_read(settings: Settings, tmp_path: Path) -> None:
+    options = ("-X", "utf8", "-X", "frozen_modules=off", "-W", "ignore::UserWarning", "-OO", "-bb", "-B", "-s")
     _, command = run(tmp_path, settings(), *options)
-    assert command[0] == sys.executable
-    assert {"-P", "-O", "-B", "utf8", "-Wignore::UserWarning"} <= set(command[1 : command.index("-c")])
+    assert command[: command.index("-c")] == [
+        *(sys.executable, "-s", "-B", "-X", "utf8", "-X", "frozen_modules=off", "-P")
+    ]
+
+
+def test_the_sender_has_no_variable_that_changes_what_code_does(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONINSPECT"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    with Producer(settings()) as producer:
+        variables = Path(f"/proc/{sender_pid(producer)}/environ").read_bytes().split(b"\0")
+    found = {each.partition(b"=")[0] for each in variables}
+    assert b"PYTHONHASHSEED" in found
+    assert not found & {b"PYTHONOPTIMIZE", b"PYTHONWARNINGS", b"PYTHONDEVMODE", b"PYTHONINSPECT"}
 
 
 def test_an_interpreter_of_a_relative_path_is_found_from_elsewhere(

@@ -17,9 +17,9 @@ from shmaccum.errors import (
     SslAuthenticationError,
     UnsupportedVersionError,
 )
+from shmaccum.kafka.messages import METADATA
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.kafka_python import MetadataRequest
 from shmaccum.sender.transport import NoNotes
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import FEATURE, deadline_after
@@ -101,7 +101,7 @@ def _ask(settings: Mapping[str, object], node: Node | None, timeout_s: float) ->
 
     def make(connection: Connection) -> Call:
         features.update(connection.handshake.versions.features)
-        return call(MetadataRequest(topics=[]), connection, oldest=1, newest=_NEWEST_METADATA)
+        return call(METADATA.of(topics=[]), connection, oldest=1, newest=_NEWEST_METADATA)
 
     began = time.monotonic()
     with BrokerClient(ProducerConfig.parse(settings), journal) as client:

@@ -43,6 +43,8 @@ HEADER_SIZE: Final = 61
 
 TRANSACTIONAL: Final = 0x10
 """Attribute of a batch that belongs to a transaction."""
+CONTROL: Final = 0x20
+"""Attribute of a batch with the end marker of a transaction."""
 
 CRC_START: Final = 21
 """First byte that the CRC covers: the attributes."""

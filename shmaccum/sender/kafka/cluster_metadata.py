@@ -21,7 +21,8 @@ from shmaccum.backoff import ExponentialBackoff
 from shmaccum.cluster import MAX_TOPIC_LENGTH, Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
-from shmaccum.sender.kafka.kafka_python import MetadataRequest
+from shmaccum.kafka.messages import METADATA
+from shmaccum.kafka.schema import ApiMessage
 from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
 from shmaccum.sender.kafka.timing import FOREVER_MS
 
@@ -146,7 +147,7 @@ class Metadata:
             return FOREVER_MS
         return max(min(self._wanted_ms, self._round_ms), self._not_before_ms)
 
-    def request(self, now_ms: float) -> Any:
+    def request(self, now_ms: float) -> ApiMessage:
         """Return the request to send now.
 
         Brokers with ``auto.create.topics.enable`` create missing topics on it.
@@ -159,8 +160,7 @@ class Metadata:
             del self._wanted[name]
         self._wanted_ms = min(self._wanted.values(), default=FOREVER_MS)
         self._under_way = True
-        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in due]
-        return MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+        return METADATA.of(topics=[{"name": name} for name in due], allow_auto_topic_creation=True)
 
     def largest_answer(self) -> int:
         """Return the most bytes of the response to the request in flight."""
@@ -241,7 +241,7 @@ class Metadata:
         Raises:
             NetworkError: it contains impossible values.
         """
-        if (response.error_code or 0) == REBOOTSTRAP_REQUIRED:
+        if response.error_code == REBOOTSTRAP_REQUIRED:
             logger.warning("metadata: the broker asked has left the cluster (REBOOTSTRAP_REQUIRED)")
             self.failed(now_ms)
             self._trying_since_ms = -FOREVER_MS
@@ -311,7 +311,7 @@ class Metadata:
             return not error.retriable, is_news
         before = self._counts.get(name, 0)
         is_news = self._errors.pop(name, None) is not None or before != len(answer.partitions) or not before
-        topic_id = answer.topic_id.int if answer.topic_id else 0
+        topic_id = answer.topic_id
         if topic_id and topic_id != self._ids.get(name):
             # The topic was made again: its leader epochs start over.
             is_news = True

@@ -19,7 +19,6 @@ from shmaccum.sender.kafka.background_calls import BackgroundCall, BackgroundCal
 from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.handshake import Call, Conversation, Handshake, Task
-from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
 from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
@@ -282,10 +281,7 @@ class Connection:
     def _answer(self, frame: bytes, now_ms: float) -> None:
         request = self._in_flight[0]
         # The request stays in flight until its answer is decoded: if that fails, it fails with the connection.
-        try:
-            throttle_ms = request.answered(frame)
-        except MISUNDERSTANDINGS as error:
-            raise misunderstood("cannot decode the broker's answer", error) from error
+        throttle_ms = request.answered(frame)
         if self._state is not _CLOSED:
             self._in_flight.pop(0)
             self._notes.answered(now_ms - request.sent_ms, now_ms)

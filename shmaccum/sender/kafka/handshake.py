@@ -20,14 +20,9 @@ from shmaccum.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
-from shmaccum.sender.kafka.kafka_python import (
-    LONG_TEXT,
-    SHORT_TEXT,
-    ApiVersionsRequest,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-    decode,
-)
+from shmaccum.kafka.codec import decode
+from shmaccum.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from shmaccum.kafka.schema import NEVER, ApiMessage
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
 
@@ -45,9 +40,9 @@ _ERROR_CODE: Final = struct.Struct(">4xh")
 
 
 class Call(NamedTuple):
-    """A kafka-python request, and the version to send it in."""
+    """A request, and the version to send it in."""
 
-    request: Any
+    request: ApiMessage
     version: int
     largest_answer: int = SMALL_ANSWER
     """Most bytes of its answer."""
@@ -104,9 +99,12 @@ class BrokerVersions:
             )
         return best
 
-    def call(self, request: Any, oldest: int = 0, largest_answer: int = SMALL_ANSWER) -> Call:
-        """Return the request with the newest version that both sides support (see `best`)."""
-        version = self.best(request.name.removesuffix("Request"), request.API_KEY, oldest, request.max_version)
+    def call(
+        self, request: ApiMessage, oldest: int = 0, newest: int = NEVER, largest_answer: int = SMALL_ANSWER
+    ) -> Call:
+        """Return the request with the newest version that both sides support, within these limits (see `best`)."""
+        kind = request.type
+        version = self.best(kind.name, kind.api_key, max(oldest, kind.oldest), min(newest, kind.newest))
         return Call(request, version, largest_answer)
 
 
@@ -147,15 +145,16 @@ class Handshake:
         yield from self.log_in()
 
     def _ask_versions(self) -> Conversation:
-        request = ApiVersionsRequest(client_software_name="shmaccum", client_software_version=__version__)
-        frame = yield Call(request, _NAMED_VERSION)
+        request = API_VERSIONS.of(client_software_name="shmaccum", client_software_version=__version__)
+        call = Call(request, _NAMED_VERSION)
+        frame = yield call
         # An older broker answers UNSUPPORTED_VERSION in version 0, some in the form of no version: retry in version 0.
         if len(frame) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(frame)[0] == _UNSUPPORTED_VERSION:
-            request = ApiVersionsRequest()
-            frame = yield Call(request, 0)
-        response = decode(request.header.get_response_class(), frame)
+            call = Call(request, 0)
+            frame = yield call
+        response = decode_answer(call, frame)
         _check(response.error_code, "an ApiVersions request")
-        features = {each.name: each.max_version_level for each in response.finalized_features or ()}
+        features = {each.name: each.max_version_level for each in response.finalized_features}
         self.versions = BrokerVersions(
             {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}, features
         )
@@ -169,19 +168,19 @@ class Handshake:
         """
         if self._mechanism is None:
             return
-        call = self.versions.call(SaslHandshakeRequest(mechanism=self._mechanism_name), oldest=1)
+        call = self.versions.call(SASL_HANDSHAKE.of(mechanism=self._mechanism_name))
         response = decode_answer(call, (yield call))
         if response.error_code == UnsupportedSaslMechanismError.code:
             raise UnsupportedSaslMechanismError(
                 f"the broker does not offer sasl.mechanism {self._mechanism_name}, but "
-                f"{self._mask.shown(', '.join(map(str, response.mechanisms)))}"
+                f"{self._mask.shown(', '.join(response.mechanisms))}"
             )
         _check(response.error_code, f"a request for sasl.mechanism {self._mechanism_name}")
         mechanism = yield self._task(self._mechanism, self._host)
         while not mechanism.is_done():
             data = yield self._task(mechanism.auth_bytes)
-            call = self.versions.call(SaslAuthenticateRequest(auth_bytes=data), largest_answer=_SASL_ANSWER)
-            response = decode_answer(call, (yield call), LONG_TEXT)
+            call = self.versions.call(SASL_AUTHENTICATE.of(auth_bytes=data), largest_answer=_SASL_ANSWER)
+            response = decode_answer(call, (yield call))
             if response.error_code == SaslAuthenticationError.code:
                 raise SaslAuthenticationError(
                     f"the broker refused the login: {self._mask.shown(response.error_message or 'it does not say why')}"
@@ -207,13 +206,13 @@ class Handshake:
             raise SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
 
 
-def decode_answer(call: Call, frame: bytes, longest_text: int = SHORT_TEXT) -> Any:
+def decode_answer(call: Call, frame: bytes) -> Any:
     """Decode the response to a call; see `decode`.
 
     Raises:
         NetworkError: the frame is no such response.
     """
-    return decode(call.request.header.get_response_class(), frame, longest_text)
+    return decode(call.request.type, call.version, frame)
 
 
 def _check(error_code: int, what: str) -> None:

@@ -1,7 +1,7 @@
 """Decodes Produce responses.
 
-Most responses hold only the offset of each batch. `_read_plain` decodes those in a fifth of the library's time. The
-library decodes all others: those with errors, messages or tags.
+Most responses hold only the offset of each batch. `_read_plain` decodes those in a fifth of the codec's time. The
+codec decodes all others: those with errors, messages or tags.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code, printable
+from shmaccum.kafka.codec import decode
+from shmaccum.kafka.messages import PRODUCE
 from shmaccum.sender.kafka.frames import read_int32
-from shmaccum.sender.kafka.kafka_python import LONG_TEXT, decode
-from shmaccum.sender.kafka.kafka_python import ProduceResponse as LibraryResponse
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
 from shmaccum.sender.transport import NOTHING, ProduceBatch, ProduceResponse
 
@@ -176,7 +176,7 @@ def _read_length(frame: bytes, position: int) -> tuple[int, int]:
 def _decode_any(
     version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
 ) -> ProduceAnswers:
-    response = decode(LibraryResponse[version], frame, LONG_TEXT)
+    response = decode(PRODUCE, version, frame)
     found = {(topic.name, each.index): each for topic in response.responses for each in topic.partition_responses}
     nodes = {each.node_id: node_at(each.node_id, each.host, each.port) for each in response.node_endpoints}
     responses, hints = [], []
@@ -186,7 +186,7 @@ def _decode_any(
             raise NetworkError(f"broker {node.id} left a batch for {batch.topic_partition} out of its answer")
         responses.append(_response(batch, result, node, shown))
         leader = result.current_leader
-        if leader is not None and leader.leader_id >= 0:
+        if leader.leader_id >= 0:
             hints.append(
                 LeaderHint(batch.topic_partition, leader.leader_id, leader.leader_epoch, nodes.get(leader.leader_id))
             )

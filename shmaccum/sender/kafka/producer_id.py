@@ -8,8 +8,9 @@ from typing import Any, Final
 from shmaccum.backoff import ExponentialBackoff
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
+from shmaccum.kafka.messages import INIT_PRODUCER_ID
+from shmaccum.kafka.schema import ApiMessage
 from shmaccum.sender.kafka.handshake import SMALL_ANSWER
-from shmaccum.sender.kafka.kafka_python import InitProducerIdRequest
 from shmaccum.sender.kafka.timing import FOREVER_MS
 
 logger = logging.getLogger(__name__)
@@ -51,10 +52,10 @@ class ProducerIds:
         """Return when to ask."""
         return self._not_before_ms if self._wanted and not self._under_way else FOREVER_MS
 
-    def request(self, now_ms: float) -> Any:
+    def request(self, now_ms: float) -> ApiMessage:
         """Return the request to send now."""
         self._under_way = True
-        return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTIONS_MS)
+        return INIT_PRODUCER_ID.of(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTIONS_MS)
 
     def largest_answer(self) -> int:
         """Return the most bytes of the answer."""

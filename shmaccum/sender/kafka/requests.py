@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shmaccum.errors import KafkaError
+from shmaccum.kafka.codec import encode
 from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.kafka_python import encode
 
 OnAnswer = Callable[[bytes], int]
 """Handles the frame of an answer, empty with ``acks=0``; returns the milliseconds that we are throttled for."""
@@ -46,7 +46,7 @@ class Request:  # not an ABC: an extension class of the compiled form has no met
 
 
 class CallRequest(Request):
-    """A kafka-python request."""
+    """A request that is encoded by its schema."""
 
     __slots__ = ("_call", "_client_id", "_on_answer", "_on_failure")
 

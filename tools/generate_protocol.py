@@ -1,0 +1,226 @@
+"""Generates shmaccum/kafka/messages.py from Kafka's message definitions, which are in its client's jar.
+
+``python -m tools.generate_protocol`` writes it; with ``--check`` it writes nothing, shows how the file differs from
+what it would write, and exits 1 if it does. A new message, or another range of versions, is one line in `MESSAGES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from shmaccum.kafka.schema import NEVER
+from tools.kafka.jars import VERSION, jar_directory
+
+MODULE: Final = Path(__file__).resolve().parents[1] / "shmaccum" / "kafka" / "messages.py"
+
+MESSAGES: Final[Mapping[str, tuple[int, int]]] = {
+    "Produce": (7, 12),  # 13 names topics by id
+    "Fetch": (4, 12),  # 13 names topics by id
+    "ListOffsets": (2, 7),
+    "Metadata": (0, 13),
+    "FindCoordinator": (1, 6),
+    "SaslHandshake": (1, 1),  # 0 has the login outside of requests
+    "ApiVersions": (0, 3),
+    "CreateTopics": (4, 7),
+    "InitProducerId": (0, 5),
+    "AddPartitionsToTxn": (0, 3),  # later ones are for brokers
+    "AddOffsetsToTxn": (0, 4),
+    "EndTxn": (0, 5),
+    "TxnOffsetCommit": (0, 5),
+    "DescribeConfigs": (1, 4),
+    "SaslAuthenticate": (0, 2),
+    "DescribeTransactions": (0, 0),
+    "ListTransactions": (0, 2),
+}
+"""Request -> the oldest and the newest version that we use."""
+
+_HEAD: Final = f'''\
+"""The messages of Kafka's protocol that we use, in the versions that we use.
+
+Generated from the message definitions of Apache Kafka {VERSION} by tools/generate_protocol.py. Do not edit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shmaccum.kafka.schema import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    STRUCT,
+    UUID,
+    ApiMessageType,
+    Field,
+)
+'''
+_KINDS: Final = {"records": "BYTES"} | {
+    name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64", "uuid", "string", "bytes")
+}
+"""Kafka's name of a type -> ours. A float, or an unsigned number, is in none of our messages."""
+_DEFAULTS: Final = {"BOOL": "False", "STRING": '""', "BYTES": 'b""', "STRUCT": "{}"}
+_INDENT: Final = "    "
+
+Schema = Mapping[str, Any]
+
+
+def generate(jar: Path) -> str:
+    """Return the text of the module.
+
+    Args:
+        jar: of Kafka's clients.
+    """
+    lines = [_HEAD]
+    with zipfile.ZipFile(jar) as definitions:
+        for name, (oldest, newest) in MESSAGES.items():
+            request, response = (_read(definitions, name + what) for what in ("Request", "Response"))
+            first, last = _versions(request["validVersions"])
+            if oldest < first or newest > last:
+                raise ValueError(f"{name} has the versions {first} to {last}, not {oldest} to {newest}")
+            flexible = _versions(request["flexibleVersions"])[0]
+            lines += [
+                f"{_constant(name)}: Final = ApiMessageType(",
+                f'{_INDENT}"{name}",',
+                f"{_INDENT}api_key={request['apiKey']},",
+                f"{_INDENT}oldest={oldest},",
+                f"{_INDENT}newest={newest},",
+                f"{_INDENT}flexible_since={flexible},",
+                *_fields("request", request, oldest, newest, 1, {}),
+                *_fields("response", response, oldest, newest, 1, {}),
+                ")",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _read(definitions: zipfile.ZipFile, name: str) -> Schema:
+    """Return a definition: JSON with comments, each on a line of its own."""
+    text = definitions.read(f"common/message/{name}.json").decode()
+    schema: Schema = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return schema
+
+
+def _constant(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+
+
+def _snake(name: str) -> str:
+    """Return a name in snake case: ``ThrottleTimeMs``, ``ISR``, ``V3AndBelowTopics``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _versions(text: str) -> tuple[int, int]:
+    """Return the first and the last version of a range: ``3``, ``0-12``, ``9+``, ``none``."""
+    if text == "none":
+        return NEVER, NEVER
+    first, sign, last = text.partition("-")
+    if first.endswith("+"):
+        return int(first[:-1]), NEVER
+    return int(first), int(last) if sign else int(first)
+
+
+def _fields(
+    what: str, schema: Schema, oldest: int, newest: int, depth: int, structs: Mapping[str, Schema]
+) -> Iterator[str]:
+    """Yield the lines of the fields of a message, or of a struct, in versions that we use.
+
+    Args:
+        what: the argument that they are.
+        schema: has them.
+        oldest: the oldest version that we use.
+        newest: the newest version that we use.
+        depth: of the argument.
+        structs: the message's common structs, by name.
+    """
+    structs = {**structs, **{each["name"]: each for each in schema.get("commonStructs", ())}}
+    lines: list[str] = []
+    for field in schema["fields"]:
+        since, until = _versions(field["versions"])
+        if since <= newest and until >= oldest:
+            lines += _field(field, since if since > oldest else 0, until, oldest, newest, depth + 1, structs)
+    if len(lines) == 1:
+        yield f"{_INDENT * depth}{what}=({lines[0].strip()}),"
+    else:
+        yield from (f"{_INDENT * depth}{what}=(", *lines, f"{_INDENT * depth}),")
+
+
+def _field(
+    field: Schema, since: int, until: int, oldest: int, newest: int, depth: int, structs: Mapping[str, Schema]
+) -> Iterator[str]:
+    """Yield the lines of a field."""
+    is_array = field["type"].startswith("[]")
+    type_ = field["type"].removeprefix("[]")
+    kind = _KINDS.get(type_, "STRUCT")
+    arguments = [f'"{_snake(field["name"])}"', kind, _default(field.get("default"), kind, is_array)]
+    if is_array:
+        arguments.append("is_array=True")
+    if since:
+        arguments.append(f"since={since}")
+    if until < newest:
+        arguments.append(f"until={until}")
+    nullable = _versions(field.get("nullableVersions", "none"))[0]
+    if kind == "STRUCT" and not is_array and nullable <= newest:
+        raise ValueError(f"{field['name']} is a struct that can be null, which the codec does not have")
+    if nullable <= newest:
+        arguments.append(f"nullable_since={nullable if nullable > oldest else 0}")
+    if "tag" in field:
+        if _versions(field["taggedVersions"]) != _versions(field["versions"]):
+            raise ValueError(f"{field['name']} is a tagged field in some of its versions only")
+        arguments.append(f"tag={field['tag']}")
+    if kind != "STRUCT":
+        yield f"{_INDENT * depth}Field({', '.join(arguments)}),"
+        return
+    yield f"{_INDENT * depth}Field("
+    yield from (f"{_INDENT * (depth + 1)}{argument}," for argument in arguments)
+    yield from _fields("fields", field if "fields" in field else structs[type_], oldest, newest, depth + 1, structs)
+    yield f"{_INDENT * depth}),"
+
+
+def _default(given: object, kind: str, is_array: bool) -> str:
+    """Return a field's default, as Python writes it."""
+    if given == "null":
+        return "None"
+    if is_array:
+        return "()"
+    if given in (None, ""):
+        return _DEFAULTS.get(kind, "0")
+    if kind == "BOOL":
+        return str(str(given) == "true")
+    return json.dumps(given) if kind == "STRING" else str(int(str(given), 0))
+
+
+def jar_path() -> Path:
+    """Return where the jar of Kafka's clients is, once the tools have fetched it."""
+    return jar_directory() / f"kafka-clients-{VERSION}.jar"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.generate_protocol", description="Write the module of Kafka's messages."
+    )
+    parser.add_argument("--jar", metavar="FILE", type=Path, default=jar_path(), help="of Kafka's clients: %(default)s")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the module is out of date")
+    given = parser.parse_args(arguments)
+    text = generate(given.jar)
+    if not given.check:
+        MODULE.write_text(text, encoding="utf-8")
+        return 0
+    current = MODULE.read_text(encoding="utf-8").splitlines(keepends=True)
+    stale = list(difflib.unified_diff(current, text.splitlines(keepends=True), str(MODULE), "generated"))
+    sys.stdout.writelines(stale)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
