@@ -49,3 +49,12 @@ def test_an_editable_install_puts_it_where_spark_looks(source: Path) -> None:
     with zipfile.ZipFile(build(source, "editable")) as wheel:
         paths = [wheel.read(name).decode().split() for name in wheel.namelist() if name.endswith(".pth")]
     assert paths == [[str(source)]]
+
+
+def test_no_kafka_client_is_required(source: Path) -> None:
+    """A program can have any version of kafka-python beside us, or none."""
+    with zipfile.ZipFile(build(source, "wheel")) as wheel:
+        (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/METADATA"))
+    required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
+    assert required
+    assert not [line for line in required if "kafka" in line]

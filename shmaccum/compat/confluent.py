@@ -385,7 +385,7 @@ class Producer(TransactionalCalls):
         return self._metadata([], timeout).cluster_id
 
     def _metadata(self, topics: list[str] | None, timeout: float) -> ClusterMetadata:
-        from shmaccum.compat.confluent_metadata import cluster_metadata  # with kafka-python, which takes memory
+        from shmaccum.compat.confluent_metadata import cluster_metadata  # with the protocol, which takes memory
 
         config = self._open().config
         if config.transport != "kafka":

@@ -12,8 +12,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-import kafka.errors as theirs
-from kafka.partitioner import DefaultPartitioner, StickyPartitioner
+try:
+    import kafka.errors as theirs
+    from kafka.partitioner import DefaultPartitioner, StickyPartitioner
+except ImportError as error:
+    raise ImportError(
+        f"shmaccum.compat.kafka_python needs kafka-python 3: pip install 'shmaccum[kafka-python]' ({error})"
+    ) from error
 
 import shmaccum
 from shmaccum import cluster

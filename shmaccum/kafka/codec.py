@@ -258,7 +258,7 @@ def _struct_reader(fields: Sequence[Field], version: int, is_flexible: bool) -> 
 
 
 def _reading_steps(fields: Sequence[Field], version: int, is_flexible: bool) -> Iterator[tuple[Any, ...]]:
-    """Yield a field and its reader; or None twice, the names of fields of fixed sizes, what unpacks them, their size."""
+    """Yield a field and its reader; or None twice, fields of fixed sizes, what unpacks them, and their size."""
     plain = [each for each in fields if each.tag is None and _exists(each, version)]
     for is_fixed, group in groupby(plain, lambda each: each.kind in _CODES and not each.is_array):
         if is_fixed:

@@ -28,7 +28,7 @@ from shmaccum.producer.serialization import Serializer, checked_timestamp
 from shmaccum.record.fields import Headers
 from shmaccum.shm.layout import Super
 
-if TYPE_CHECKING:  # kafka-python, which is imported only for transactions
+if TYPE_CHECKING:  # imported only for transactions
     from shmaccum.transactions.manager import TransactionManager
 
 compiled: Final = COMPILED

@@ -180,11 +180,12 @@ IMPORTS = """
 import sys
 sys.modules["confluent_kafka"] = None
 import shmaccum.compat.confluent, shmaccum.logging
-print(sorted(name for name in sys.modules if name.startswith(("kafka", "pyarrow", "shmaccum.sender.kafka"))))
+ours = ("shmaccum.kafka", "shmaccum.sender.kafka")
+print(sorted(name for name in sys.modules if name.startswith(("kafka", "pyarrow", *ours))))
 """
 
 
-def test_who_only_produces_or_logs_has_nothing_of_kafka_python() -> None:
+def test_who_only_produces_or_logs_has_nothing_of_kafkas_protocol() -> None:
     """It takes memory of every process, and time of its start."""
     done = run_python("-c", IMPORTS)
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -23,6 +23,7 @@ from kafka.errors import (
 from kafka.producer.future import RecordMetadata
 from kafka.serializer import DefaultSerializer, JsonSerializer
 from producers import sender_pid, stop_sender, wait_until
+from runs import run_python
 
 from shmaccum.compat.kafka_python import KafkaProducer
 from tools.kafka import KafkaCluster
@@ -383,3 +384,12 @@ def test_names_of_no_producer_are_kafka_pythons_own() -> None:
     assert kafka_python.TopicPartition is theirs.TopicPartition
     with pytest.raises(AttributeError):
         _ = kafka_python.NoSuchName
+
+
+@pytest.mark.parametrize(
+    "lack", ["sys.modules['kafka'] = None", "sys.modules['kafka.partitioner'] = types.ModuleType('kafka.partitioner')"]
+)
+def test_an_import_without_kafka_python_3_names_it(lack: str) -> None:
+    """There is none, or version 2, which has other partitioners."""
+    done = run_python("-c", f"import sys, types; {lack}; import shmaccum.compat.kafka_python")
+    assert "ImportError: shmaccum.compat.kafka_python needs kafka-python 3: pip install 'shmaccum[" in done.stderr

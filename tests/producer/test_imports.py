@@ -24,6 +24,7 @@ NOT_OF_A_PRODUCER = (
     "numpy",
     "pyarrow",
     "shmaccum.accumulator.drain",
+    "shmaccum.kafka",
     "shmaccum.sender.log",
     "shmaccum.sender.sender",
     "shmaccum.shm.inspection",

@@ -173,7 +173,7 @@ class Connection:
     # --- sending ------------------------------------------------------------------------------------
 
     def call(self, call: Call, on_answer: OnAnswer, on_failure: OnFailure) -> None:
-        """Send a kafka-python request."""
+        """Send a request that is encoded by its schema."""
         self.send(CallRequest(call, self._client_id, on_answer, on_failure))
 
     def send(self, request: Request, is_answered: bool = True) -> None:

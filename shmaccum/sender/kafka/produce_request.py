@@ -1,7 +1,7 @@
 """Encodes Produce requests without copying the batches.
 
 A request is a list of buffers: heads of a few bytes, and between them the batches, as views of the slab that the system
-call reads from. The library would copy them. The layout is Kafka's ``ProduceRequest.json``: up to version 8 with
+call reads from. The codec would copy them. The layout is Kafka's ``ProduceRequest.json``: up to version 8 with
 lengths of fixed size, from 9 on with varints and tags (KIP-482).
 """
 

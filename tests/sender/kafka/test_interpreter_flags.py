@@ -1,4 +1,4 @@
-"""Programs run with flags of Python's: each sends to Apache Kafka, and its sender serves others, too."""
+"""Programs with flags of Python's, or without kafka-python: each sends to Apache Kafka, its sender serves others."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def run(*arguments: object, **variables: str) -> str:
 
 
 def assert_holds(kafka: KafkaCluster, topic: str, count: int, **settings: object) -> None:
-    found = consume_values({"bootstrap.servers": kafka.bootstrap_servers, **settings}, topic)
-    assert sum(found.values(), []) == [b"value"] * count
+    (found,) = consume_values({"bootstrap.servers": kafka.bootstrap_servers, **settings}, topic).values()
+    assert found == [b"value"] * count
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
@@ -133,3 +133,15 @@ def test_a_sender_started_with_a_flag_serves_other_programs(
         program.communicate("", timeout=60)
     wait_until_gone(slab_name)
     assert_holds(kafka, topic, 2)
+
+
+def test_a_program_without_kafka_python_commits_a_transaction(
+    kafka: KafkaCluster, slab_name: str, topic: str, tmp_path: Path
+) -> None:
+    """Nor has its sender any."""
+    (tmp_path / "kafka.py").write_text("raise ImportError('there is no kafka-python')\n")
+    kafka.admin.create_topic(topic)
+    settings = settings_of(kafka, slab_name, transactional_id=topic)
+    run("-c", TRANSACT, json.dumps([settings, topic]), PYTHONPATH=str(tmp_path))
+    wait_until_gone(slab_name)
+    assert_holds(kafka, topic, 1, **{"isolation.level": "read_committed"})
