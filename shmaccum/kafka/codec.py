@@ -3,8 +3,8 @@
 A reader, and a writer, of a struct is a list of steps, made once for each version that is met. Fields of fixed sizes
 that follow each other are one step.
 
-What a broker sends is trusted in nothing. Whatever its bytes are, the only error is a NetworkError, and time and
-memory are in proportion to their number: no length is used before it is compared with the bytes that are left.
+Nothing that a broker sends is trusted. Whatever its bytes are, the only error is a NetworkError. Time and memory are in
+proportion to their number, since each length is compared with the bytes that are left before it is used.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SIZE_SIZE: Final = 4
 _UUID_SIZE: Final = 16
 _CORRELATION_ID_SIZE: Final = 4
 _API_VERSIONS: Final = 18
-"""Its responses have the header of version 0: whoever asks does not know yet what the broker supports (KIP-511)."""
+"""Its responses have the header of version 0: the client does not know yet what the broker supports (KIP-511)."""
 _LAST_SHIFT: Final = 28
 """Of the last byte of a varint."""
 _NO_TAGS: Final = b"\0"
@@ -296,7 +296,7 @@ def _read_tags(data: bytes, at: int, known: Mapping[int, tuple[str, _Reader]], v
 
 
 def _end(data: bytes, at: int, size: int) -> int:
-    """Return where so many bytes end."""
+    """Return where the next ``size`` bytes end."""
     if size > len(data) - at:
         raise _MalformedError(f"{size} bytes are announced, and {len(data) - at} are left")
     return at + size
