@@ -15,6 +15,7 @@ from shmaccum.errors import CorruptRecordError
 from shmaccum.record.batch import TIMESTAMP_TYPE_MASK
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.format import record_format
+from shmaccum.record.framing import whole_entries
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.reader import Batch, TimestampType, iter_batches, valid_prefix
 from shmaccum.record.v2 import records as v2
@@ -148,6 +149,7 @@ def test_a_log_cut_short_anywhere_keeps_its_whole_batches(magic: int, compressio
     for end in range(len(log)):
         whole = len(first) if end >= len(first) else 0
         assert valid_prefix(log[:end]) == whole
+        assert len(whole_entries(memoryview(log)[:end])) == whole
         batches = iter_batches(log[:end])
         if whole:
             assert next(batches).size == whole
