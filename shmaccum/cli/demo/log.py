@@ -42,7 +42,7 @@ class LogTarget:
         make_empty(self._directory, self.topic)
 
     def read_back(self) -> TopicContents:
-        """Read the log from its files."""
+        """Read the log with kafka-python's decoder."""
         return read_topic(self._directory, self.topic)
 
 
