@@ -24,7 +24,7 @@ from shmaccum.cluster import check_topic
 from shmaccum.errors import ConfigError
 from shmaccum.spark.exactly_once import ExactlyOnce
 from shmaccum.spark.options import producer_config
-from shmaccum.spark.schema import record_columns, warn_of_unused
+from shmaccum.spark.schema import record_columns, warn_of_timestamp, warn_of_unused
 from shmaccum.spark.task import WriteTask
 from shmaccum.spark.writers import BatchWriter, StreamCommits, StreamRowWriter
 
@@ -42,6 +42,8 @@ class ShmAccumDataSource(DataSource):
     Options (names in any case; unknown ones are ignored, and so is ``includeHeaders`` of Spark's sink):
 
     * ``topic``: the topic of all rows, which overrides a column ``topic``.
+    * ``timestampColumn``: the column that gives the records' timestamps (timestamp, or bigint milliseconds since the
+      epoch); null, or without the option: the time of sending.
     * ``kafka.bootstrap.servers``: brokers to discover the cluster from, required.
     * ``kafka.*``: the producer's other settings (docs/configuration.md), except ``key.serializer``,
       ``value.serializer`` and ``interceptor.classes``. A relative path starts at the driver's directory, and must mean
@@ -54,7 +56,6 @@ class ShmAccumDataSource(DataSource):
     * ``topic`` (string), required without the option; then null is an error.
     * ``partition`` (int); null or absent: the producer chooses it, as Kafka's default partitioner does.
     * ``headers`` (array<struct<key: string, value: binary>>).
-    * ``timestamp`` (timestamp, or bigint milliseconds since the epoch); null or absent: the time of sending.
 
     The save mode is ``append``. Spark refuses ``ignore`` and ``errorifexists``, its default, for every data source
     written in Python; this one refuses ``overwrite``. A stream's output mode is ``append``, or ``complete``, of which
@@ -159,6 +160,9 @@ def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
     topic = lower_case.get("topic")
     if topic is not None:
         topic = check_topic(topic.strip())
-    columns = record_columns(schema, topic_given=topic is not None)
+    timestamp_column = lower_case.get("timestampcolumn")
+    columns = record_columns(schema, topic_given=topic is not None, timestamp_column=timestamp_column)
     warn_of_unused(schema, columns)
-    return WriteTask(producer_config(lower_case), topic, columns)
+    if timestamp_column is None:
+        warn_of_timestamp(schema)
+    return WriteTask(producer_config(lower_case), topic, columns, timestamp_column=timestamp_column)

@@ -96,7 +96,7 @@ def test_nullable_columns_take_nulls(spark: SparkSession, options: Options, writ
         [("tombstone", None, None, None, 5), (None, "v", 2, [], None)],
         "key string, value string, partition int, headers array<struct<key: string, value: binary>>, timestamp bigint",
     )
-    write(rows.coalesce(1), options, topic="nulls")
+    write(rows.coalesce(1), options, topic="nulls", timestampColumn="timestamp")
     records = {record.key: record for record in written("nulls")}
     assert (records[b"tombstone"].value, records[b"tombstone"].timestamp) == (None, 5)
     assert (records[None].value, records[None].partition, records[None].headers) == (b"v", 2, [])

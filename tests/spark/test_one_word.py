@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import LongType, StringType, StructType
 
+import shmaccum.spark.schema
 from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import ConfigError, KafkaTimeoutError, SerializationError
 from shmaccum.spark import ShmAccumDataSource, kafka_columns, register, to_kafka
@@ -173,19 +174,18 @@ def test_columns_that_are_not_written_stay_behind(spark: SparkSession, options: 
     joined = rows.join(spark.range(1).selectExpr("'x' as unused"))
     with pytest.raises(AnalysisException, match=r"columns of the same name: unused\. .*kafka_columns"):
         write(joined, options, topic="narrow")
-    narrow = kafka_columns(joined)
-    assert [f"{name} {kind}" for name, kind in narrow.dtypes] == [
-        "key string",
-        "value string",
-        "partition int",
-        "timestamp timestamp",
-    ]
-    to_kafka(joined, options | {"topic": "narrow"})
-    assert sorted((record.key, record.value, record.partition) for record in written("narrow")) == [
+    narrow = ["key string", "value string", "partition int"]
+    assert [f"{name} {kind}" for name, kind in kafka_columns(joined).dtypes] == narrow
+    timed = kafka_columns(joined, "timestamp")
+    assert [f"{name} {kind}" for name, kind in timed.dtypes] == [*narrow, "timestamp timestamp"]
+    to_kafka(joined, options | {"topic": "narrow", "TimestampColumn": "timestamp"})
+    records = written("narrow")
+    assert sorted((record.key, record.value, record.partition) for record in records) == [
         (b"0", b"0.0", 0),
         (b"1", b"1.0", 1),
         (b"2", b"2.0", 0),
     ]
+    assert {record.timestamp // 86_400_000 for record in records} <= {19_723, 19_724}  # midnight of the session's zone
 
 
 def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: Options) -> None:
@@ -195,6 +195,8 @@ def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: O
         kafka_columns(spark.range(1).selectExpr("id as value", "id as value"))
     with pytest.raises(SerializationError, match="required column 'value' not found; the columns are: id"):
         kafka_columns(spark.range(1))
+    with pytest.raises(SerializationError, match="timestampColumn = 'at': no such column; the columns are: value"):
+        kafka_columns(spark.range(1).selectExpr("id as value"), "at")
     with pytest.raises(ConfigError, match=r"kafka_columns\(df\).writeStream"):
         to_kafka(spark.readStream.format("rate").load(), options)
 
@@ -211,6 +213,22 @@ def test_columns_that_travel_for_nothing_are_counted(caplog: pytest.LogCaptureFi
     assert message.startswith("7 of 8 columns are not written (wide0, wide1, wide2, wide3, wide4, ...)")
     with pytest.raises(SerializationError, match=r"'key' is of .* bigint; .*: use CAST\(key AS STRING\)"):
         record_columns(StructType().add("value", "string").add("key", LongType()), topic_given=True)
+
+
+def test_an_unused_column_timestamp_is_warned_of_once(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shmaccum.spark.schema, "_has_warned_of_timestamp", False)
+    schema = StructType().add("value", "string").add("timestamp", "timestamp")
+    given = {"kafka.bootstrap.servers": "host:9092", "topic": "t"}
+    write_task(given | {"timestampColumn": "timestamp"}, schema)
+    write_task(given, StructType().add("value", "string").add("timestamp", "string"))
+    assert not any("timestampColumn" in message for message in caplog.messages)
+    kafka_columns(spark.range(1).selectExpr("id as value", "current_timestamp() as timestamp"))
+    for _ in range(2):
+        write_task(given, schema)
+    (message,) = (message for message in caplog.messages if "timestampColumn" in message)
+    assert message.startswith("Column timestamp is ignored, as by Spark's own sink")
 
 
 # --- queries -------------------------------------------------------------------------------------------
