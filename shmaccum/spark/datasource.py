@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from shmaccum.cluster import check_topic
 from shmaccum.errors import ConfigError
+from shmaccum.spark.continuous import FORMAT, refuse_at_start, refuse_at_trigger
 from shmaccum.spark.exactly_once import ExactlyOnce
 from shmaccum.spark.options import producer_config
 from shmaccum.spark.schema import record_columns, warn_of_timestamp, warn_of_unused
@@ -81,8 +82,13 @@ class ShmAccumDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
-        return "shmaccum"
+        """Return the format's name.
+
+        Spark asks for it where the data source is registered, so pyspark there refuses a continuous trigger from then
+        on.
+        """
+        refuse_at_trigger()
+        return FORMAT
 
     def schema(self) -> StructType:
         """Refuse to return a schema: there is nothing to read.
@@ -128,12 +134,16 @@ class ShmAccumDataSource(DataSource):
         """Return the writer of a streaming query; ``overwrite``, output mode complete, appends too.
 
         Raises:
-            ConfigError, InvalidTopicError, SerializationError: as `writer`.
+            ConfigError: as `writer`, or as `refuse_at_start`.
+            InvalidTopicError, SerializationError: as `writer`.
         """
+        is_planned = not self._is_unpickled
+        if is_planned:
+            refuse_at_start(self.options.get("checkpointLocation"))
         task = write_task(self.options, schema)
         exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=True)
         if exactly_once is not None:
-            plan = None if self._is_unpickled else exactly_once.plan(is_job=False)
+            plan = exactly_once.plan(is_job=False) if is_planned else None
             task = replace(task, config=exactly_once.config, plan=plan)
         writer: StreamCommits
         if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,21 +15,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fixture_types import Written
-from pyspark import InheritableThread, cloudpickle
+from pyspark import InheritableThread
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import LongType, StringType, StructType
 
 import shmaccum.spark.schema
 from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import ConfigError, KafkaTimeoutError, SerializationError
-from shmaccum.spark import ShmAccumDataSource, kafka_columns, register, to_kafka
+from shmaccum.spark import kafka_columns, register, to_kafka
 from shmaccum.spark.datasource import write_task
 from shmaccum.spark.interpreters import TASKS
 from shmaccum.spark.schema import record_columns
 from shmaccum.spark.worker import close_all
-from shmaccum.spark.writers import StreamRowWriter
 
 Options = dict[str, str]
 
@@ -229,59 +226,6 @@ def test_an_unused_column_timestamp_is_warned_of_once(
         write_task(given, schema)
     (message,) = (message for message in caplog.messages if "timestampColumn" in message)
     assert message.startswith("Column timestamp is ignored, as by Spark's own sink")
-
-
-# --- queries -------------------------------------------------------------------------------------------
-
-
-class TellingWriter(StreamRowWriter):
-    """Leaves a file when it is asked to commit."""
-
-    def commit(self, messages: Any, batchId: int) -> None:
-        Path(self.asked).touch()
-        super().commit(messages, batchId)
-
-
-class TellingDataSource(ShmAccumDataSource):
-    @classmethod
-    def name(cls) -> str:
-        return "shmaccum-telling"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        writer = TellingWriter(write_task({name: self.options[name] for name in self.options}, schema))
-        writer.asked = self.options["asked"]
-        return writer
-
-
-def test_a_continuous_trigger_commits_nothing(spark: SparkSession, options: Options, tmp_path: Path) -> None:
-    """Spark never runs a Python sink's tasks then; it used to commit epochs whose rows were nowhere."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
-    spark.dataSource.register(TellingDataSource)
-    rows = spark.readStream.format("rate").option("numPartitions", 1).load().selectExpr("cast(value as string) value")
-    query = rows.writeStream.format("shmaccum-telling").options(**options, topic="t", asked=str(tmp_path / "asked"))
-    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(continuous="100 milliseconds")
-    running = query.start()
-    try:
-        deadline = time.monotonic() + 120
-        offsets = tmp_path / "checkpoint" / "offsets"
-        while not (tmp_path / "asked").exists() or len(list(offsets.glob("[0-9]*"))) < 10:
-            assert time.monotonic() < deadline
-            assert running.isActive, running.exception()
-            time.sleep(0.05)
-    finally:
-        running.stop()
-    assert list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")) == []
-
-
-def test_a_registered_session_refuses_a_continuous_trigger_at_once(spark: SparkSession) -> None:
-    register(spark)
-    rows = spark.readStream.format("rate").load()
-    with pytest.raises(ConfigError, match=r"trigger\(continuous=...\) is not supported"):
-        rows.writeStream.format("shmaccum").trigger(continuous="1 second")
-    with pytest.raises(ConfigError, match=r"trigger\(processingTime='1 second'\), or format"):
-        rows.writeStream.trigger(continuous="1 second").start(format="Shmaccum")
-    rows.writeStream.format("shmaccum").trigger(processingTime="1 second")
-    rows.writeStream.format("console").trigger(continuous="1 second")
 
 
 # --- brokers that are not there ------------------------------------------------------------------------
