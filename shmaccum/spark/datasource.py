@@ -24,7 +24,7 @@ from shmaccum.cluster import check_topic
 from shmaccum.errors import ConfigError
 from shmaccum.spark.continuous import FORMAT, refuse_at_start, refuse_at_trigger
 from shmaccum.spark.exactly_once import ExactlyOnce
-from shmaccum.spark.options import producer_config
+from shmaccum.spark.options import check_names, producer_config
 from shmaccum.spark.schema import record_columns, warn_of_timestamp, warn_of_unused
 from shmaccum.spark.task import WriteTask
 from shmaccum.spark.writers import BatchWriter, StreamCommits, StreamRowWriter
@@ -40,7 +40,7 @@ class ShmAccumDataSource(DataSource):
 
     Use it as ``df.write.format("shmaccum").mode("append")`` or ``df.writeStream.format("shmaccum")``.
 
-    Options (names in any case; unknown ones are ignored, and so is ``includeHeaders`` of Spark's sink):
+    Options (names in any case; those of Spark's Kafka source and sink are ignored, unknown ones too, with a warning):
 
     * ``topic``: the topic of all rows, which overrides a column ``topic``.
     * ``timestampColumn``: the column that gives the records' timestamps (timestamp, or bigint milliseconds since the
@@ -167,6 +167,7 @@ def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
         ConfigError, InvalidTopicError, SerializationError: as `ShmAccumDataSource.writer`.
     """
     lower_case = _lower_case(options)
+    check_names(lower_case)
     topic = lower_case.get("topic")
     if topic is not None:
         topic = check_topic(topic.strip())
