@@ -22,9 +22,10 @@ from pyspark.sql.types import StructType
 
 from shmaccum.cluster import check_topic
 from shmaccum.errors import ConfigError
+from shmaccum.spark.continuous import FORMAT, refuse_at_start, refuse_at_trigger
 from shmaccum.spark.exactly_once import ExactlyOnce
-from shmaccum.spark.options import producer_config
-from shmaccum.spark.schema import record_columns, warn_of_unused
+from shmaccum.spark.options import check_names, producer_config
+from shmaccum.spark.schema import record_columns, warn_of_timestamp, warn_of_unused
 from shmaccum.spark.task import WriteTask
 from shmaccum.spark.writers import BatchWriter, StreamCommits, StreamRowWriter
 
@@ -39,9 +40,11 @@ class ShmAccumDataSource(DataSource):
 
     Use it as ``df.write.format("shmaccum").mode("append")`` or ``df.writeStream.format("shmaccum")``.
 
-    Options (names in any case; unknown ones are ignored, and so is ``includeHeaders`` of Spark's sink):
+    Options (names in any case; those of Spark's Kafka source and sink are ignored, unknown ones too, with a warning):
 
     * ``topic``: the topic of all rows, which overrides a column ``topic``.
+    * ``timestampColumn``: the column that gives the records' timestamps (timestamp, or bigint milliseconds since the
+      epoch); null, or without the option: the time of sending.
     * ``kafka.bootstrap.servers``: brokers to discover the cluster from, required.
     * ``kafka.*``: the producer's other settings (docs/configuration.md), except ``key.serializer``,
       ``value.serializer`` and ``interceptor.classes``. A relative path starts at the driver's directory, and must mean
@@ -54,7 +57,6 @@ class ShmAccumDataSource(DataSource):
     * ``topic`` (string), required without the option; then null is an error.
     * ``partition`` (int); null or absent: the producer chooses it, as Kafka's default partitioner does.
     * ``headers`` (array<struct<key: string, value: binary>>).
-    * ``timestamp`` (timestamp, or bigint milliseconds since the epoch); null or absent: the time of sending.
 
     The save mode is ``append``. Spark refuses ``ignore`` and ``errorifexists``, its default, for every data source
     written in Python; this one refuses ``overwrite``. A stream's output mode is ``append``, or ``complete``, of which
@@ -80,8 +82,13 @@ class ShmAccumDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
-        return "shmaccum"
+        """Return the format's name.
+
+        Spark asks for it where the data source is registered, so pyspark there refuses a continuous trigger from then
+        on.
+        """
+        refuse_at_trigger()
+        return FORMAT
 
     def schema(self) -> StructType:
         """Refuse to return a schema: there is nothing to read.
@@ -127,12 +134,16 @@ class ShmAccumDataSource(DataSource):
         """Return the writer of a streaming query; ``overwrite``, output mode complete, appends too.
 
         Raises:
-            ConfigError, InvalidTopicError, SerializationError: as `writer`.
+            ConfigError: as `writer`, or as `refuse_at_start`.
+            InvalidTopicError, SerializationError: as `writer`.
         """
+        is_planned = not self._is_unpickled
+        if is_planned:
+            refuse_at_start(self.options.get("checkpointLocation"))
         task = write_task(self.options, schema)
         exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=True)
         if exactly_once is not None:
-            plan = None if self._is_unpickled else exactly_once.plan(is_job=False)
+            plan = exactly_once.plan(is_job=False) if is_planned else None
             task = replace(task, config=exactly_once.config, plan=plan)
         writer: StreamCommits
         if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
@@ -156,9 +167,13 @@ def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
         ConfigError, InvalidTopicError, SerializationError: as `ShmAccumDataSource.writer`.
     """
     lower_case = _lower_case(options)
+    check_names(lower_case)
     topic = lower_case.get("topic")
     if topic is not None:
         topic = check_topic(topic.strip())
-    columns = record_columns(schema, topic_given=topic is not None)
+    timestamp_column = lower_case.get("timestampcolumn")
+    columns = record_columns(schema, topic_given=topic is not None, timestamp_column=timestamp_column)
     warn_of_unused(schema, columns)
-    return WriteTask(producer_config(lower_case), topic, columns)
+    if timestamp_column is None:
+        warn_of_timestamp(schema)
+    return WriteTask(producer_config(lower_case), topic, columns, timestamp_column=timestamp_column)

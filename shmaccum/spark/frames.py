@@ -13,40 +13,47 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import AtomicType, DataType, NullType
 
 from shmaccum.errors import ConfigError, SerializationError
-from shmaccum.spark.schema import COLUMN_TYPES, wrong_type
+from shmaccum.spark.schema import COLUMN_TYPES, TIMESTAMP_TYPES, check_timestamp_column, warn_of_timestamp, wrong_type
 from shmaccum.spark.session import activate
 
 _CASTS: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": ("tinyint", "smallint", "bigint"),
     "headers": ("array<struct<key:string,value:string>>",),
-    "timestamp": ("timestamp_ntz", "date"),
 }
 """Column -> types that are cast to the first one of `COLUMN_TYPES`. Every atomic type is cast to text."""
+_TIMESTAMP_CASTS: Final = ("timestamp_ntz", "date")
+"""Types that are cast to the first one of `TIMESTAMP_TYPES`."""
 
 
-def kafka_columns(frame: DataFrame) -> DataFrame:
+def kafka_columns(frame: DataFrame, timestamp_column: str | None = None) -> DataFrame:
     """Return a DataFrame with only the columns that are written, cast to types that can be written.
 
     ``kafka_columns(df).write`` and ``kafka_columns(df).writeStream`` write the same records as ``df.write``, but Spark
     does not carry the other columns to its Python workers. A key, value or topic of another atomic type (a number, a
-    date) becomes text, as by ``CAST(key AS STRING)``; ``partition`` an int; ``timestamp`` a timestamp. ``headers`` can
-    have text for values.
+    date) becomes text, as by ``CAST(key AS STRING)``; ``partition`` an int; ``timestamp_column`` a timestamp.
+    ``headers`` can have text for values.
 
     Args:
         frame: batch or streaming.
+        timestamp_column: the option ``timestampColumn`` of the write, if it has one.
 
     Raises:
-        SerializationError: there is no column ``value``, a column name occurs twice, or a column cannot be cast.
+        SerializationError: there is no column ``value`` or ``timestamp_column``, a column name occurs twice, or a
+            column cannot be cast.
     """
     kinds: dict[str, DataType] = {}
     for field in frame.schema.fields:
-        if field.name in COLUMN_TYPES:
+        if field.name in COLUMN_TYPES or field.name == timestamp_column:
             if field.name in kinds:
                 raise SerializationError(f"column {field.name!r} occurs twice: drop or rename one of the two")
             kinds[field.name] = field.dataType
     if "value" not in kinds:
         raise SerializationError(f"required column 'value' not found; the columns are: {', '.join(frame.columns)}")
-    return frame.select(*(_cast(frame[name], name, kinds[name]) for name in COLUMN_TYPES if name in kinds))
+    if timestamp_column is None:
+        warn_of_timestamp(frame.schema)
+    else:
+        check_timestamp_column(timestamp_column, frame.columns)
+    return frame.select(*(_cast(frame[name], name, kind, timestamp_column) for name, kind in kinds.items()))
 
 
 def to_kafka(frame: DataFrame, options: Mapping[str, str]) -> None:
@@ -64,16 +71,19 @@ def to_kafka(frame: DataFrame, options: Mapping[str, str]) -> None:
     if frame.isStreaming:
         raise ConfigError("to_kafka writes batches; for a stream, use kafka_columns(df).writeStream.format('shmaccum')")
     activate(frame.sparkSession)
-    kafka_columns(frame).write.format("shmaccum").mode("append").options(**options).save()
+    timestamp_column = next((value for name, value in options.items() if name.lower() == "timestampcolumn"), None)
+    narrow = kafka_columns(frame, timestamp_column)
+    narrow.write.format("shmaccum").mode("append").options(**options).save()
 
 
-def _cast(column: Column, name: str, kind: DataType) -> Column:
-    allowed = COLUMN_TYPES[name]
+def _cast(column: Column, name: str, kind: DataType, timestamp_column: str | None) -> Column:
+    is_timestamp = name == timestamp_column
+    allowed = TIMESTAMP_TYPES if is_timestamp else COLUMN_TYPES[name]
     spark_type = kind.simpleString()
     if spark_type in allowed:
         return column
     if "string" in allowed and isinstance(kind, AtomicType | NullType):
         return column.cast("string").alias(name)
-    if spark_type in _CASTS.get(name, ()):
+    if spark_type in (_TIMESTAMP_CASTS if is_timestamp else _CASTS.get(name, ())):
         return column.cast(allowed[0]).alias(name)
-    raise wrong_type(name, spark_type)
+    raise wrong_type(name, spark_type, allowed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Mapping
@@ -19,6 +20,54 @@ _NOT_SUPPORTED: Final = {
     "value.serializer": "values are written as bytes or text; serialize them with DataFrame operations",
     "interceptor.classes": "rows are sent column by column, and an interceptor needs single records",
 }
+
+
+OPTIONS: Final = ("topic", "timestampColumn", "exactlyOnce", "txnAppId", "txnVersion", "failOnDataLoss")
+"""Ours, besides those with a prefix."""
+
+_LEAST_SIMILARITY: Final = 0.8
+"""Of two names, as `difflib` measures it, from which on one is a mistake for the other."""
+_OF_SPARK: Final = frozenset(
+    name.lower()
+    for name in (
+        # Of Spark's Kafka source and sink (KafkaSourceProvider), in dictionaries that jobs use for both.
+        *("assign", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp"),
+        *("endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "groupIdPrefix"),
+        *("startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+        *("maxRecordsPerPartition", "minPartitions", "includeHeaders", "kafkaConsumer.pollTimeoutMs"),
+        *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "asyncProgressTrackingEnabled"),
+        "asyncProgressTrackingCheckpointIntervalMs",
+        # Of every writer, or put there by Spark.
+        *("checkpointLocation", "queryName", "path"),
+    )
+)
+_warned_of: set[str] = set()
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Refuse a misspelt option, and log one that is unknown: once in a process.
+
+    A misspelt ``exactlyOnce`` would make the job at least once.
+
+    Args:
+        options: names in lower case.
+
+    Raises:
+        ConfigError: a name is like one of ours, or is ours with the prefix ``kafka.``.
+    """
+    ours = {name.lower(): name for name in OPTIONS}
+    for name in options.keys() - ours.keys() - _OF_SPARK:
+        setting = name.removeprefix(PREFIX)
+        if setting in ProducerConfig.settings or setting in ProducerConfig.elsewhere:
+            continue
+        letters = re.sub(r"[^a-z0-9]", "", setting)
+        near = difflib.get_close_matches(letters, ours, n=1, cutoff=_LEAST_SIMILARITY)
+        near = near or [each for each in ours if len(each) > len("topic") and each in letters]
+        if near:
+            raise ConfigError(f"option {name}: no such option; did you mean {ours[near[0]]}?")
+        if not name.startswith(PREFIX) and name not in _warned_of:
+            _warned_of.add(name)
+            logger.warning("Option %s is unknown, and ignored. docs/spark.md has the options.", name)
 
 
 def producer_config(options: Mapping[str, str]) -> ProducerConfig:

@@ -1,7 +1,7 @@
 """Checks a DataFrame's columns on the driver, before any task runs.
 
-The columns and types are those of Spark's own Kafka sink (``org.apache.spark.sql.kafka010.KafkaWriter``), and
-``timestamp``. As there, a column of any other name is ignored.
+The columns and types are those of Spark's own Kafka sink (``org.apache.spark.sql.kafka010.KafkaWriter``). As there, a
+column of any other name is ignored. The option ``timestampColumn`` names one more.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 _SHOWN: Final = 5
 """Most columns that a warning names."""
 _warned_of: set[tuple[str, ...]] = set()
+_has_warned_of_timestamp = False
 
 _TEXT_OR_BYTES: Final = ("string", "binary")
 
@@ -28,20 +29,23 @@ COLUMN_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "value": _TEXT_OR_BYTES,
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
-    "timestamp": ("timestamp", "bigint"),
 }
 """Column -> allowed types, as Spark writes them."""
+TIMESTAMP_TYPES: Final = ("timestamp", "bigint")
+"""Allowed types of the column that the option ``timestampColumn`` names."""
 
 
-def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, str]:
+def record_columns(schema: StructType, *, topic_given: bool, timestamp_column: str | None = None) -> dict[str, str]:
     """Return the columns that make records, with their types, in the order of `COLUMN_TYPES`.
 
     Args:
         schema: of the DataFrame.
         topic_given: whether the option ``topic`` is set; it holds for all rows, and a column ``topic`` is ignored.
+        timestamp_column: the option ``timestampColumn``; this column comes last.
 
     Raises:
-        SerializationError: there is no column ``value``, two columns have one name, or a column's type is not allowed.
+        SerializationError: there is no column ``value`` or ``timestamp_column``, two columns have one name, or a
+            column's type is not allowed.
         ConfigError: neither the option nor a column gives the topic.
     """
     names = [field.name for field in schema.fields]
@@ -54,18 +58,32 @@ def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, str]:
         )
     if "value" not in there:
         raise SerializationError(f"required column 'value' not found; the columns are: {', '.join(there)}")
+    written = {name: there[name] for name in COLUMN_TYPES if name in there}
     if topic_given:
-        there.pop("topic", None)
+        written.pop("topic", None)
     elif "topic" not in there:
         raise ConfigError(
             "option topic is required without a column 'topic'. A table's own OPTIONS do not reach it: "
             "give it to the statement, INSERT INTO t WITH ('topic' = '...') SELECT ..."
         )
-    written = {name: there[name] for name in COLUMN_TYPES if name in there}
     for name, spark_type in written.items():
         if spark_type not in COLUMN_TYPES[name]:
-            raise wrong_type(name, spark_type)
+            raise wrong_type(name, spark_type, COLUMN_TYPES[name])
+    if timestamp_column is not None:
+        check_timestamp_column(timestamp_column, names)
+        spark_type = there[timestamp_column]
+        if spark_type not in TIMESTAMP_TYPES:
+            raise wrong_type(timestamp_column, spark_type, TIMESTAMP_TYPES)
+        written[timestamp_column] = spark_type
     return written
+
+
+def check_timestamp_column(name: str, columns: Collection[str]) -> None:
+    """Raise SerializationError if the option ``timestampColumn`` names no column."""
+    if name not in columns:
+        raise SerializationError(
+            f"option timestampColumn = {name!r}: no such column; the columns are: {', '.join(columns)}"
+        )
 
 
 def warn_of_unused(schema: StructType, written: Collection[str]) -> None:
@@ -83,9 +101,24 @@ def warn_of_unused(schema: StructType, written: Collection[str]) -> None:
         )
 
 
-def wrong_type(column: str, spark_type: str) -> SerializationError:
+def warn_of_timestamp(schema: StructType) -> None:
+    """Log that a column ``timestamp`` is ignored, once in a process.
+
+    Without this, a job that needs the option does not notice that its records have other timestamps.
+    """
+    global _has_warned_of_timestamp
+    if _has_warned_of_timestamp or "timestamp" not in schema.names:
+        return
+    if schema["timestamp"].dataType.simpleString() in TIMESTAMP_TYPES:
+        _has_warned_of_timestamp = True
+        logger.warning(
+            "Column timestamp is ignored, as by Spark's own sink: records have their time of sending. The option "
+            "timestampColumn = timestamp gives them the column's time, by which brokers also remove old records."
+        )
+
+
+def wrong_type(column: str, spark_type: str, allowed: tuple[str, ...]) -> SerializationError:
     """Return the error for a column of an unsupported type, with the cast that helps."""
-    allowed = COLUMN_TYPES[column]
     if spark_type.startswith(("struct", "array", "map", "variant")):
         advice = f"convert it with to_json({column})" if "string" in allowed else "build it of that type"
     else:

@@ -15,7 +15,6 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from shmaccum.errors import ConfigError
 from shmaccum.spark.datasource import ShmAccumDataSource
 from shmaccum.spark.interpreters import pythons_apart
 
@@ -33,9 +32,7 @@ def register(spark: SparkSession) -> None:
     The session's Python tasks then run with ``PYSPARK_PYTHON``, with whatever Python Spark plans on the driver
     (``spark.sql.execution.pyspark.python`` is set, if it is not). So an archive need not be unpacked on the driver.
 
-    ``DataStreamWriter`` also refuses this format with ``trigger(continuous=...)``, with which Spark never runs the
-    tasks of a Python sink. Without this call the sink cannot see the trigger: it refuses to commit, and the query
-    continues without writing.
+    ``DataStreamWriter`` also refuses this format with ``trigger(continuous=...)`` (`shmaccum.spark.continuous`).
 
     Args:
         spark: the session.
@@ -55,10 +52,6 @@ def register(spark: SparkSession) -> None:
                 start = getattr(writer, method)
                 if not hasattr(start, "_shmaccum"):
                     setattr(writer, method, _in_session(start))
-    writer = pyspark.sql.streaming.readwriter.DataStreamWriter
-    for method, noting in (("trigger", _noting_trigger), ("format", _noting_format)):
-        if not hasattr(getattr(writer, method), "_shmaccum"):
-            setattr(writer, method, noting(getattr(writer, method)))
 
 
 def _add(spark: SparkSession) -> None:
@@ -95,35 +88,3 @@ def _in_session(start: Callable[..., Any]) -> Callable[..., Any]:
 
     start_in_session._shmaccum = True  # type: ignore[attr-defined]
     return start_in_session
-
-
-def _noting_trigger(trigger: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(trigger)
-    def note_trigger(writer: Any, **kwargs: Any) -> Any:
-        writer._shmaccum_continuous = kwargs.get("continuous") is not None
-        _refuse_continuous(writer)
-        return trigger(writer, **kwargs)
-
-    note_trigger._shmaccum = True  # type: ignore[attr-defined]
-    return note_trigger
-
-
-def _noting_format(format: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(format)
-    def note_format(writer: Any, source: str) -> Any:
-        writer._shmaccum_format = source
-        _refuse_continuous(writer)
-        return format(writer, source)
-
-    note_format._shmaccum = True  # type: ignore[attr-defined]
-    return note_format
-
-
-def _refuse_continuous(writer: Any) -> None:
-    """Raise if a ``DataStreamWriter`` has both this format and a continuous trigger."""
-    is_ours = getattr(writer, "_shmaccum_format", "").lower() == ShmAccumDataSource.name()
-    if is_ours and getattr(writer, "_shmaccum_continuous", False):
-        raise ConfigError(
-            "trigger(continuous=...) is not supported: Spark never runs the tasks of a Python sink with it; use "
-            "trigger(processingTime='1 second'), or format('kafka')"
-        )

@@ -46,12 +46,14 @@ class WriteTask:
         topic: the topic of all rows, or None if the column ``topic`` gives it.
         columns: the columns that make records, with their types as Spark writes them.
         plan: of a write that is exactly once; None for one that is at least once.
+        timestamp_column: the one of ``columns`` that gives the records' timestamps, if one does.
     """
 
     config: ProducerConfig
     topic: str | None
     columns: Mapping[str, str]
     plan: TaskPlan | None = None
+    timestamp_column: str | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
         """Send the rows of one task and wait until they are acknowledged.
@@ -67,10 +69,13 @@ class WriteTask:
         from shmaccum.spark.delivery import deliver
         from shmaccum.spark.worker import producer
 
+        names = ["timestamp" if name == self.timestamp_column else name for name in self.columns]
+        columns = dict(zip(names, self.columns.values(), strict=True))
+        batches = (batch.select(list(self.columns)).rename_columns(names) for batch in batches)
         try:
             if self.plan is not None:
-                return TaskCommit(*self.plan.write(batches, self.config, self.topic, self.columns))
-            records, size = deliver(batches, producer(self.config), self.topic, self.columns)
+                return TaskCommit(*self.plan.write(batches, self.config, self.topic, columns))
+            records, size = deliver(batches, producer(self.config), self.topic, columns)
         except ShmaccumError as error:
             from shmaccum.spark.options import with_options_named
 

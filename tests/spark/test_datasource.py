@@ -11,7 +11,7 @@ from typing import Any
 
 import pyspark.sql.datasource
 import pytest
-from fixture_types import Reader, Written
+from fixture_types import LogCapture, Reader, Written
 from kafka.partitioner.default import murmur2
 from processes import wait_until
 from pyspark import cloudpickle
@@ -96,7 +96,7 @@ def test_nullable_columns_take_nulls(spark: SparkSession, options: Options, writ
         [("tombstone", None, None, None, 5), (None, "v", 2, [], None)],
         "key string, value string, partition int, headers array<struct<key: string, value: binary>>, timestamp bigint",
     )
-    write(rows.coalesce(1), options, topic="nulls")
+    write(rows.coalesce(1), options, topic="nulls", timestampColumn="timestamp")
     records = {record.key: record for record in written("nulls")}
     assert (records[b"tombstone"].value, records[b"tombstone"].timestamp) == (None, 5)
     assert (records[None].value, records[None].partition, records[None].headers) == (b"v", 2, [])
@@ -134,6 +134,17 @@ def test_the_option_topic_beats_the_column(spark: SparkSession, options: Options
         ({"Kafka.Key.Serializer": "x"}, ConfigError, "kafka.key.serializer is not supported: keys are written as"),
         ({"kafka.value.serializer": "x"}, ConfigError, "kafka.value.serializer is not supported"),
         ({"kafka.interceptor.classes": "x"}, ConfigError, "kafka.interceptor.classes is not supported"),
+        ({"exactly_once": "true"}, ConfigError, r"^option exactly_once: no such option; did you mean exactlyOnce\?"),
+        ({"exactly-Once": "true"}, ConfigError, "did you mean exactlyOnce"),
+        ({"exactlyonce.enabled": "true"}, ConfigError, "did you mean exactlyOnce"),
+        ({"exactOnce": "true"}, ConfigError, "did you mean exactlyOnce"),
+        ({"kafka.exactlyOnce": "true"}, ConfigError, "^option kafka.exactlyonce: .* did you mean exactlyOnce"),
+        ({"topics": "t"}, ConfigError, "did you mean topic"),
+        ({"kafka.topic": "t"}, ConfigError, r"did you mean topic\?"),
+        ({"txn_app_id": "a"}, ConfigError, "did you mean txnAppId"),
+        ({"txnVersoin": "1"}, ConfigError, "did you mean txnVersion"),
+        ({"failOnDataLost": "false"}, ConfigError, "did you mean failOnDataLoss"),
+        ({"timestamp_column": "at"}, ConfigError, "did you mean timestampColumn"),
         ({"topic": "a topic"}, InvalidTopicError, "'a topic' is not allowed"),
     ],
 )
@@ -167,6 +178,21 @@ def test_options_of_a_job_that_moves_over_stay_as_they_are() -> None:
     assert (config.sasl_username, config.sasl_password) == ("alice", Password("s3cret"))
     sent = cloudpickle.loads(cloudpickle.dumps(config))
     assert sent.as_dict() == config.as_dict()
+
+
+def test_options_of_spark_are_ignored_and_unknown_ones_with_a_warning(caplog: LogCapture) -> None:
+    given = {"topic": "t", "kafka.bootstrap.servers": "host:9092", "checkpointLocation": "c", "queryName": "q"}
+    source = {
+        "subscribe": "other",
+        "startingOffsets": "earliest",
+        "startingTimestamp": "1",
+        "maxOffsetsPerTrigger": "5",
+    }
+    write_task(given | source | {"failOnDataLoss": "false", "includeHeaders": "true", "groupIdPrefix": "g"}, VALUE)
+    assert not caplog.messages
+    for _ in range(2):
+        write_task(given | {"mergeSchema": "true"}, VALUE)
+    assert caplog.messages == ["Option mergeschema is unknown, and ignored. docs/spark.md has the options."]
 
 
 def test_options_are_those_of_the_producer_whatever_their_case() -> None:

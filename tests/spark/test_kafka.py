@@ -121,7 +121,7 @@ def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, to
         f"timestamp_millis({an_hour_ago}L + id) AS timestamp",
         "id AS ignored",
     )
-    rows.write.format("shmaccum").mode("append").options(**ours).save()
+    rows.write.format("shmaccum").mode("append").options(**ours, timestampColumn="timestamp").save()
     seen = []
     for parity in (0, 1):
         found = consume({"bootstrap.servers": kafka.bootstrap_servers}, f"{topic}-{parity}")
@@ -135,6 +135,43 @@ def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, to
                 assert record.value() == (None if seen[-1] % 7 == 0 else number)
                 assert record.timestamp() == (TIMESTAMP_CREATE_TIME, an_hour_ago + seen[-1])
     assert sorted(seen) == list(range(1_000))
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "bigint", "string", "int"])
+def test_an_unused_column_timestamp_leaves_the_records_their_time_of_sending(
+    kind: str, spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str
+) -> None:
+    """As with Spark's own sink. Brokers remove records by their timestamp: old ones at once."""
+    kafka.admin.create_topic(topic)
+    before = int(time.time() * 1000)
+    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value", f"CAST(1000000 + id AS {kind}) AS timestamp")
+    rows.write.format("shmaccum").mode("append").options(**ours, topic=topic).save()
+    (records,) = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic).values()
+    assert len(records) == 3
+    assert all(before <= record.timestamp()[1] <= time.time() * 1000 for record in records)
+
+
+@pytest.mark.parametrize("name", ["timestamp", "event_time"])
+@pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])
+def test_the_option_timestamp_column_names_the_records_time(
+    streaming: bool, name: str, spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    kafka.admin.create_topic(topic)
+    an_hour_ago = int(time.time() - 3600) * 1000
+    (tmp_path / "arriving").mkdir()
+    (tmp_path / "arriving" / "a.txt").write_text("0\n1\n2")
+    lines = (spark.readStream if streaming else spark.read).text(str(tmp_path / "arriving"))
+    rows = lines.selectExpr("value", f"timestamp_millis({an_hour_ago} + CAST(value AS BIGINT)) AS {name}")
+    given = ours | {"topic": topic, "timestampColumn": name}
+    if streaming:
+        query = rows.writeStream.format("shmaccum").options(**given, checkpointLocation=str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+    else:
+        rows.write.format("shmaccum").mode("append").options(**given).save()
+    (records,) = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic).values()
+    assert sorted((record.timestamp()[1], record.value()) for record in records) == [
+        (an_hour_ago + number, b"%d" % number) for number in range(3)
+    ]
 
 
 def test_a_stream_goes_on_where_it_stopped(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,20 +15,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fixture_types import Written
-from pyspark import InheritableThread, cloudpickle
+from pyspark import InheritableThread
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import LongType, StringType, StructType
 
+import shmaccum.spark.schema
 from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import ConfigError, KafkaTimeoutError, SerializationError
-from shmaccum.spark import ShmAccumDataSource, kafka_columns, register, to_kafka
+from shmaccum.spark import kafka_columns, register, to_kafka
 from shmaccum.spark.datasource import write_task
 from shmaccum.spark.interpreters import TASKS
 from shmaccum.spark.schema import record_columns
 from shmaccum.spark.worker import close_all
-from shmaccum.spark.writers import StreamRowWriter
 
 Options = dict[str, str]
 
@@ -173,19 +171,18 @@ def test_columns_that_are_not_written_stay_behind(spark: SparkSession, options: 
     joined = rows.join(spark.range(1).selectExpr("'x' as unused"))
     with pytest.raises(AnalysisException, match=r"columns of the same name: unused\. .*kafka_columns"):
         write(joined, options, topic="narrow")
-    narrow = kafka_columns(joined)
-    assert [f"{name} {kind}" for name, kind in narrow.dtypes] == [
-        "key string",
-        "value string",
-        "partition int",
-        "timestamp timestamp",
-    ]
-    to_kafka(joined, options | {"topic": "narrow"})
-    assert sorted((record.key, record.value, record.partition) for record in written("narrow")) == [
+    narrow = ["key string", "value string", "partition int"]
+    assert [f"{name} {kind}" for name, kind in kafka_columns(joined).dtypes] == narrow
+    timed = kafka_columns(joined, "timestamp")
+    assert [f"{name} {kind}" for name, kind in timed.dtypes] == [*narrow, "timestamp timestamp"]
+    to_kafka(joined, options | {"topic": "narrow", "TimestampColumn": "timestamp"})
+    records = written("narrow")
+    assert sorted((record.key, record.value, record.partition) for record in records) == [
         (b"0", b"0.0", 0),
         (b"1", b"1.0", 1),
         (b"2", b"2.0", 0),
     ]
+    assert {record.timestamp // 86_400_000 for record in records} <= {19_723, 19_724}  # midnight of the session's zone
 
 
 def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: Options) -> None:
@@ -195,6 +192,8 @@ def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: O
         kafka_columns(spark.range(1).selectExpr("id as value", "id as value"))
     with pytest.raises(SerializationError, match="required column 'value' not found; the columns are: id"):
         kafka_columns(spark.range(1))
+    with pytest.raises(SerializationError, match="timestampColumn = 'at': no such column; the columns are: value"):
+        kafka_columns(spark.range(1).selectExpr("id as value"), "at")
     with pytest.raises(ConfigError, match=r"kafka_columns\(df\).writeStream"):
         to_kafka(spark.readStream.format("rate").load(), options)
 
@@ -213,57 +212,20 @@ def test_columns_that_travel_for_nothing_are_counted(caplog: pytest.LogCaptureFi
         record_columns(StructType().add("value", "string").add("key", LongType()), topic_given=True)
 
 
-# --- queries -------------------------------------------------------------------------------------------
-
-
-class TellingWriter(StreamRowWriter):
-    """Leaves a file when it is asked to commit."""
-
-    def commit(self, messages: Any, batchId: int) -> None:
-        Path(self.asked).touch()
-        super().commit(messages, batchId)
-
-
-class TellingDataSource(ShmAccumDataSource):
-    @classmethod
-    def name(cls) -> str:
-        return "shmaccum-telling"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        writer = TellingWriter(write_task({name: self.options[name] for name in self.options}, schema))
-        writer.asked = self.options["asked"]
-        return writer
-
-
-def test_a_continuous_trigger_commits_nothing(spark: SparkSession, options: Options, tmp_path: Path) -> None:
-    """Spark never runs a Python sink's tasks then; it used to commit epochs whose rows were nowhere."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
-    spark.dataSource.register(TellingDataSource)
-    rows = spark.readStream.format("rate").option("numPartitions", 1).load().selectExpr("cast(value as string) value")
-    query = rows.writeStream.format("shmaccum-telling").options(**options, topic="t", asked=str(tmp_path / "asked"))
-    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(continuous="100 milliseconds")
-    running = query.start()
-    try:
-        deadline = time.monotonic() + 120
-        offsets = tmp_path / "checkpoint" / "offsets"
-        while not (tmp_path / "asked").exists() or len(list(offsets.glob("[0-9]*"))) < 10:
-            assert time.monotonic() < deadline
-            assert running.isActive, running.exception()
-            time.sleep(0.05)
-    finally:
-        running.stop()
-    assert list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")) == []
-
-
-def test_a_registered_session_refuses_a_continuous_trigger_at_once(spark: SparkSession) -> None:
-    register(spark)
-    rows = spark.readStream.format("rate").load()
-    with pytest.raises(ConfigError, match=r"trigger\(continuous=...\) is not supported"):
-        rows.writeStream.format("shmaccum").trigger(continuous="1 second")
-    with pytest.raises(ConfigError, match=r"trigger\(processingTime='1 second'\), or format"):
-        rows.writeStream.trigger(continuous="1 second").start(format="Shmaccum")
-    rows.writeStream.format("shmaccum").trigger(processingTime="1 second")
-    rows.writeStream.format("console").trigger(continuous="1 second")
+def test_an_unused_column_timestamp_is_warned_of_once(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shmaccum.spark.schema, "_has_warned_of_timestamp", False)
+    schema = StructType().add("value", "string").add("timestamp", "timestamp")
+    given = {"kafka.bootstrap.servers": "host:9092", "topic": "t"}
+    write_task(given | {"timestampColumn": "timestamp"}, schema)
+    write_task(given, StructType().add("value", "string").add("timestamp", "string"))
+    assert not any("timestampColumn" in message for message in caplog.messages)
+    kafka_columns(spark.range(1).selectExpr("id as value", "current_timestamp() as timestamp"))
+    for _ in range(2):
+        write_task(given, schema)
+    (message,) = (message for message in caplog.messages if "timestampColumn" in message)
+    assert message.startswith("Column timestamp is ignored, as by Spark's own sink")
 
 
 # --- brokers that are not there ------------------------------------------------------------------------

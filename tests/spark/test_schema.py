@@ -25,7 +25,7 @@ def test_every_column_of_a_record_is_taken_and_others_are_ignored() -> None:
     columns = record_columns(
         schema(
             headers=headers(BYTES),
-            timestamp=kinds.TimestampType(),
+            timestamp=kinds.ArrayType(INT),
             partition=INT,
             other=kinds.MapType(INT, INT),
             key=BYTES,
@@ -43,8 +43,28 @@ def test_the_option_topic_hides_the_column() -> None:
     assert record_columns(schema(topic=INT, value=BYTES), topic_given=True) == {"value": "binary"}
 
 
-def test_timestamps_are_times_or_milliseconds() -> None:
-    assert record_columns(schema(value=TEXT, timestamp=LONG), topic_given=True)["timestamp"] == "bigint"
+@pytest.mark.parametrize("name", ["timestamp", "event_time"])
+def test_the_named_column_gives_times_or_milliseconds(name: str) -> None:
+    for kind, spark_type in ((LONG, "bigint"), (kinds.TimestampType(), "timestamp")):
+        frame = schema(value=TEXT, other=LONG, **{name: kind})
+        columns = record_columns(frame, topic_given=True, timestamp_column=name)
+        assert columns == {"value": "string", name: spark_type}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (kinds.DateType(), "date; it must be timestamp or bigint: use CAST.event_time AS TIMESTAMP"),
+        (kinds.TimestampNTZType(), "type timestamp_ntz"),
+        (TEXT, "type string"),
+        (INT, "type int"),
+        (None, "option timestampColumn = 'event_time': no such column; the columns are: value"),
+    ],
+)
+def test_a_named_column_that_gives_no_time_is_refused(kind: kinds.DataType | None, message: str) -> None:
+    columns = {"value": TEXT} | ({} if kind is None else {"event_time": kind})
+    with pytest.raises(SerializationError, match=message):
+        record_columns(schema(**columns), topic_given=True, timestamp_column="event_time")
 
 
 @pytest.mark.parametrize(
@@ -66,12 +86,6 @@ def test_timestamps_are_times_or_milliseconds() -> None:
             SerializationError,
             "'partition' .* bigint; it must be int: use CAST",
         ),
-        (
-            schema(value=TEXT, topic=TEXT, timestamp=kinds.DateType()),
-            SerializationError,
-            "date; it must be timestamp or big",
-        ),
-        (schema(value=TEXT, topic=TEXT, timestamp=kinds.TimestampNTZType()), SerializationError, "type timestamp_ntz"),
         (
             schema(value=TEXT, topic=TEXT, headers=kinds.ArrayType(TEXT)),
             SerializationError,

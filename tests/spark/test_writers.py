@@ -27,7 +27,7 @@ SCHEMA = (
     .add("key", BinaryType())
     .add("partition", IntegerType())
     .add("headers", ArrayType(HEADER))
-    .add("timestamp", TimestampType())
+    .add("event_time", TimestampType())
 )
 NewRow = Row(*SCHEMA.fieldNames())
 NewHeader = Row("key", "value")
@@ -53,7 +53,8 @@ def test_rows_are_written_as_arrow_batches_are(config: ProducerConfig, stored: R
         NewRow(7, None, "b", None, None, None, None),
     ]
     before = int(time.time() * 1000)
-    writer = StreamRowWriter(WriteTask(config, None, record_columns(SCHEMA, topic_given=False)))
+    columns = record_columns(SCHEMA, topic_given=False, timestamp_column="event_time")
+    writer = StreamRowWriter(WriteTask(config, None, columns, timestamp_column="event_time"))
     commit = writer.write(iter(rows))
     assert (commit.records, commit.bytes) == (3, 13)
     late, everything = stored(Path(config.log_dir), "a")

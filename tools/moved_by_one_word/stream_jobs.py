@@ -16,7 +16,7 @@ from tools.moved_by_one_word.job import Options, Order, Where, job, numbers
 PATIENCE_S: Final = 120.0
 """How long a query may take."""
 CONTINUOUS_S: Final = 20.0
-"""How long a continuous query may take for its first epochs: one that writes nothing takes all of it."""
+"""How long a continuous query can take for its first epochs."""
 
 
 def wait_for(condition: Callable[[], bool], query: Any, seconds: float = PATIENCE_S) -> None:
@@ -140,8 +140,7 @@ def foreach_batch(spark: SparkSession, format: str, options: Options, where: Whe
 @job(
     numbers(50),
     differs=True,
-    note="Spark never runs the tasks of a Python sink then: nothing is written, nothing committed, and only Spark's "
-    "log says so. After `register(spark)` it is refused at once. Use `trigger(processingTime=...)`",
+    note="Spark never runs the tasks of a Python sink then, so the query is refused. Use `trigger(processingTime=...)`",
 )
 def continuous_stream(spark: SparkSession, format: str, options: Options, where: Where) -> None:
     """The rate source with `trigger(continuous=...)`."""
@@ -159,3 +158,5 @@ def continuous_stream(spark: SparkSession, format: str, options: Options, where:
     commits = where.directory / "checkpoint" / "commits"
     wait_for(lambda: len(list(commits.glob("[0-9]*"))) >= 5, query, CONTINUOUS_S)
     query.stop()
+    if (error := query.exception()) is not None:
+        raise error

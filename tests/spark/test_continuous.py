@@ -1,0 +1,262 @@
+"""A continuous trigger, with which Spark never runs the tasks of a Python sink, is refused before a query begins."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixture_types import LogCapture, Written
+from processes import wait_until
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.types import StructType
+
+from shmaccum.errors import ConfigError
+from shmaccum.spark import ShmAccumDataSource, register
+from shmaccum.spark.continuous import refuse_at_start
+from shmaccum.spark.datasource import write_task
+from shmaccum.spark.writers import StreamRowWriter
+
+Options = dict[str, str]
+
+REFUSED = r"trigger\(continuous=...\) is not supported: .*; use trigger\(processingTime='1 second'\), or format"
+
+MICRO_BATCH = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n5'
+EPOCH = 'v1\n\n{"0":{"value":5,"runTimeMs":1}}'
+"""Files of a checkpoint's ``offsets``, as Spark writes them."""
+
+
+@pytest.fixture
+def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pyspark be as in a driver that does not register the data source: Spark finds it."""
+    for name in ("trigger", "format"):
+        method = getattr(DataStreamWriter, name)
+        monkeypatch.setattr(DataStreamWriter, name, getattr(method, "__wrapped__", method))
+
+
+def rates(spark: SparkSession) -> DataFrame:
+    rows = spark.readStream.format("rate").option("numPartitions", 1).load()
+    return rows.selectExpr("cast(value as string) value")
+
+
+@contextmanager
+def stopped(query: StreamingQuery) -> Iterator[StreamingQuery]:
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+@contextmanager
+def another_continuous_query(spark: SparkSession, checkpoint: Path) -> Iterator[None]:
+    query = rates(spark).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    with stopped(query.trigger(continuous="100 milliseconds").start()):
+        wait_until(lambda: list((checkpoint / "commits").glob("[0-9]*")), "the other query commits")
+        yield
+
+
+# --- refused where the trigger is set ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("unguarded")
+@pytest.mark.parametrize("by", ["register", "spark.dataSource.register"])
+def test_a_registered_session_refuses_a_continuous_trigger_at_once(by: str, spark: SparkSession) -> None:
+    if by == "register":
+        register(spark.newSession())
+    else:
+        spark.newSession().dataSource.register(ShmAccumDataSource)
+    rows = rates(spark)
+    with pytest.raises(ConfigError, match=REFUSED):
+        rows.writeStream.format("shmaccum").trigger(continuous="1 second")
+    with pytest.raises(ConfigError, match=REFUSED):
+        rows.writeStream.trigger(continuous="1 second").start(format="Shmaccum")
+    rows.writeStream.format("shmaccum").trigger(processingTime="1 second")
+    rows.writeStream.format("console").trigger(continuous="1 second")
+
+
+# --- refused where the query is planned ----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("unguarded")
+@pytest.mark.parametrize("named_by", ["option", "session"])
+def test_a_continuous_query_of_a_format_that_spark_found_is_refused_before_its_first_epoch(
+    named_by: str, spark: SparkSession, options: Options, tmp_path: Path
+) -> None:
+    """Also where the sink does not know the checkpoint: one that the session names is no option of the query."""
+    session = spark.newSession()
+    query = rates(session).writeStream.format("shmaccum").options(**options, topic="t").queryName("refused")
+    if named_by == "option":
+        query = query.option("checkpointLocation", str(tmp_path / "refused"))
+    else:
+        session.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    query = query.trigger(continuous="100 milliseconds")
+    with stopped(query.start()) as running, pytest.raises(StreamingQueryException, match=REFUSED):
+        running.awaitTermination()
+    assert (tmp_path / "refused" / "metadata").exists()
+    assert not list((tmp_path / "refused" / "offsets").glob("[0-9]*"))
+    assert not list((tmp_path / "refused" / "commits").glob("[0-9]*"))
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_beside_a_continuous_query_of_another_sink_only_ours_is_refused(
+    spark: SparkSession, options: Options, tmp_path: Path, written: Written
+) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    (tmp_path / "arriving").mkdir()
+    (tmp_path / "arriving" / "a.txt").write_text("0\n1\n2")
+    lines = session.readStream.text(str(tmp_path / "arriving"))
+
+    def batches(**more: str) -> None:
+        query = lines.writeStream.format("shmaccum").options(**options, **more).trigger(availableNow=True)
+        query.start().awaitTermination()
+
+    with another_continuous_query(session, tmp_path / "another"):
+        ours = rates(session).writeStream.format("shmaccum").options(**options, topic="t")
+        ours = ours.option("checkpointLocation", str(tmp_path / "ours")).trigger(continuous="100 milliseconds")
+        with stopped(ours.start()) as running, pytest.raises(StreamingQueryException, match=REFUSED):
+            running.awaitTermination()
+        batches(topic="beside", checkpointLocation=str(tmp_path / "batches"))
+        batches(topic="beside-unknown")
+    for topic in ("beside", "beside-unknown"):
+        assert sorted(record.value for record in written(topic)) == [b"0", b"1", b"2"]
+
+
+def checkpoint_of(directory: Path, offsets: dict[int, str], commits: int) -> Path:
+    for name in ("offsets", "commits"):
+        (directory / name).mkdir(parents=True)
+    (directory / "metadata").touch()
+    for number, text in offsets.items():
+        (directory / "offsets" / str(number)).write_text(text)
+        (directory / "offsets" / f".{number}.crc").touch()
+    for number in range(commits):
+        (directory / "commits" / str(number)).touch()
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("offsets", "commits", "is_continuous"),
+    [
+        ({}, 0, True),
+        ({0: MICRO_BATCH}, 0, False),
+        ({0: MICRO_BATCH, 1: MICRO_BATCH}, 1, False),
+        ({0: MICRO_BATCH, 1: MICRO_BATCH}, 2, True),
+        ({0: EPOCH, 1: EPOCH}, 2, True),
+        ({0: EPOCH, 1: EPOCH}, 1, True),
+        ({0: EPOCH, 1: EPOCH, 2: MICRO_BATCH}, 2, False),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_checkpoint_tells_a_continuous_query_that_is_planned(
+    scheme: str, offsets: dict[int, str], commits: int, is_continuous: bool, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("shmaccum.spark.continuous._query_threads", lambda: (3, 2))
+    checkpoint = scheme + str(checkpoint_of(tmp_path / "checkpoint", offsets, commits))
+    if is_continuous:
+        with pytest.raises(ConfigError, match=REFUSED):
+            refuse_at_start(checkpoint)
+    else:
+        refuse_at_start(checkpoint)
+
+
+@pytest.mark.parametrize("checkpoint", [None, "hdfs://host/checkpoints/c", "/nowhere"])
+def test_where_neither_threads_nor_checkpoint_tell_the_driver_warns(
+    checkpoint: str | None, monkeypatch: Any, caplog: LogCapture
+) -> None:
+    threads = "shmaccum.spark.continuous._query_threads"
+    monkeypatch.setattr(threads, lambda: (2, 0))
+    refuse_at_start(checkpoint)
+    assert not caplog.messages
+    monkeypatch.setattr(threads, lambda: (2, 1))
+    refuse_at_start(checkpoint)
+    assert caplog.messages[0].startswith("1 of 2 queries have a continuous trigger. Whether this one has is unknown")
+    monkeypatch.setattr(threads, lambda: (2, 2))
+    with pytest.raises(ConfigError, match=REFUSED):
+        refuse_at_start(checkpoint)
+
+
+# --- checkpoints that such a query has left ------------------------------------------------------------
+
+
+def test_a_query_does_not_skip_the_rows_of_epochs_that_were_not_written(
+    spark: SparkSession, options: Options, tmp_path: Path, written: Written
+) -> None:
+    """Spark begins at the newest offsets but one. From 4.3 on, it refuses epochs' offsets before the sink can."""
+    checkpoint, arriving = tmp_path / "checkpoint", tmp_path / "arriving"
+    arriving.mkdir()
+
+    def run(format: str) -> None:
+        query = spark.readStream.option("maxFilesPerTrigger", 1).text(str(arriving)).writeStream.format(format)
+        query = query.options(**options, topic="skipped", checkpointLocation=str(checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    for number in range(4):
+        (arriving / f"{number}.txt").write_text(str(number))
+    run("noop")
+    for number in range(1, 4):  # as a continuous query leaves them: without metadata, and not committed
+        version, _, *offsets = (checkpoint / "offsets" / str(number)).read_text().split("\n")
+        (checkpoint / "offsets" / str(number)).write_text("\n".join([version, "", *offsets]))
+        (checkpoint / "offsets" / f".{number}.crc").unlink()
+        for name in (str(number), f".{number}.crc"):
+            (checkpoint / "commits" / name).unlink()
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=r"epochs 1 to 2 .* never written|metadata not found"):
+            run("shmaccum")
+    with pytest.raises(ConfigError, match=r"epochs 1 to 2 .* never written; .* delete the files from 1 "):
+        refuse_at_start(str(checkpoint))
+    assert not written("skipped")
+    for number in range(1, 4):
+        (checkpoint / "offsets" / str(number)).unlink()
+    run("shmaccum")
+    assert len(written("skipped")) == 3
+    refuse_at_start(str(checkpoint))
+
+
+# --- refused where an epoch is committed ---------------------------------------------------------------
+
+
+class TellingWriter(StreamRowWriter):
+    """Leaves a file when it is asked to commit."""
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        Path(self.asked).touch()
+        super().commit(messages, batchId)
+
+
+class TellingDataSource(ShmAccumDataSource):
+    """Plans without a look at the trigger."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "shmaccum-telling"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        writer = TellingWriter(write_task({name: self.options[name] for name in self.options}, schema))
+        writer.asked = self.options["asked"]
+        return writer
+
+
+def test_an_epoch_without_rows_is_not_committed(spark: SparkSession, options: Options, tmp_path: Path) -> None:
+    """What is left where the trigger was not seen; Spark continues, and its offsets look as assumed above."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
+    spark.dataSource.register(TellingDataSource)
+    query = rates(spark).writeStream.format("shmaccum-telling")
+    query = query.options(**options, topic="t", asked=str(tmp_path / "asked"))
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(continuous="100 milliseconds")
+    offsets = tmp_path / "checkpoint" / "offsets"
+    with stopped(query.start()) as running:
+
+        def is_asked() -> bool:
+            assert running.isActive, running.exception()
+            return (tmp_path / "asked").exists() and len(list(offsets.glob("[0-9]*"))) >= 10
+
+        wait_until(is_asked, "Spark commits epochs")
+    assert list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")) == []
+    assert {each.read_text().split("\n")[1] for each in offsets.glob("[0-9]*")} == {""}
