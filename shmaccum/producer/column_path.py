@@ -30,7 +30,7 @@ from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
 
 if TYPE_CHECKING:
-    from shmaccum.transactions.manager import TransactionManager
+    from shmaccum.transactions.transaction import Transaction
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -43,22 +43,20 @@ class ColumnPath:
     Args:
         accumulator: of its slab.
         destinations: the producer's.
-        transactions: the producer's; None without.
     """
 
-    def __init__(
-        self, accumulator: RecordAccumulator, destinations: Destinations, transactions: TransactionManager | None
-    ) -> None:
+    def __init__(self, accumulator: RecordAccumulator, destinations: Destinations) -> None:
         self._accumulator = accumulator
         self._destinations = destinations
-        self._transactions = transactions
 
-    def send(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+    def send(
+        self, topic: str, batch: pa.RecordBatch, transaction: Transaction | None = None
+    ) -> FutureColumnsMetadata:
         """Append all rows of an Arrow batch, and wake the sender.
 
-        Args and errors: as in `Producer.send_batch`.
+        Args and errors: as in `Producer.send_batch`. The rows belong to ``transaction``, if it is not None.
         """
-        steps = self.steps(topic, batch)
+        steps = self.steps(topic, batch, transaction)
         try:
             while True:
                 wait = next(steps)
@@ -68,7 +66,9 @@ class ColumnPath:
             future: FutureColumnsMetadata = end.value
             return future
 
-    def steps(self, topic: str, batch: pa.RecordBatch) -> Generator[WouldWait | None, None, FutureColumnsMetadata]:
+    def steps(
+        self, topic: str, batch: pa.RecordBatch, transaction: Transaction | None = None
+    ) -> Generator[WouldWait | None, None, FutureColumnsMetadata]:
         """Do as `send`; yield from time to time, with what it would have to wait for, if anything.
 
         After the wait, go on with the iteration. It returns the future.
@@ -86,15 +86,13 @@ class ColumnPath:
             ignore_keys=destinations.ignore_keys,
             max_body_size=destinations.max_body_size,
             batch_size=accumulator.records.slot_size,
-            open_room=0 if self._transactions else accumulator.open_room(queues[sticky.within(len(queues))]),
+            open_room=0 if transaction else accumulator.open_room(queues[sticky.within(len(queues))]),
         )
         to = yield from _retried(
             lambda: {partition: metadata.queues_with(entry, partition, started)[partition] for partition in parts}
         )
-        if self._transactions is not None:
-            transactions = self._transactions
-            in_lane = yield from _retried(lambda: transactions.queues(to.values()))
-            to = dict(zip(to, in_lane, strict=True))
+        if transaction is not None:
+            to = dict(zip(to, transaction.queues_for(to.values()), strict=True))
         future = FutureColumnsMetadata(batch.num_rows, accumulator.pending)
         deadline_s = started + destinations.max_block_ms / 1000
         for partition, part in parts.items():

@@ -165,13 +165,14 @@ class Producer:
             KafkaError: as `send`. If memory ran out halfway, or no sender could be started, the rows before are
                 accepted and will be sent.
         """
+        transaction = self._records.transaction
         with self._guard:
             self._ensure_sender()
             try:
-                return self._column_path().send(topic, batch)
+                return self._column_path().send(topic, batch, transaction)
             except KafkaError as error:
-                if self._transactions is not None:
-                    self._transactions.refused(error)
+                if transaction is not None:
+                    self.transactions.refused(error, transaction)
                 raise
 
     def _column_path(self) -> ColumnPath:
@@ -188,7 +189,7 @@ class Producer:
         if self._columns is None:
             from shmaccum.producer.column_path import ColumnPath
 
-            self._columns = ColumnPath(self._accumulator, self._destinations, self._transactions)
+            self._columns = ColumnPath(self._accumulator, self._destinations)
         return self._columns
 
     # --- transactions -------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def at(text: str) -> dict[str, int]:
     return words
 
 
-ABI_OF_VERSION = 8
+ABI_OF_VERSION = 9
 ABI: dict[str, dict[str, int]] = {
     "Super": at(
         "0 MAGIC ABI READY TOTAL_SIZE OWNER_UID DIGEST SLOT_SIZE SLOT_COUNT MAX_PROCESSES MAX_TOPICS "

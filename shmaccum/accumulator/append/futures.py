@@ -97,6 +97,7 @@ class ProduceRequestResult:
         topic_partition: where the batch goes.
         batch: its id.
         waiter: weak reference to the object that waits for it.
+        lane: that it is in, as its entry + 1; 0 outside of transactions.
 
     Attributes:
         told: the records before this index are complete.
@@ -104,11 +105,14 @@ class ProduceRequestResult:
         earlier: outcomes of those before, in order.
     """
 
-    __slots__ = ("_waiter", "batch", "earlier", "last", "told", "topic_partition")
+    __slots__ = ("_waiter", "batch", "earlier", "lane", "last", "told", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None]) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None], lane: int = 0
+    ) -> None:
         self.topic_partition = topic_partition
         self.batch = batch
+        self.lane = lane
         self._waiter = waiter
         self.told = 0
         self.last: Part | None = None

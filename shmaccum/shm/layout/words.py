@@ -338,7 +338,8 @@ class Lane:
     HOLDER: Final = 0
     """the holder's process entry + 1 | its incarnation << 16; 0 while there is none"""
     GENERATION: Final = 1
-    """raised by each lease: a deque refuses records of an older one"""
+    """number of the lease << `LEASE_SHIFT` | how many transactions of it have ended: a deque refuses records of an
+    older lease or transaction"""
     PRODUCER_ID: Final = 2
     """Kafka producer id + 1 of the transactional id; stored after all that depends on it. While it is 0, the sender
     sends nothing of the lane and fails what is queued there"""
