@@ -49,29 +49,36 @@ class ColumnPath:
         self._accumulator = accumulator
         self._destinations = destinations
 
+    def future_for(self, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+        """Return a future for the rows of an Arrow batch; `send` and `steps` add them as they are accepted.
+
+        Raises:
+            SerializationError: it is none.
+        """
+        if not isinstance(batch, pa.RecordBatch):
+            raise SerializationError(
+                f"send_batch takes a pyarrow.RecordBatch, not {type(batch).__name__}: send each of "
+                "Table.to_batches(), or RecordBatch.from_pandas(frame, preserve_index=False)"
+            )
+        return FutureColumnsMetadata(batch.num_rows, self._accumulator.pending)
+
     def send(
-        self, topic: str, batch: pa.RecordBatch, transaction: Transaction | None = None
-    ) -> FutureColumnsMetadata:
+        self, topic: str, batch: pa.RecordBatch, future: FutureColumnsMetadata, transaction: Transaction | None = None
+    ) -> None:
         """Append all rows of an Arrow batch, and wake the sender.
 
         Args and errors: as in `Producer.send_batch`. The rows belong to ``transaction``, if it is not None.
         """
-        steps = self.steps(topic, batch, transaction)
-        try:
-            while True:
-                wait = next(steps)
-                if wait is not None:  # a bug: only a producer that must not wait gets one
-                    raise wait
-        except StopIteration as end:
-            future: FutureColumnsMetadata = end.value
-            return future
+        for wait in self.steps(topic, batch, future, transaction):
+            if wait is not None:  # a bug: only a producer that must not wait gets one
+                raise wait
 
     def steps(
-        self, topic: str, batch: pa.RecordBatch, transaction: Transaction | None = None
-    ) -> Generator[WouldWait | None, None, FutureColumnsMetadata]:
+        self, topic: str, batch: pa.RecordBatch, future: FutureColumnsMetadata, transaction: Transaction | None = None
+    ) -> Generator[WouldWait | None, None, None]:
         """Do as `send`; yield from time to time, with what it would have to wait for, if anything.
 
-        After the wait, go on with the iteration. It returns the future.
+        After the wait, go on with the iteration.
         """
         started = time.monotonic()
         accumulator, destinations = self._accumulator, self._destinations
@@ -93,12 +100,10 @@ class ColumnPath:
         )
         if transaction is not None:
             to = dict(zip(to, transaction.queues_for(to.values()), strict=True))
-        future = FutureColumnsMetadata(batch.num_rows, accumulator.pending)
         deadline_s = started + destinations.max_block_ms / 1000
         for partition, part in parts.items():
             yield from accumulator.columns.steps(to[partition], part, future, deadline_s)
         accumulator.state.slab.button.press()
-        return future
 
 
 _Result = TypeVar("_Result")
@@ -137,15 +142,10 @@ def partition_columns(
         open_room: free bytes of the sticky partition's open batch, as far as known.
 
     Raises:
-        SerializationError: not a RecordBatch, or a column is unknown, duplicate, or of the wrong type.
+        SerializationError: a column is unknown, duplicate, or of the wrong type.
         InvalidTimestampError: a timestamp is negative.
         RecordTooLargeError: a row is too large; names the row.
     """
-    if not isinstance(batch, pa.RecordBatch):
-        raise SerializationError(
-            f"send_batch takes a pyarrow.RecordBatch, not {type(batch).__name__}: send each of Table.to_batches(), "
-            "or RecordBatch.from_pandas(frame, preserve_index=False)"
-        )
     names: list[str] = batch.schema.names
     columns = dict(zip(names, batch.columns, strict=True))
     for name in columns:

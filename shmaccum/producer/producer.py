@@ -162,18 +162,25 @@ class Producer:
         Raises:
             SerializationError: a column is unknown or of the wrong type, or serializers or interceptors, which work
                 record by record, are set.
-            KafkaError: as `send`. If memory ran out halfway, or no sender could be started, the rows before are
-                accepted and will be sent.
+            KafkaError: as `send`.
+
+        An error can come halfway: memory runs out, another thread closes the producer or ends the transaction, there
+        is no sender, a lock is held, the slab is damaged. Then the error's `ShmaccumError.accepted` is the future of
+        the rows that are accepted and will be sent; it is None if there are none. Its ``rows`` are their numbers.
         """
         transaction = self._records.transaction
-        with self._guard:
+        self._guard.check_open()
+        path = self._column_path()
+        future = path.future_for(batch)
+        with future.reporting(), self._guard:
             self._ensure_sender()
             try:
-                return self._column_path().send(topic, batch, transaction)
+                path.send(topic, batch, future, transaction)
             except KafkaError as error:
                 if transaction is not None:
                     self.transactions.refused(error, transaction)
                 raise
+        return future
 
     def _column_path(self) -> ColumnPath:
         """Return what `send_batch` works with, made on first use.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from fake_broker import METADATA
 from processes import wait_until
 from producers import wait_until_gone
 from transaction_broker import PRODUCE, TransactionBroker
-from transaction_scenes import Scene, run_another, send_one
+from transaction_scenes import Scene, run_another, send_one, waiting_for_memory
 
 from shmaccum import Producer
 from shmaccum.compat import confluent
@@ -36,28 +35,6 @@ def tight(slab_name: str, request: pytest.FixtureRequest) -> Iterator[Scene]:
 
 def ready(scene: Scene, **more: object) -> Any:
     return scene.ready(**{"batch_size": 16384, "buffer_memory": SLOTS * 16384} | more)
-
-
-@contextmanager
-def no_memory(producer: Producer) -> Iterator[None]:
-    """Take all memory of the slab in the block."""
-    pool, taken = producer._accumulator.state.pool, []
-    for _ in range(SLOTS):
-        pool.allocate(pool.poolable_size, 1000, taken)
-    try:
-        yield
-    finally:
-        pool.deallocate(*taken)
-
-
-@contextmanager
-def waiting_for_memory(producer: Producer, call: Callable[[], object]) -> Iterator[Future[object]]:
-    """Begin a call that waits for memory until the block ends."""
-    with ThreadPoolExecutor(1) as threads:
-        with no_memory(producer):
-            outcome = threads.submit(call)
-            wait_until(lambda: producer.metrics()["producer-metrics"]["waiting-threads"] == 1, "the call waits")
-            yield outcome
 
 
 class Slow:
@@ -195,11 +172,12 @@ def test_an_error_of_an_ended_transactions_send_does_not_fail_the_next_one(tight
     assert tight.broker.ended[-1] is True
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", [abort, abort_and_begin])
 @pytest.mark.parametrize("key", [None, b"key"])
 def test_a_message_by_confluents_surface_that_waits_ends_with_its_transaction(
     tight: Scene, end: Callable[[Any], None], key: bytes | None
 ) -> None:
+    """A commit waits for it, as librdkafka's does: it counts as queued."""
     settings = {
         "bootstrap.servers": tight.broker.servers,
         "transactional.id": "confluent",

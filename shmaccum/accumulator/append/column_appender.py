@@ -207,9 +207,9 @@ class ColumnAppender:
                 return 0
             records.write(self._slab.buffer, [place])
             result = self._pending.contribute(queue, slot, header)
-            future.add(Chunk([result], bodies.rows, [0, count], before))
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
             self._records.commit(header, commit, end, before + count, latest, largest)
+            future.add(Chunk([result], bodies.rows, [0, count], before))
             self._note_largest(largest)
         return count
 
@@ -261,8 +261,8 @@ class ColumnAppender:
                 if queue.lane_at:
                     queue.check_lease()
                 results = self._pending.contribute_new(queue, ids, headers)
-                future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
                 closed = queue.append_all(slots, _OPEN if is_open else _CLOSED)
+                future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
                 self._compressor.claim(queue, closed)
                 self._count(batches, first, end)
                 del taken[:]

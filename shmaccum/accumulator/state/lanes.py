@@ -2,8 +2,8 @@
 
 A lane has its own deque for each partition, and its own producer id, epoch and sequence numbers. Memory, sender,
 connections and compression are those of all. A process *leases* the lane of its transactional id. With that, and with
-the end of each transaction, the lane gets a new generation. The deques refuse records of every older one: the slab's own
-fence, in front of the brokers'. It also refuses a call that still waits when another thread ends its transaction.
+the end of each transaction, the lane gets a new generation. The deques refuse records of every older one. That is the
+slab's own fence, in front of the brokers'. It also stops a call that still waits when its transaction ends.
 
 The holder writes all words of a lane, under the tables' lock, with two exceptions. The sender writes ERROR, without a
 lock, when a batch of the lane fails. Under the lock, it takes a lane away from a dead holder.
