@@ -43,7 +43,6 @@ from shmaccum.errors import (
     UnsupportedVersionError,
 )
 
-
 NO_REPLICAS = 19
 """NOT_ENOUGH_REPLICAS, which is retried."""
 

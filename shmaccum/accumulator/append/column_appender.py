@@ -297,6 +297,7 @@ class ColumnAppender:
                 largest[number],
                 batches.compressed_words[number],
                 self._records.linger,
+                self._records.limits,
             )
         if sizes[first] > self._slot_size:  # alone, see `_place`
             self._write_large(batches, first, slots[0], headers[0])

@@ -73,10 +73,18 @@ class RecordAccumulator:
             self.pending.while_waiting = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
         self.compressor = BatchCompressor(slab, state.format, compression, levels_of(config))
-        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, config.linger_ms)
+        self.records = RecordAppender(
+            slab,
+            state.format,
+            self.pending,
+            self.compressor,
+            config.linger_ms,
+            config.delivery_timeout_ms,
+            config.retries,
+        )
         self._batches = BatchAppender(self.records, state.pool, before_new_batch or ensure_sender, allocate)
         self._columns: ColumnAppender | None = None  # not every program sends columns
-        slab.promise(config.delivery_timeout_ms, config.retries)
+        slab.note_timeout(config.delivery_timeout_ms)
         self._is_closed = False
         self._look: Callable[[], None] | None = None
         self._is_unusual = False
