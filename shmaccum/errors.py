@@ -10,7 +10,7 @@ This module is at the bottom: it imports nothing of the package.
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 _JAVA_NAME: Final = re.compile(r" \(``\w+``\)")
 _BY_CODE: Final[dict[int, type[KafkaError]]] = {}
@@ -21,6 +21,13 @@ _CUT: Final = "..."
 
 class ShmaccumError(Exception):
     """Base of all errors that this package raises."""
+
+    accepted: Any = None
+    """`FutureColumnsMetadata` of the rows that a ``send_batch`` had accepted before this error; None without any."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without `accepted`, which belongs to its process."""
+        return type(self), self.args, {key: value for key, value in vars(self).items() if key != "accepted"}
 
     @classmethod
     def meaning(cls) -> str:

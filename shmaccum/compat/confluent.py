@@ -36,10 +36,12 @@ from shmaccum.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
+from shmaccum.producer.record_path import send_in
 from shmaccum.producer.topic_wait import is_metadata_timeout, wait_for_topic
 
 if TYPE_CHECKING:
     from shmaccum.compat.confluent_metadata import ClusterMetadata
+    from shmaccum.transactions.transaction import Transaction
 
 DeliveryCallback = Callable[[Any, Any], Any]
 """Called with (KafkaError, message) or (None, message)."""
@@ -129,8 +131,10 @@ class Producer(TransactionalCalls):
         on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
         headers: Any = None,
+        transaction: Transaction | None = None,
     ) -> None:
         producer, translated = self._open(), self._translated
+        transaction = transaction or producer._records.transaction  # first: what follows can wait
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         key, value = as_bytes("key", key), as_bytes("value", value)
@@ -141,7 +145,7 @@ class Producer(TransactionalCalls):
             raise BufferError("Local: Queue full")
         callback = on_delivery or callback or translated.on_delivery
         delivery = Delivery(deliveries.due, topic, key, value, headers, callback)
-        message = Produced(delivery, partition, timestamp)
+        message = Produced(delivery, partition, timestamp, transaction)
         deliveries.pending.add(delivery)
         try:
             if self._parking.holds(topic):
@@ -174,7 +178,7 @@ class Producer(TransactionalCalls):
             ShmaccumError: it is refused.
         """
         producer, partitioner = self._open(), self._translated.partitioner
-        delivery, partition, timestamp = message
+        delivery, partition, timestamp, transaction = message
         topic, key = delivery.topic, delivery.key
         if delivery not in self._deliveries.pending:
             return  # it has been purged
@@ -183,8 +187,16 @@ class Producer(TransactionalCalls):
             number = None if not key and partitioner(key, 1) is None else partitioner(key, self._count(topic))
         delivery.thread = threading.get_ident()
         try:
-            delivery.future = producer.send(
-                topic, delivery.value, key, delivery.headers, number, timestamp or None, delivery
+            delivery.future = send_in(
+                producer._records,
+                transaction,
+                topic,
+                delivery.value,
+                key,
+                delivery.headers,
+                number,
+                timestamp or None,
+                delivery,
             )
         except KafkaTimeoutError as error:
             if is_metadata_timeout(error) and number is not None and number not in producer.partitions_for(topic):

@@ -10,10 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum.compat.confluent_delivery import Delivery
 from shmaccum.errors import KafkaTimeoutError
+
+if TYPE_CHECKING:
+    from shmaccum.transactions.transaction import Transaction
 
 PAUSE_S: Final = 0.02
 """Between two attempts: each one asks the sender."""
@@ -25,6 +28,8 @@ class Produced(NamedTuple):
     delivery: Delivery
     partition: int
     timestamp: int
+    transaction: Transaction | None
+    """That was open when `produce` was called."""
 
 
 class Parking:

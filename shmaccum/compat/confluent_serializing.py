@@ -100,7 +100,7 @@ class SerializingProducer(Producer):
             KafkaException: a serializer failed (KeySerializationError, ValueSerializationError); or as `Producer`.
             BufferError, TypeError, RuntimeError: as `Producer`.
         """
-        self._open()
+        transaction = self._open()._records.transaction
         if not isinstance(topic, str):
             raise TypeError(f"topic must be a str, not {type(topic).__name__}")
         serialized = {"key": key, "value": value}
@@ -118,6 +118,7 @@ class SerializingProducer(Producer):
             on_delivery=on_delivery,
             timestamp=timestamp,
             headers=headers,
+            transaction=transaction,
         )
 
     def close(self) -> bool:

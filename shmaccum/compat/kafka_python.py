@@ -36,6 +36,7 @@ from shmaccum.errors import (
     ShmaccumError,
     UnknownTopicOrPartitionError,
 )
+from shmaccum.producer.record_path import send_in
 
 _BYTES: Final = (bytes, bytearray, memoryview, type(None))
 
@@ -99,6 +100,7 @@ class KafkaProducer:
             IllegalStateError: the producer is closed, or there is no transaction.
         """
         producer = self._open()
+        transaction = producer._records.transaction
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
         headers = [] if headers is None else headers
@@ -117,7 +119,8 @@ class KafkaProducer:
         try:
             if partition is None and self._partitioner is not None:
                 partition = self._choose(topic, key, key_bytes, value, value_bytes)
-            future = producer.send(topic, value_bytes, key_bytes, headers, partition, timestamp_ms)
+            path = producer._records
+            future = send_in(path, transaction, topic, value_bytes, key_bytes, headers, partition, timestamp_ms, None)
         except (InvalidTopicError, UnknownTopicOrPartitionError) as error:
             raise ValueError(str(error)) from error
         except ShmaccumError as error:

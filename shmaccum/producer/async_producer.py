@@ -185,14 +185,18 @@ class AsyncProducer:
             One future for all rows.
 
         Raises:
-            KafkaError: as `Producer.send_batch`. After an error or a cancellation, the first rows can be accepted; then
-                they will be sent.
+            KafkaError: as `Producer.send_batch`, with ``accepted``. After a cancellation, the first rows can be
+                accepted, too; then they will be sent.
         """
         producer = self._producer
         assert self._sends is not None
-        with producer._guard:
+        producer._guard.check_open()
+        path = producer._column_path()
+        future = path.future_for(batch)
+        with future.reporting(), producer._guard:
             await self._sends.of_loop().ensure_sender()
-            return await self._sends.send_batch(topic, batch)
+            await self._sends.send_batch(path.steps(topic, batch, future))
+        return future
 
     # --- waiting ------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
 
 if TYPE_CHECKING:
-    from shmaccum.transactions.manager import TransactionManager
+    from shmaccum.transactions.transaction import Transaction
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -43,35 +43,42 @@ class ColumnPath:
     Args:
         accumulator: of its slab.
         destinations: the producer's.
-        transactions: the producer's; None without.
     """
 
-    def __init__(
-        self, accumulator: RecordAccumulator, destinations: Destinations, transactions: TransactionManager | None
-    ) -> None:
+    def __init__(self, accumulator: RecordAccumulator, destinations: Destinations) -> None:
         self._accumulator = accumulator
         self._destinations = destinations
-        self._transactions = transactions
 
-    def send(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+    def future_for(self, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+        """Return a future for the rows of an Arrow batch; `send` and `steps` add them as they are accepted.
+
+        Raises:
+            SerializationError: it is none.
+        """
+        if not isinstance(batch, pa.RecordBatch):
+            raise SerializationError(
+                f"send_batch takes a pyarrow.RecordBatch, not {type(batch).__name__}: send each of "
+                "Table.to_batches(), or RecordBatch.from_pandas(frame, preserve_index=False)"
+            )
+        return FutureColumnsMetadata(batch.num_rows, self._accumulator.pending)
+
+    def send(
+        self, topic: str, batch: pa.RecordBatch, future: FutureColumnsMetadata, transaction: Transaction | None = None
+    ) -> None:
         """Append all rows of an Arrow batch, and wake the sender.
 
-        Args and errors: as in `Producer.send_batch`.
+        Args and errors: as in `Producer.send_batch`. The rows belong to ``transaction``, if it is not None.
         """
-        steps = self.steps(topic, batch)
-        try:
-            while True:
-                wait = next(steps)
-                if wait is not None:  # a bug: only a producer that must not wait gets one
-                    raise wait
-        except StopIteration as end:
-            future: FutureColumnsMetadata = end.value
-            return future
+        for wait in self.steps(topic, batch, future, transaction):
+            if wait is not None:  # a bug: only a producer that must not wait gets one
+                raise wait
 
-    def steps(self, topic: str, batch: pa.RecordBatch) -> Generator[WouldWait | None, None, FutureColumnsMetadata]:
+    def steps(
+        self, topic: str, batch: pa.RecordBatch, future: FutureColumnsMetadata, transaction: Transaction | None = None
+    ) -> Generator[WouldWait | None, None, None]:
         """Do as `send`; yield from time to time, with what it would have to wait for, if anything.
 
-        After the wait, go on with the iteration. It returns the future.
+        After the wait, go on with the iteration.
         """
         started = time.monotonic()
         accumulator, destinations = self._accumulator, self._destinations
@@ -86,21 +93,17 @@ class ColumnPath:
             ignore_keys=destinations.ignore_keys,
             max_body_size=destinations.max_body_size,
             batch_size=accumulator.records.slot_size,
-            open_room=0 if self._transactions else accumulator.open_room(queues[sticky.within(len(queues))]),
+            open_room=0 if transaction else accumulator.open_room(queues[sticky.within(len(queues))]),
         )
         to = yield from _retried(
             lambda: {partition: metadata.queues_with(entry, partition, started)[partition] for partition in parts}
         )
-        if self._transactions is not None:
-            transactions = self._transactions
-            in_lane = yield from _retried(lambda: transactions.queues(to.values()))
-            to = dict(zip(to, in_lane, strict=True))
-        future = FutureColumnsMetadata(batch.num_rows, accumulator.pending)
+        if transaction is not None:
+            to = dict(zip(to, transaction.queues_for(to.values()), strict=True))
         deadline_s = started + destinations.max_block_ms / 1000
         for partition, part in parts.items():
             yield from accumulator.columns.steps(to[partition], part, future, deadline_s)
         accumulator.state.slab.button.press()
-        return future
 
 
 _Result = TypeVar("_Result")
@@ -139,15 +142,10 @@ def partition_columns(
         open_room: free bytes of the sticky partition's open batch, as far as known.
 
     Raises:
-        SerializationError: not a RecordBatch, or a column is unknown, duplicate, or of the wrong type.
+        SerializationError: a column is unknown, duplicate, or of the wrong type.
         InvalidTimestampError: a timestamp is negative.
         RecordTooLargeError: a row is too large; names the row.
     """
-    if not isinstance(batch, pa.RecordBatch):
-        raise SerializationError(
-            f"send_batch takes a pyarrow.RecordBatch, not {type(batch).__name__}: send each of Table.to_batches(), "
-            "or RecordBatch.from_pandas(frame, preserve_index=False)"
-        )
     names: list[str] = batch.schema.names
     columns = dict(zip(names, batch.columns, strict=True))
     for name in columns:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Generator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from shmaccum.accumulator.append.futures import FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
@@ -33,7 +33,7 @@ from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener
 from shmaccum.shm.wakeup import NO_COMPLETIONS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 BURST: Final = 1024
 """Calls of `send` in a row before other tasks run: less than a millisecond, compiled. A switch takes as long as 20."""
@@ -223,10 +223,9 @@ class LoopSends:
         finally:
             self._producer.metadata.answered.clear()
 
-    async def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
-        """Append columns, as `Producer.send_batch`; let other tasks run after each turn."""
+    async def send_batch(self, steps: Iterator[WouldWait | None]) -> None:
+        """Append columns by the steps of `ColumnPath.steps`; let other tasks run after each turn."""
         started = time.monotonic()
-        steps = self._producer._column_path().steps(topic, batch)
         wait: WouldWait | None = None
         while True:
             wait = self._step(steps)
@@ -240,21 +239,19 @@ class LoopSends:
                             await turn.wait(wait)
                         wait = self._step(steps, turn.memory)
             if isinstance(wait, _Finished):
-                return wait.future
+                return
             if wait is None:
                 await asyncio.sleep(0)
             else:
                 await self._wait(wait, started)
 
-    def _step(
-        self, steps: Generator[WouldWait | None, None, FutureColumnsMetadata], memory: MemoryWait | None = None
-    ) -> WouldWait | None:
+    def _step(self, steps: Iterator[WouldWait | None], memory: MemoryWait | None = None) -> WouldWait | None:
         """Return the next wait of columns, `_Finished` after the last one."""
         try:
             with nullcontext() if memory is None else self._producer.memory.turn_of(memory):
                 return next(steps)
-        except StopIteration as end:
-            return _Finished(end.value)
+        except StopIteration:
+            return _Finished()
         finally:
             self._producer.metadata.answered.clear()
 
@@ -359,10 +356,6 @@ class LoopSends:
 
 class _Finished(WouldWait):
     """No wait: all columns are appended."""
-
-    def __init__(self, future: FutureColumnsMetadata) -> None:
-        super().__init__()
-        self.future = future
 
 
 class _Turn:

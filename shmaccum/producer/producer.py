@@ -162,17 +162,25 @@ class Producer:
         Raises:
             SerializationError: a column is unknown or of the wrong type, or serializers or interceptors, which work
                 record by record, are set.
-            KafkaError: as `send`. If memory ran out halfway, or no sender could be started, the rows before are
-                accepted and will be sent.
+            KafkaError: as `send`.
+
+        An error can come halfway: memory runs out, another thread closes the producer or ends the transaction, there
+        is no sender, a lock is held, the slab is damaged. Then the error's `ShmaccumError.accepted` is the future of
+        the rows that are accepted and will be sent; it is None if there are none. Its ``rows`` are their numbers.
         """
-        with self._guard:
+        transaction = self._records.transaction
+        self._guard.check_open()
+        path = self._column_path()
+        future = path.future_for(batch)
+        with future.reporting(), self._guard:
             self._ensure_sender()
             try:
-                return self._column_path().send(topic, batch)
+                path.send(topic, batch, future, transaction)
             except KafkaError as error:
-                if self._transactions is not None:
-                    self._transactions.refused(error)
+                if transaction is not None:
+                    self.transactions.refused(error, transaction)
                 raise
+        return future
 
     def _column_path(self) -> ColumnPath:
         """Return what `send_batch` works with, made on first use.
@@ -188,7 +196,7 @@ class Producer:
         if self._columns is None:
             from shmaccum.producer.column_path import ColumnPath
 
-            self._columns = ColumnPath(self._accumulator, self._destinations, self._transactions)
+            self._columns = ColumnPath(self._accumulator, self._destinations)
         return self._columns
 
     # --- transactions -------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ cpdef FutureRecordMetadata send_now(
 )
 
 cdef FutureRecordMetadata _send(
-    RecordPath path, topic, value, key, headers, partition, timestamp_ms, on_delivery
+    RecordPath path, transaction, topic, value, key, headers, partition, timestamp_ms, on_delivery
 )
 
 @cython.locals(
@@ -51,5 +51,5 @@ cdef FutureRecordMetadata _send(
     appended_bytes=Py_ssize_t, sizes="unsigned long long", asleep="unsigned long long",
 )
 cdef FutureRecordMetadata _append(
-    RecordPath path, topic, value, key, headers, partition, timestamp_ms, callback
+    RecordPath path, transaction, topic, value, key, headers, partition, timestamp_ms, callback
 )

@@ -30,6 +30,7 @@ from shmaccum.shm.layout import Super
 
 if TYPE_CHECKING:  # imported only for transactions
     from shmaccum.transactions.manager import TransactionManager
+    from shmaccum.transactions.transaction import Transaction
 
 compiled: Final = COMPILED
 """Whether the code that every record runs through is compiled (see ``setup.py``) or plain Python."""
@@ -95,6 +96,11 @@ class RecordPath:
         """Whether serializers or interceptors have to see each record."""
         return self._has_interceptors or self._has_key_serializer or self._has_value_serializer
 
+    @property
+    def transaction(self) -> Transaction | None:
+        """The transaction that a call which begins now belongs to; None without a ``transactional.id``."""
+        return None if self._transactions is None else self._transactions.current
+
     def is_button_needed(self) -> bool:
         """Return whether a sleeping sender must be woken to see a new batch when it has lingered."""
         now_ms = time.monotonic_ns() // 1_000_000
@@ -107,13 +113,14 @@ class RecordPath:
         partition: int | None,
         on_delivery: DeliveryCallback | None,
         headers: Headers | None,
+        transaction: Transaction | None = None,
     ) -> None:
         """Clean up after an error of `send`; notify callback and interceptors (``KafkaProducer.doSend``).
 
         They get no interrupt, because the record can be accepted. Raises as `CallGuard.settle`.
         """
-        if self._transactions is not None and isinstance(error, KafkaError):
-            self._transactions.refused(error)
+        if self._transactions is not None and transaction is not None and isinstance(error, KafkaError):
+            self._transactions.refused(error, transaction)
         try:
             self._guard.settle(error)
         except ShmaccumError as instead:
@@ -184,7 +191,8 @@ def send(
         SenderError: there was no sender, and none could be started.
 
     With a ``transactional.id`` it also raises IllegalStateError outside of a transaction, and the error of one that
-    has failed.
+    has failed. The record belongs to the transaction that is open when `send` is called. If another thread ends that
+    one while the call waits, it raises IllegalStateError.
 
     Like Kafka's producer, it calls ``on_delivery`` before it raises an error that is an ``ApiException`` there
     (`KafkaError.is_api`): both are about the same record. Interceptors see every error.
@@ -192,7 +200,22 @@ def send(
     After an error the record is not accepted, and will not be sent. The exception is an interrupt, such as
     KeyboardInterrupt from a signal handler: it can arrive after the record is accepted and before `send` returns.
     """
-    return _send(self._records, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    return _send(self._records, None, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+def send_in(
+    path: RecordPath,
+    transaction: Transaction | None,
+    topic: str,
+    value: Any,
+    key: Any,
+    headers: Headers | None,
+    partition: int | None,
+    timestamp_ms: int | None,
+    on_delivery: DeliveryCallback | None,
+) -> FutureRecordMetadata:
+    """Do as `send`, for a call that began in a transaction: `RecordPath.transaction` at that time."""
+    return _send(path, transaction, topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
 def send_now(
@@ -218,7 +241,7 @@ def send_now(
         turn.call = topic, value, key, headers, partition, timestamp_ms, on_delivery
         raise turn
     path.burst -= 1
-    return _send(path, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    return _send(path, None, topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
 
 def resume(path: RecordPath, wait: WouldWait) -> FutureRecordMetadata:
@@ -230,10 +253,10 @@ def resume(path: RecordPath, wait: WouldWait) -> FutureRecordMetadata:
     call = wait.call
     if len(call) == _ARGUMENTS:
         topic, value, key, headers, partition, timestamp_ms, on_delivery = call
-        return _send(path, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return _send(path, None, topic, value, key, headers, partition, timestamp_ms, on_delivery)
     topic, value, key, headers, partition, timestamp_ms, on_delivery, callback = call
     try:
-        return _append(path, topic, value, key, headers, partition, timestamp_ms, callback)
+        return _append(path, None, topic, value, key, headers, partition, timestamp_ms, callback)
     except WouldWait as again:
         again.call = call
         raise
@@ -247,6 +270,7 @@ def resume(path: RecordPath, wait: WouldWait) -> FutureRecordMetadata:
 # A separate function: compiled, it has C variables, which a function that users call cannot have.
 def _send(
     path: RecordPath,
+    transaction: Transaction | None,
     topic: str,
     value: Any,
     key: Any,
@@ -255,9 +279,11 @@ def _send(
     timestamp_ms: int | None,
     on_delivery: DeliveryCallback | None,
 ) -> FutureRecordMetadata:
-    """Serialize and append a record, and wake the sender if it needs that."""
+    """Serialize and append a record, in the open transaction by default, and wake the sender if it needs that."""
     if path._guard.closed:
         path._guard.check_open()
+    if path._transactions is not None and transaction is None:
+        transaction = path._transactions.current
     callback = on_delivery
     try:  # as in `CallGuard`, without another call
         if path._has_interceptors:
@@ -275,7 +301,7 @@ def _send(
             key = path._key_serializer.serialize(topic, key)
         if (value is not None and type(value) is not bytes) or path._has_value_serializer:
             value = path._value_serializer.serialize(topic, value)
-        return _append(path, topic, value, key, headers, partition, timestamp_ms, callback)
+        return _append(path, transaction, topic, value, key, headers, partition, timestamp_ms, callback)
     except WouldWait as wait:
         wait.call = topic, value, key, headers, partition, timestamp_ms, on_delivery, callback
         raise
@@ -283,12 +309,13 @@ def _send(
         if path.never_waits and isinstance(error, LockTimeoutError):
             call = topic, value, key, headers, partition, timestamp_ms, on_delivery, callback
             raise LockHeld(error, call) from error
-        path.refuse(error, topic, partition, on_delivery, headers)
+        path.refuse(error, topic, partition, on_delivery, headers, transaction)
         raise
 
 
 def _append(
     path: RecordPath,
+    transaction: Transaction | None,
     topic: str,
     value: bytes | None,
     key: bytes | None,
@@ -335,9 +362,9 @@ def _append(
         timestamp = fast.now_ms() if fast is not None else time.time_ns() // 1_000_000
     queue = queues[number]
     route: Route | None = sticky
-    if path._transactions is not None:
-        queue = path._transactions.queue(queue)
-        route = None if sticky is None else path._transactions.route(sticky)
+    if transaction is not None:
+        queue = transaction.queue(queue)
+        route = None if sticky is None else transaction.route(sticky)
     future, batch_is_full, new_batch_created, appended_bytes = path._accumulator.append(
         queue,
         timestamp,

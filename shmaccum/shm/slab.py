@@ -37,7 +37,6 @@ from shmaccum.shm import native, validation
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import (
     INCARNATION_SHIFT,
-    LIMITS_SHIFT,
     LOCK_COUNT,
     LOCK_POOL,
     LOCK_STRIPES,
@@ -111,7 +110,7 @@ class Slab:
         self.is_left = False
         self._timeout_s: float | None = None
         self._roles = Role(0)
-        self._limits = (-1, 0)
+        self._shortest_ms = -1
         self._companions: dict[Callable[[Slab], object], object] = {}
         self._segment = segment
         self._forkable: list[weakref.ref[Forkable]] = []
@@ -158,7 +157,7 @@ class Slab:
         """Take a process entry; the caller holds the lifecycle byte. Can resume after an interrupt."""
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take(sender=sender)
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
-        self._store_limits(entry)
+        self._store_timeout(entry)
         self.wakeup = Wakeup(self.private, entry, self.words, self.geometry)
         self.button.open()
         self._turn = turn = Turn() if self._timeout_s is None else Turn(self._timeout_s)
@@ -188,17 +187,16 @@ class Slab:
         self._roles |= role
         self.words[self.geometry.process(self.me) + Process.ROLES] = self._roles
 
-    def promise(self, delivery_timeout_ms: int, retries: int) -> None:
-        """Publish delivery timeout and retries of this process's records: the maxima of all calls."""
-        timeout_ms, times = self._limits
-        self._limits = max(timeout_ms, delivery_timeout_ms), max(times, retries)
-        self._store_limits(self.me)
+    def note_timeout(self, delivery_timeout_ms: int) -> None:
+        """Publish the smallest ``delivery.timeout.ms`` of this process's producers: the sender looks that often."""
+        if self._shortest_ms < 0 or delivery_timeout_ms < self._shortest_ms:
+            self._shortest_ms = delivery_timeout_ms
+        self._store_timeout(self.me)
 
-    def _store_limits(self, entry: int) -> None:
-        timeout_ms, times = self._limits
-        self.words[self.geometry.process(entry) + Process.LIMITS] = times << LIMITS_SHIFT | timeout_ms + 1
-        # Stored last: a sender that sees the change sees the limits. Batches with these limits come only after this.
-        self.words[Super.LIMITS_CHANGED] = time.monotonic_ns()
+    def _store_timeout(self, entry: int) -> None:
+        self.words[self.geometry.process(entry) + Process.SHORTEST_TIMEOUT] = self._shortest_ms + 1
+        # Stored last: a sender that sees the change sees the timeout. Batches with it come only after this.
+        self.words[Super.TIMEOUTS_CHANGED] = time.monotonic_ns()
 
     def companion(self, kind: Callable[[Slab], Companion]) -> Companion:
         """Return this process's one object of a kind for the slab, made when first needed."""

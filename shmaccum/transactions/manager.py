@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.append.record_appender import Route
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -44,6 +43,7 @@ from shmaccum.transactions.coordinator import (
     TransactionCoordinator,
     deadline_after,
 )
+from shmaccum.transactions.transaction import Transaction
 from shmaccum.transactions.transaction_state import State, TransactionState
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class TransactionManager:
         accumulator: the producer's.
 
     Attributes:
+        current: the transaction that is open, else the last one: what a call of ``send`` takes when it begins.
         times: of the calls.
         max_block_ms: how long a call waits. It can be changed between calls.
     """
@@ -82,22 +83,20 @@ class TransactionManager:
         """Identity with which the lane is open."""
         self._version = 1
         """Of the protocol, for the current transaction."""
-        self._queues: dict[int, PartitionQueue] = {}
-        """Partition entry outside of transactions -> the lane's deque, of partitions in the current transaction."""
-        self._routes: dict[int, tuple[Route, _LaneRoute]] = {}
+        self.current = Transaction(self._add, self._outside)
         self._begun: bool | None = False
         """Whether the current transaction has begun at the coordinator: else it is not ended there. None if unknown."""
         self._has_offsets = True
         """Whether all offsets given to the current transaction are committed with it."""
         self._lost_before = 0
-        """`PendingBatches.lost` when the current transaction began."""
+        """How many batches of the lane were lost when the current transaction began."""
         self._lock = threading.RLock()
         state.slab.on_fork(self)
 
     def forked(self) -> None:
         """Keep a forked child's records out of its parent's transaction."""
         self._lock = threading.RLock()
-        self._queues = {}
+        self.current.forget()
 
     # --- the calls of users -------------------------------------------------------------------------
 
@@ -115,6 +114,7 @@ class TransactionManager:
             self._coordinator = TransactionCoordinator(self._client, own_id, self._config)
             if self._lease is None:
                 self._lease = self._lanes.lease(own_id)
+            self._lease.end_transaction()
             self._wait_until_empty(self._lease, deadline_ms)
             if not self._lease.is_valid:  # else this producer would fence the one that has the lane now
                 self._state.fail(self._lease.fenced())
@@ -132,8 +132,9 @@ class TransactionManager:
         """See `Producer.begin_transaction`."""
         with self._lock, self.times.call("txn-begin"):
             self._state.enter(State.IN_TRANSACTION, "begin_transaction")
+            self.current = Transaction(self._add, self._outside)
             self._begun, self._has_offsets = False, True
-            self._lost_before = self._accumulator.pending.lost
+            self._lost_before = self._accumulator.pending.lost[self._held.number]
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
@@ -174,7 +175,7 @@ class TransactionManager:
             self._check_offsets("prepare")
             self._state.enter(State.COMMITTING_TRANSACTION, "prepare")
             lease = self._held
-            partitions = [queue.topic_partition for queue in self._queues.values()]
+            partitions = [queue.topic_partition for queue in self.current.queues.values()]
             self._store_all(lease)
             lease.release()
             self._lease = None
@@ -201,8 +202,9 @@ class TransactionManager:
         with self._lock, self.times.call("txn-abort"):
             self._state.enter(State.ABORTING_TRANSACTION, "abort_transaction")
             lease = self._held
-            self._queues.clear()
+            self.current.forget()
             deadline_ms = deadline_after(min(self.max_block_ms, timeout_ms or self.max_block_ms))
+            lease.end_transaction()
             lease.close()
             self._wait_until_empty(lease, deadline_ms)
             self._end(lease, commit=False, deadline_ms=deadline_ms)
@@ -251,60 +253,35 @@ class TransactionManager:
 
     # --- the path of records ------------------------------------------------------------------------
 
-    def queue(self, of: PartitionQueue) -> PartitionQueue:
-        """Return the deque for a record in the current transaction, given the one outside of transactions.
-
-        Raises:
-            IllegalStateError: there is no transaction.
-            KafkaError: the transaction has failed, or the coordinator does not take the partition.
-        """
-        queue = self._queues.get(of.entry)
-        return self._queue_of(of) if queue is None else queue
-
-    def queues(self, of: Iterable[PartitionQueue]) -> list[PartitionQueue]:
-        """Return what `queue` does for several partitions, which one request adds to the transaction."""
+    def refused(self, error: KafkaError, transaction: Transaction) -> None:
+        """Note that a record of a transaction was refused: if it is the open one, it can only be aborted."""
         with self._lock:
-            found = list(of)
-            self._add([queue for queue in found if queue.entry not in self._queues])
-            return [self._queues[queue.entry] for queue in found]
-
-    def route(self, route: Route) -> Route:
-        """Return a route that leads to the lane's deques."""
-        known = self._routes.get(id(route))
-        if known is None or known[0] is not route:
-            known = self._routes[id(route)] = route, _LaneRoute(route, self)
-        return known[1]
-
-    def outside(self, of: PartitionQueue) -> PartitionQueue:
-        """Return the deque outside of transactions, given one of the lane."""
-        return self._accumulator.state.map.queues[of.topic_partition]
-
-    def refused(self, error: KafkaError) -> None:
-        """Note that a record of the current transaction was refused: it can only be aborted (``doSend``)."""
-        with self._lock:
-            if error.is_api and self._state.now is State.IN_TRANSACTION:
+            if error.is_api and transaction is self.current and self._state.now is State.IN_TRANSACTION:
                 self._state.note(error, of_batch=True)
 
-    def _queue_of(self, of: PartitionQueue) -> PartitionQueue:
+    def _add(self, transaction: Transaction, of: Iterable[PartitionQueue]) -> None:
+        """Add partitions to a transaction, which is still the open one (``doSend``)."""
         with self._lock:
-            if of.entry not in self._queues:
-                self._add([of])
-            return self._queues[of.entry]
-
-    def _add(self, queues: list[PartitionQueue]) -> None:
-        """Add partitions to the transaction."""
-        self._state.check(State.IN_TRANSACTION, "send")
-        if not queues:
-            return
-        lease = self._held
-        if not lease.is_valid:
-            self._state.fail(lease.fenced())
-        in_lane = {queue.entry: lease.queue(queue) for queue in queues}
-        with self._state.failing(), self._beginning():
+            self._state.check(State.IN_TRANSACTION, "send")
+            if transaction is not self.current:
+                raise self._state.impossible("send", "the transaction in which it was called has ended")
+            queues = [queue for queue in of if queue.entry not in transaction.queues]
+            if not queues:
+                return
+            lease = self._held
+            if not lease.is_valid:
+                self._state.fail(lease.fenced())
+            in_lane = {queue.entry: lease.queue(queue) for queue in queues}
             if self._version < IMPLICIT:
-                partitions = [queue.topic_partition for queue in queues]
-                self._coordinator.add_partitions(self._me, partitions, deadline_after(self.max_block_ms))
-        self._queues.update(in_lane)
+                with self._state.failing(), self._beginning():
+                    partitions = [queue.topic_partition for queue in queues]
+                    self._coordinator.add_partitions(self._me, partitions, deadline_after(self.max_block_ms))
+            else:
+                self._begun = self._begun or None  # the first batch begins it, if one is sent
+            transaction.queues.update(in_lane)
+
+    def _outside(self, of: PartitionQueue) -> PartitionQueue:
+        return self._accumulator.state.map.queues[of.topic_partition]
 
     @contextmanager
     def _beginning(self) -> Iterator[None]:
@@ -324,14 +301,15 @@ class TransactionManager:
 
     def _store_all(self, lease: LaneLease) -> None:
         """Wait until all records of the transaction are stored, or fail it."""
-        self._queues.clear()
-        self._accumulator.flush(self.max_block_ms / 1000)
+        self.current.forget()
+        lease.end_transaction()
+        self._accumulator.flush(self.max_block_ms / 1000, lease.number)
         if not lease.is_valid:
             self._state.fail(lease.fenced())
         error = lease.error
         if error is not None:
             self._state.fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
-        if self._accumulator.pending.lost != self._lost_before:
+        if self._accumulator.pending.lost[lease.number] != self._lost_before:
             self._state.fail(CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
 
     def _end(self, lease: LaneLease, *, commit: bool, deadline_ms: float) -> None:
@@ -343,8 +321,8 @@ class TransactionManager:
                         self._me, commit=commit, version=self._version, deadline_ms=deadline_ms
                     )
                 except InvalidTxnStateError:
-                    if self._begun:
-                        raise  # else it never began: no partition or group of it was confirmed
+                    if self._begun or (self._version >= IMPLICIT and lease.has_sent()):
+                        raise  # else it never began: no partition or group of it was confirmed, or no batch was sent
                 self._begun = False
             if not commit and self._version < IMPLICIT:
                 # Dropped batches leave gaps in the numbers, so the next transaction needs another epoch (KIP-360).
@@ -374,7 +352,7 @@ class TransactionManager:
 
     def _forget_partitions(self) -> None:
         """Let `send` ask for its partitions again: an error refuses them then."""
-        self._queues.clear()
+        self.current.forget()
 
     def _open(self, lease: LaneLease) -> None:
         lease.open(*self._me, self._version)
@@ -387,18 +365,6 @@ class TransactionManager:
                 f"flight after max.block.ms{self._accumulator.pending.trouble()}"
             )
         self._accumulator.pending.poll()
-
-
-class _LaneRoute:
-    """Leads where another route leads, in a lane."""
-
-    def __init__(self, route: Route, manager: TransactionManager) -> None:
-        self._route = route
-        self._manager = manager
-
-    def reroute(self, queue: PartitionQueue) -> PartitionQueue:
-        """See `Route`."""
-        return self._manager.queue(self._route.reroute(self._manager.outside(queue)))
 
 
 def _check_group(group: ConsumerGroupMetadata) -> None:

@@ -42,7 +42,7 @@ class Scene:
     def add(self, topic: str, *names: str) -> None:
         for name in names:
             due: deque[Any] = deque()
-            self.parking.add(Produced(Delivery(due, topic, None, name.encode(), None, None), -1, 0))
+            self.parking.add(Produced(Delivery(due, topic, None, name.encode(), None, None), -1, 0, None))
 
 
 @pytest.mark.parametrize("error", [KafkaTimeoutError(), BufferExhaustedError()])

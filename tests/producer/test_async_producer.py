@@ -444,6 +444,49 @@ def test_cancelled_acknowledgement_does_not_recall_the_record(
     assert read_values(log_dir, "t") == [b"first", b"second", b"third"]
 
 
+def test_columns_cut_short_say_what_is_accepted(run: Run, open_producer: Callable[..., AsyncProducer]) -> None:
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([LARGE_VALUE] * 10)})
+
+    async def main() -> None:
+        async with open_producer(**SMALL, max_block_ms=300) as producer:
+            await producer.send_and_wait("t", b"first")
+            stop_sender(producer._producer)
+            try:
+                with pytest.raises(BufferExhaustedError) as caught:
+                    await producer.send_batch("t", rows)
+            finally:
+                resume_sender(producer)
+            accepted = caught.value.accepted
+            assert accepted is not None
+            assert accepted.rows.tolist() == [0, 1, 2, 3]
+            assert (await accepted).offsets.tolist() == [1, 2, 3, 4] + [-1] * 6
+
+    run(main())
+
+
+def test_columns_cut_short_by_close_say_what_is_accepted(run: Run, open_producer: Callable[..., AsyncProducer]) -> None:
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([LARGE_VALUE] * 10)})
+
+    async def main() -> None:
+        producer = open_producer(**SMALL)
+        await producer.start()
+        await producer.send_and_wait("t", b"first")
+        pid = sender_pid(producer._producer)
+        stop_sender(producer._producer)
+        try:
+            sending = asyncio.create_task(producer.send_batch("t", rows))
+            await until(lambda: queued(producer))
+            await producer.close(timeout=0)
+            with pytest.raises(ProducerClosedError) as caught:
+                await sending
+            assert caught.value.accepted is not None
+            assert caught.value.accepted.rows.tolist() == [0, 1, 2, 3]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    run(main())
+
+
 def test_cancelled_columns_give_their_place_back(run: Run, open_producer: Callable[..., AsyncProducer]) -> None:
     rows = pa.RecordBatch.from_pydict({"value": pa.array([LARGE_VALUE] * 10)})
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import os
+import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fixture_types import Link, Produce, Settings, Start
+from processes import wait_until
 from producers import in_the_way, settings_of, wait_until_gone
 from senders import LogRecord, read_partition, read_topic
 
@@ -20,6 +23,7 @@ from shmaccum.errors import (
     BufferExhaustedError,
     IllegalArgumentError,
     InvalidTimestampError,
+    ProducerClosedError,
     RecordTooLargeError,
     SerializationError,
     ShmaccumError,
@@ -269,10 +273,53 @@ def test_memory_runs_out(produce: Produce, log_dir: Path) -> None:
     produce(buffer_memory=64 << 10).partitions_for("t")
     producer = produce(buffer_memory=64 << 10, max_block_ms=300)
     rows = [b"%d" % number + bytes(10_000) for number in range(8)]
-    with in_the_way(log_dir / "t-0"), pytest.raises(BufferExhaustedError):
+    with in_the_way(log_dir / "t-0"), pytest.raises(BufferExhaustedError) as caught:
         producer.send_batch("t", pa.record_batch({"value": pa.array(rows, pa.binary()), "partition": [0] * 8}))
-    producer.flush(20)
+    check_first_four(caught.value)
     assert [record.value for record in read_partition(log_dir, "t")] == rows[:4]
+
+
+def check_first_four(error: ShmaccumError) -> None:
+    """Check which of eight rows of partition 0 are accepted by an error, and that they are stored."""
+    accepted = error.accepted
+    assert accepted is not None
+    assert accepted.rows.tolist() == [0, 1, 2, 3]
+    stored = accepted.get(20)
+    assert stored.partitions.tolist() == [0] * 4 + [-1] * 4
+    assert stored.offsets.tolist() == [0, 1, 2, 3] + [-1] * 4
+
+
+def test_closed_by_another_thread(produce: Produce, log_dir: Path) -> None:
+    """The error says which rows are accepted: they are delivered, although the call fails."""
+    produce(buffer_memory=64 << 10).partitions_for("t")
+    producer = produce(buffer_memory=64 << 10)
+    rows = [b"%d" % number + bytes(10_000) for number in range(8)]
+    batch = pa.record_batch({"value": pa.array(rows, pa.binary()), "partition": [0] * 8})
+    with in_the_way(log_dir / "t-0"), ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(producer.send_batch, "t", batch)
+        wait_until(lambda: producer.metrics()["producer-metrics"]["waiting-threads"] == 1, "it waits for memory")
+        producer.close(0)
+        error = sending.exception()
+    assert isinstance(error, ProducerClosedError)
+    assert error.accepted is not None
+    assert error.accepted.rows.tolist() == [0, 1, 2, 3]
+    wait_until(lambda: len(read_partition(log_dir, "t")) == 4, "the accepted rows are stored")
+
+
+def test_an_error_before_the_first_row_has_accepted_none(producer: Producer) -> None:
+    with pytest.raises(SerializationError) as caught:
+        producer.send_batch("t", pa.record_batch({"other": [1]}))
+    assert caught.value.accepted is None
+
+
+def test_an_error_with_accepted_rows_can_be_pickled(producer: Producer) -> None:
+    """As pools of processes do. The rows belong to their process."""
+    future = producer.send_batch("pickled", pa.record_batch({"value": [b"v"]}))
+    with pytest.raises(BufferExhaustedError) as caught, future.reporting():
+        raise BufferExhaustedError("full")
+    assert caught.value.accepted is future
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copy), copy.args, copy.accepted) == (BufferExhaustedError, ("full",), None)
 
 
 def send_batches(link: Link, settings: dict[str, object], child: int, batches: int, rows: int) -> bool:

@@ -179,6 +179,19 @@ def test_no_record_expires_before_the_timeout_of_its_producer(settings: Settings
     wait_until_stored(log_dir, 1)
 
 
+def test_the_timeout_of_a_producer_is_not_that_of_another_in_its_process(settings: Settings, log_dir: Path) -> None:
+    changes = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "retry_backoff_ms": 10}
+    with Producer(settings()) as patient, Producer(settings(**changes)) as brief:
+        patient.partitions_for("t")
+        with in_the_way(log_dir / "t-0"), in_the_way(log_dir / "t-1"):
+            kept = patient.send("t", b"patient", partition=1)
+            future = brief.send("t", b"brief", partition=0)
+            with pytest.raises(DeliveryTimeoutError):
+                future.get(20)
+            assert not kept.is_done
+        kept.get(20)
+
+
 def test_each_batch_has_the_compression_of_its_producer(settings: Settings, log_dir: Path) -> None:
     """Also one that is sent before it is full, which the sender compresses, in a slab whose maker does not."""
     value = b"all work and no play " * 40

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from processes import wait_until
 from transaction_broker import TransactionBroker, decoded
 
 from shmaccum import ConsumerGroupMetadata, FutureRecordMetadata, OffsetAndMetadata, Producer, TopicPartition
 from shmaccum.errors import KafkaError
+from shmaccum.pool.slots import Buffer
 
 Error = type[KafkaError]
 
@@ -86,6 +89,30 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=call)
     thread.start()
     return thread
+
+
+@contextmanager
+def no_memory(producer: Producer) -> Iterator[None]:
+    """Take all memory of the slab in the block."""
+    pool = producer._accumulator.state.pool
+    taken: list[Buffer] = []
+    while pool.available_memory():
+        buffers: list[Buffer] = []
+        pool.allocate(pool.poolable_size, 1000, buffers, most=1000)
+        taken += buffers
+    try:
+        yield
+    finally:
+        pool.deallocate(*taken)
+
+
+@contextmanager
+def waiting_for_memory(producer: Producer, call: Callable[[], object]) -> Iterator[Future[object]]:
+    """Begin a call that waits for memory until the block ends."""
+    with ThreadPoolExecutor(1) as threads, no_memory(producer):
+        outcome = threads.submit(call)
+        wait_until(lambda: producer.metrics()["producer-metrics"]["waiting-threads"] == 1, "the call waits")
+        yield outcome
 
 
 Step = Callable[[Producer], Any]

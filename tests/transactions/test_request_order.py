@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, Request, topics_of
+from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, Request, produced, topics_of
 from producers import wait_until_gone
 from transaction_broker import (
     ADD_OFFSETS,
@@ -42,6 +42,9 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+
+NO_REPLICAS = 19
+"""NOT_ENOUGH_REPLICAS, which is retried."""
 
 
 def added(scene: Scene) -> list[list[int]]:
@@ -103,6 +106,24 @@ def test_the_end_waits_for_the_batches(scene: Scene) -> None:
             assert scene.broker.count(END_TXN) == 0
         committing.join()
     assert scene.broker.calls()[-2:] == ["Produce", "EndTxn"]
+
+
+def test_a_commit_does_not_wait_for_records_of_other_producers(scene: Scene) -> None:
+    def refuse_others(request: Request) -> Any:
+        return scene.broker._answer(request) if decoded(request).transactional_id else produced((1, NO_REPLICAS))
+
+    with scene.ready(max_block_ms=3000) as producer, Producer(scene.settings()) as other:
+        scene.broker.answers[PRODUCE] = refuse_others
+        stuck = send_one(other, 1)
+        producer.begin_transaction()
+        mine = [send_one(producer, partition) for partition in (0, 1)]
+        producer.commit_transaction()
+        assert all(future.succeeded() for future in mine)
+        assert not stuck.is_done
+        scene.broker.answers[PRODUCE] = lambda request: produced((0, 0), (1, 0))
+        stuck.get(20)
+        scene.broker.answers[PRODUCE] = scene.broker._answer
+    assert scene.broker.ended == [True]
 
 
 def test_a_commit_does_not_linger(slab_name: str) -> None:

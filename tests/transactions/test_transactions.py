@@ -13,6 +13,7 @@ import pytest
 from brokers import consume_values, wait_for_markers
 from processes import Child
 from producers import sender_pid, wait_until, wait_until_gone
+from transaction_scenes import waiting_for_memory
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from shmaccum.errors import (
@@ -106,6 +107,29 @@ def test_committed_is_visible_and_aborted_is_not(cluster: KafkaCluster, slab_nam
                 committed += values
     assert visible(cluster, topic) == sorted(committed)
     assert len(visible(cluster, topic, "read_uncommitted")) == 6 * 200
+
+
+@pytest.mark.parametrize("end", ["abort", "commit"])
+@pytest.mark.parametrize("how", ["send", "send_batch"])
+def test_a_send_that_waits_for_memory_is_in_no_later_transaction(
+    cluster: KafkaCluster, slab_name: str, topic: str, how: str, end: str
+) -> None:
+    """Else it would be written outside of any transaction: the id would stay Ongoing, and consumers would stop."""
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    rows = pa.record_batch({"value": pa.array([b"late"] * 9, pa.binary())})
+    sends = {"send": lambda: producer.send(topic, b"late"), "send_batch": lambda: producer.send_batch(topic, rows)}
+    with transactional(cluster, slab_name) as producer:
+        producer.begin_transaction()
+        send(producer, topic, b"first")
+        producer.flush()
+        with waiting_for_memory(producer, sends[how]) as outcome:
+            {"abort": producer.abort_transaction, "commit": producer.commit_transaction}[end]()
+            producer.begin_transaction()
+        with pytest.raises(IllegalStateError):
+            outcome.result()
+        send_and_commit(producer, topic, b"next")
+    assert visible(cluster, topic) == ([b"first"] if end == "commit" else []) + [b"next"]
+    assert b"late" not in visible(cluster, topic, "read_uncommitted")
 
 
 def test_columns(cluster: KafkaCluster, slab_name: str, topic: str) -> None:

@@ -206,10 +206,10 @@ class ColumnAppender:
             if self._open_batch(queue) != seen:
                 return 0
             records.write(self._slab.buffer, [place])
-            result = self._pending.contribute(queue.topic_partition, slot, header)
-            future.add(Chunk([result], bodies.rows, [0, count], before))
+            result = self._pending.contribute(queue, slot, header)
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
             self._records.commit(header, commit, end, before + count, latest, largest)
+            future.add(Chunk([result], bodies.rows, [0, count], before))
             self._note_largest(largest)
         return count
 
@@ -260,9 +260,9 @@ class ColumnAppender:
             with queue.lock:
                 if queue.lane_at:
                     queue.check_lease()
-                results = self._pending.contribute_new(queue.topic_partition, ids, headers)
-                future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
+                results = self._pending.contribute_new(queue, ids, headers)
                 closed = queue.append_all(slots, _OPEN if is_open else _CLOSED)
+                future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
                 self._compressor.claim(queue, closed)
                 self._count(batches, first, end)
                 del taken[:]
@@ -297,6 +297,7 @@ class ColumnAppender:
                 largest[number],
                 batches.compressed_words[number],
                 self._records.linger,
+                self._records.limits,
             )
         if sizes[first] > self._slot_size:  # alone, see `_place`
             self._write_large(batches, first, slots[0], headers[0])

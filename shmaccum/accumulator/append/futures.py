@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -97,6 +98,7 @@ class ProduceRequestResult:
         topic_partition: where the batch goes.
         batch: its id.
         waiter: weak reference to the object that waits for it.
+        lane: that it is in, as its entry + 1; 0 outside of transactions.
 
     Attributes:
         told: the records before this index are complete.
@@ -104,11 +106,14 @@ class ProduceRequestResult:
         earlier: outcomes of those before, in order.
     """
 
-    __slots__ = ("_waiter", "batch", "earlier", "last", "told", "topic_partition")
+    __slots__ = ("_waiter", "batch", "earlier", "lane", "last", "told", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None]) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None], lane: int = 0
+    ) -> None:
         self.topic_partition = topic_partition
         self.batch = batch
+        self.lane = lane
         self._waiter = waiter
         self.told = 0
         self.last: Part | None = None
@@ -387,7 +392,7 @@ class ColumnsMetadata(NamedTuple):
 
 
 class FutureColumnsMetadata:
-    """Future of all rows of one `send_batch`."""
+    """Future of all rows of one `send_batch`, or of those that it had accepted before an error."""
 
     __slots__ = ("_chunks", "_done", "_rows", "_waiter")
 
@@ -401,6 +406,23 @@ class FutureColumnsMetadata:
     def add(self, chunk: Chunk) -> None:
         """Add rows that have been appended."""
         self._chunks.append(chunk)
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """The numbers of its rows in the batch: all, unless it is the `ShmaccumError.accepted` of an error."""
+        return np.sort(np.concatenate([np.empty(0, np.int64), *(rows for _, rows, _ in self._by_batch())]))
+
+    def _by_batch(self) -> Iterator[tuple[ProduceRequestResult, npt.NDArray[np.int64], int]]:
+        return chain.from_iterable(chunk.by_batch() for chunk in self._chunks)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Add the rows accepted so far to errors of the block, as `ShmaccumError.accepted`."""
+        try:
+            yield
+        except ShmaccumError as error:
+            error.accepted = self if self._chunks else None
+            raise
 
     @property
     def is_done(self) -> bool:
@@ -454,6 +476,9 @@ class FutureColumnsMetadata:
     def get(self, timeout: float | None = None) -> ColumnsMetadata:
         """Wait until all rows are acknowledged.
 
+        Returns:
+            Where they are. A row that is not of this future, since an error kept it out, is in partition -1.
+
         Raises:
             ResultTimeoutError: some are still pending after ``timeout`` seconds.
             KafkaError: why the first failed row failed; other rows may be acknowledged.
@@ -462,9 +487,9 @@ class FutureColumnsMetadata:
         error = self.error
         if error is not None:
             raise error
-        partitions = np.empty(self._rows, np.int32)
+        partitions = np.full(self._rows, -1, np.int32)
         offsets = np.full(self._rows, -1, np.int64)
-        for result, rows, start in chain.from_iterable(chunk.by_batch() for chunk in self._chunks):
+        for result, rows, start in self._by_batch():
             partitions[rows] = result.topic_partition.partition
             for first, stop, part in result.parts_between(start, start + len(rows)):
                 if part.base_offset >= 0:

@@ -2,6 +2,7 @@ cimport cython
 from shmaccum.accumulator.append.callbacks cimport Callbacks
 from shmaccum.accumulator.state.completion_ring cimport Outcome, RingReader
 from shmaccum.accumulator.append.futures cimport FutureRecordMetadata, Part, ProduceRequestResult
+from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _GENERATION
@@ -18,7 +19,7 @@ cdef class PendingBatches:
     cdef SlabMemory _memory
     cdef public dict _results
     cdef readonly set flushes
-    cdef public Py_ssize_t lost
+    cdef public object lost
     cdef object _reading
     cdef Callbacks _callbacks
     cdef Py_ssize_t _contributor_at
@@ -29,10 +30,10 @@ cdef class PendingBatches:
     cdef readonly Py_ssize_t sizes_at
 
     @cython.locals(memory=SlabMemory, batch="unsigned long long", result=ProduceRequestResult)
-    cpdef ProduceRequestResult contribute(self, topic_partition, Py_ssize_t slot, Py_ssize_t header)
+    cpdef ProduceRequestResult contribute(self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header)
 
     @cython.locals(words=word[::1], header=Py_ssize_t, result=ProduceRequestResult, results=list)
-    cpdef list contribute_new(self, topic_partition, list batches, list headers)
+    cpdef list contribute_new(self, PartitionQueue queue, list batches, list headers)
 
     cpdef poll(self)
 

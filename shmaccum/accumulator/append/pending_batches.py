@@ -14,6 +14,7 @@ import os
 import sys
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from shmaccum.accumulator.append.callbacks import Callbacks
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.accumulator.state.completion_ring import NOWHERE, Outcome, RingReader
 from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeadOwnerError, KafkaError, KafkaTimeoutError, ShmaccumError
 from shmaccum.shm import native
@@ -44,7 +46,7 @@ class PendingBatches:
     Attributes:
         while_waiting: called before and during a wait for the sender, under no lock: makes sure that one runs.
         flushes: under way in this process. Call `count_flushes` after a change.
-        lost: batches that left their slot without a completion.
+        lost: how many batches of each lane left their slot without a completion.
     """
 
     def __init__(self, slab: Slab) -> None:
@@ -62,7 +64,7 @@ class PendingBatches:
         me = self._slab.me
         self._results: dict[int, ProduceRequestResult] = {}
         self.flushes: set[object] = set()
-        self.lost = 0
+        self.lost: Counter[int] = Counter()
         self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
         self._reading = native.RLock()  # reentrant: a signal handler may poll, too
         self._callbacks = Callbacks()
@@ -95,7 +97,7 @@ class PendingBatches:
 
     # --- contributing -------------------------------------------------------------------------------
 
-    def contribute(self, topic_partition: TopicPartition, slot: int, header: int) -> ProduceRequestResult:
+    def contribute(self, queue: PartitionQueue, slot: int, header: int) -> ProduceRequestResult:
         """Return the result object of a slot's batch; on first use, store this process as its contributor.
 
         Called under the partition's lock and before the commit, so that the sender cannot complete the batch without
@@ -107,19 +109,20 @@ class PendingBatches:
         if result is None:
             if memory.words[self._ring.tail_at] != self._ring.head:
                 self._read()  # or the ring could overflow after many threads have waited for slots
-            result = self._results[batch] = ProduceRequestResult(topic_partition, batch, self._weakly)
+            result = ProduceRequestResult(queue.topic_partition, batch, self._weakly, queue.lane)
+            self._results[batch] = result
             memory.words[header + self._contributor_at] |= self._contributor_bit
         return result
 
     def contribute_new(
-        self, topic_partition: TopicPartition, batches: list[int], headers: list[int]
+        self, queue: PartitionQueue, batches: list[int], headers: list[int]
     ) -> list[ProduceRequestResult]:
         """Store this process as contributor of new batches, in slots that it has allocated.
 
         Reading the ring once is enough: no other process uses these slots meanwhile.
 
         Args:
-            topic_partition: where they go.
+            queue: where they go.
             batches: their ids.
             headers: word index of each one's header.
         """
@@ -130,7 +133,8 @@ class PendingBatches:
             words[header + self._contributor_at] = self._contributor_bit
         results = []
         for batch in batches:
-            result = self._results[batch] = ProduceRequestResult(topic_partition, batch, self._weakly)
+            result = ProduceRequestResult(queue.topic_partition, batch, self._weakly, queue.lane)
+            self._results[batch] = result
             results.append(result)
         return results
 
@@ -174,7 +178,7 @@ class PendingBatches:
             for batch in gone:
                 result = self._results.pop(batch, None)
                 if result is not None:
-                    self.lost += 1
+                    self.lost[result.lane] += 1
                     slot = batch & BATCH_SLOT_MASK
                     what = f"slot {slot}: a batch of {result.topic_partition} was freed without a completion"
                     result.settle(Part(result.told, -1, -1, partial(self._slab.damaged, what)), 0)

@@ -73,10 +73,18 @@ class RecordAccumulator:
             self.pending.while_waiting = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
         self.compressor = BatchCompressor(slab, state.format, compression, levels_of(config))
-        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, config.linger_ms)
+        self.records = RecordAppender(
+            slab,
+            state.format,
+            self.pending,
+            self.compressor,
+            config.linger_ms,
+            config.delivery_timeout_ms,
+            config.retries,
+        )
         self._batches = BatchAppender(self.records, state.pool, before_new_batch or ensure_sender, allocate)
         self._columns: ColumnAppender | None = None  # not every program sends columns
-        slab.promise(config.delivery_timeout_ms, config.retries)
+        slab.note_timeout(config.delivery_timeout_ms)
         self._is_closed = False
         self._look: Callable[[], None] | None = None
         self._is_unusual = False
@@ -178,8 +186,12 @@ class RecordAccumulator:
         if look is not None:
             look()
 
-    def flush(self, timeout_s: float | None = None) -> None:
+    def flush(self, timeout_s: float | None = None, lane: int | None = None) -> None:
         """Make all batches of the slab sendable at once; wait until all records appended so far are complete.
+
+        Args:
+            timeout_s: seconds; None for no limit.
+            lane: its entry + 1, to wait for records of a lane only.
 
         Raises:
             KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
@@ -188,7 +200,7 @@ class RecordAccumulator:
         flushes = self.pending.flushes
         try:
             self.pending.begin_flush(flush)
-            self.await_flush_completion(timeout_s)
+            self.await_flush_completion(timeout_s, lane)
         finally:
             flushes.discard(flush)  # the first call here: an interrupt cannot come before it
             self.pending.count_flushes()
@@ -209,13 +221,13 @@ class RecordAccumulator:
             flushes.discard(flush)
             self.pending.count_flushes()
 
-    def await_flush_completion(self, timeout_s: float | None = None) -> None:
-        """Wait until all records that this process has appended so far are complete.
+    def await_flush_completion(self, timeout_s: float | None = None, lane: int | None = None) -> None:
+        """Wait until all records that this process has appended so far, in a lane or anywhere, are complete.
 
         Raises:
             KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
         """
-        waiting = _Incomplete(self.pending)
+        waiting = _Incomplete(self.pending, lane)
         if not self.pending.wait_until(waiting.is_over, timeout_s, waiting.count):
             raise waiting.timed_out(timeout_s)
 
@@ -235,9 +247,9 @@ class RecordAccumulator:
 class _Incomplete:
     """The batches that are incomplete now, for a wait until they are complete."""
 
-    def __init__(self, pending: PendingBatches) -> None:
+    def __init__(self, pending: PendingBatches, lane: int | None = None) -> None:
         self._pending = pending
-        self._results = pending.incomplete()
+        self._results = [result for result in pending.incomplete() if lane is None or result.lane == lane]
         self._has_callbacks = pending.has_callbacks()  # these must not wait for other batches
 
     def is_over(self) -> bool:

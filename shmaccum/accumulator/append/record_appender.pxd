@@ -20,6 +20,9 @@ cdef Py_ssize_t _BASE_TIMESTAMP
 cdef Py_ssize_t _MAX_TIMESTAMP
 cdef Py_ssize_t _MAX_RECORD
 cdef Py_ssize_t _LINGER
+cdef Py_ssize_t _LIMITS
+cdef int _LIMITS_SHIFT
+cdef unsigned long long _LIMITS_BITS
 cdef int _LINGER_SHIFT
 cdef unsigned long long _COMPRESSION_BITS
 cdef int _OPEN
@@ -51,6 +54,9 @@ cdef class RecordAppender:
     cdef bint _compresses
     cdef unsigned long long _linger_ms
     cdef readonly unsigned long long linger
+    cdef unsigned long long _timeout_ms
+    cdef unsigned long long _retries
+    cdef readonly unsigned long long limits
 
     @cython.locals(
         memory=SlabMemory, opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t, commit="unsigned long long",
@@ -63,7 +69,8 @@ cdef class RecordAppender:
     )
 
     @cython.locals(
-        memory=SlabMemory, cell=Py_ssize_t, process=Py_ssize_t, linger="unsigned long long", is_due_earlier=bint
+        memory=SlabMemory, cell=Py_ssize_t, process=Py_ssize_t, linger="unsigned long long", is_due_earlier=bint,
+        limits="unsigned long long", timeout_ms="unsigned long long", retries="unsigned long long",
     )
     cpdef bint commit(
         self, Py_ssize_t header, unsigned long long commit, Py_ssize_t end, Py_ssize_t count,
@@ -79,7 +86,7 @@ cdef class RecordAppender:
     @cython.locals(
         header=Py_ssize_t, start=Py_ssize_t, added=Py_ssize_t, compressed="unsigned long long", record=bytes,
         now_us="unsigned long long", end=Py_ssize_t, lock=SlabLock, result=tuple, future=FutureRecordMetadata,
-        words=Py_ssize_t, linger="unsigned long long",
+        words=Py_ssize_t, linger="unsigned long long", limits="unsigned long long",
     )
     cpdef tuple begin_batch(
         self, PartitionQueue queue, Py_ssize_t slot, long long timestamp, bytes body, callback, large,

@@ -25,6 +25,8 @@ from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     COMPRESSION_MASK,
+    LIMITS_MASK,
+    LIMITS_SHIFT,
     LINGER_SHIFT,
     MAX_LINGER_MS,
     SLOTS_MASK,
@@ -53,6 +55,9 @@ _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
 _MAX_RECORD: Final = Slot.MAX_RECORD
 _LINGER: Final = Slot.LINGER
+_LIMITS: Final = Slot.LIMITS
+_LIMITS_SHIFT: Final = LIMITS_SHIFT
+_LIMITS_BITS: Final = LIMITS_MASK
 _LINGER_SHIFT: Final = LINGER_SHIFT
 _COMPRESSION_BITS: Final = COMPRESSION_MASK
 _OPEN: Final = SlotState.OPEN
@@ -94,9 +99,12 @@ class RecordAppender:
         pending: of this process.
         compressor: of the producer.
         linger_ms: the producer's.
+        delivery_timeout_ms: likewise.
+        retries: likewise.
 
     Attributes:
         linger: the `Slot.LINGER` word of the batches that this producer opens.
+        limits: their `Slot.LIMITS` word.
     """
 
     def __init__(
@@ -106,6 +114,8 @@ class RecordAppender:
         pending: PendingBatches,
         compressor: BatchCompressor,
         linger_ms: int,
+        delivery_timeout_ms: int,
+        retries: int,
     ) -> None:
         self.slab = slab
         self.format = record_format
@@ -125,6 +135,9 @@ class RecordAppender:
         self._compresses = compressor.enabled
         self._linger_ms = min(linger_ms, MAX_LINGER_MS)
         self.linger = self._linger_ms << LINGER_SHIFT | compressor.compression
+        self._timeout_ms = delivery_timeout_ms
+        self._retries = retries
+        self.limits = retries << LIMITS_SHIFT | delivery_timeout_ms
 
     def try_append(
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
@@ -181,6 +194,11 @@ class RecordAppender:
         is_due_earlier = linger >> _LINGER_SHIFT > self._linger_ms
         if is_due_earlier:  # before the commit: a death in between must not leave the record lingering too long
             memory.words[header + _LINGER] = self._linger_ms << _LINGER_SHIFT | linger & _COMPRESSION_BITS
+        limits = memory.words[header + _LIMITS]
+        if limits != self.limits:  # of another producer; before the commit, as above
+            timeout_ms = max(limits & _LIMITS_BITS, self._timeout_ms)
+            retries = max(limits >> _LIMITS_SHIFT, self._retries)
+            memory.words[header + _LIMITS] = retries << _LIMITS_SHIFT | timeout_ms
         if max_record > memory.words[header + _MAX_RECORD]:
             memory.words[header + _MAX_RECORD] = max_record
         # The largest timestamp has two cells, so that the store of COMMIT switches to a new one.
@@ -232,8 +250,8 @@ class RecordAppender:
             self._buffer[start : start + added] = record
         now_us = time.monotonic_ns() // 1_000
         end = self.header_size + added
-        words, linger = self._contributor_words, self.linger
-        begin(self._memory, header, words, now_us, end, 1, timestamp, timestamp, added, compressed, linger)
+        words, linger, limits = self._contributor_words, self.linger, self.limits
+        begin(self._memory, header, words, now_us, end, 1, timestamp, timestamp, added, compressed, linger, limits)
         lock = queue.lock
         lock.acquire()
         try:  # as in `RecordAccumulator.append`
@@ -287,7 +305,7 @@ class RecordAppender:
         callback: DeliveryCallback | None,
         sizes: int,
     ) -> FutureRecordMetadata:
-        result = self.pending.contribute(queue.topic_partition, slot, header)
+        result = self.pending.contribute(queue, slot, header)
         if _COMPILED:
             future = new_future(result, index, timestamp, sizes)
         else:

@@ -1,24 +1,18 @@
 """Delivery limits of batches: ``delivery.timeout.ms`` and ``retries`` of their producers.
 
-A batch can hold records of several producers, and both limits are promises to each. So each process stores in its table
-entry the largest ``delivery.timeout.ms`` and ``retries`` of its producers. A batch has the largest values of its
-contributors, so no record fails before its own producer's time. Only the sender reads the words, when a batch is due to
-expire or has failed.
+A batch can hold records of several producers, and both limits are promises to each. So its header has the largest
+values of the producers that appended to it. No record fails before its own producer's time. Only the sender reads them,
+when a batch is due to expire or has failed.
 
-Each process writes its own LIMITS word. After its death the word stays until another process takes the entry.
+Each process also stores the smallest ``delivery.timeout.ms`` of its producers in its table entry: the sender looks that
+often for what has expired. After its death the word stays until another process takes the entry.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-import numpy as np
-
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.shm.layout import LIMITS_MASK, LIMITS_SHIFT, Process, Super
+from shmaccum.shm.layout import LIMITS_MASK, LIMITS_SHIFT, Process, Slot, Super
 from shmaccum.shm.slab import Slab
-
-_MASK: Final = np.uint64(LIMITS_MASK)
 
 
 class DeliveryLimits:
@@ -26,39 +20,27 @@ class DeliveryLimits:
 
     Args:
         slab: the slab.
-        timeout_ms: ``delivery.timeout.ms`` of this process's producer; the sender's is for batches of unknown origin.
-        retries: ``retries``, likewise.
     """
 
-    def __init__(self, slab: Slab, timeout_ms: int, retries: int) -> None:
+    def __init__(self, slab: Slab) -> None:
         self._slab = slab
-        self._timeout_ms = timeout_ms
-        self._retries = retries
+        self._words = slab.words
         self._changed = -1
-        slab.promise(timeout_ms, retries)
 
     def have_changed(self) -> bool:
-        """Return whether a process has stored limits since the last call."""
-        before, self._changed = self._changed, self._slab.words[Super.LIMITS_CHANGED]
+        """Return whether a process has stored a timeout since the last call."""
+        before, self._changed = self._changed, self._words[Super.TIMEOUTS_CHANGED]
         return before != self._changed
 
     def shortest_ms(self) -> int:
-        """Return a lower bound for the timeout of present batches, and of new ones until limits change."""
-        limits = self._slab.process_rows[:, Process.LIMITS]
-        timeouts = limits[limits != 0] & _MASK
-        return int(timeouts.min()) - 1 if len(timeouts) else self._timeout_ms
+        """Return a lower bound for the timeout of new batches, until timeouts change."""
+        timeouts = self._slab.process_rows[:, Process.SHORTEST_TIMEOUT]
+        return int(timeouts[timeouts != 0].min(initial=LIMITS_MASK)) - 1
 
     def timeout_ms(self, batch: RecordBatch) -> int:
         """Return the age, in milliseconds, at which a batch expires."""
-        longest = max((each & LIMITS_MASK for each in self._of(batch)), default=0)
-        return longest - 1 if longest else self._timeout_ms
+        return self._words[batch.at + Slot.LIMITS] & LIMITS_MASK
 
     def retries(self, batch: RecordBatch) -> int:
         """Return how often a batch may be sent again."""
-        return max((each >> LIMITS_SHIFT for each in self._of(batch)), default=self._retries)
-
-    def _of(self, batch: RecordBatch) -> list[int]:
-        """Return the LIMITS words of a batch's contributors, as far as they are set."""
-        words, geometry = self._slab.words, self._slab.geometry
-        found = [words[geometry.process(entry) + Process.LIMITS] for entry in batch.contributors()]
-        return [each for each in found if each]
+        return self._words[batch.at + Slot.LIMITS] >> LIMITS_SHIFT

@@ -50,7 +50,7 @@ class SenderAccumulator:
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
         slab, pool, known = state.slab, state.pool, state.map
         self.state: Final = state
-        self.limits: Final = DeliveryLimits(slab, config.delivery_timeout_ms, config.retries)
+        self.limits: Final = DeliveryLimits(slab)
         self._slab = slab
         self.lanes: Final = LaneTable(slab, known)
         self._lanes_seen = -1

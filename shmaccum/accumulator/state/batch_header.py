@@ -25,6 +25,7 @@ _SETTLED: Final = Slot.SETTLED
 _COMPRESSED: Final = Slot.COMPRESSED
 _PART: Final = Slot.PART
 _LINGER: Final = Slot.LINGER
+_LIMITS: Final = Slot.LIMITS
 _CONTRIBUTORS: Final = Slot.CONTRIBUTORS
 
 
@@ -40,6 +41,7 @@ def begin(
     max_record: int,
     compressed: int,
     linger: int,
+    limits: int,
 ) -> None:
     """Initialize the header of a slot that this process has allocated.
 
@@ -55,6 +57,7 @@ def begin(
         max_record: bytes in the largest record.
         compressed: the batch's `Slot.COMPRESSED` word.
         linger: the batch's `Slot.LINGER` word.
+        limits: the batch's `Slot.LIMITS` word.
     """
     words, now_ms = memory.words, now_us // 1000
     words[header + _COMMIT] = size << _SIZE_SHIFT | record_count << 1
@@ -69,5 +72,6 @@ def begin(
     words[header + _PART] = 0
     words[header + _COMPRESSED] = compressed
     words[header + _LINGER] = linger
+    words[header + _LIMITS] = limits
     for index in range(contributor_words):
         words[header + _CONTRIBUTORS + index] = 0

@@ -1,8 +1,9 @@
 """Lanes: each carries the transactions of one transactional id through the slab.
 
 A lane has its own deque for each partition, and its own producer id, epoch and sequence numbers. Memory, sender,
-connections and compression are those of all. A process *leases* the lane of its transactional id. With that the lane
-gets a new generation, and the deques refuse records of every older one: the slab's own fence, in front of the brokers'.
+connections and compression are those of all. A process *leases* the lane of its transactional id. With that, and with
+the end of each transaction, the lane gets a new generation. The deques refuse records of every older one. That is the
+slab's own fence, in front of the brokers'. It also stops a call that still waits when its transaction ends.
 
 The holder writes all words of a lane, under the tables' lock, with two exceptions. The sender writes ERROR, without a
 lock, when a batch of the lane fails. Under the lock, it takes a lane away from a dead holder.
@@ -24,6 +25,8 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError
 from shmaccum.shm import native
 from shmaccum.shm.layout import (
+    LEASE_MASK,
+    LEASE_SHIFT,
     WORD,
     Lane,
     Partition,
@@ -125,11 +128,12 @@ class LaneTable:
             if lane >= 0:
                 at = self._geometry.lane(lane)
                 words = self._words
-                words[at + Lane.GENERATION] += 1  # first: from here on, no record of the last holder is accepted
+                lease = (words[at + Lane.GENERATION] >> LEASE_SHIFT) + 1 & LEASE_MASK
+                generation = lease << LEASE_SHIFT
+                words[at + Lane.GENERATION] = generation  # first: from here on, the last holder's records are refused
                 words[at + Lane.PRODUCER_ID] = 0
                 words[at + Lane.HOLDER] = self._holder(self._slab.me)
                 words[Super.LANES_CHANGED] += 1
-                generation = words[at + Lane.GENERATION]
         if lane < 0:
             raise SlabFullError(
                 f"no room for transactional.id {transactional_id!r}: the slab has its {self._geometry.max_lanes} "
@@ -193,7 +197,12 @@ class LaneLease:
     @property
     def is_valid(self) -> bool:
         """Whether no other process has leased the lane since."""
-        return bool(self._words[self._at + Lane.GENERATION] == self._generation)
+        return bool((self._words[self._at + Lane.GENERATION] ^ self._generation) >> LEASE_SHIFT == 0)
+
+    @property
+    def number(self) -> int:
+        """The lane's entry + 1, as its deques have it."""
+        return self._lane + 1
 
     @property
     def error(self) -> type[KafkaError] | None:
@@ -210,6 +219,23 @@ class LaneLease:
         queue = self._map.lane_queue(self._lane + 1, of)
         queue.lease(self._at, self._generation)
         return queue
+
+    def end_transaction(self) -> None:
+        """Accept no more records of the transaction; on return, all that were accepted are in their deques.
+
+        An append checks GENERATION and puts its records in under one acquisition of its partition's lock. So one that
+        was faster is over once these locks have been free. This is also so for one by the last holder of the lane.
+
+        Raises:
+            LockTimeoutError: a stopped process holds one of them; the call can be repeated.
+        """
+        with self._slab.tables_lock:
+            if self.is_valid:
+                self._generation += 1
+                self._words[self._at + Lane.GENERATION] = self._generation
+        for lock in {self._slab.stripe(entry) for entry in self._table.entries_of(self._lane)}:
+            with lock:
+                pass
 
     def open(self, producer_id: int, epoch: int, version: int) -> None:
         """Let the sender send what is appended from now on; the lane is empty.
@@ -236,6 +262,14 @@ class LaneLease:
                 words[Super.LANES_CHANGED] += 1
                 return
         raise self.fenced()
+
+    def has_sent(self) -> bool:
+        """Return whether the sender has numbered a batch since the lane was opened."""
+        for entry in self._table.entries_of(self._lane):
+            next_sequence = self._words[self._slab.geometry.partition(entry) + Partition.NEXT_SEQUENCE]
+            if next_sequence & (1 << _EPOCH_SHIFT) - 1:
+                return True
+        return False
 
     def close(self) -> None:
         """Let the sender fail what is queued in the lane."""

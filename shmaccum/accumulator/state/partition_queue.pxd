@@ -4,6 +4,7 @@ from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _LANE_GENERATION
+cdef int _LEASE_SHIFT
 cdef Py_ssize_t _LANE_PRODUCER_ID
 cdef Py_ssize_t _LANE_ERROR
 cdef Py_ssize_t _HEAD
@@ -43,7 +44,7 @@ cdef class PartitionQueue:
     cdef Py_ssize_t _next_position_at
     cdef Py_ssize_t _tail_at
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, failed="unsigned long long")
+    @cython.locals(words=word[::1], at=Py_ssize_t, newer="unsigned long long", failed="unsigned long long")
     cpdef check_lease(self)
 
     @cython.locals(words=word[::1], head="unsigned long long", sealing_at=Py_ssize_t)

@@ -15,13 +15,14 @@ from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError, ProducerFencedError
 from shmaccum.later import np
-from shmaccum.shm.layout import STATE_MASK, STRIPES, Lane, Partition, Slot, SlotState, lane_error, state_of
+from shmaccum.shm.layout import LEASE_SHIFT, STATE_MASK, STRIPES, Lane, Partition, Slot, SlotState, lane_error, state_of
 from shmaccum.shm.slab import Slab
 
 # As numpy numbers: numpy looks up methods of an enum's members, and swallows a KeyboardInterrupt during that.
 
 # Constants of this module: C numbers in the compiled form.
 _LANE_GENERATION: Final = Lane.GENERATION
+_LEASE_SHIFT: Final = LEASE_SHIFT
 _LANE_PRODUCER_ID: Final = Lane.PRODUCER_ID
 _LANE_ERROR: Final = Lane.ERROR
 _HEAD: Final = Partition.HEAD
@@ -71,7 +72,7 @@ class PartitionQueue:
         self.lane = lane
         """Its lane's entry + 1; 0 outside of transactions."""
         self.lane_at = 0
-        """Word index of the lane, if this object accepts records only for a lease of it; else 0."""
+        """Word index of the lane, if this object accepts records only for one transaction in it; else 0."""
         self._generation = 0
         self.lock = slab.stripe(entry)
         self._slab = slab
@@ -93,12 +94,12 @@ class PartitionQueue:
         return int(self._words[self.queued_at])
 
     def lease(self, lane_at: int, generation: int) -> None:
-        """Accept records, through this object, only while the lane at an index of the slab is open for this lease."""
+        """Accept records, through this object, only while the lane at an index of the slab has this generation."""
         self.lane_at = lane_at
         self._generation = generation
 
     def check_lease(self) -> None:
-        """Check, under the lock, that the lane still takes records of this lease.
+        """Check, under the lock, that the lane still takes records of this lease and transaction.
 
         The sender closes a lane before it acquires the lock to empty it, so no record comes behind it.
 
@@ -108,17 +109,20 @@ class PartitionQueue:
             IllegalStateError: another thread has ended the transaction.
         """
         words, at = self._memory.words, self.lane_at
-        if words[at + _LANE_GENERATION] != self._generation:
+        newer = words[at + _LANE_GENERATION] ^ self._generation
+        if newer >> _LEASE_SHIFT:
             raise ProducerFencedError(
                 f"no record of this transaction is accepted for {self.topic_partition} any more: another producer of "
                 "this host has the same transactional.id"
+            )
+        if newer or not words[at + _LANE_PRODUCER_ID]:
+            raise IllegalStateError(
+                f"no record is accepted for {self.topic_partition}: the transaction in which it was sent has ended"
             )
         failed = words[at + _LANE_ERROR]
         if failed:
             error = lane_error(failed)
             raise error(f"{self.topic_partition}: a batch of the transaction failed, so abort it: {error.meaning()}")
-        if not words[at + _LANE_PRODUCER_ID]:
-            raise IllegalStateError(f"no record is accepted for {self.topic_partition}: the transaction has ended")
 
     def has_full(self) -> bool:
         """Return whether the first batch is full and its compression, if any, is finished."""

@@ -49,6 +49,9 @@ KEY_NUMBER_MASK: Final = (1 << KEY_TOPIC_SHIFT) - 1
 """The fields of a partition's key."""
 LANE_ERROR: Final = 1 << 16
 """Set in a lane's ERROR word, because codes of errors without a number of Kafka's are 0 or negative."""
+LEASE_SHIFT: Final = 40
+LEASE_MASK: Final = (1 << 64 - LEASE_SHIFT) - 1
+"""The number of the lease in a lane's GENERATION word, and below it the transactions of that lease that have ended."""
 HOLDER_SHIFT: Final = 16
 HOLDER_INCARNATION: Final = (1 << 32) - 1
 """The part of an incarnation in a lane's HOLDER word."""

@@ -156,8 +156,9 @@ class Super:
     SETTINGS_GENERATION: Final = 58
     """raised after every change of the settings, under the lifecycle byte; its lowest bit selects the valid copy; 0:
     there are none yet"""
-    LIMITS_CHANGED: Final = 59
-    """monotonic ns when a process last stored its `Process.LIMITS`; the sender then recomputes its expiry times"""
+    TIMEOUTS_CHANGED: Final = 59
+    """monotonic ns when a process last stored its `Process.SHORTEST_TIMEOUT`; the sender then recomputes its expiry
+    times"""
     LEAVE_REQUEST: Final = 60
     """monotonic ms when the creator of another slab last needed this one's memory: an idle sender leaves at once"""
     WAITING_SINCE_MS: Final = 61
@@ -195,8 +196,8 @@ class Process:
     """bits: 1 producer, 2 sender"""
     ATTACHED_MS: Final = 6
     """wall-clock milliseconds of the attach"""
-    LIMITS: Final = 7
-    """the maxima of its producers: retries << 32 | delivery.timeout.ms + 1; 0 while it has none"""
+    SHORTEST_TIMEOUT: Final = 7
+    """smallest delivery.timeout.ms of its producers + 1; 0 while it has none"""
     # written by the process itself, at any time
     WANTS: Final = 8
     """number of the lock that it waits for or holds + 1, or 0 (takeover protocol)"""
@@ -338,7 +339,8 @@ class Lane:
     HOLDER: Final = 0
     """the holder's process entry + 1 | its incarnation << 16; 0 while there is none"""
     GENERATION: Final = 1
-    """raised by each lease: a deque refuses records of an older one"""
+    """number of the lease << `LEASE_SHIFT` | how many transactions of it have ended: a deque refuses records of an
+    older lease or transaction"""
     PRODUCER_ID: Final = 2
     """Kafka producer id + 1 of the transactional id; stored after all that depends on it. While it is 0, the sender
     sends nothing of the lane and fails what is queued there"""
@@ -444,7 +446,10 @@ class Slot:
     lowers it when it appends, under the partition's lock"""
     OPENED_US: Final = 25
     """monotonic microseconds when it was opened: a statistic"""
-    CONTRIBUTORS: Final = 26
+    LIMITS: Final = 26
+    """retries << 32 | delivery.timeout.ms: the largest of the producers that appended. One with a larger value raises
+    it when it appends, under the partition's lock and before COMMIT. A death in between leaves it larger than needed"""
+    CONTRIBUTORS: Final = 27
     """bitmap of the contributors' process entries, one bit each"""
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
 import pytest
 from accumulators import CLUSTER, TP0, TP1, Log, add
 from fixture_types import OpenAccumulator
 from killpoints import die_after, die_in, lines_here
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.column_appender import TURN_BATCHES
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata, FutureRecordMetadata
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state import lanes
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
@@ -19,6 +24,7 @@ from shmaccum.errors import (
     ProducerFencedError,
     TransactionAbortedError,
 )
+from shmaccum.record.columns.encoder import encode_columns
 from tools.support.accumulators import Accumulators
 
 NODES = list(CLUSTER.nodes.values())
@@ -79,6 +85,52 @@ def test_a_lease_fences_the_one_before_it(accumulator: Accumulators, table: Lane
     older.release()
     newer.open(9, 4, 2)
     assert newer.is_valid
+
+
+def test_a_deque_of_an_ended_transaction_refuses_records(accumulator: Accumulators, table: LaneTable) -> None:
+    """Also while the next transaction is open: what `send` had found before must not lead into that."""
+    lease = opened(table)
+    older = lease.queue(accumulator.map.queues[TP0])
+    body = accumulator.format.encode_body(None, b"late", ())
+    lease.end_transaction()
+    for _ in range(2):
+        with pytest.raises(IllegalStateError, match="has ended"):
+            accumulator.producer.append(older, 0, body, None, 1000)
+        lease.open(9, 4, 2)
+    append(accumulator, lease, TP0, b"next")
+    table.lease("orders")
+    with pytest.raises(ProducerFencedError):
+        accumulator.producer.append(older, 0, body, None, 1000)
+
+
+def test_columns_cut_short_by_the_end_of_their_transaction_stay_in_it(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(enable_idempotence=True, buffer_memory=1 << 20)
+    lease = opened(LaneTable(accumulator.slab, accumulator.map))
+    queue = lease.queue(accumulator.map.queues[TP0])
+    values = [bytes(accumulator.slab.geometry.slot_size // 2)] * (3 * TURN_BATCHES)
+    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
+    steps = accumulator.producer.columns.steps(queue, bodies, future, time.monotonic() + 10)
+    next(steps)
+    lease.end_transaction()
+    lease.open(9, 4, 2)
+    queued = len(queue)
+    with pytest.raises(IllegalStateError):
+        next(steps)
+    assert len(queue) == queued > 0
+
+
+def test_the_end_of_a_transaction_waits_for_the_appends_under_way(accumulator: Accumulators, table: LaneTable) -> None:
+    """They have looked at the lane, and not yet put their records into it."""
+    lease = opened(table)
+    queue = lease.queue(accumulator.map.queues[TP0])
+    with ThreadPoolExecutor(1) as threads:
+        with queue.lock:
+            queue.check_lease()
+            ending = threads.submit(lease.end_transaction)
+            with pytest.raises(TimeoutError):
+                ending.result(0.05)
+        ending.result()
 
 
 def test_what_is_queued_in_a_closed_lane_is_dropped(accumulator: Accumulators, table: LaneTable) -> None:
@@ -168,6 +220,7 @@ def test_a_death_at_any_line_leaves_a_lane_for_the_next(accumulator: Accumulator
         lease.open(9, 3, 2)
         append(accumulator, lease, TP0, b"of the dead")
         append(accumulator, lease, TP1, b"of the dead")
+        lease.end_transaction()
         lease.close()
         lease.release()
 

@@ -1,0 +1,209 @@
+"""A `send` belongs to the transaction that was open when it was called, whatever it waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fake_broker import METADATA
+from processes import wait_until
+from producers import wait_until_gone
+from transaction_broker import PRODUCE, TransactionBroker
+from transaction_scenes import Scene, run_another, send_one, waiting_for_memory
+
+from shmaccum import Producer
+from shmaccum.compat import confluent
+from shmaccum.compat.confluent_errors import KafkaException
+from shmaccum.errors import BufferExhaustedError, IllegalStateError
+
+UNKNOWN_TOPIC = 3
+SLOTS = 4
+VALUE = b"late"
+
+
+@pytest.fixture(params=[1, 2], ids=["version-1", "version-2"])
+def tight(slab_name: str, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """A scene whose slab has room for few batches."""
+    with TransactionBroker(request.param) as broker:
+        yield Scene(broker, slab_name)
+    wait_until_gone(slab_name)
+
+
+def ready(scene: Scene, **more: object) -> Any:
+    return scene.ready(**{"batch_size": 16384, "buffer_memory": SLOTS * 16384} | more)
+
+
+class Slow:
+    """A serializer that keeps the late value for a while."""
+
+    def __init__(self) -> None:
+        self.came, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, value: bytes) -> bytes:
+        if value == VALUE:
+            self.came.set()
+            self.go_on.wait(30)
+        return value
+
+
+def with_partition(producer: Producer) -> object:
+    return producer.send("t", VALUE, partition=0)
+
+
+def sticky(producer: Producer) -> object:
+    return producer.send("t", VALUE)
+
+
+def batch(producer: Producer) -> object:
+    return producer.send_batch("t", pa.record_batch({"value": pa.array([VALUE] * 3, pa.binary())}))
+
+
+def abort(producer: Producer) -> None:
+    producer.abort_transaction()
+
+
+def abort_and_begin(producer: Producer) -> None:
+    producer.abort_transaction()
+    producer.begin_transaction()
+
+
+def commit(producer: Producer) -> None:
+    producer.commit_transaction()
+
+
+def commit_and_begin(producer: Producer) -> None:
+    producer.commit_transaction()
+    producer.begin_transaction()
+
+
+SENDS = [with_partition, sticky, batch]
+ENDS = [abort, abort_and_begin, commit_and_begin]
+BEGINNING = [abort_and_begin, commit_and_begin]
+
+
+def check_it_was_not_sent(scene: Scene, producer: Producer, is_in_transaction: bool) -> None:
+    """Check that a record is in no transaction, and that another transaction works."""
+    if is_in_transaction:
+        producer.commit_transaction()
+    producer.flush()
+    assert scene.broker.count(PRODUCE) == 0
+    run_another(producer)
+    assert not any(VALUE in request.frame for request in scene.broker.of(PRODUCE))
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("send", SENDS)
+def test_a_send_that_waits_for_memory_ends_with_its_transaction(
+    tight: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
+) -> None:
+    with ready(tight) as producer:
+        producer.begin_transaction()
+        with waiting_for_memory(producer, lambda: send(producer)) as outcome:
+            end(producer)
+        with pytest.raises(IllegalStateError):
+            outcome.result()
+        check_it_was_not_sent(tight, producer, end in BEGINNING)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("send", SENDS)
+def test_a_send_that_waits_for_metadata_ends_with_its_transaction(
+    tight: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
+) -> None:
+    asked = threading.Event()
+
+    def unknown(request: Any) -> Any:
+        asked.set()
+        return tight.broker.metadata(request, error=UNKNOWN_TOPIC)
+
+    with ready(tight) as producer, ThreadPoolExecutor(1) as threads:
+        producer.begin_transaction()
+        tight.broker.answers[METADATA] = unknown
+        outcome = threads.submit(send, producer)
+        wait_until(asked.is_set, "the topic is asked for")
+        end(producer)
+        tight.broker.answers[METADATA] = tight.broker.metadata
+        with pytest.raises(IllegalStateError):
+            outcome.result()
+        check_it_was_not_sent(tight, producer, end in BEGINNING)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_send_whose_serializer_waits_ends_with_its_transaction(tight: Scene, end: Callable[[Producer], None]) -> None:
+    serializer = Slow()
+    with ready(tight, value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
+        producer.begin_transaction()
+        outcome = threads.submit(with_partition, producer)
+        assert serializer.came.wait(30)
+        end(producer)
+        serializer.go_on.set()
+        with pytest.raises(IllegalStateError):
+            outcome.result()
+        check_it_was_not_sent(tight, producer, end in BEGINNING)
+
+
+def test_a_send_called_before_its_transaction_began_is_refused(tight: Scene) -> None:
+    serializer = Slow()
+    with ready(tight, value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
+        outcome = threads.submit(with_partition, producer)
+        assert serializer.came.wait(30)
+        producer.begin_transaction()
+        serializer.go_on.set()
+        with pytest.raises(IllegalStateError):
+            outcome.result()
+        check_it_was_not_sent(tight, producer, is_in_transaction=True)
+
+
+def test_an_error_of_an_ended_transactions_send_does_not_fail_the_next_one(tight: Scene) -> None:
+    with ready(tight, max_block_ms=500) as producer:
+        producer.begin_transaction()
+        with waiting_for_memory(producer, lambda: sticky(producer)) as outcome:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(producer.transactions, "max_block_ms", 20_000)
+                abort_and_begin(producer)
+            with pytest.raises(BufferExhaustedError):
+                outcome.result()
+        send_one(producer)
+        producer.commit_transaction()
+    assert tight.broker.ended[-1] is True
+
+
+@pytest.mark.parametrize("end", [abort, abort_and_begin])
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_a_message_by_confluents_surface_that_waits_ends_with_its_transaction(
+    tight: Scene, end: Callable[[Any], None], key: bytes | None
+) -> None:
+    """A commit waits for it, as librdkafka's does: it counts as queued."""
+    settings = {
+        "bootstrap.servers": tight.broker.servers,
+        "transactional.id": "confluent",
+        "shmaccum.name": tight.name,
+        "sender.idle.ms": 100,
+        "batch.size": 16384,
+        "buffer.memory": SLOTS * 16384,
+    }
+    asked = threading.Event()
+
+    def unknown(request: Any) -> Any:
+        asked.set()
+        return tight.broker.metadata(request, error=UNKNOWN_TOPIC)
+
+    producer = confluent.Producer(settings)
+    try:
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        tight.broker.answers[METADATA] = unknown
+        with ThreadPoolExecutor(1) as threads:
+            outcome = threads.submit(producer.produce, "t", VALUE, key)
+            wait_until(asked.is_set, "the topic is asked for")
+            end(producer)
+            tight.broker.answers[METADATA] = tight.broker.metadata
+            with pytest.raises(KafkaException):
+                outcome.result()
+        assert tight.broker.count(PRODUCE) == 0
+    finally:
+        producer.close()
