@@ -32,7 +32,6 @@ from shmaccum.errors import (
     KafkaTimeoutError,
     ProducerFencedError,
     ShmaccumError,
-    TransactionAbortableError,
     TransactionalIdAuthorizationError,
 )
 from shmaccum.metrics import TRANSACTION_CALLS, CallTimes
@@ -48,7 +47,7 @@ from shmaccum.transactions.transaction_state import State, TransactionState
 
 logger = logging.getLogger(__name__)
 
-_REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationError, TransactionAbortableError)
+_REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationError)
 """Errors after which ``init_transactions`` can be called again, once the user is authorized."""
 
 
