@@ -38,6 +38,7 @@ from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors
 from shmaccum.producer.record_path import RecordPath
+from shmaccum.producer.serialization import Serializers
 from shmaccum.sender.process import SenderWatch, ensure_sender
 from shmaccum.sender.watch import WatchThread
 from shmaccum.shm.incidents import Incidents
@@ -73,7 +74,12 @@ class Producer:
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
-        self._interceptors = Interceptors(self.config.interceptor_classes)
+        self._serializers = Serializers(self.config.key_serializer, self.config.value_serializer)
+        try:
+            self._interceptors = Interceptors(self.config.interceptor_classes)
+        except BaseException:
+            self._serializers.close()
+            raise
         self._is_closing = False
         """Whether a call of `close` is under way."""
         self._columns: ColumnPath | None = None  # not every program sends columns
@@ -82,6 +88,7 @@ class Producer:
             self._open()
         except BaseException:
             self._interceptors.close()
+            self._serializers.close()
             raise
         self._guard.closed = False  # no call since the attach: an interrupt in one would leak the attached slab
 
@@ -104,7 +111,13 @@ class Producer:
             if config.transactional_id:
                 self._transactions = self._make_transactions(config)
             self._records = RecordPath(
-                config, self._accumulator, self._destinations, self._interceptors, self._guard, self._transactions
+                config,
+                self._accumulator,
+                self._destinations,
+                self._interceptors,
+                self._serializers,
+                self._guard,
+                self._transactions,
             )
             slab.set_lock_timeout(self._lock_timeout_s(config))
             slab.add_role(Role.PRODUCER)
@@ -312,6 +325,8 @@ class Producer:
     def flush(self, timeout: float | None = None) -> None:
         """Send everything at once; wait until all records sent before are acknowledged or have failed.
 
+        A closed producer has nothing to wait for: the call does nothing then.
+
         Args:
             timeout: seconds; by default no limit (``delivery.timeout.ms`` bounds the wait).
 
@@ -321,6 +336,8 @@ class Producer:
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         check_timeout(timeout)
+        if not self._attached:
+            return
         with self._guard:
             self._accumulator.pending.check_process()
             with self._destinations.metadata.times.call("flush"):
@@ -337,6 +354,7 @@ class Producer:
             IllegalArgumentError: ``timeout`` is negative: the producer stays open.
             KafkaTimeoutError: records were not acknowledged within ``timeout`` (other than 0).
             SenderError: there was no sender, and none could be started; the next sender sends them.
+            KafkaError: a serializer's ``close`` failed; the producer is closed.
         """
         check_timeout(timeout)
         if not self._attached or self._is_closing:
@@ -363,10 +381,13 @@ class Producer:
         finally:
             try:
                 self._interceptors.close()
+                failure = self._serializers.close()
                 self._slab.settle()
                 self._accumulator.settle()
             finally:
                 detach(self._slab, self._attached)
+        if failure is not None:
+            raise KafkaError("Failed to close the producer") from failure
 
     def _leave_deserted(self) -> None:
         """Close at interpreter exit if no other process can remove the slab and it has no records."""

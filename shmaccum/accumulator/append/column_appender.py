@@ -206,7 +206,7 @@ class ColumnAppender:
             if self._open_batch(queue) != seen:
                 return 0
             records.write(self._slab.buffer, [place])
-            result = self._pending.contribute(queue.topic_partition, slot, header)
+            result = self._pending.contribute(queue, slot, header)
             future.add(Chunk([result], bodies.rows, [0, count], before))
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
             self._records.commit(header, commit, end, before + count, latest, largest)
@@ -260,7 +260,7 @@ class ColumnAppender:
             with queue.lock:
                 if queue.lane_at:
                     queue.check_lease()
-                results = self._pending.contribute_new(queue.topic_partition, ids, headers)
+                results = self._pending.contribute_new(queue, ids, headers)
                 future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
                 closed = queue.append_all(slots, _OPEN if is_open else _CLOSED)
                 self._compressor.claim(queue, closed)

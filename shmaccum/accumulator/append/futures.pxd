@@ -14,6 +14,7 @@ cdef class Part:
 cdef class ProduceRequestResult:
     cdef readonly object topic_partition
     cdef readonly unsigned long long batch
+    cdef readonly bint in_transaction
     cdef object _waiter
     cdef readonly Py_ssize_t told
     cdef readonly Part last

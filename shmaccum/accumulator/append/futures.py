@@ -97,6 +97,7 @@ class ProduceRequestResult:
         topic_partition: where the batch goes.
         batch: its id.
         waiter: weak reference to the object that waits for it.
+        in_transaction: whether the batch belongs to a transaction.
 
     Attributes:
         told: the records before this index are complete.
@@ -104,11 +105,18 @@ class ProduceRequestResult:
         earlier: outcomes of those before, in order.
     """
 
-    __slots__ = ("_waiter", "batch", "earlier", "last", "told", "topic_partition")
+    __slots__ = ("_waiter", "batch", "earlier", "in_transaction", "last", "told", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None]) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        batch: int,
+        waiter: Callable[[], Waiter | None],
+        in_transaction: bool = False,
+    ) -> None:
         self.topic_partition = topic_partition
         self.batch = batch
+        self.in_transaction = in_transaction
         self._waiter = waiter
         self.told = 0
         self.last: Part | None = None

@@ -2,6 +2,7 @@ cimport cython
 from shmaccum.accumulator.append.callbacks cimport Callbacks
 from shmaccum.accumulator.state.completion_ring cimport Outcome, RingReader
 from shmaccum.accumulator.append.futures cimport FutureRecordMetadata, Part, ProduceRequestResult
+from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _GENERATION
@@ -10,6 +11,7 @@ cdef Py_ssize_t _GENERATION
 cdef class PendingBatches:
     cdef object __weakref__
     cdef public object while_waiting
+    cdef readonly object idempotent
     cdef object _map
     cdef object _joining
     cdef object _slab
@@ -29,10 +31,10 @@ cdef class PendingBatches:
     cdef readonly Py_ssize_t sizes_at
 
     @cython.locals(memory=SlabMemory, batch="unsigned long long", result=ProduceRequestResult)
-    cpdef ProduceRequestResult contribute(self, topic_partition, Py_ssize_t slot, Py_ssize_t header)
+    cpdef ProduceRequestResult contribute(self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header)
 
     @cython.locals(words=word[::1], header=Py_ssize_t, result=ProduceRequestResult, results=list)
-    cpdef list contribute_new(self, topic_partition, list batches, list headers)
+    cpdef list contribute_new(self, PartitionQueue queue, list batches, list headers)
 
     cpdef poll(self)
 

@@ -16,14 +16,21 @@ import time
 import weakref
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmaccum.accumulator.append.callbacks import Callbacks
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.accumulator.state.completion_ring import NOWHERE, Outcome, RingReader
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import DeadOwnerError, KafkaError, KafkaTimeoutError, ShmaccumError
+from shmaccum.errors import (
+    DeadOwnerError,
+    InvalidPidMappingError,
+    KafkaError,
+    KafkaTimeoutError,
+    ShmaccumError,
+    TransactionalIdAuthorizationError,
+)
 from shmaccum.shm import native
 from shmaccum.shm.incidents import IncidentInfo, Incidents
 from shmaccum.shm.layout import BATCH_SLOT_BITS, BATCH_SLOT_MASK, STATE_MASK, OfProcess, Process, Slot, SlotState
@@ -31,11 +38,22 @@ from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # asyncio takes long to import
     from shmaccum.accumulator.append.loop_pending import LoopPending
+    from shmaccum.accumulator.state.partition_queue import PartitionQueue
 
 _GENERATION: Final = Slot.GENERATION
 
 WAIT_SLICE_S: Final = 0.25
 """How long a wait for the sender sleeps before it makes sure that one runs."""
+
+_FATAL: Final = (InvalidPidMappingError, TransactionalIdAuthorizationError)
+"""Errors of a batch outside of transactions that are final (``TransactionManager.maybeTransitionToErrorState``)."""
+
+
+class _Idempotent(Protocol):
+    """An accumulator, as this module needs it."""
+
+    def fail(self, failure: Callable[[], ShmaccumError]) -> None:
+        """Accept no more records; ``failure`` makes the error that says why."""
 
 
 class PendingBatches:
@@ -45,10 +63,12 @@ class PendingBatches:
         while_waiting: called before and during a wait for the sender, under no lock: makes sure that one runs.
         flushes: under way in this process. Call `count_flushes` after a change.
         lost: batches that left their slot without a completion.
+        idempotent: what this process appends to outside of transactions and with sequence numbers.
     """
 
     def __init__(self, slab: Slab) -> None:
         self.while_waiting: Callable[[], None] = _do_nothing
+        self.idempotent: weakref.WeakSet[_Idempotent] = weakref.WeakSet()
         self._joining = native.Lock()
         self._slab = slab
         self._incidents = slab.companion(Incidents)
@@ -95,7 +115,7 @@ class PendingBatches:
 
     # --- contributing -------------------------------------------------------------------------------
 
-    def contribute(self, topic_partition: TopicPartition, slot: int, header: int) -> ProduceRequestResult:
+    def contribute(self, queue: PartitionQueue, slot: int, header: int) -> ProduceRequestResult:
         """Return the result object of a slot's batch; on first use, store this process as its contributor.
 
         Called under the partition's lock and before the commit, so that the sender cannot complete the batch without
@@ -107,19 +127,21 @@ class PendingBatches:
         if result is None:
             if memory.words[self._ring.tail_at] != self._ring.head:
                 self._read()  # or the ring could overflow after many threads have waited for slots
-            result = self._results[batch] = ProduceRequestResult(topic_partition, batch, self._weakly)
+            result = self._results[batch] = ProduceRequestResult(
+                queue.topic_partition, batch, self._weakly, queue.lane_at != 0
+            )
             memory.words[header + self._contributor_at] |= self._contributor_bit
         return result
 
     def contribute_new(
-        self, topic_partition: TopicPartition, batches: list[int], headers: list[int]
+        self, queue: PartitionQueue, batches: list[int], headers: list[int]
     ) -> list[ProduceRequestResult]:
         """Store this process as contributor of new batches, in slots that it has allocated.
 
         Reading the ring once is enough: no other process uses these slots meanwhile.
 
         Args:
-            topic_partition: where they go.
+            queue: where they go.
             batches: their ids.
             headers: word index of each one's header.
         """
@@ -130,7 +152,9 @@ class PendingBatches:
             words[header + self._contributor_at] = self._contributor_bit
         results = []
         for batch in batches:
-            result = self._results[batch] = ProduceRequestResult(topic_partition, batch, self._weakly)
+            result = self._results[batch] = ProduceRequestResult(
+                queue.topic_partition, batch, self._weakly, queue.lane_at != 0
+            )
             results.append(result)
         return results
 
@@ -188,6 +212,9 @@ class PendingBatches:
 
     def _settle(self, result: ProduceRequestResult, outcome: Outcome) -> None:
         failure = None if outcome.error is None else self._failure(result.topic_partition, outcome)
+        if failure is not None and outcome.error in _FATAL and not result.in_transaction:
+            for producer in self.idempotent:
+                producer.fail(failure)
         result.settle(Part(outcome.first, outcome.base_offset, outcome.append_time_ms, failure), outcome.records)
         self._callbacks.told_of(outcome.batch)
         if not outcome.records:

@@ -287,7 +287,7 @@ class RecordAppender:
         callback: DeliveryCallback | None,
         sizes: int,
     ) -> FutureRecordMetadata:
-        result = self.pending.contribute(queue.topic_partition, slot, header)
+        result = self.pending.contribute(queue, slot, header)
         if _COMPILED:
             future = new_future(result, index, timestamp, sizes)
         else:
