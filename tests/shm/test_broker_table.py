@@ -119,7 +119,9 @@ def test_damaged_entries_are_left_out_or_harmless(slab: Slab) -> None:
         slab.words[at + word] = (1 << 64) - 1
         for each in brokers(slab.words, GEOMETRY):
             assert each.address.isprintable()
-        BrokerJournal(slab).broker(NODE).answered(1.0, 1.0)
+        notes = BrokerJournal(slab).broker(NODE)
+        notes.sent(100)
+        notes.answered(100, 1.0, 1.0)
         slab.words[at + word] = before
 
 
