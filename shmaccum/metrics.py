@@ -147,6 +147,7 @@ def kafkas_of_slab(words: memoryview, geometry: Geometry) -> Metrics:
         "connection-close-total": sum(each.closed for each in found),
         "connection-count": sum(each.state is BrokerState.READY for each in found),
         "failed-authentication-total": sum(each.refused for each in found),
+        "metadata-age": (time.monotonic() - words[Super.METADATA_MS] / 1000) if words[Super.METADATA_MS] else 0.0,
         "network-io-total": sum(each.requests + each.answers for each in found),
         "record-error-total": words[Super.RECORDS_FAILED],
         **_times("record-queue-time", distribution.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),

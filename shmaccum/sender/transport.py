@@ -161,6 +161,9 @@ class Journal(Protocol):
     def let_in(self) -> None:
         """Note that it has."""
 
+    def metadata_came(self, now_ms: float) -> None:
+        """Note an answer with metadata, at a monotonic millisecond."""
+
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
     ) -> int:
@@ -213,6 +216,9 @@ class OwnJournal:
     def let_in(self) -> None:
         """See `Journal`."""
         self.has_been_let_in = True
+
+    def metadata_came(self, now_ms: float) -> None:
+        """See `Journal`."""
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None

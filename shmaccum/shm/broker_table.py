@@ -17,7 +17,7 @@ from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
 from shmaccum.shm.histograms import count
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import BROKER_WORDS, BROKERS, MAX_ADDRESS, WORD, Broker, BrokerState, Geometry
+from shmaccum.shm.layout import BROKER_WORDS, BROKERS, MAX_ADDRESS, WORD, Broker, BrokerState, Geometry, Super
 
 if TYPE_CHECKING:
     from shmaccum.shm.slab import Slab
@@ -183,6 +183,10 @@ class BrokerJournal:
     def let_in(self) -> None:
         """See `Incidents.let_in`."""
         self._incidents.let_in()
+
+    def metadata_came(self, now_ms: float) -> None:
+        """Note an answer with metadata, at a monotonic millisecond."""
+        self._words[Super.METADATA_MS] = int(now_ms)
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None

@@ -140,6 +140,7 @@ def test_metrics_of_known_batches(broker: FakeBroker, connect: Produce) -> None:
     assert found["connection-creation-total"] == len(broker.connections)
     assert found["connection-count"] == found["connection-creation-total"] - found["connection-close-total"] > 0
     assert found["successful-authentication-total"] == found["failed-authentication-total"] == 0
+    assert 0 < found["metadata-age"] < 600
     assert found["record-send-rate"] > found["record-error-rate"] > 0
 
 

@@ -147,6 +147,8 @@ class Super:
     HEIR_MS: Final = 53
     """monotonic ms of the last look of a supervised sender that waits for the role, 0 if none does. Such senders write
     it without a lock. One that dies leaves a time that is soon too old to count"""
+    METADATA_MS: Final = 54
+    """monotonic ms of the last answer with metadata, 0 before: a statistic"""
     INCIDENTS: Final = 55
     """incidents ever noted; raised before the incident of that number is written"""
     SENDER_RAN: Final = 56
