@@ -45,6 +45,8 @@ class KafkaError(ShmaccumError):
     """Whether the sender sends the batch again (``RetriableException``)."""
     is_api: ClassVar[bool] = True
     """Whether `Producer.send` calls the callback of a record that it refuses with this error (``ApiException``)."""
+    requires_abort: bool = False
+    """Of a coordinator's answer: whether an abort leads out of it. Without that, the producer can only be closed."""
 
     def __init_subclass__(cls, *, code: int | None = None) -> None:
         if code is not None:
@@ -227,6 +229,10 @@ class TopicExistsError(KafkaError, code=36):
     """There is a topic of this name already (``TopicExistsException``)."""
 
 
+class NotControllerError(RetriableError, code=41):
+    """Another broker is the controller (``NotControllerException``)."""
+
+
 class InvalidRequestError(KafkaError, code=42):
     """The broker found the request malformed (``InvalidRequestException``)."""
 
@@ -267,6 +273,14 @@ class UnknownProducerIdError(OutOfOrderSequenceError, code=59):
     """The broker knows nothing of the producer id, and the batch is not its first (``UnknownProducerIdException``)."""
 
 
+class FetchSessionIdNotFoundError(RetriableError, code=70):
+    """The broker knows no such fetch session (``FetchSessionIdNotFoundException``)."""
+
+
+class InvalidFetchSessionEpochError(RetriableError, code=71):
+    """The fetch session has another epoch (``InvalidFetchSessionEpochException``)."""
+
+
 class ListenerNotFoundError(InvalidMetadataError, code=72):
     """The partition's leader has no listener that matches the asked broker's (``ListenerNotFoundException``)."""
 
@@ -283,8 +297,28 @@ class UnsupportedCompressionTypeError(KafkaError, code=76):
     """The broker or the message format does not support this compression."""
 
 
+class OffsetNotAvailableError(RetriableError, code=78):
+    """The new leader has not caught up with its followers yet (``OffsetNotAvailableException``)."""
+
+
+class PreferredLeaderNotAvailableError(InvalidMetadataError, code=80):
+    """The partition's preferred leader is not available (``PreferredLeaderNotAvailableException``)."""
+
+
+class EligibleLeadersNotAvailableError(InvalidMetadataError, code=83):
+    """No replica can become the partition's leader now (``EligibleLeadersNotAvailableException``)."""
+
+
+class ElectionNotNeededError(InvalidMetadataError, code=84):
+    """The partition needs no new leader (``ElectionNotNeededException``)."""
+
+
 class InvalidRecordError(KafkaError, code=87):
     """The broker refused the record as invalid."""
+
+
+class UnstableOffsetCommitError(RetriableError, code=88):
+    """A transaction with offsets of the partition has not ended yet (``UnstableOffsetCommitException``)."""
 
 
 class ThrottlingQuotaExceededError(RetriableError, code=89):
@@ -301,6 +335,22 @@ class UnknownTopicIdError(InvalidMetadataError, code=100):
 
 class InconsistentTopicIdError(InvalidMetadataError, code=103):
     """The topic was deleted and recreated (``InconsistentTopicIdException``)."""
+
+
+class FetchSessionTopicIdError(RetriableError, code=106):
+    """The fetch session has another id of the topic (``FetchSessionTopicIdException``)."""
+
+
+class ShareSessionNotFoundError(RetriableError, code=122):
+    """The broker knows no such share session (``ShareSessionNotFoundException``)."""
+
+
+class InvalidShareSessionEpochError(RetriableError, code=123):
+    """The share session has another epoch (``InvalidShareSessionEpochException``)."""
+
+
+class ShareSessionLimitReachedError(RetriableError, code=133):
+    """The broker has no room for another share session (``ShareSessionLimitReachedException``)."""
 
 
 # Of transactions, and of the consumer groups whose offsets they commit.

@@ -7,15 +7,16 @@ sender in the superblock, in the tables of partitions and brokers, and in histog
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import (
     KEY_TOPIC_MASK,
     KEY_TOPIC_SHIFT,
+    PARTITION_WORDS,
     WORD,
     BrokerState,
     Geometry,
@@ -26,27 +27,49 @@ from shmaccum.shm.layout import (
     Process,
     Super,
     Topic,
+    column_of,
 )
+
+if TYPE_CHECKING:
+    from shmaccum.shm.broker_table import BrokerInfo
 
 Metrics = dict[str, float]
 Groups = dict[str, Metrics]
 
 _WINDOW_S: Final = 30.0
 """``metrics.sample.window.ms`` of Kafka, which has two samples by default."""
+_THOUSANDTHS: Final = 1000
 _RATES: Final = {
-    "batch-retry-total": "batch-retry-rate",
-    "byte-append-total": "byte-append-rate",
-    "byte-total": "byte-rate",
-    "record-append-total": "record-append-rate",
-    "record-error-total": "record-error-rate",
-    "record-send-total": "record-send-rate",
-    "request-total": "request-rate",
-    "response-total": "response-rate",
+    f"{name}-total": f"{name}-rate"
+    for name in (
+        "batch-retry",
+        "batch-split",
+        "buffer-exhausted",
+        "byte",
+        "byte-append",
+        "connection-close",
+        "connection-creation",
+        "failed-authentication",
+        "incoming-byte",
+        "network-io",
+        "outgoing-byte",
+        "record-append",
+        "record-error",
+        "record-retry",
+        "record-send",
+        "request",
+        "response",
+        "successful-authentication",
+        "successful-reauthentication",
+    )
 }
 
 
 def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
-    """Return the metrics of a slab: its memory, and what its senders have sent."""
+    """Return the metrics of a slab: its memory, and what its senders have sent and brokers have acknowledged.
+
+    ``shmaccum status`` prints them. They keep their meaning, where Kafka's metric of the same name has another.
+    """
     slot_size = geometry.slot_size
     batches, records = words[Super.BATCHES_SENT], words[Super.RECORDS_SENT]
     requests = words[Super.REQUESTS_SENT]
@@ -94,19 +117,74 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
     }
 
 
+def kafkas_of_slab(words: memoryview, geometry: Geometry) -> Metrics:
+    """Return the metrics of a slab that Kafka has in ``producer-metrics``, with Kafka's meaning."""
+    from shmaccum.shm.broker_table import brokers
+
+    partitions = min(words[Super.PARTITION_COUNT], geometry.max_partitions)
+    first = geometry.partition(0)
+    drained, records, size, ratios, retried = (
+        sum(column_of(words, first + word, partitions, PARTITION_WORDS))
+        for word in (
+            Partition.BATCHES_DRAINED,
+            Partition.RECORDS_DRAINED,
+            Partition.BYTES_DRAINED,
+            Partition.COMPRESSION_DRAINED,
+            Partition.RECORDS_RETRIED,
+        )
+    )
+    found = brokers(words, geometry)
+    bases = [geometry.process(entry) for entry in range(geometry.max_processes)]
+    appended, bytes_appended = (sum(words[base + word] for base in bases) for word in (Process.RECORDS, Process.BYTES))
+    places = [geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(geometry.max_processes)]
+    return {
+        "batch-size-avg": _mean(size, drained),
+        "batch-size-max": words[Super.LARGEST_BATCH],
+        "batch-split-total": words[Super.BATCHES_SPLIT],
+        "buffer-available-bytes": words[Super.FREE_SLOTS] * geometry.slot_size,
+        "buffer-total-bytes": geometry.slot_count * geometry.slot_size,
+        "compression-rate-avg": _mean(ratios, drained) / _THOUSANDTHS,
+        "connection-close-total": sum(each.closed for each in found),
+        "connection-count": sum(each.state is BrokerState.READY for each in found),
+        "failed-authentication-total": sum(each.refused for each in found),
+        "metadata-age": (time.monotonic() - words[Super.METADATA_MS] / 1000) if words[Super.METADATA_MS] else 0.0,
+        "network-io-total": sum(each.requests + each.answers for each in found),
+        "record-error-total": words[Super.RECORDS_FAILED],
+        **_times("record-queue-time", distribution.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
+        "record-retry-total": retried,
+        "record-send-total": records,
+        "record-size-avg": _mean(bytes_appended, appended),
+        "record-size-max": max(words[at + Histogram.LARGEST] for at in places),
+        "records-per-request-avg": _mean(records, words[Super.REQUESTS_SENT]),
+        "successful-reauthentication-total": sum(each.logins_again for each in found),
+        **_requests(found),
+    }
+
+
+def _requests(brokers: Sequence[BrokerInfo]) -> Metrics:
+    """Return the metrics of the requests to some brokers, and of the connections to them."""
+    requests, answers = sum(each.requests for each in brokers), sum(each.answers for each in brokers)
+    return {
+        **_times("request-latency", sum((each.latency for each in brokers), Distribution())),
+        "request-total": requests,
+        "request-size-avg": _mean(sum(each.bytes_out for each in brokers), requests),
+        "request-size-max": max((each.largest_request for each in brokers), default=0),
+        "response-total": answers,
+        "outgoing-byte-total": sum(each.bytes_out for each in brokers),
+        "incoming-byte-total": sum(each.bytes_in for each in brokers),
+        "requests-in-flight": sum(each.in_flight for each in brokers),
+        "connection-creation-total": sum(each.connections for each in brokers),
+        "produce-throttle-time-avg": _mean(sum(each.throttle_ms for each in brokers), answers),
+        "produce-throttle-time-max": max((each.longest_throttle_ms for each in brokers), default=0),
+    }
+
+
 def node_metrics(words: memoryview, geometry: Geometry) -> Groups:
     """Return the metrics of each broker that is known by its id, by groups such as ``producer-node-metrics.node-1``."""
     from shmaccum.shm.broker_table import brokers
 
     return {
-        f"producer-node-metrics.node-{each.node}": {
-            **_times("request-latency", each.latency),
-            "response-total": each.answers,
-            "requests-in-flight": each.in_flight,
-            "connection-creation-total": each.connections,
-            "produce-throttle-time-avg": each.throttle_ms / each.throttles if each.throttles else 0.0,
-            "produce-throttle-time-max": each.longest_throttle_ms,
-        }
+        f"producer-node-metrics.node-{each.node}": _requests([each])
         for each in brokers(words, geometry)
         if each.node >= 0
     }
@@ -116,19 +194,25 @@ def topic_metrics(words: memoryview, geometry: Geometry) -> Groups:
     """Return the metrics of each topic, by groups such as ``producer-topic-metrics.orders``."""
     topics = min(words[Super.TOPIC_COUNT], geometry.max_topics)
     found: list[Metrics] = [dict.fromkeys(_OF_TOPIC, 0) for _ in range(topics)]
+    batches, ratios = [0] * topics, [0] * topics
     for entry in range(min(words[Super.PARTITION_COUNT], geometry.max_partitions)):
         at = geometry.partition(entry)
         topic = (words[at + Partition.KEY] >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1
         if 0 <= topic < topics:
             for name, word in _OF_TOPIC.items():
                 found[topic][name] += words[at + word]
+            batches[topic] += words[at + Partition.BATCHES_DRAINED]
+            ratios[topic] += words[at + Partition.COMPRESSION_DRAINED]
+    for topic, metrics in enumerate(found):
+        metrics["compression-rate"] = _mean(ratios[topic], batches[topic]) / _THOUSANDTHS
     return {f"producer-topic-metrics.{_topic(words, geometry, each)}": found[each] for each in range(topics)}
 
 
 _OF_TOPIC: Final = {
-    "record-send-total": Partition.RECORDS_SENT,
-    "byte-total": Partition.BYTES_SENT,
+    "record-send-total": Partition.RECORDS_DRAINED,
+    "byte-total": Partition.BYTES_DRAINED,
     "record-error-total": Partition.RECORDS_FAILED,
+    "record-retry-total": Partition.RECORDS_RETRIED,
     "batch-retry-total": Partition.BATCHES_RETRIED,
 }
 
@@ -153,6 +237,10 @@ def _topic(words: memoryview, geometry: Geometry, entry: int) -> str:
     at = geometry.topic(entry) + Topic.NAME
     length = words[geometry.topic(entry) + Topic.NAME_LENGTH]
     return words[at : at + -(-length // WORD)].tobytes()[:length].decode("ascii", "replace")
+
+
+def _mean(total: float, count: float) -> float:
+    return total / count if count else 0.0
 
 
 def _times(name: str, microseconds: Distribution) -> Metrics:

@@ -203,6 +203,8 @@ class AsyncProducer:
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything at once; wait until all records accepted before are acknowledged or have failed.
 
+        A closed producer has nothing to wait for: the call does nothing then.
+
         Args:
             timeout: seconds; by default no limit (``delivery.timeout.ms`` bounds the wait).
 
@@ -213,6 +215,8 @@ class AsyncProducer:
         """
         check_timeout(timeout)
         producer = self._producer
+        if not producer._attached:
+            return
         with producer._guard:
             producer._accumulator.pending.check_process()
             await producer._accumulator.flush_in_loop(timeout)

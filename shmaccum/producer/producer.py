@@ -27,7 +27,9 @@ from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError,
 from shmaccum.metrics import (
     TRANSACTION_CALLS,
     CallTimes,
+    Groups,
     Rates,
+    kafkas_of_slab,
     node_metrics,
     process_metrics,
     slab_metrics,
@@ -38,6 +40,7 @@ from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors
 from shmaccum.producer.record_path import RecordPath
+from shmaccum.producer.serialization import Serializers
 from shmaccum.sender.process import SenderWatch, ensure_sender
 from shmaccum.sender.watch import WatchThread
 from shmaccum.shm.incidents import Incidents
@@ -73,7 +76,12 @@ class Producer:
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
-        self._interceptors = Interceptors(self.config.interceptor_classes)
+        self._serializers = Serializers(self.config.key_serializer, self.config.value_serializer)
+        try:
+            self._interceptors = Interceptors(self.config.interceptor_classes)
+        except BaseException:
+            self._serializers.close()
+            raise
         self._is_closing = False
         """Whether a call of `close` is under way."""
         self._columns: ColumnPath | None = None  # not every program sends columns
@@ -82,6 +90,7 @@ class Producer:
             self._open()
         except BaseException:
             self._interceptors.close()
+            self._serializers.close()
             raise
         self._guard.closed = False  # no call since the attach: an interrupt in one would leak the attached slab
 
@@ -97,15 +106,20 @@ class Producer:
                 state = AccumulatorState(slab, config, self._ensure_sender)
                 self._accumulator = self._make_accumulator(state, config)
             self._guard = CallGuard(self._accumulator)
-            self._rates = Rates(
-                {"slab-metrics": slab_metrics(slab.words, slab.geometry)} | topic_metrics(slab.words, slab.geometry)
-            )
             self._destinations = self._make_destinations(config)
             if config.transactional_id:
                 self._transactions = self._make_transactions(config)
             self._records = RecordPath(
-                config, self._accumulator, self._destinations, self._interceptors, self._guard, self._transactions
+                config,
+                self._accumulator,
+                self._destinations,
+                self._interceptors,
+                self._serializers,
+                self._guard,
+                self._transactions,
             )
+            self._started_ms = time.time_ns() // 1_000_000
+            self._rates = Rates(self._totals())
             slab.set_lock_timeout(self._lock_timeout_s(config))
             slab.add_role(Role.PRODUCER)
             self._ensure_sender()
@@ -320,6 +334,8 @@ class Producer:
     def flush(self, timeout: float | None = None) -> None:
         """Send everything at once; wait until all records sent before are acknowledged or have failed.
 
+        A closed producer has nothing to wait for: the call does nothing then.
+
         Args:
             timeout: seconds; by default no limit (``delivery.timeout.ms`` bounds the wait).
 
@@ -329,6 +345,8 @@ class Producer:
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         check_timeout(timeout)
+        if not self._attached:
+            return
         with self._guard:
             self._accumulator.pending.check_process()
             with self._destinations.metadata.times.call("flush"):
@@ -345,6 +363,7 @@ class Producer:
             IllegalArgumentError: ``timeout`` is negative: the producer stays open.
             KafkaTimeoutError: records were not acknowledged within ``timeout`` (other than 0).
             SenderError: there was no sender, and none could be started; the next sender sends them.
+            KafkaError: a serializer's ``close`` failed; the producer is closed.
         """
         check_timeout(timeout)
         if not self._attached or self._is_closing:
@@ -371,10 +390,13 @@ class Producer:
         finally:
             try:
                 self._interceptors.close()
+                failure = self._serializers.close()
                 self._slab.settle()
                 self._accumulator.settle()
             finally:
                 detach(self._slab, self._attached)
+        if failure is not None:
+            raise KafkaError("Failed to close the producer") from failure
 
     def _leave_deserted(self) -> None:
         """Close at interpreter exit if no other process can remove the slab and it has no records."""
@@ -408,37 +430,35 @@ class Producer:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return metrics by Kafka's names, in groups.
 
-        * ``producer-metrics``, of this producer: ``record-append-total``, ``byte-append-total``,
-          ``batch-create-total``, ``bufferpool-wait-ratio``, ``bufferpool-wait-time-ns-total``,
-          ``buffer-exhausted-total``, ``waiting-threads``, ``incomplete-batches``, ``flush-time-ns-total``,
-          ``metadata-wait-time-ns-total``, ``txn-init-time-ns-total``, ``txn-begin-time-ns-total``,
-          ``txn-send-offsets-time-ns-total``, ``txn-commit-time-ns-total``, ``txn-abort-time-ns-total``; and
-          ``record-append-rate``, ``byte-append-rate``.
-        * ``slab-metrics``, of all processes and of the sender: ``buffer-total-bytes``, ``buffer-available-bytes``,
-          ``buffer-peak-bytes``, ``record-send-total``, ``record-error-total``, ``record-lost-total``,
-          ``batch-send-total``, ``batch-error-total``, ``batch-retry-total``, ``batch-expired-total``,
-          ``producer-epoch-bump-total``, ``byte-total``, ``request-total``, ``records-per-batch-avg``,
-          ``records-per-request-avg``, ``batch-size-avg``, ``batch-fill-ratio``, ``compression-rate-avg``,
-          ``record-queue-time-avg`` and ``-max``, ``record-delivery-time-avg`` and ``-max``, ``request-latency-avg`` and
-          ``-max``, ``record-size-avg`` and ``-max``, ``requests-in-flight``, ``produce-throttle-time-avg`` and
-          ``-max``, ``connection-count``, ``connection-creation-total``, ``sender-start-total``,
-          ``reclaimed-slots-total``, ``rebuild-total``; and ``record-send-rate``, ``byte-rate``, ``record-error-rate``,
-          ``batch-retry-rate``, ``request-rate``.
-        * ``producer-node-metrics.node-ID``, of each broker: ``request-latency-avg`` and ``-max``, ``response-total``,
-          ``response-rate``, ``requests-in-flight``, ``connection-creation-total``, ``produce-throttle-time-avg`` and
-          ``-max``.
-        * ``producer-topic-metrics.TOPIC``: ``record-send-total``, ``byte-total``, ``record-error-total``,
-          ``batch-retry-total``, and their rates.
+        docs/monitoring/kafka-metrics.md has every name that Kafka's producer has, and says which of them are here, and
+        which are the slab's: those count what all processes of the host have sent.
+
+        * ``producer-metrics``: Kafka's, and of this producer: ``record-append-total``, ``byte-append-total``,
+          ``batch-create-total``, ``incomplete-batches``.
+        * ``producer-node-metrics.node-ID``, of each broker; ``producer-topic-metrics.TOPIC``.
+        * ``slab-metrics``, as in ``shmaccum status --json``. There ``record-send-total``, ``batch-send-total``,
+          ``byte-total`` and the means count what brokers have acknowledged, and ``request-total`` Produce requests.
+        * ``app-info`` and ``kafka-metrics-count``.
 
         Times are milliseconds where the name does not say ``ns``, sizes are bytes. A mean or maximum is over the life
         of the slab, a rate a second over the last 30 to 60 seconds, and before that since this producer began.
         """
         self._guard.check_open()
         self._accumulator.pending.check_process()
+        groups = self._rates.added_to(self._totals())
+        count = sum(map(len, groups.values())) + 1
+        return groups | {"kafka-metrics-count": {"count": count}}
+
+    def _totals(self) -> Groups:
+        """Return the metrics without rates."""
         words, geometry = self._slab.words, self._slab.geometry
         pool = self._accumulator.state.pool
         transactions = CallTimes(TRANSACTION_CALLS) if self._transactions is None else self._transactions.times
-        own = {
+        kafkas = kafkas_of_slab(words, geometry)
+        logs_in = self.config.security_protocol != "PLAINTEXT"
+        producer = {
+            **kafkas,
+            "successful-authentication-total": kafkas["connection-creation-total"] if logs_in else 0,
             **process_metrics(words, geometry, self._slab.me),
             "bufferpool-wait-ratio": pool.wait_ratio(),
             "waiting-threads": pool.queued(),
@@ -446,8 +466,13 @@ class Producer:
             **self._destinations.metadata.times.metrics(),
             **transactions.metrics(),
         }
-        groups = {"producer-metrics": own, "slab-metrics": slab_metrics(words, geometry)}
-        return self._rates.added_to(groups | node_metrics(words, geometry) | topic_metrics(words, geometry))
+        return {
+            "producer-metrics": producer,
+            **node_metrics(words, geometry),
+            **topic_metrics(words, geometry),
+            "slab-metrics": slab_metrics(words, geometry),
+            "app-info": {"start-time-ms": self._started_ms},
+        }
 
 
 def _check_number(timeout: float) -> None:

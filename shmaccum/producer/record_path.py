@@ -24,7 +24,7 @@ from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors, ProducerRecord
 from shmaccum.producer.partitioner import partition_for_key
-from shmaccum.producer.serialization import Serializer, checked_timestamp
+from shmaccum.producer.serialization import Serializers, checked_timestamp
 from shmaccum.record.fields import Headers
 from shmaccum.shm.layout import Super
 
@@ -50,6 +50,7 @@ class RecordPath:
         accumulator: of its slab.
         destinations: the producer's.
         interceptors: the producer's.
+        serializers: the producer's.
         guard: the producer's.
         transactions: the producer's; None without.
     """
@@ -60,6 +61,7 @@ class RecordPath:
         accumulator: RecordAccumulator,
         destinations: Destinations,
         interceptors: Interceptors,
+        serializers: Serializers,
         guard: CallGuard,
         transactions: TransactionManager | None = None,
     ) -> None:
@@ -86,8 +88,8 @@ class RecordPath:
         self._linger_ms = config.linger_ms
         self._has_key_serializer = config.key_serializer is not None
         self._has_value_serializer = config.value_serializer is not None
-        self._key_serializer = Serializer("key", config.key_serializer)
-        self._value_serializer = Serializer("value", config.value_serializer)
+        self._key_serializer = serializers.key
+        self._value_serializer = serializers.value
         self._fast = accumulator.records.fast
         self._encode_body = state.format.encode_body
 

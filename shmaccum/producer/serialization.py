@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from shmaccum.accumulator.append.record_appender import check_timestamp
 from shmaccum.errors import InvalidTimestampError, SerializationError
+
+logger = logging.getLogger(__name__)
 
 
 class Serializer:
     """``key.serializer`` or ``value.serializer`` of one producer.
 
     An object with a method ``serialize`` is called as kafka-python does: ``serialize(topic, data)``. A class of such
-    objects is instantiated first, without arguments. Any other callable gets the key or value alone.
+    objects is instantiated first, without arguments. Any other callable gets the key or value alone. The producer
+    closes the object if it has a method ``close``.
 
     Args:
         what: "key" or "value".
@@ -22,7 +26,7 @@ class Serializer:
         SerializationError: the class cannot be instantiated.
     """
 
-    __slots__ = ("_call", "_takes_topic", "_what")
+    __slots__ = ("_call", "_close", "_takes_topic", "_what")
 
     def __init__(self, what: str, given: Any) -> None:
         self._what = what
@@ -36,6 +40,7 @@ class Serializer:
                     "set it to an instance"
                 ) from error
         self._call = given.serialize if self._takes_topic else given
+        self._close = getattr(given, "close", None) if self._takes_topic else None
 
     def serialize(self, topic: str, data: Any) -> bytes | None:
         """Return a key or value as bytes.
@@ -65,6 +70,42 @@ class Serializer:
             f"{what} must be bytes, str or None{' after its serializer' if call else ''}, not "
             f"{type(data).__name__}; set {what}.serializer to turn it into bytes"
         )
+
+    def close(self) -> Exception | None:
+        """Close the serializer; log an error and return it."""
+        close, self._close = self._close, None
+        if close is not None:
+            try:
+                close()
+            except Exception as error:
+                logger.exception("failed to close %s.serializer %r", self._what, close)
+                return error
+        return None
+
+
+class Serializers:
+    """Both serializers of one producer; if the second one cannot be made, the first one is closed.
+
+    Args:
+        key: ``key.serializer``.
+        value: ``value.serializer``.
+
+    Attributes:
+        key, value: the serializers.
+    """
+
+    def __init__(self, key: Any, value: Any) -> None:
+        self.key = Serializer("key", key)
+        try:
+            self.value = Serializer("value", value)
+        except BaseException:
+            self.key.close()
+            raise
+
+    def close(self) -> Exception | None:
+        """Close both, once; return the first error."""
+        errors = [self.key.close(), self.value.close()]
+        return next((error for error in errors if error is not None), None)
 
 
 def checked_timestamp(timestamp_ms: object) -> int:

@@ -29,7 +29,7 @@ from shmaccum.record.reader import Record
 from shmaccum.record.split import BatchPart, read_records, write_part
 from shmaccum.sender.transport import ProduceResponse
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import PARTS_IN_FLIGHT
+from shmaccum.shm.layout import PARTS_IN_FLIGHT, Super
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +111,7 @@ class BatchSplitter:
             # The completion rings have no room reserved for a part of a batch sent whole: resend its first records.
             batch.cut(first + (bad or min(invalid)))
         logger.warning("%s; splitting %r into smaller parts", response.message, batch)
+        self._accumulator.state.slab.words[Super.BATCHES_SPLIT] += 1
         self._accumulator.put_back(batch)
         return []
 

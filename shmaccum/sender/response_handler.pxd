@@ -10,6 +10,12 @@ from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _BYTES_SENT
 cdef Py_ssize_t _PARTITION_BYTES_SENT
+cdef Py_ssize_t _LARGEST_BATCH
+cdef Py_ssize_t _BATCHES_DRAINED
+cdef Py_ssize_t _RECORDS_DRAINED
+cdef Py_ssize_t _BYTES_DRAINED
+cdef Py_ssize_t _COMPRESSION_DRAINED
+cdef unsigned long long _WHOLE
 cdef Py_ssize_t _STATE
 cdef Py_ssize_t _COMMIT
 cdef Py_ssize_t _LINGER
@@ -31,6 +37,7 @@ cdef class ResponseHandler:
     cdef object _limits
     cdef SlabMemory _memory
     cdef object _incidents
+    cdef unsigned long long _header_size
     cdef object _transport
     cdef object _splitter
     cdef bint _mutes
@@ -48,6 +55,12 @@ cdef class ResponseHandler:
         produced=ProduceBatch, batch=RecordBatch, stored=bint, now_us="unsigned long long",
     )
     cpdef handle(self, list responses, long long now_ms)
+
+    @cython.locals(
+        memory=SlabMemory, at=Py_ssize_t, header_size="unsigned long long", sent="unsigned long long",
+        size="unsigned long long", ratio="unsigned long long",
+    )
+    cdef _count_drained(self, RecordBatch batch, ProduceBatch sealed)
 
     @cython.locals(
         memory=SlabMemory, words=word[::1], at=Py_ssize_t, opened_us="unsigned long long", size="unsigned long long",

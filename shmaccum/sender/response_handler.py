@@ -1,8 +1,8 @@
 """Decides what becomes of each batch that the transport answered: Kafka's ``Sender.handleProduceResponse``.
 
-The sender alone writes ``Super.BYTES_SENT``, what a partition entry says of bytes and errors, and the histograms of
-delivered batches, all without a lock. A death leaves the batches in flight in their slots, with
-or without an answer; `SenderAccumulator.recover` of the next sender queues them again.
+The sender alone writes ``Super.BYTES_SENT``, ``Super.LARGEST_BATCH``, what a partition entry says of drained batches,
+bytes and errors, and the histograms of delivered batches, all without a lock. A death leaves the batches in flight in
+their slots, with or without an answer; `SenderAccumulator.recover` of the next sender queues them again.
 """
 
 from __future__ import annotations
@@ -44,6 +44,13 @@ logger = logging.getLogger(__name__)
 
 _BYTES_SENT: Final = Super.BYTES_SENT
 _PARTITION_BYTES_SENT: Final = Partition.BYTES_SENT
+_LARGEST_BATCH: Final = Super.LARGEST_BATCH
+_BATCHES_DRAINED: Final = Partition.BATCHES_DRAINED
+_RECORDS_DRAINED: Final = Partition.RECORDS_DRAINED
+_BYTES_DRAINED: Final = Partition.BYTES_DRAINED
+_COMPRESSION_DRAINED: Final = Partition.COMPRESSION_DRAINED
+_WHOLE: Final = 1000
+"""Compression is counted in thousandths."""
 _STATE: Final = Slot.STATE
 _COMMIT: Final = Slot.COMMIT
 _LINGER: Final = Slot.LINGER
@@ -85,6 +92,7 @@ class ResponseHandler:
         self._record_counts_at = slab.geometry.sender_histogram(OfSender.BATCH_RECORDS)
         self._fills_at = slab.geometry.sender_histogram(OfSender.BATCH_FILL)
         self._compressions_at = slab.geometry.sender_histogram(OfSender.COMPRESSION)
+        self._header_size = accumulator.state.format.header_size
         self._transport = transport
         self._splitter = splitter
         self._mutes = mutes
@@ -96,6 +104,7 @@ class ResponseHandler:
         """Expect the answer to a batch, or to a part of it, before it is sent."""
         self._batches[batch.slot] = batch
         self.in_flight += 1
+        self._count_drained(batch, sealed)
         if self._mutes:
             self._accumulator.mute(batch.partition)
         if self._memory.words[batch.at + _PART]:
@@ -135,6 +144,20 @@ class ResponseHandler:
             self._accumulator.complete(outcomes)
         if out_of_date:
             self._transport.request_update(out_of_date)
+
+    def _count_drained(self, batch: RecordBatch, sealed: ProduceBatch) -> None:
+        """Count a batch, or a part of one, that is given to a request: Kafka's ``updateProduceRequestMetrics``."""
+        memory, at, header_size, sent = self._memory, batch.partition_at, self._header_size, sealed.size
+        memory.words[at + _BATCHES_DRAINED] += 1
+        memory.words[at + _RECORDS_DRAINED] += sealed.record_count
+        memory.words[at + _BYTES_DRAINED] += sent
+        if sent > memory.words[_LARGEST_BATCH]:
+            memory.words[_LARGEST_BATCH] = sent
+        size = memory.words[batch.at + _COMMIT] >> _SIZE_SHIFT
+        ratio = _WHOLE  # of what is not compressed, and of parts
+        if header_size < size and header_size < sent and not memory.words[batch.at + _PART]:
+            ratio = (sent - header_size) * _WHOLE // (size - header_size)
+        memory.words[at + _COMPRESSION_DRAINED] += ratio
 
     def _count(self, batch: RecordBatch, produced: ProduceBatch, now_us: int) -> None:
         """Count a stored batch, or part of one, for statistics."""

@@ -132,14 +132,20 @@ class BrokerNotes(Protocol):
     def idle(self) -> None:
         """Note that the connection was closed on purpose."""
 
-    def failed(self, incident: int) -> None:
-        """Note that the connection failed, and the number of the incident."""
+    def failed(self, incident: int, *, is_refusal: bool = False) -> None:
+        """Note that the connection failed, the number of the incident, and whether a login or certificate was why."""
+
+    def closed(self) -> None:
+        """Note that a connection which was ready has ended, for any reason."""
+
+    def sent(self, size: int) -> None:
+        """Note a request, and its bytes."""
 
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         """Note how many requests have no answer, and when the oldest was sent."""
 
-    def answered(self, latency_ms: float, now_ms: float) -> None:
-        """Note an answer, and how long it took."""
+    def answered(self, size: int, latency_ms: float, now_ms: float) -> None:
+        """Note an answer, its bytes, and how long it took."""
 
     def throttled(self, pause_ms: float, until_ms: float) -> None:
         """Note that the broker throttles us, for how long and until when."""
@@ -154,6 +160,9 @@ class Journal(Protocol):
 
     def let_in(self) -> None:
         """Note that it has."""
+
+    def metadata_came(self, now_ms: float) -> None:
+        """Note an answer with metadata, at a monotonic millisecond."""
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
@@ -179,13 +188,19 @@ class NoNotes:
     def idle(self) -> None:
         """See `BrokerNotes`."""
 
-    def failed(self, incident: int) -> None:
+    def failed(self, incident: int, *, is_refusal: bool = False) -> None:
+        """See `BrokerNotes`."""
+
+    def closed(self) -> None:
+        """See `BrokerNotes`."""
+
+    def sent(self, size: int) -> None:
         """See `BrokerNotes`."""
 
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         """See `BrokerNotes`."""
 
-    def answered(self, latency_ms: float, now_ms: float) -> None:
+    def answered(self, size: int, latency_ms: float, now_ms: float) -> None:
         """See `BrokerNotes`."""
 
     def throttled(self, pause_ms: float, until_ms: float) -> None:
@@ -201,6 +216,9 @@ class OwnJournal:
     def let_in(self) -> None:
         """See `Journal`."""
         self.has_been_let_in = True
+
+    def metadata_came(self, now_ms: float) -> None:
+        """See `Journal`."""
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None

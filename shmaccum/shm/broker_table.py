@@ -17,7 +17,7 @@ from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
 from shmaccum.shm.histograms import count
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import BROKER_WORDS, BROKERS, MAX_ADDRESS, WORD, Broker, BrokerState, Geometry
+from shmaccum.shm.layout import BROKER_WORDS, BROKERS, MAX_ADDRESS, WORD, Broker, BrokerState, Geometry, Super
 
 if TYPE_CHECKING:
     from shmaccum.shm.slab import Slab
@@ -40,6 +40,11 @@ class BrokerInfo:
         in_flight: requests without an answer.
         waiting_ms: how long the oldest of them has been waiting; 0 if there is none.
         answers: requests answered.
+        requests: requests sent, of every kind.
+        bytes_out, largest_request, bytes_in: bytes in them, in the largest of them, and in the answers.
+        closed: connections that were ready, and have ended.
+        refused: connections that failed by their login or certificate.
+        logins_again: times that a ready connection logged in again.
         last_latency_us: microseconds from the last answered request to its answer.
         answered_ms: how long ago that answer came; None before the first.
         latency: the same of all answered requests.
@@ -57,6 +62,13 @@ class BrokerInfo:
     in_flight: int
     waiting_ms: int
     answers: int
+    requests: int
+    bytes_out: int
+    largest_request: int
+    bytes_in: int
+    closed: int
+    refused: int
+    logins_again: int
     last_latency_us: int
     answered_ms: int | None
     latency: Distribution
@@ -85,31 +97,46 @@ class BrokerEntry:
         self._change(BrokerState.CONNECTING)
 
     def ready(self) -> None:
-        """Note that a connection takes requests."""
-        self._add(Broker.CONNECTIONS, 1)
+        """Note that a connection takes requests: a new one, or the same after it has logged in again."""
+        is_ready = self._words[self._at + Broker.STATE] == BrokerState.READY
+        self._add(Broker.LOGINS_AGAIN if is_ready else Broker.CONNECTIONS, 1)
         self._change(BrokerState.READY)
 
     def idle(self) -> None:
         """Note that the connection was closed on purpose."""
         self._change(BrokerState.IDLE)
 
-    def failed(self, incident: int) -> None:
-        """Note that the connection failed, and the number of the incident."""
+    def failed(self, incident: int, *, is_refusal: bool = False) -> None:
+        """Note that the connection failed, the number of the incident, and whether a login or certificate was why."""
         words, at = self._words, self._at
         self._add(Broker.FAILURES, 1)
+        self._add(Broker.REFUSED, is_refusal)
         words[at + Broker.INCIDENT] = incident
         words[at + Broker.INCIDENT_MS] = time.time_ns() // 1_000_000
         self._change(BrokerState.FAILED)
+
+    def closed(self) -> None:
+        """Note that a connection which was ready has ended, for any reason."""
+        self._add(Broker.CLOSED, 1)
+
+    def sent(self, size: int) -> None:
+        """Note a request, and its bytes."""
+        words, at = self._words, self._at
+        self._add(Broker.REQUESTS, 1)
+        self._add(Broker.BYTES_OUT, size)
+        if size > words[at + Broker.LARGEST_REQUEST]:
+            words[at + Broker.LARGEST_REQUEST] = size
 
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         """Note how many requests have no answer, and when the oldest was sent, in monotonic milliseconds."""
         self._words[self._at + Broker.IN_FLIGHT] = requests
         self._words[self._at + Broker.OLDEST_MS] = int(oldest_ms)
 
-    def answered(self, latency_ms: float, now_ms: float) -> None:
-        """Note an answer, and how long it took; ``now_ms``: monotonic milliseconds."""
+    def answered(self, size: int, latency_ms: float, now_ms: float) -> None:
+        """Note an answer, its bytes, and how long it took; ``now_ms``: monotonic milliseconds."""
         words, at, latency_us = self._words, self._at, int(latency_ms * 1000)
         self._add(Broker.ANSWERS, 1)
+        self._add(Broker.BYTES_IN, size)
         words[at + Broker.LATENCY_US] = latency_us
         words[at + Broker.ANSWERED_MS] = int(now_ms)
         count(self._memory, self._latencies_at, latency_us)
@@ -156,6 +183,10 @@ class BrokerJournal:
     def let_in(self) -> None:
         """See `Incidents.let_in`."""
         self._incidents.let_in()
+
+    def metadata_came(self, now_ms: float) -> None:
+        """Note an answer with metadata, at a monotonic millisecond."""
+        self._words[Super.METADATA_MS] = int(now_ms)
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
@@ -227,6 +258,13 @@ def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | Non
         in_flight=words[at + Broker.IN_FLIGHT],
         waiting_ms=max(0, now_ms - oldest_ms) if oldest_ms else 0,
         answers=words[at + Broker.ANSWERS],
+        requests=words[at + Broker.REQUESTS],
+        bytes_out=words[at + Broker.BYTES_OUT],
+        largest_request=words[at + Broker.LARGEST_REQUEST],
+        bytes_in=words[at + Broker.BYTES_IN],
+        closed=words[at + Broker.CLOSED],
+        refused=words[at + Broker.REFUSED],
+        logins_again=words[at + Broker.LOGINS_AGAIN],
         last_latency_us=words[at + Broker.LATENCY_US],
         answered_ms=max(0, now_ms - answered_ms) if answered_ms else None,
         latency=read(words, geometry.broker_histogram(entry)),

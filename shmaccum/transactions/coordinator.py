@@ -18,7 +18,9 @@ from shmaccum.errors import (
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalGenerationError,
+    InvalidPidMappingError,
     InvalidProducerEpochError,
+    InvalidTxnStateError,
     KafkaError,
     KafkaTimeoutError,
     NetworkError,
@@ -27,8 +29,8 @@ from shmaccum.errors import (
     ProducerFencedError,
     RequestTimedOutError,
     RetriableError,
-    TopicAuthorizationError,
     TransactionAbortableError,
+    TransactionalIdAuthorizationError,
     UnknownMemberIdError,
     UnknownProducerIdError,
     error_for_code,
@@ -67,15 +69,36 @@ _FIRST_BUMP: Final = 3
 _CONCURRENT_BACKOFF_MS: Final = 20
 """``TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS``: the end of the last transaction takes milliseconds."""
 
-_ABORTABLE: Final = (
+CanAbort = Callable[[type[KafkaError]], bool]
+"""Returns whether the producer can go on after it aborts the transaction in which a request got this error."""
+
+
+def _only(*errors: type[KafkaError]) -> CanAbort:
+    return lambda error: issubclass(error, errors)
+
+
+# As in the handlers of ``TransactionManager``. All other final errors end the producer.
+_IN_FIND: Final = _only(GroupAuthorizationError, TransactionAbortableError)
+_IN_ADD_OFFSETS: Final = _only(GroupAuthorizationError, TransactionAbortableError, UnknownProducerIdError)
+_IN_OFFSET_COMMIT: Final = _only(
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalGenerationError,
-    TopicAuthorizationError,
     TransactionAbortableError,
     UnknownMemberIdError,
-    UnknownProducerIdError,
 )
+_IN_END: Final = _only(TransactionAbortableError, UnknownProducerIdError)
+_NEVER: Final = _only()
+_FATAL_IN_ADD_PARTITIONS: Final = (
+    InvalidPidMappingError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TransactionalIdAuthorizationError,
+)
+
+
+def _in_add_partitions(error: type[KafkaError]) -> bool:
+    return not issubclass(error, _FATAL_IN_ADD_PARTITIONS)
 
 
 class Identity(NamedTuple):
@@ -97,11 +120,6 @@ class PreparedTransaction(NamedTuple):
     """Where its records are."""
     records: int = 0
     """How many, if that is known."""
-
-
-def is_abortable(error: type[KafkaError]) -> bool:
-    """Return whether the producer can go on after aborting the transaction in which a request failed."""
-    return issubclass(error, _ABORTABLE)
 
 
 class TransactionCoordinator:
@@ -143,7 +161,7 @@ class TransactionCoordinator:
             )
             return call(request, connection, oldest=_FIRST_BUMP if last is not None else 0)
 
-        response = self._ask_own(make, _code_of, deadline_ms)
+        response = self._ask_own(make, _code_of, _NEVER, deadline_ms)
         return Identity(response.producer_id, response.producer_epoch)
 
     def add_partitions(self, me: Identity, partitions: Collection[TopicPartition], deadline_ms: float) -> None:
@@ -165,7 +183,7 @@ class TransactionCoordinator:
             results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
             return _worst(each.partition_error_code for each in results)
 
-        self._ask_own(make, code, deadline_ms)
+        self._ask_own(make, code, _in_add_partitions, deadline_ms)
 
     def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
         """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
@@ -175,9 +193,7 @@ class TransactionCoordinator:
             producer_epoch=me.epoch,
             group_id=group_id,
         )
-        self._ask(
-            TRANSACTION, self.transactional_id, lambda connection: call(request, connection), _code_of, deadline_ms
-        )
+        self._ask_own(lambda connection: call(request, connection), _code_of, _IN_ADD_OFFSETS, deadline_ms)
 
     def commit_offsets(
         self,
@@ -215,7 +231,7 @@ class TransactionCoordinator:
         def code(response: Any) -> int:
             return _worst(each.error_code for topic in response.topics for each in topic.partitions)
 
-        self._ask(_GROUP, group.group_id, make, code, deadline_ms)
+        self._ask(_GROUP, group.group_id, make, code, _IN_OFFSET_COMMIT, deadline_ms)
 
     def end(self, me: Identity, *, commit: bool, version: int, deadline_ms: float) -> Identity:
         """Commit or abort a transaction; return the identity for the next one.
@@ -225,6 +241,9 @@ class TransactionCoordinator:
             commit: whether to commit it.
             version: of the protocol that it was written with.
             deadline_ms: monotonic milliseconds.
+
+        Raises:
+            KafkaError: without a class of its own, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
         """
         request = END_TXN.of(
             transactional_id=self.transactional_id,
@@ -233,13 +252,14 @@ class TransactionCoordinator:
             committed=commit,
         )
         versions = end_versions(version)
-        response = self._ask(
-            TRANSACTION,
-            self.transactional_id,
-            lambda connection: call(request, connection, **versions),
-            _code_of,
-            deadline_ms,
-        )
+        try:
+            response = self._ask_own(
+                lambda connection: call(request, connection, **versions), _code_of, _IN_END, deadline_ms
+            )
+        except TransactionAbortableError as error:
+            if commit:
+                raise
+            raise KafkaError(f"Failed to abort transaction: {error}") from error  # as another abort would not help
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
         return me
@@ -255,15 +275,21 @@ class TransactionCoordinator:
         def code(response: Any) -> int:
             return int(response.transaction_states[0].error_code)
 
-        response = self._ask_own(lambda connection: call(request, connection), code, deadline_ms)
+        response = self._ask_own(lambda connection: call(request, connection), code, _NEVER, deadline_ms)
         (found,) = response.transaction_states
         return Identity(found.producer_id, found.producer_epoch)
 
     # --- until it is answered -----------------------------------------------------------------------
 
-    def _ask_own(self, make: Callable[[Connection], Call], code_of: Callable[[Any], int], deadline_ms: float) -> Any:
+    def _ask_own(
+        self,
+        make: Callable[[Connection], Call],
+        code_of: Callable[[Any], int],
+        can_abort: CanAbort,
+        deadline_ms: float,
+    ) -> Any:
         """Send a request to the coordinator of this transactional id: see `_ask`."""
-        return self._ask(TRANSACTION, self.transactional_id, make, code_of, deadline_ms)
+        return self._ask(TRANSACTION, self.transactional_id, make, code_of, can_abort, deadline_ms)
 
     def _ask(
         self,
@@ -271,6 +297,7 @@ class TransactionCoordinator:
         key: str,
         make: Callable[[Connection], Call],
         code_of: Callable[[Any], int],
+        can_abort: CanAbort,
         deadline_ms: float,
     ) -> Any:
         """Send a request to a coordinator until it is answered without a retriable error; return the response.
@@ -280,12 +307,13 @@ class TransactionCoordinator:
             key: transactional id or group.
             make: makes the request.
             code_of: returns the error code in a response.
+            can_abort: whether an abort leads out of an error of this request.
             deadline_ms: monotonic milliseconds.
 
         Raises:
             ProducerFencedError: a newer producer has the transactional id.
             KafkaTimeoutError: not by the deadline; the request may be processed. The last error is its cause.
-            KafkaError: the coordinator refused.
+            KafkaError: the coordinator refused; ``requires_abort`` is set if an abort leads out of it.
         """
         cause: KafkaError | None = None
         while True:
@@ -295,7 +323,7 @@ class TransactionCoordinator:
                 code = code_of(response)
                 if not code:
                     return response
-                raise self._error(error_for_code(code), kind, key)
+                raise self._error(error_for_code(code), can_abort, kind, key)
             except MOVED as error:
                 self._client.coordinators.pop((kind, key), None)
                 cause, wait_ms = error, self._backoff_ms
@@ -317,16 +345,18 @@ class TransactionCoordinator:
             response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
             found = response.coordinators[0] if response.coordinators else response
             if found.error_code:
-                raise self._error(error_for_code(found.error_code), kind, key)
+                raise self._error(error_for_code(found.error_code), _IN_FIND, kind, key)
             node = Node(found.node_id, found.host, found.port)
             self._client.learn_coordinator(kind, key, node)
         return node
 
-    def _error(self, error: type[KafkaError], kind: int, key: str) -> KafkaError:
+    def _error(self, error: type[KafkaError], can_abort: CanAbort, kind: int, key: str) -> KafkaError:
         if error is InvalidProducerEpochError:
             error = ProducerFencedError  # older brokers' code for it (KIP-588)
         what = f"group {key!r}" if kind == _GROUP else f"transactional.id {key!r}"
-        return error(f"{what}: {error.meaning()}")
+        made = error(f"{what}: {error.meaning()}")
+        made.requires_abort = can_abort(error)
+        return made
 
     def _timed_out(self, cause: KafkaError | None) -> KafkaTimeoutError:
         why = f": {type(cause).__name__}: {cause}" if cause is not None else ""

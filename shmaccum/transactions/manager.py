@@ -31,7 +31,6 @@ from shmaccum.errors import (
     KafkaTimeoutError,
     ProducerFencedError,
     ShmaccumError,
-    TransactionAbortableError,
     TransactionalIdAuthorizationError,
 )
 from shmaccum.metrics import TRANSACTION_CALLS, CallTimes
@@ -48,7 +47,7 @@ from shmaccum.transactions.transaction_state import State, TransactionState
 
 logger = logging.getLogger(__name__)
 
-_REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationError, TransactionAbortableError)
+_REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationError)
 """Errors after which ``init_transactions`` can be called again, once the user is authorized."""
 
 
@@ -227,6 +226,8 @@ class TransactionManager:
             try:
                 if timeout_s != 0 and self._state.allows(State.ABORTING_TRANSACTION):
                     self.abort(None if timeout_s is None else timeout_s * 1000)
+            except ProducerFencedError:
+                pass  # whoever fenced this producer has aborted its transaction
             except ShmaccumError as error:
                 logger.warning(
                     "transactional.id %r: its transaction stays open until its timeout: %s",

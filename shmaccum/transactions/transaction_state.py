@@ -18,7 +18,6 @@ from shmaccum.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
-from shmaccum.transactions.coordinator import is_abortable
 
 
 class State(Enum):
@@ -115,7 +114,10 @@ class TransactionState:
             error: the error.
             of_batch: whether a record or a batch failed by it, and not a request to a coordinator.
         """
-        is_final = isinstance(error, _FATAL) if of_batch else not is_abortable(type(error))
+        if of_batch:
+            is_final = isinstance(error, _FATAL)
+        else:  # there is nothing to abort yet, or an abort would be answered by another one
+            is_final = not error.requires_abort or self.now in (State.INITIALIZING, State.ABORTING_TRANSACTION)
         self.now, self._error = State.FATAL_ERROR if is_final else State.ABORTABLE_ERROR, error
         self._on_error()
 

@@ -175,7 +175,7 @@ def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: st
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
         Incidents(producer._slab).note(NetworkError, "refused")
-        BrokerJournal(producer._slab).broker(Node(1, "host", 9092)).answered(2.5, 1.0)
+        BrokerJournal(producer._slab).broker(Node(1, "host", 9092)).answered(100, 2.5, 1.0)
         lane = open_lane(producer, "orders-1")
         slab = as_json([report(slab_name), UnreadableSlab("x", "why")])
         lane.release()

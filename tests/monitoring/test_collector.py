@@ -186,7 +186,7 @@ def test_a_broker_has_one_series_and_bootstrap_servers_fail_only_before_it_is_kn
         broker = journal.broker(Node(1, host, 9092))
         broker.connecting()
         broker.ready()
-        broker.answered(1.5, 1.0)
+        broker.answered(100, 1.5, 1.0)
         broker.throttled(250, 0)
     seen = scrape(collector)
     assert total(seen, "shmaccum_broker_failed") == 0

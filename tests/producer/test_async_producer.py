@@ -154,6 +154,7 @@ def test_leaving_the_block_flushes(run: Run, open_producer: Callable[..., AsyncP
         assert all(future.succeeded() for future in futures)
         with pytest.raises(ProducerClosedError):
             await producer.send("t", b"late")
+        await producer.flush()
         await producer.close()
 
     run(main())

@@ -21,7 +21,15 @@ from senders import read_partition, read_topic, read_values
 
 import shmaccum
 from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata, TopicPartition
-from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, SlabAbiError
+from shmaccum.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    ShmaccumError,
+    SlabAbiError,
+)
 
 
 def test_arguments_have_kafka_pythons_order() -> None:
@@ -248,13 +256,63 @@ def test_after_close(producer: Producer) -> None:
     for call in (
         lambda: producer.send("t", b"value"),
         lambda: producer.partitions_for("t"),
-        lambda: producer.flush(),
         lambda: producer.poll(),
         lambda: producer.metrics(),
         lambda: producer.send_batch("t", None),
     ):
         with pytest.raises(ProducerClosedError):
             call()
+    producer.flush()  # as Kafka's does: there is nothing left to wait for
+    with pytest.raises(IllegalArgumentError):
+        producer.flush(-1)
+
+
+class Closable:
+    """A serializer that counts how often it is closed."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.closed = 0
+        self._error = error
+
+    def serialize(self, topic: str, data: str) -> bytes:
+        return data.encode()
+
+    def close(self) -> None:
+        self.closed += 1
+        if self._error is not None:
+            raise self._error
+
+
+def test_close_closes_serializers_behind_the_last_record(produce: Produce, log_dir: Path) -> None:
+    key, value = Closable(), Closable()
+    producer = produce(key_serializer=key, value_serializer=value, linger_ms=60_000)
+    producer.send("t", "value", "key", partition=0, on_delivery=lambda error, metadata: stored.append(value.closed))
+    stored: list[int] = []
+    producer.close()
+    producer.close()
+    assert (key.closed, value.closed, stored) == (1, 1, [0])
+    assert read_values(log_dir, "t") == [b"value"]
+
+
+def test_serializer_whose_close_fails_is_logged_and_raised(produce: Produce, caplog: pytest.LogCaptureFixture) -> None:
+    key, value = Closable(ValueError("the first")), Closable(OSError("the second"))
+    producer = produce(key_serializer=key, value_serializer=value)
+    with pytest.raises(KafkaError, match="Failed to close") as caught:
+        producer.close()
+    assert str(caught.value.__cause__) == "the first"
+    assert key.closed == value.closed == 1
+    assert [record.message.split()[3] for record in caplog.records if record.levelname == "ERROR"] == [
+        "key.serializer",
+        "value.serializer",
+    ]
+    producer.close()
+
+
+def test_producer_that_cannot_be_made_closes_its_serializers(settings: Settings) -> None:
+    key, value = Closable(), Closable()
+    with pytest.raises(ShmaccumError):
+        Producer(settings(key_serializer=key, value_serializer=value) | {"log.dir": "/proc/none"})
+    assert key.closed == value.closed == 1
 
 
 # --- several producers ----------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ def test_what_is_noted_is_read(slab: Slab) -> None:
     notes.connecting()
     notes.ready()
     notes.in_flight(2, now_ms - 500)
-    notes.answered(12.5, now_ms)
+    notes.sent(40)
+    notes.sent(60)
+    notes.answered(300, 12.5, now_ms)
     notes.throttled(200, now_ms + 60_000)
     notes.throttled(100, now_ms + 60_000)
     (found,) = brokers(slab.words, GEOMETRY)
@@ -41,6 +43,7 @@ def test_what_is_noted_is_read(slab: Slab) -> None:
     assert (found.node, found.address, str(found)) == (3, "kafka-3.example:9092", "broker 3")
     assert found.state is BrokerState.READY
     assert (found.connections, found.failures, found.in_flight, found.answers) == (1, 0, 2, 1)
+    assert (found.requests, found.bytes_out, found.largest_request, found.bytes_in) == (2, 100, 60, 300)
     assert found.waiting_ms >= 500
     assert found.last_latency_us == found.latency.total == 12_500
     assert found.answered_ms is not None
@@ -49,7 +52,11 @@ def test_what_is_noted_is_read(slab: Slab) -> None:
     assert (found.throttles, found.throttle_ms, found.longest_throttle_ms) == (2, 300, 200)
     notes.failed(7)
     (found,) = brokers(slab.words, GEOMETRY)
-    assert (found.state, found.failures, found.incident) == (BrokerState.FAILED, 1, 7)
+    assert (found.state, found.failures, found.refused, found.incident) == (BrokerState.FAILED, 1, 0, 7)
+    notes.failed(8, is_refusal=True)
+    notes.closed()
+    (found,) = brokers(slab.words, GEOMETRY)
+    assert (found.failures, found.refused, found.closed) == (2, 1, 1)
     notes.idle()
     assert brokers(slab.words, GEOMETRY)[0].state is BrokerState.IDLE
 
@@ -65,6 +72,14 @@ def test_a_new_sender_has_no_connections_and_goes_on_counting(slab: Slab) -> Non
     successor.broker(NODE).ready()
     (found,) = brokers(slab.words, GEOMETRY)
     assert found.connections == 2
+
+
+def test_a_connection_that_logs_in_again_is_no_new_one(slab: Slab) -> None:
+    notes = BrokerJournal(slab).broker(NODE)
+    notes.ready()
+    notes.ready()
+    (found,) = brokers(slab.words, GEOMETRY)
+    assert (found.connections, found.logins_again) == (1, 1)
 
 
 def test_addresses_of_bootstrap_servers_come_last(slab: Slab) -> None:
@@ -104,7 +119,9 @@ def test_damaged_entries_are_left_out_or_harmless(slab: Slab) -> None:
         slab.words[at + word] = (1 << 64) - 1
         for each in brokers(slab.words, GEOMETRY):
             assert each.address.isprintable()
-        BrokerJournal(slab).broker(NODE).answered(1.0, 1.0)
+        notes = BrokerJournal(slab).broker(NODE)
+        notes.sent(100)
+        notes.answered(100, 1.0, 1.0)
         slab.words[at + word] = before
 
 

@@ -58,8 +58,9 @@ ABI: dict[str, dict[str, int]] = {
         "MAX_LANES LANE_COUNT LANES_CHANGED 32 "
         "FREE_SLOTS PEAK_SLOTS TOUCHED_SLOTS WAITER_HEAD WAITER_TAIL RECLAIMED_SLOTS REBUILDS ENOUGH_SLOTS "
         "BATCHES_SENT RECORDS_SENT BYTES_SENT BATCHES_FAILED RECORDS_FAILED BATCHES_RETRIED REQUESTS_SENT "
-        "FILL_BYTES CAPACITY_BYTES 50 EPOCH_BUMPS BATCHES_EXPIRED RECORDS_LOST HEIR_MS 55 INCIDENTS "
-        "SENDER_RAN LET_IN_MS SETTINGS_GENERATION TIMEOUTS_CHANGED LEAVE_REQUEST WAITING_SINCE_MS"
+        "FILL_BYTES CAPACITY_BYTES 50 EPOCH_BUMPS BATCHES_EXPIRED RECORDS_LOST HEIR_MS METADATA_MS INCIDENTS "
+        "SENDER_RAN LET_IN_MS SETTINGS_GENERATION TIMEOUTS_CHANGED LEAVE_REQUEST WAITING_SINCE_MS "
+        "LARGEST_BATCH BATCHES_SPLIT"
     ),
     "Lock": at("0 OWNER TAKEOVERS"),
     "Process": at(
@@ -72,7 +73,8 @@ ABI: dict[str, dict[str, int]] = {
     "Partition": at(
         "0 KEY LEADER HEAD TAIL OPEN QUEUED NEXT_POSITION HELD NEXT_SEQUENCE MUTED IN_FLIGHT RECORDS_SENT "
         "BATCHES_SENT RECORDS_FAILED LAST_OFFSET ACKED_SEQUENCE "
-        "BYTES_SENT BATCHES_RETRIED BATCHES_FAILED ERROR ERROR_MS"
+        "BYTES_SENT BATCHES_RETRIED BATCHES_FAILED ERROR ERROR_MS BATCHES_DRAINED RECORDS_DRAINED BYTES_DRAINED "
+        "COMPRESSION_DRAINED RECORDS_RETRIED"
     ),
     "Lane": at("0 HOLDER GENERATION PRODUCER_ID PRODUCER_EPOCH VERSION ERROR OPENED_MS ID_LENGTH ID"),
     "Slot": at(
@@ -88,7 +90,8 @@ ABI: dict[str, dict[str, int]] = {
     "Incident": at("0 NUMBER CODE FIRST_MS LAST_MS LASTS LENGTH COUNT PLACE TEXT"),
     "Broker": at(
         "0 STATE NODE SINCE_MS CONNECTIONS FAILURES IN_FLIGHT OLDEST_MS ANSWERS LATENCY_US THROTTLES THROTTLE_MS "
-        "LONGEST_THROTTLE_MS THROTTLED_MS INCIDENT INCIDENT_MS ANSWERED_MS ADDRESS_LENGTH ADDRESS"
+        "LONGEST_THROTTLE_MS THROTTLED_MS INCIDENT INCIDENT_MS ANSWERED_MS REQUESTS BYTES_OUT "
+        "LARGEST_REQUEST BYTES_IN CLOSED REFUSED LOGINS_AGAIN ADDRESS_LENGTH ADDRESS"
     ),
     "Histogram": at("0 TOTAL LARGEST BUCKETS"),
     "BrokerState": at("0 UNUSED IDLE CONNECTING READY FAILED"),
@@ -137,35 +140,35 @@ ABI: dict[str, dict[str, int]] = {
         "processes": 34432,
         "topics": 124544,
         "partitions": 288384,
-        "lanes": 1074816,
-        "waiters": 1781568,
-        "rings": 1797952,
-        "bitmap": 10448704,
-        "headers": 10448960,
-        "redo": 10973248,
-        "slots": 10977280,
-        "total_size": 44531712,
+        "lanes": 1336960,
+        "waiters": 2047808,
+        "rings": 2064192,
+        "bitmap": 10714944,
+        "headers": 10715200,
+        "redo": 11239488,
+        "slots": 11243520,
+        "total_size": 44797952,
         "ring_length": 2112,
         "slot_words": 32,
         "bitmap_size": 256,
-        "incidents": 1095296,
+        "incidents": 1357440,
         "settings": 512,
-        "brokers": 1112192,
-        "histograms": 1136768,
+        "brokers": 1374336,
+        "histograms": 1403008,
     },
     "entries": {
         "lock": 4168,
         "process": 4392,
         "topic": 15608,
-        "partition": 36072,
-        "lane": 134392,
-        "ring": 233192,
-        "header": 1306152,
-        "slot": 10993664,
-        "incident": 136976,
-        "waiter": 222698,
-        "broker": 139072,
-        "broker_histogram": 143584,
+        "partition": 36080,
+        "lane": 167160,
+        "ring": 266472,
+        "header": 1339432,
+        "slot": 11259904,
+        "incident": 169744,
+        "waiter": 255978,
+        "broker": 171848,
+        "broker_histogram": 176864,
     },
 }
 """What this version of the layout puts where: a process of another version must never read a slab of it."""

@@ -38,6 +38,7 @@ from processes import wait_until
 FIND_COORDINATOR, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 10, 24, 25, 26, 28
 
 INVALID_TXN_STATE: Final = 48
+PRODUCER_FENCED: Final = 90
 LOST: Final = -1000
 """Instead of an error code: the connection ends, the request was not processed."""
 ANSWER_LOST: Final = -1001
@@ -247,6 +248,8 @@ class TransactionBroker(FakeBroker):
         is_new = request.version >= 5
         if self._unheard and self.ended and self.ended[-1] == asked.committed and not code:
             return self._end_txn_response(is_new, 0)  # once more, as the answer was lost
+        if not code and asked.producer_epoch < self.epoch:
+            code = PRODUCER_FENCED
         if not code and not self.is_open and (asked.committed or not is_new):
             code = INVALID_TXN_STATE
         if not code:

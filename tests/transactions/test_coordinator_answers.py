@@ -43,20 +43,27 @@ from shmaccum.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
     FencedInstanceIdError,
     GroupAuthorizationError,
     IllegalGenerationError,
     IllegalStateError,
     InvalidPidMappingError,
     InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidShareSessionEpochError,
     InvalidTxnStateError,
     InvalidTxnTimeoutError,
     KafkaError,
     KafkaTimeoutError,
     LeaderNotAvailableError,
+    NotControllerError,
     NotCoordinatorError,
     NotEnoughReplicasError,
+    OffsetNotAvailableError,
     OperationNotAttemptedError,
+    PreferredLeaderNotAvailableError,
     ProducerFencedError,
     RequestTimedOutError,
     TopicAuthorizationError,
@@ -66,6 +73,7 @@ from shmaccum.errors import (
     UnknownProducerIdError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
@@ -115,6 +123,13 @@ RETRIABLE = (
     CoordinatorNotAvailableError,
     LeaderNotAvailableError,
     NotEnoughReplicasError,
+    NotControllerError,
+    OffsetNotAvailableError,
+    PreferredLeaderNotAvailableError,
+    EligibleLeadersNotAvailableError,
+    ElectionNotNeededError,
+    UnstableOffsetCommitError,
+    InvalidShareSessionEpochError,
 )
 
 
@@ -230,6 +245,8 @@ ABORTABLE = [
     ("offsets", TXN_OFFSET_COMMIT, TransactionAbortableError),
     ("commit", END_TXN, UnknownProducerIdError),
     ("commit", END_TXN, TransactionAbortableError),
+    ("send", ADD_PARTITIONS, UnknownServerError),
+    ("send", ADD_PARTITIONS, InvalidRecordError),
 ]
 
 
@@ -319,12 +336,9 @@ def test_what_may_have_begun_is_ended(scene: Scene, step: str, processed: bool) 
         run_another(producer)
 
 
-def test_a_failed_abort_is_repeated(scene: Scene) -> None:
+def test_the_abort_behind_an_error_finds_a_new_coordinator(scene: Scene) -> None:
     with scene.producer() as producer:
-        run_before(producer, "commit")
-        scene.broker.fail(END_TXN, TransactionAbortableError.code)
-        with pytest.raises(TransactionAbortableError):
-            producer.abort_transaction()
+        refuse(scene, producer, "commit", END_TXN, TransactionAbortableError)
         scene.broker.fail(END_TXN, NotCoordinatorError.code)
         producer.abort_transaction()
         run_another(producer)
@@ -337,18 +351,21 @@ def test_a_failed_abort_is_repeated(scene: Scene) -> None:
 FENCED = (ProducerFencedError, InvalidProducerEpochError)
 FATAL = [
     ("init", INIT_PRODUCER_ID, FENCED),
-    ("init", INIT_PRODUCER_ID, (InvalidTxnTimeoutError, UnknownServerError)),
+    ("init", INIT_PRODUCER_ID, (InvalidTxnTimeoutError, UnknownServerError, TransactionAbortableError)),
+    ("init", FIND_COORDINATOR, (TransactionAbortableError, GroupAuthorizationError)),
     ("send", ADD_PARTITIONS, FENCED),
     ("send", ADD_PARTITIONS, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
     ("offsets", ADD_OFFSETS, FENCED),
     ("offsets", ADD_OFFSETS, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
-    ("offsets", ADD_OFFSETS, (UnknownServerError,)),
+    ("offsets", ADD_OFFSETS, (UnknownServerError, IllegalGenerationError, UnknownMemberIdError)),
+    ("offsets", ADD_OFFSETS, (TopicAuthorizationError, FencedInstanceIdError)),
     ("offsets", TXN_OFFSET_COMMIT, FENCED),
     ("offsets", TXN_OFFSET_COMMIT, (TransactionalIdAuthorizationError, UnsupportedForMessageFormatError)),
-    ("offsets", TXN_OFFSET_COMMIT, (UnknownServerError,)),
+    ("offsets", TXN_OFFSET_COMMIT, (UnknownServerError, TopicAuthorizationError, UnknownProducerIdError)),
     ("commit", END_TXN, FENCED),
     ("commit", END_TXN, (TransactionalIdAuthorizationError, InvalidTxnStateError, InvalidPidMappingError)),
-    ("commit", END_TXN, (UnknownServerError,)),
+    ("commit", END_TXN, (UnknownServerError, IllegalGenerationError, UnknownMemberIdError)),
+    ("commit", END_TXN, (TopicAuthorizationError, GroupAuthorizationError, FencedInstanceIdError)),
 ]
 
 
@@ -369,19 +386,29 @@ def test_errors_after_which_the_producer_can_only_be_closed(
     assert scene.broker.ended == []
 
 
-def test_an_abort_that_is_refused(scene: Scene) -> None:
+@pytest.mark.parametrize("error", [UnknownServerError, GroupAuthorizationError, UnknownProducerIdError])
+def test_an_abort_that_is_refused(scene: Scene, error: Error) -> None:
     with scene.producer() as producer:
         run_before(producer, "commit")
-        scene.broker.fail(END_TXN, UnknownServerError.code)
-        with pytest.raises(UnknownServerError):
+        scene.broker.fail(END_TXN, error.code)
+        with pytest.raises(error):
             producer.abort_transaction()
-        with pytest.raises(UnknownServerError, match="close the producer"):
-            producer.abort_transaction()
+        check_only_close_helps(producer, error)
 
 
-@pytest.mark.parametrize(
-    "error", [TransactionalIdAuthorizationError, ClusterAuthorizationError, TransactionAbortableError]
-)
+def test_an_abort_is_not_answered_by_another_abort(scene: Scene) -> None:
+    """KIP-1050: a program that aborts after every TransactionAbortableError would never end."""
+    with scene.producer() as producer:
+        run_before(producer, "commit")
+        scene.broker.fail(END_TXN, TransactionAbortableError.code)
+        with pytest.raises(KafkaError, match="Failed to abort transaction") as caught:
+            producer.abort_transaction()
+        assert type(caught.value) is KafkaError
+        assert type(caught.value.__cause__) is TransactionAbortableError
+        check_only_close_helps(producer, KafkaError)
+
+
+@pytest.mark.parametrize("error", [TransactionalIdAuthorizationError, ClusterAuthorizationError])
 @pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID], ids=NAMES.get)
 def test_init_transactions_is_repeated_once_the_user_is_authorized(scene: Scene, api_key: int, error: Error) -> None:
     with scene.producer() as producer:

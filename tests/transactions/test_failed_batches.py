@@ -119,6 +119,18 @@ def test_errors_after_which_the_producer_can_only_be_closed(scene: Scene, error:
     assert scene.broker.count(END_TXN) == 0
 
 
+@pytest.mark.parametrize("error", [InvalidPidMappingError, TransactionalIdAuthorizationError])
+def test_the_end_of_a_transactional_producer_is_not_that_of_others_in_its_process(scene: Scene, error: Error) -> None:
+    with Producer(scene.settings()) as plain, scene.ready() as producer:
+        producer.begin_transaction()
+        future = send_refused(scene, producer, error)
+        with pytest.raises(error):
+            producer.commit_transaction()
+        assert type(future.exception()) is error
+        plain.poll()
+        plain._accumulator.check_usable()
+
+
 @pytest.mark.parametrize("code", RETRIED)
 def test_batches_that_are_sent_again(scene: Scene, code: int) -> None:
     with scene.ready() as producer:

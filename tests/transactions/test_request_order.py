@@ -39,6 +39,7 @@ from shmaccum.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    ProducerFencedError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -224,6 +225,23 @@ def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) 
         producer.close(0)
         transaction.join()
     assert len(errors) == 1
+
+
+@pytest.mark.parametrize("fences", ["here", "elsewhere"])
+def test_a_fenced_producers_close_does_not_warn(scene: Scene, caplog: pytest.LogCaptureFixture, fences: str) -> None:
+    """Its transaction is aborted already: by the producer that has its id now, of this slab or of another host's."""
+    with scene.ready(transactional_id="fenced") as fenced:
+        fenced.begin_transaction()
+        send_one(fenced)
+        fenced.flush()
+        if fences == "here":
+            with scene.producer(transactional_id="fenced") as other:
+                other.init_transactions()
+        else:
+            scene.broker.fail(END_TXN, ProducerFencedError.code)
+        caplog.clear()
+        fenced.close()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_after_a_close(scene: Scene) -> None:

@@ -48,10 +48,16 @@ def test_transitions(now: State, to: State) -> None:
         assert of.now is now
 
 
+def abortable(error: KafkaError) -> KafkaError:
+    error.requires_abort = True
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "of_batch", "now"),
     [
-        (TopicAuthorizationError("t"), False, State.ABORTABLE_ERROR),
+        (abortable(TopicAuthorizationError("t")), False, State.ABORTABLE_ERROR),
+        (TopicAuthorizationError("t"), False, State.FATAL_ERROR),
         (UnknownServerError("a coordinator's"), False, State.FATAL_ERROR),
         (UnknownServerError("a broker's"), True, State.ABORTABLE_ERROR),
         (InvalidProducerEpochError("a broker's"), True, State.ABORTABLE_ERROR),
@@ -73,7 +79,7 @@ def test_errors(error: KafkaError, of_batch: bool, now: State) -> None:
 
 def test_an_error_is_left_behind_by_an_abort() -> None:
     of = state()
-    of.note(TopicAuthorizationError("t"))
+    of.note(abortable(TopicAuthorizationError("t")))
     of.enter(State.ABORTING_TRANSACTION, "abort_transaction")
     of.succeed(State.READY)
     with pytest.raises(IllegalStateError, match="from state READY"):
@@ -86,6 +92,13 @@ def test_errors_after_which_a_call_can_be_repeated(error: KafkaError) -> None:
     with pytest.raises(type(error)), of.failing():
         raise error
     of.check(State.IN_TRANSACTION, "send")
+
+
+@pytest.mark.parametrize("now", [State.INITIALIZING, State.ABORTING_TRANSACTION])
+def test_there_is_no_abort_without_a_transaction_or_behind_an_abort(now: State) -> None:
+    of = state(now)
+    of.note(abortable(TopicAuthorizationError("t")))
+    assert of.now is State.FATAL_ERROR
 
 
 def test_an_answer_of_a_coordinator() -> None:

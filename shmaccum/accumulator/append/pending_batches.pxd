@@ -11,6 +11,7 @@ cdef Py_ssize_t _GENERATION
 cdef class PendingBatches:
     cdef object __weakref__
     cdef public object while_waiting
+    cdef readonly object idempotent
     cdef object _map
     cdef object _joining
     cdef object _slab

@@ -17,7 +17,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmaccum.accumulator.append.callbacks import Callbacks
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
@@ -25,7 +25,14 @@ from shmaccum.accumulator.state.completion_ring import NOWHERE, Outcome, RingRea
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import DeadOwnerError, KafkaError, KafkaTimeoutError, ShmaccumError
+from shmaccum.errors import (
+    DeadOwnerError,
+    InvalidPidMappingError,
+    KafkaError,
+    KafkaTimeoutError,
+    ShmaccumError,
+    TransactionalIdAuthorizationError,
+)
 from shmaccum.shm import native
 from shmaccum.shm.incidents import IncidentInfo, Incidents
 from shmaccum.shm.layout import BATCH_SLOT_BITS, BATCH_SLOT_MASK, STATE_MASK, OfProcess, Process, Slot, SlotState
@@ -33,11 +40,22 @@ from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # asyncio takes long to import
     from shmaccum.accumulator.append.loop_pending import LoopPending
+    from shmaccum.accumulator.state.partition_queue import PartitionQueue
 
 _GENERATION: Final = Slot.GENERATION
 
 WAIT_SLICE_S: Final = 0.25
 """How long a wait for the sender sleeps before it makes sure that one runs."""
+
+_FATAL: Final = (InvalidPidMappingError, TransactionalIdAuthorizationError)
+"""Errors of a batch outside of transactions that are final (``TransactionManager.maybeTransitionToErrorState``)."""
+
+
+class _Idempotent(Protocol):
+    """An accumulator, as this module needs it."""
+
+    def fail(self, failure: Callable[[], ShmaccumError]) -> None:
+        """Accept no more records; ``failure`` makes the error that says why."""
 
 
 class PendingBatches:
@@ -47,10 +65,12 @@ class PendingBatches:
         while_waiting: called before and during a wait for the sender, under no lock: makes sure that one runs.
         flushes: under way in this process. Call `count_flushes` after a change.
         lost: how many batches of each lane left their slot without a completion.
+        idempotent: what this process appends to outside of transactions and with sequence numbers.
     """
 
     def __init__(self, slab: Slab) -> None:
         self.while_waiting: Callable[[], None] = _do_nothing
+        self.idempotent: weakref.WeakSet[_Idempotent] = weakref.WeakSet()
         self._joining = native.Lock()
         self._slab = slab
         self._incidents = slab.companion(Incidents)
@@ -192,6 +212,9 @@ class PendingBatches:
 
     def _settle(self, result: ProduceRequestResult, outcome: Outcome) -> None:
         failure = None if outcome.error is None else self._failure(result.topic_partition, outcome)
+        if failure is not None and outcome.error in _FATAL and not result.lane:
+            for producer in self.idempotent:
+                producer.fail(failure)
         result.settle(Part(outcome.first, outcome.base_offset, outcome.append_time_ms, failure), outcome.records)
         self._callbacks.told_of(outcome.batch)
         if not outcome.records:

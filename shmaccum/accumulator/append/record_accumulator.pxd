@@ -15,6 +15,7 @@ cdef class RecordAccumulator:
     cdef readonly object _batches
     cdef object _columns
     cdef object _look
+    cdef object _failure
     cdef bint _is_closed
     cdef bint _is_unusual
 

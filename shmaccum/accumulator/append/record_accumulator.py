@@ -20,7 +20,7 @@ from shmaccum.accumulator.append.record_appender import AppendResult, RecordAppe
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaTimeoutError, ProducerClosedError
+from shmaccum.errors import KafkaTimeoutError, ProducerClosedError, ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Slot
 
@@ -87,8 +87,12 @@ class RecordAccumulator:
         slab.note_timeout(config.delivery_timeout_ms)
         self._is_closed = False
         self._look: Callable[[], None] | None = None
+        self._failure: Callable[[], ShmaccumError] | None = None
+        """Makes the error of a batch after which nothing can be sent."""
         self._is_unusual = False
-        """Whether it is closed or has a function to call before every append: one test for both."""
+        """Whether it is closed, has failed, or has a function to call before every append: one test for all."""
+        if config.enable_idempotence and not config.transactional_id:
+            self.pending.idempotent.add(self)
 
     def append(
         self,
@@ -177,11 +181,19 @@ class RecordAccumulator:
     def call_before_append(self, look: Callable[[], None] | None) -> None:
         """Set or clear a function to call before every append; if it raises, the record is not accepted."""
         self._look = look
-        self._is_unusual = self._is_closed or look is not None
+        self._is_unusual = self._is_closed or self._failure is not None or look is not None
+
+    def fail(self, failure: Callable[[], ShmaccumError]) -> None:
+        """Accept no more records; ``failure`` makes the error that says why."""
+        self._failure = failure
+        self._is_unusual = True
 
     def _before_append(self) -> None:
         if self._is_closed:
             raise ProducerClosedError("Cannot send after the producer is closed.")
+        if self._failure is not None:
+            error = self._failure()
+            raise type(error)(f"Cannot send because we are in an error state; close the producer: {error}") from error
         look = self._look
         if look is not None:
             look()

@@ -307,6 +307,7 @@ class BatchDrainer:
         batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1
         self._words[batch.partition_at + Partition.BATCHES_RETRIED] += 1
+        self._words[batch.partition_at + Partition.RECORDS_RETRIED] += batch.record_count - batch.settled
         self.put_back(batch)
 
     def put_back(self, batch: RecordBatch) -> None:

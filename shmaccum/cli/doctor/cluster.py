@@ -126,6 +126,9 @@ class _Journal:
     def let_in(self) -> None:
         self.has_been_let_in = True
 
+    def metadata_came(self, now_ms: float) -> None:
+        pass
+
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
     ) -> int:

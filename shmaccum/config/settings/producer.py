@@ -17,16 +17,16 @@ class OwnSettings(Config, group=Group.PRODUCER, scope=Scope.PRODUCER):
         None,
         importance=Importance.HIGH,
         doc="""A callable that takes a record's key and returns its bytes, or its dotted name. An object with a method
-            `serialize`, as in kafka-python, or a class of such objects, is called as `serialize(topic, key)`. Without
-            one, a key is bytes or text.""",
+            `serialize`, as in kafka-python, or a class of such objects, is called as `serialize(topic, key)`, and
+            closed with the producer if it has `close`. Without one, a key is bytes or text.""",
     )
     value_serializer = Setting(
         optional(SERIALIZER),
         None,
         importance=Importance.HIGH,
         doc="""A callable that takes a record's value and returns its bytes, or its dotted name. An object with a method
-            `serialize`, as in kafka-python, or a class of such objects, is called as `serialize(topic, value)`. Without
-            one, a value is bytes or text.""",
+            `serialize`, as in kafka-python, or a class of such objects, is called as `serialize(topic, value)`, and
+            closed with the producer if it has `close`. Without one, a value is bytes or text.""",
     )
     partitioner_ignore_keys = Setting(
         BOOLEAN,

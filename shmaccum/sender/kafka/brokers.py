@@ -420,7 +420,7 @@ class Brokers:
         incident = self._journal.note(
             error, message, lasts=lasts, since_ms=broker.unreachable_since_ms, node=broker.node.id
         )
-        broker.notes.failed(incident)
+        broker.notes.failed(incident, is_refusal=issubclass(error, AuthenticationError))
         if incident != broker.incident:
             self._journal.end(broker.incident)
         broker.incident = incident

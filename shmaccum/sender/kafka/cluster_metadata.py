@@ -199,6 +199,11 @@ class Metadata:
             self._ids.pop(name, None)
         self._publish(idle)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the last request brought metadata."""
+        return self._failures == 0
+
     # --- rebootstrap (KIP-1102) ---------------------------------------------------------------------
 
     def trying(self, now_ms: float) -> None:

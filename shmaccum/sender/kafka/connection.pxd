@@ -49,7 +49,7 @@ cdef class Connection:
 
     cpdef bint can_send(self, double now_ms)
 
-    @cython.locals(now=double)
+    @cython.locals(now=double, queued_before="long long")
     cpdef send(self, Request request, bint is_answered=*)
 
     cpdef _handle(self, int events)

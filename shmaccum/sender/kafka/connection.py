@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 _CORRELATION_IDS: Final = 1 << 31
 _FAULTS: Final = (KafkaError, OSError)
 """Errors that end a connection; those of TLS are OSErrors."""
+_SIZE_BYTES: Final = 4
+"""In front of a frame: its size."""
 _LOG_IN_PAUSE_MS: Final = 10.0
 """Wait between checks of a connection that is to log in again, and has a request in flight."""
 
@@ -188,9 +190,11 @@ class Connection:
         request.correlation_id = self._correlation_id
         request.sent_ms = now
         request.deadline_ms = now + self._request_timeout_ms
+        queued_before = self._queued_bytes
         for buffer in request.frame(self._correlation_id):
             self._output.append(buffer)
             self._queued_bytes += len(buffer)
+        self._notes.sent(self._queued_bytes - queued_before)
         if is_answered:
             self._in_flight.append(request)
             self._note_in_flight()
@@ -284,7 +288,7 @@ class Connection:
         throttle_ms = request.answered(frame)
         if self._state is not _CLOSED:
             self._in_flight.pop(0)
-            self._notes.answered(now_ms - request.sent_ms, now_ms)
+            self._notes.answered(_SIZE_BYTES + len(frame), now_ms - request.sent_ms, now_ms)
             self._note_in_flight()
             if throttle_ms:
                 # At most request.timeout.ms: a broken broker could throttle us for days.
@@ -398,6 +402,8 @@ class Connection:
         if self._state is _State.CLOSED:
             return
         self._state = _State.CLOSED
+        if self.has_been_ready:
+            self._notes.closed()
         self._poller.remove(self._channel.fileno())
         self._channel.close()
         self._output.clear()

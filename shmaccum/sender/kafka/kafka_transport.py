@@ -293,7 +293,10 @@ class KafkaTransport:
     def _told(self, inquiry: _Inquiry, call: Call, frame: bytes) -> int:
         response = decode_answer(call, frame)
         nodes = self.cluster().nodes
-        inquiry.update(response, monotonic_ms())
+        now_ms = monotonic_ms()
+        inquiry.update(response, now_ms)
+        if inquiry is self._metadata and self._metadata.is_current:
+            self._journal.metadata_came(now_ms)
         self._shunned = NOBODY
         self._has_new_nodes |= self.cluster().nodes != nodes
         self._has_news = True

@@ -39,7 +39,7 @@ PROCESS_COUNTERS: Final = Process.COMPRESSED - Process.RECORDS + 1
 MAX_PROCESS_NAME: Final = (Process.BEFORE - Process.NAME) * WORD
 """Most bytes of a process's name; longer ones are cut."""
 TOPIC_WORDS: Final = 40
-PARTITION_WORDS: Final = 24
+PARTITION_WORDS: Final = 32
 LANE_WORDS: Final = 40
 MAX_TRANSACTIONAL_ID: Final = (LANE_WORDS - 8) * WORD
 """Most bytes of a transactional id."""
@@ -50,7 +50,7 @@ INCIDENTS: Final = 32
 """Incidents that are kept; the entry after them has the place of the sender's log."""
 BROKERS: Final = 64
 """Broker entries; one more broker takes the place of the one that has been without a connection for longest."""
-BROKER_WORDS: Final = 48
+BROKER_WORDS: Final = 56
 MAX_ADDRESS: Final = (BROKER_WORDS - Broker.ADDRESS) * WORD
 """Most bytes of a broker's address; longer ones are cut."""
 HISTOGRAM_BUCKETS: Final = 246

@@ -69,9 +69,23 @@ class Broker:
     """wall-clock milliseconds of that"""
     ANSWERED_MS: Final = 15
     """monotonic milliseconds of the last answer; 0 before the first"""
-    ADDRESS_LENGTH: Final = 16
+    REQUESTS: Final = 16
+    """requests sent, of every kind"""
+    BYTES_OUT: Final = 17
+    """bytes in them"""
+    LARGEST_REQUEST: Final = 18
+    """bytes in the largest of them"""
+    BYTES_IN: Final = 19
+    """bytes in the answers"""
+    CLOSED: Final = 20
+    """connections that were ready, and have ended"""
+    REFUSED: Final = 21
+    """connections that failed because one side did not accept the other's login or certificate"""
+    LOGINS_AGAIN: Final = 22
+    """times that a ready connection logged in again, before its session ended"""
+    ADDRESS_LENGTH: Final = 23
     """bytes in the address"""
-    ADDRESS: Final = 17
+    ADDRESS: Final = 24
     """first word of the address, ``host:port``, ASCII"""
 
 

@@ -147,6 +147,8 @@ class Super:
     HEIR_MS: Final = 53
     """monotonic ms of the last look of a supervised sender that waits for the role, 0 if none does. Such senders write
     it without a lock. One that dies leaves a time that is soon too old to count"""
+    METADATA_MS: Final = 54
+    """monotonic ms of the last answer with metadata, 0 before: a statistic"""
     INCIDENTS: Final = 55
     """incidents ever noted; raised before the incident of that number is written"""
     SENDER_RAN: Final = 56
@@ -163,6 +165,10 @@ class Super:
     """monotonic ms when the creator of another slab last needed this one's memory: an idle sender leaves at once"""
     WAITING_SINCE_MS: Final = 61
     """monotonic ms when the waiter queue last became longer than 0: a statistic"""
+    LARGEST_BATCH: Final = 62
+    """bytes in the largest batch that was given to a request: a statistic"""
+    BATCHES_SPLIT: Final = 63
+    """times that a batch which its broker did not take as a whole was split: a statistic"""
 
 
 class Lock:
@@ -328,6 +334,17 @@ class Partition:
     """number of the last incident; 0 while there was none; written by the sender"""
     ERROR_MS: Final = 20
     """wall-clock milliseconds of that; written by the sender"""
+    BATCHES_DRAINED: Final = 21
+    """batches given to a request, each time that they were: a statistic, as are those that follow. The sender writes
+    them"""
+    RECORDS_DRAINED: Final = 22
+    """records in them"""
+    BYTES_DRAINED: Final = 23
+    """bytes in them, as sent"""
+    COMPRESSION_DRAINED: Final = 24
+    """sum, over these batches, of the thousandths of their size to which their records were compressed"""
+    RECORDS_RETRIED: Final = 25
+    """records in batches that went back to the front of the deque, each time"""
 
 
 class Lane:

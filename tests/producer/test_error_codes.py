@@ -1,0 +1,118 @@
+"""What each error code of a Produce answer means to a producer outside of transactions: as in Kafka's ``Sender``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from fake_broker import PRODUCE, FakeBroker, Request, produced
+from fixture_types import Produce, Settings
+
+from shmaccum.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    FetchSessionIdNotFoundError,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpochError,
+    InvalidPidMappingError,
+    InvalidShareSessionEpochError,
+    KafkaError,
+    NotControllerError,
+    OffsetNotAvailableError,
+    PolicyViolationError,
+    PreferredLeaderNotAvailableError,
+    ShareSessionLimitReachedError,
+    ShareSessionNotFoundError,
+    TransactionalIdAuthorizationError,
+    UnstableOffsetCommitError,
+)
+
+RETRIABLE = {
+    41: NotControllerError,
+    70: FetchSessionIdNotFoundError,
+    71: InvalidFetchSessionEpochError,
+    78: OffsetNotAvailableError,
+    80: PreferredLeaderNotAvailableError,
+    83: EligibleLeadersNotAvailableError,
+    84: ElectionNotNeededError,
+    88: UnstableOffsetCommitError,
+    106: FetchSessionTopicIdError,
+    122: ShareSessionNotFoundError,
+    123: InvalidShareSessionEpochError,
+    133: ShareSessionLimitReachedError,
+}
+"""Codes of other requests, which a producer meets in a broken cluster only."""
+FATAL = {49: InvalidPidMappingError, 53: TransactionalIdAuthorizationError}
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def connect(kafka_settings: Settings, make_producer: Produce, broker: FakeBroker) -> Produce:
+    """Return a function that makes a producer of the broker."""
+    defaults = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 1, "bootstrap_servers": broker.servers}
+    return lambda **changes: make_producer(kafka_settings(**defaults | changes))
+
+
+def answer_with(broker: FakeBroker, *codes: int) -> None:
+    """Answer the next batches of partition 0 with these codes, and store all that follow."""
+    left = list(codes)
+
+    def answer(request: Request) -> object:
+        return produced((0, left.pop(0) if left else 0))
+
+    broker.answers[PRODUCE] = answer
+
+
+def test_batch_is_sent_again_after_each_retriable_error(broker: FakeBroker, connect: Produce) -> None:
+    answer_with(broker, *RETRIABLE)
+    producer = connect()
+    assert producer.send("t", b"value", partition=0).get(20).offset == 100
+    assert len(broker.of(PRODUCE)) == len(RETRIABLE) + 1
+
+
+@pytest.mark.parametrize("error", RETRIABLE.values())
+def test_retriable_error_is_that_of_the_batch_when_retries_end(
+    broker: FakeBroker, connect: Produce, error: type[KafkaError]
+) -> None:
+    answer_with(broker, error.code)
+    assert error.retriable
+    assert type(connect(retries=0).send("t", b"value", partition=0).exception(20)) is error
+
+
+@pytest.mark.parametrize("error", FATAL.values())
+def test_idempotent_producer_can_only_be_closed(broker: FakeBroker, connect: Produce, error: type[KafkaError]) -> None:
+    producer = connect()
+    answer_with(broker, error.code)
+    assert type(producer.send("t", b"value", partition=0).exception(20)) is error
+    for _ in range(2):
+        with pytest.raises(error, match="close the producer"):
+            producer.send("t", b"value", partition=0)
+    with pytest.raises(error, match="close the producer"):
+        producer.send_batch("t", pa.record_batch({"value": [b"value"]}))
+    assert len(broker.of(PRODUCE)) == 1
+    producer.close()
+    another = connect()
+    assert another.send("t", b"value", partition=0).get(20).offset == 100
+
+
+@pytest.mark.parametrize("error", FATAL.values())
+def test_producer_without_idempotence_fails_one_batch(
+    broker: FakeBroker, connect: Produce, error: type[KafkaError]
+) -> None:
+    producer = connect(enable_idempotence=False)
+    answer_with(broker, error.code)
+    assert type(producer.send("t", b"value", partition=0).exception(20)) is error
+    assert producer.send("t", b"value", partition=0).get(20).offset == 100
+
+
+def test_other_errors_fail_one_batch(broker: FakeBroker, connect: Produce) -> None:
+    producer = connect()
+    answer_with(broker, PolicyViolationError.code)
+    assert type(producer.send("t", b"value", partition=0).exception(20)) is PolicyViolationError
+    assert producer.send("t", b"value", partition=0).get(20).offset == 100
