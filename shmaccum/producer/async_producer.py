@@ -32,7 +32,7 @@ from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsM
 from shmaccum.cluster import RecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
-from shmaccum.errors import ConfigError, IllegalStateError
+from shmaccum.errors import ConfigError, IllegalStateError, ShmaccumError
 from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.loop_producer import LoopProducer, LoopSends
 from shmaccum.producer.producer import check_timeout
@@ -190,9 +190,13 @@ class AsyncProducer:
         """
         producer = self._producer
         assert self._sends is not None
-        with producer._guard:
-            await self._sends.of_loop().ensure_sender()
-            return await self._sends.send_batch(topic, batch)
+        try:
+            with producer._guard:
+                await self._sends.of_loop().ensure_sender()
+                return await self._sends.send_batch(topic, batch)
+        except ShmaccumError as error:
+            producer._records.count_refusal(topic, error)
+            raise
 
     # --- waiting ------------------------------------------------------------------------------------
 

@@ -165,14 +165,18 @@ class Producer:
             KafkaError: as `send`. If memory ran out halfway, or no sender could be started, the rows before are
                 accepted and will be sent.
         """
-        with self._guard:
-            self._ensure_sender()
-            try:
-                return self._column_path().send(topic, batch)
-            except KafkaError as error:
-                if self._transactions is not None:
-                    self._transactions.refused(error)
-                raise
+        try:
+            with self._guard:
+                self._ensure_sender()
+                try:
+                    return self._column_path().send(topic, batch)
+                except KafkaError as error:
+                    if self._transactions is not None:
+                        self._transactions.refused(error)
+                    raise
+        except ShmaccumError as error:
+            self._records.count_refusal(topic, error)
+            raise
 
     def _column_path(self) -> ColumnPath:
         """Return what `send_batch` works with, made on first use.

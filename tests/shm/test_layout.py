@@ -49,7 +49,7 @@ def at(text: str) -> dict[str, int]:
     return words
 
 
-ABI_OF_VERSION = 8
+ABI_OF_VERSION = 9
 ABI: dict[str, dict[str, int]] = {
     "Super": at(
         "0 MAGIC ABI READY TOTAL_SIZE OWNER_UID DIGEST SLOT_SIZE SLOT_COUNT MAX_PROCESSES MAX_TOPICS "
@@ -59,7 +59,7 @@ ABI: dict[str, dict[str, int]] = {
         "FREE_SLOTS PEAK_SLOTS TOUCHED_SLOTS WAITER_HEAD WAITER_TAIL RECLAIMED_SLOTS REBUILDS ENOUGH_SLOTS "
         "BATCHES_SENT RECORDS_SENT BYTES_SENT BATCHES_FAILED RECORDS_FAILED BATCHES_RETRIED REQUESTS_SENT "
         "FILL_BYTES CAPACITY_BYTES 50 EPOCH_BUMPS BATCHES_EXPIRED RECORDS_LOST HEIR_MS 55 INCIDENTS "
-        "SENDER_RAN LET_IN_MS SETTINGS_GENERATION LIMITS_CHANGED LEAVE_REQUEST WAITING_SINCE_MS"
+        "SENDER_RAN LET_IN_MS SETTINGS_GENERATION LIMITS_CHANGED LEAVE_REQUEST WAITING_SINCE_MS REFUSALS"
     ),
     "Lock": at("0 OWNER TAKEOVERS"),
     "Process": at(
@@ -68,7 +68,9 @@ ABI: dict[str, dict[str, int]] = {
         "RING_HEAD WAKEUP 16 RING_TAIL 24 RECORDS BYTES BATCHES WAIT_NS WAITS EXHAUSTED COMPRESSED 32 PARKED "
         "50 RELEASED 71 NAME_LENGTH NAME 80 BEFORE"
     ),
-    "Topic": at("0 STATE PARTITIONS ERROR NAME_LENGTH ANSWERS ID_HIGH ID_LOW CHANGED NAME"),
+    "Topic": at(
+        "0 STATE PARTITIONS ERROR NAME_LENGTH ANSWERS ID_HIGH ID_LOW CHANGED REFUSALS 14 REFUSED_ERROR REFUSED_MS NAME"
+    ),
     "Partition": at(
         "0 KEY LEADER HEAD TAIL OPEN QUEUED NEXT_POSITION HELD NEXT_SEQUENCE MUTED IN_FLIGHT RECORDS_SENT "
         "BATCHES_SENT RECORDS_FAILED LAST_OFFSET ACKED_SEQUENCE "
@@ -83,6 +85,7 @@ ABI: dict[str, dict[str, int]] = {
     "Completion": at("0 BATCH BASE_OFFSET RESULT RANGE"),
     "SlotState": at("0 FREE ALLOCATED OPEN CLOSED IN_FLIGHT COMPLETING"),
     "TopicState": at("0 UNUSED REQUESTED KNOWN FAILED"),
+    "Refusal": at("0 TOPIC MEMORY TOO_LARGE LOCK ARGUMENT OTHER"),
     "Role": at("1 PRODUCER SENDER"),
     "Waiter": at("0 HOLDER SLOTS"),
     "Incident": at("0 NUMBER CODE FIRST_MS LAST_MS LASTS LENGTH COUNT PLACE TEXT"),
@@ -136,36 +139,36 @@ ABI: dict[str, dict[str, int]] = {
         "locks": 33280,
         "processes": 34432,
         "topics": 124544,
-        "partitions": 288384,
-        "lanes": 1074816,
-        "waiters": 1781568,
-        "rings": 1797952,
-        "bitmap": 10448704,
-        "headers": 10448960,
-        "redo": 10973248,
-        "slots": 10977280,
-        "total_size": 44531712,
+        "partitions": 321152,
+        "lanes": 1107584,
+        "waiters": 1814336,
+        "rings": 1830720,
+        "bitmap": 10481472,
+        "headers": 10481728,
+        "redo": 11006016,
+        "slots": 11010048,
+        "total_size": 44564480,
         "ring_length": 2112,
         "slot_words": 32,
         "bitmap_size": 256,
-        "incidents": 1095296,
+        "incidents": 1128064,
         "settings": 512,
-        "brokers": 1112192,
-        "histograms": 1136768,
+        "brokers": 1144960,
+        "histograms": 1169536,
     },
     "entries": {
         "lock": 4168,
         "process": 4392,
-        "topic": 15608,
-        "partition": 36072,
-        "lane": 134392,
-        "ring": 233192,
-        "header": 1306152,
-        "slot": 10993664,
-        "incident": 136976,
-        "waiter": 222698,
-        "broker": 139072,
-        "broker_histogram": 143584,
+        "topic": 15616,
+        "partition": 40168,
+        "lane": 138488,
+        "ring": 237288,
+        "header": 1310248,
+        "slot": 11026432,
+        "incident": 141072,
+        "waiter": 226794,
+        "broker": 143168,
+        "broker_histogram": 147680,
     },
 }
 """What this version of the layout puts where: a process of another version must never read a slab of it."""
@@ -184,6 +187,7 @@ def test_no_offset_moves_without_a_new_abi_version() -> None:
     enums = (
         layout.SlotState,
         layout.TopicState,
+        layout.Refusal,
         layout.Role,
         layout.BrokerState,
         layout.OfSender,
