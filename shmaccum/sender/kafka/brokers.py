@@ -26,12 +26,15 @@ from shmaccum.sender.kafka.handshake import Handshake
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
-from shmaccum.sender.transport import BrokerNotes, Journal
+from shmaccum.sender.transport import BrokerNotes, Journal, NoNotes
 
 logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1_000_000_000
 """A number that no broker has, nor any of ``bootstrap.servers``."""
+
+
+_NO_NOTES: Final = NoNotes()
 
 
 class Broker:
@@ -47,7 +50,7 @@ class Broker:
         lookup_deadline_ms: When the look-up counts as failed.
         incident: Number of the incident that keeps us from connecting, 0 for none.
         unreachable_since_ms: Wall-clock milliseconds of the first of these failures.
-        notes: Records how it does.
+        notes: Records how it does; of no broker before the first attempt to connect.
     """
 
     __slots__ = (
@@ -63,9 +66,9 @@ class Broker:
         "unreachable_since_ms",
     )
 
-    def __init__(self, node: Node, notes: BrokerNotes) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
-        self.notes = notes
+        self.notes: BrokerNotes = _NO_NOTES
         self.connection: Connection | None = None
         self.failures = 0
         self.retry_ms = 0.0
@@ -284,11 +287,13 @@ class Brokers:
                 broker.connection.close(NetworkError, f"the broker moved to {node.host}:{node.port}")
             if broker is not None:
                 self._let_go(broker)
-            broker = self._brokers[node.id] = Broker(node, self._journal.broker(node))
+            broker = self._brokers[node.id] = Broker(node)
         return broker
 
     def _connect(self, broker: Broker) -> None:
         """Begin to connect to a broker: to its next untried address, or look its name up first."""
+        # Only here: an entry for each broker of a large cluster takes time, and the place of one that is connected.
+        broker.notes = self._journal.broker(broker.node)
         setup_timeout_ms = self._setup_timeout.wait_ms(broker.failures + 1)
         try:
             if not broker.addresses and not self._find_addresses(broker, setup_timeout_ms):

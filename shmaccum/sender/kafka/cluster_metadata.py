@@ -252,7 +252,7 @@ class Metadata:
             self.failed(now_ms)
             self._trying_since_ms = -FOREVER_MS
             return
-        nodes = {broker.node_id: node_at(broker.node_id, broker.host, broker.port) for broker in response.brokers}
+        nodes = {broker.node_id: self._node(broker) for broker in response.brokers}
         if not nodes:  # the broker is just starting
             self.failed(now_ms)
             return
@@ -288,6 +288,17 @@ class Metadata:
                 self._topics[name].unchanged += 1
                 self._want(name, self._topics[name], now_ms)
         self._publish(changed)
+
+    def _node(self, broker: Any) -> Node:
+        """Return the node of a broker in a response; a known one is not checked again, since there can be thousands.
+
+        Raises:
+            NetworkError: its address is impossible.
+        """
+        known = self._nodes.get(broker.node_id)
+        if known is not None and known.host == broker.host and known.port == broker.port:
+            return known
+        return node_at(broker.node_id, broker.host, broker.port)
 
     def _check(self, answer: Any) -> None:
         """Check a topic of a response before any of it is stored.
