@@ -125,10 +125,10 @@ def _stopped(slab: SlabReport) -> Iterator[Finding]:
 
 def _refused(slab: SlabReport) -> Iterator[Finding]:
     """Refused logins and authorizations."""
-    for incident in slab.incidents:
-        if issubclass(incident.error, AuthenticationError) and _is_current(incident):
-            yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(incident.first_ms))}: {_said(incident)}")
-            return
+    refused = [each for each in slab.incidents if issubclass(each.error, AuthenticationError) and _is_current(each)]
+    if refused:
+        since_ms = min(each.first_ms for each in refused)  # of all brokers: each has an incident of its own
+        yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(since_ms))}: {_said(refused[0])}")
 
 
 def _unreachable(slab: SlabReport) -> Iterator[Finding]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
-from fake_broker import METADATA, PRODUCE, FakeBroker, Request, produced
+from fake_broker import METADATA, PRODUCE, SASL_AUTHENTICATE, FakeBroker, Request, authenticated, produced
 from fixture_types import Capture
 from processes import wait_until
 
@@ -18,10 +19,12 @@ from shmaccum.cli.verdict import Level, findings, verdict
 from shmaccum.compat.confluent import Producer as ConfluentProducer
 from shmaccum.errors import (
     BufferExhaustedError,
+    DeliveryTimeoutError,
     InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
+    SaslAuthenticationError,
     SerializationError,
     SlabFullError,
     UnknownTopicOrPartitionError,
@@ -29,6 +32,7 @@ from shmaccum.errors import (
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.reading import read_slab
 from shmaccum.shm import names
+from shmaccum.shm.incidents import Incidents
 
 Settings = dict[str, object]
 
@@ -157,6 +161,37 @@ def test_async_sends_are_counted(settings: Settings, slab_name: str) -> None:
             assert counted(slab_name) == {"too_large": 1}
 
     asyncio.run(fail())
+
+
+def test_a_refused_login_counts_from_the_first_broker(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"x").get(timeout=30)
+        incidents, now_ms = Incidents(producer._slab), time.time_ns() // 1_000_000
+        for node, ago_ms in ((1, 600_000), (2, 60_000)):
+            said = f"connection to broker {node}: refused"
+            incidents.note(SaslAuthenticationError, said, lasts=True, since_ms=now_ms - ago_ms, node=node)
+        assert verdict(report(slab_name)).startswith("login refused for 10 min: ")
+
+
+def test_a_refused_login_is_over_when_its_broker_is_not_needed(
+    fake: FakeBroker, to_broker: Settings, slab_name: str
+) -> None:
+    """No attempt to log in again would show that the cause is gone."""
+    with FakeBroker() as other:
+        for broker in (fake, other):
+            broker.let_in("PLAIN")
+            broker.answers[METADATA] = lambda request: fake.metadata(request, brokers=[(1, fake), (2, other)], leader=2)
+        other.answers[SASL_AUTHENTICATE] = lambda request: authenticated(SaslAuthenticationError.code)
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+        limits = {"sasl.username": "a", "sasl.password": "b", "request.timeout.ms": 500, "delivery.timeout.ms": 1000}
+        with Producer(to_broker | login | limits) as producer:
+            future = producer.send("t", b"x", partition=0)
+            wait_until(lambda: verdict(report(slab_name)).startswith("login refused for "))
+            assert isinstance(future.exception(timeout=30), DeliveryTimeoutError)
+            wait_until(lambda: verdict(report(slab_name)) == "healthy")
+            assert not any(each.lasts for each in report(slab_name).incidents)
+            lasting = read_slab(slab_name).series[catalogue.LASTING_ERRORS]
+            assert lasting["SaslAuthenticationError",] == 0
 
 
 def test_a_wait_that_ends_well_is_no_refusal(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1_000_000_000
 """A number that no broker has, nor any of ``bootstrap.servers``."""
+UNUSED_MS: Final = 5000
+"""A broker that is not tried for this long after it could be is not needed."""
 
 
 _NO_NOTES: Final = NoNotes()
@@ -252,12 +254,15 @@ class Brokers:
             self._let_go(broker)
 
     def check(self, now_ms: float) -> None:
-        """Handle what is due on each connection: timeouts, idleness, logins; and overdue look-ups."""
+        """Handle what is due: timeouts, idleness and logins of connections; overdue look-ups; outages that are over."""
         connections = [broker.connection for broker in self._brokers.values() if broker.connection is not None]
         self.next_check_ms = FOREVER_MS
         for connection in connections:
             self.check_by(connection.check(now_ms))
+        is_cluster_reached = any(connection.is_ready() for connection in connections)
         for broker in self._brokers.values():
+            if broker.incident and is_cluster_reached:
+                self._end_if_unused(broker, now_ms)
             if broker.lookup is None:
                 continue
             if now_ms >= broker.lookup_deadline_ms:
@@ -400,6 +405,7 @@ class Brokers:
         wait_ms = self._backoff.wait_ms(broker.failures)
         broker.retry_ms = monotonic_ms() + wait_ms
         self._note(broker, error, message, lasts=not was_ready and not self._is_spare(broker))
+        self.check_by(broker.retry_ms + UNUSED_MS)
         level = logging.WARNING
         if issubclass(error, AuthenticationError | UnsupportedVersionError):
             level = logging.ERROR
@@ -429,6 +435,16 @@ class Brokers:
         if incident != broker.incident:
             self._journal.end(broker.incident)
         broker.incident = incident
+
+    def _end_if_unused(self, broker: Broker, now_ms: float) -> None:
+        """End the incident of a broker that nothing needs: no attempt would ever show that its cause is gone."""
+        if broker.connection is not None or broker.lookup is not None:
+            return
+        if now_ms >= broker.retry_ms + UNUSED_MS:
+            self._is_over(broker)
+            broker.notes.idle()
+        else:
+            self.check_by(broker.retry_ms + UNUSED_MS)
 
     def _is_over(self, broker: Broker) -> None:
         """End the incident that kept us from connecting to a broker."""
