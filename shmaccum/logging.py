@@ -131,8 +131,10 @@ class KafkaHandler(logging.Handler):
                 topic = self._topic % vars(record) if "%" in self._topic else self._topic
                 key = self._key(record) if callable(self._key) else self._key and self._key % vars(record)
                 self._send(topic, text, key, int(record.created * 1000))
-            except (KafkaTimeoutError, ProducerClosedError):
+            except (KafkaTimeoutError, ProducerClosedError) as error:
                 self._dropped.add()
+                if self._drops and self._producer is not None:
+                    self._producer._records.count_refusal(topic, error)
             except Exception:
                 self._dropped.add()
                 self.handleError(record)
@@ -183,7 +185,9 @@ class KafkaHandler(logging.Handler):
                 settings = dict(given) if isinstance(given, Mapping) else dict(read_settings(given))
                 if self._drops:
                     settings["max.block.ms"] = 0
-                self._producer = Producer(settings)
+                producer = Producer(settings)
+                producer._records.counts_timeouts = not self._drops  # `_send` tries again
+                self._producer = producer
             return self._producer
         except ShmaccumError:
             self._rest_until = time.monotonic() + _REST_S

@@ -147,6 +147,10 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     for topic in slab.topics:
         if topic.state is not TopicState.KNOWN:
             yield f"  topic     {topic.name}: {_TOPIC_STATES[topic.state]}"
+        if topic.refused and topic.refused_error is not None:
+            reasons = ", ".join(f"{calls:,} {reason}" for reason, calls in topic.refused.items())
+            last = f"{topic.refused_error.__name__} {_ago(topic.refused_ms)} ago"
+            yield f"  refused   calls of send to {topic.name}: {reasons}; the last: {last}"
     yield ""
     yield table(
         ("PROCESS", "ROLE", "STATE", "RECORDS", "BYTES", "BATCHES", "COMPRESSED", "WAITED ms", "EXHAUSTED"),

@@ -15,10 +15,16 @@ from typing import Final
 
 from shmaccum.cli.report import SlabReport
 from shmaccum.cli.terminal import count, printable
-from shmaccum.errors import AuthenticationError, AuthorizationError
+from shmaccum.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    InvalidMetadataError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+)
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.incidents import IncidentInfo
-from shmaccum.shm.inspection import PartitionInfo
+from shmaccum.shm.inspection import PartitionInfo, TopicInfo
 from shmaccum.shm.layout import (
     LOCK_POOL,
     LOCK_STRIPES,
@@ -39,6 +45,8 @@ _SLOW_MS: Final = 500
 """A broker that takes longer to answer is slow."""
 _OLD_MS: Final = 15_000
 """A record that waits longer without any known reason is one itself."""
+_REFUSED_MS: Final = 60_000
+"""How long a refused `send` counts: with the default of ``max.block.ms``, each takes that long to fail."""
 _NAMED: Final = 3
 """Most partitions that a sentence names."""
 
@@ -78,6 +86,7 @@ def findings(slab: SlabReport) -> list[Finding]:
         *_failing(slab),
         *_without_leader(slab),
         *_topics(slab),
+        *_refusing(slab),
     ]
     found = [*_memory(slab, found), *found]
     if not found:
@@ -116,10 +125,10 @@ def _stopped(slab: SlabReport) -> Iterator[Finding]:
 
 def _refused(slab: SlabReport) -> Iterator[Finding]:
     """Refused logins and authorizations."""
-    for incident in slab.incidents:
-        if issubclass(incident.error, AuthenticationError) and _is_current(incident):
-            yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(incident.first_ms))}: {_said(incident)}")
-            return
+    refused = [each for each in slab.incidents if issubclass(each.error, AuthenticationError) and _is_current(each)]
+    if refused:
+        since_ms = min(each.first_ms for each in refused)  # of all brokers: each has an incident of its own
+        yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(since_ms))}: {_said(refused[0])}")
 
 
 def _unreachable(slab: SlabReport) -> Iterator[Finding]:
@@ -180,8 +189,38 @@ def _without_leader(slab: SlabReport) -> Iterator[Finding]:
 
 def _topics(slab: SlabReport) -> Iterator[Finding]:
     for topic in slab.topics:
-        if topic.state is TopicState.FAILED:
-            yield Finding(Level.WARNING, f"there is no topic {topic.name}")
+        # Not by its state: that is REQUESTED again while a producer waits for the topic.
+        if topic.error is UnknownTopicOrPartitionError and not topic.partitions:
+            level = Level.FAULT if _is_refused(topic) else Level.WARNING
+            yield Finding(level, f"there is no topic {topic.name}{_calls(topic)}")
+        elif topic.error is not None and (not topic.partitions or topic.state is TopicState.FAILED):
+            yield Finding(Level.WARNING, f"no metadata of topic {topic.name}: {topic.error.__name__}{_calls(topic)}")
+
+
+def _refusing(slab: SlabReport) -> Iterator[Finding]:
+    """Topics whose last `send` failed before acceptance."""
+    for topic in slab.topics:
+        error = topic.refused_error
+        if error is None or topic.error is not None or not _is_refused(topic):
+            continue
+        is_fault = issubclass(error, KafkaTimeoutError | InvalidMetadataError | AuthorizationError)
+        level = Level.FAULT if is_fault else Level.WARNING
+        yield Finding(level, f"send to topic {topic.name} fails: {error.__name__}{_calls(topic)}")
+
+
+def _is_refused(topic: TopicInfo) -> bool:
+    """Return whether calls of `send` to a topic failed of late."""
+    error = topic.refused_error
+    # With partitions, what such an error complains of is over.
+    is_over = topic.partitions and error is not None and issubclass(error, InvalidMetadataError)
+    return _ago_ms(topic.refused_ms) < (_RECENT_MS if is_over else _REFUSED_MS)
+
+
+def _calls(topic: TopicInfo) -> str:
+    if not _is_refused(topic):
+        return ""
+    calls = count(sum(topic.refused.values()), "call")
+    return f": {calls} of send failed, the last {span(_ago_ms(topic.refused_ms))} ago"
 
 
 def _memory(slab: SlabReport, causes: Sequence[Finding]) -> Iterator[Finding]:

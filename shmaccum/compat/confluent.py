@@ -87,6 +87,7 @@ class Producer(TransactionalCalls):
             self._last_trouble: object = None
             self._trouble_check = 0.0
             self._producer = shmaccum.Producer(own)
+            self._producer._records.counts_timeouts = False  # most are tried again: `_parking`
         _made.add(self)
 
     def _open(self) -> shmaccum.Producer:
@@ -213,6 +214,7 @@ class Producer(TransactionalCalls):
 
     def _refused(self, message: Produced, error: BaseException) -> None:
         """Raise or report why a message was refused, as librdkafka does."""
+        self._count_refusal(message, error)
         if isinstance(error, BufferExhaustedError):
             raise BufferError("Local: Queue full") from error
         if isinstance(error, SerializationError):
@@ -228,8 +230,14 @@ class Producer(TransactionalCalls):
         with raising_kafka_exceptions():
             raise error
 
+    def _count_refusal(self, message: Produced, error: BaseException) -> None:
+        """Count a message that was not accepted in time; `send` counts those that fail at once."""
+        if self._producer is not None and isinstance(error, KafkaTimeoutError):
+            self._producer._records.count_refusal(message.delivery.topic, error)
+
     def _failed(self, message: Produced, error: Exception) -> None:
         """Report a message that was parked, and cannot be sent."""
+        self._count_refusal(message, error)
         if is_metadata_timeout(error):
             is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
             error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))

@@ -126,6 +126,15 @@ WITHOUT_LEADER: Final = Metric(
     "{partition}",
 )
 
+SENDS_REFUSED: Final = Metric(
+    "shmaccum_sends_refused",
+    Kind.COUNTER,
+    ("topic", "reason"),
+    "Calls of `send` and `send_batch` that failed before acceptance. Reasons: topic (no metadata), memory, too_large, "
+    "lock, argument, other. An empty topic stands for all names without an entry in the slab's table.",
+    "{call}",
+)
+
 # --- of the slab --------------------------------------------------------------------------------------
 SLAB_CREATED: Final = Metric(
     "shmaccum_slab_created_timestamp_seconds", Kind.GAUGE, (), "When the slab was created, in seconds since 1970.", "s"

@@ -36,6 +36,7 @@ from shmaccum.shm.layout import (
     OfSender,
     Partition,
     Process,
+    Refusal,
     Role,
     Slot,
     SlotState,
@@ -147,6 +148,7 @@ def read_slab(name: str, *, partitions: bool = False) -> SlabReading:
             **_slab(view),
             **_processes(view),
             **_partitions(view, by_partition=partitions),
+            catalogue.SENDS_REFUSED: _refused(view),
             **_brokers(view),
             **_lasting(found),
         }
@@ -247,6 +249,16 @@ def _partitions(view: SlabView, *, by_partition: bool) -> dict[Metric, Series]:
     np.minimum.at(opened, entries, headers[:, Slot.OPENED_US])
     ages = ((now_us - opened) * catalogue.MICROSECOND).tolist()
     series[catalogue.OLDEST_RECORD_AGE] = dict(zip(labels, ages, strict=True))
+    return series
+
+
+def _refused(view: SlabView) -> Series:
+    """Read the refused calls: for each topic one series a reason, since one that begins with 1 shows no increase."""
+    series: Series = {("", "topic"): view.words[Super.REFUSALS]}
+    for topic in view.topics():
+        for reason in Refusal:
+            name = reason.name.lower()
+            series[topic.name, name] = topic.refused.get(name, 0)
     return series
 
 

@@ -45,6 +45,7 @@ _ATTRIBUTES: Final = {
     "partition": "messaging.destination.partition.id",
     "broker": "shmaccum.broker",
     "error": "error.type",
+    "reason": "shmaccum.reason",
     "table": "shmaccum.table",
     "role": "shmaccum.process.role",
     "state": "shmaccum.process.state",

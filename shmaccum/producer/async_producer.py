@@ -32,7 +32,7 @@ from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsM
 from shmaccum.cluster import RecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
-from shmaccum.errors import ConfigError, IllegalStateError
+from shmaccum.errors import ConfigError, IllegalStateError, ShmaccumError
 from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.loop_producer import LoopProducer, LoopSends
 from shmaccum.producer.producer import check_timeout
@@ -193,9 +193,13 @@ class AsyncProducer:
         producer._guard.check_open()
         path = producer._column_path()
         future = path.future_for(batch)
-        with future.reporting(), producer._guard:
-            await self._sends.of_loop().ensure_sender()
-            await self._sends.send_batch(path.steps(topic, batch, future))
+        try:
+            with future.reporting(), producer._guard:
+                await self._sends.of_loop().ensure_sender()
+                await self._sends.send_batch(path.steps(topic, batch, future))
+        except ShmaccumError as error:
+            producer._records.count_refusal(topic, error)
+            raise
         return future
 
     # --- waiting ------------------------------------------------------------------------------------

@@ -186,14 +186,18 @@ class Producer:
         self._guard.check_open()
         path = self._column_path()
         future = path.future_for(batch)
-        with future.reporting(), self._guard:
-            self._ensure_sender()
-            try:
-                path.send(topic, batch, future, transaction)
-            except KafkaError as error:
-                if transaction is not None:
-                    self.transactions.refused(error, transaction)
-                raise
+        try:
+            with future.reporting(), self._guard:
+                self._ensure_sender()
+                try:
+                    path.send(topic, batch, future, transaction)
+                except KafkaError as error:
+                    if transaction is not None:
+                        self.transactions.refused(error, transaction)
+                    raise
+        except ShmaccumError as error:
+            self._records.count_refusal(topic, error)
+            raise
         return future
 
     def _column_path(self) -> ColumnPath:

@@ -34,6 +34,8 @@ cdef class RecordPath:
     cdef FastRecords _fast
     cdef object _encode_body
     cdef object _transactions
+    cdef object _refusals
+    cdef public bint counts_timeouts
     cdef public bint never_waits
     cdef public Py_ssize_t burst
 

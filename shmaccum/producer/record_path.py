@@ -18,12 +18,22 @@ from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, LockTimeoutError, ShmaccumError
+from shmaccum.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    LockTimeoutError,
+    ProducerClosedError,
+    ShmaccumError,
+    SlabDamagedError,
+)
 from shmaccum.pool.loop_memory import LockHeld, TurnOver, WouldWait
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors, ProducerRecord
 from shmaccum.producer.partitioner import partition_for_key
+from shmaccum.producer.refusals import Refusals
 from shmaccum.producer.serialization import Serializers, checked_timestamp
 from shmaccum.record.fields import Headers
 from shmaccum.shm.layout import Super
@@ -79,6 +89,9 @@ class RecordPath:
         self._ignore_keys = destinations.ignore_keys
         self._max_block_ms = destinations.max_block_ms
         self._max_body_size = destinations.max_body_size
+        self._refusals = Refusals(state.slab, destinations.map)
+        self.counts_timeouts = True
+        """Whether `send` counts its timeouts as refused; a caller that tries again counts the last one itself."""
         self._rung = 0
         """The last sleep of the sender that this producer ended: pressing the doorbell again would be wasted."""
         self.never_waits = False
@@ -129,7 +142,19 @@ class RecordPath:
             self._notify(instead, topic, partition, on_delivery, headers)
             raise
         if isinstance(error, Exception):
+            if self.counts_timeouts or not isinstance(error, KafkaTimeoutError):
+                self.count_refusal(topic, error)
             self._notify(error, topic, partition, on_delivery, headers)
+
+    def count_refusal(self, topic: object, error: Exception) -> None:
+        """Count a call that failed before acceptance, for monitoring: see `Refusals`."""
+        if self._guard.closed or isinstance(error, ProducerClosedError | SlabDamagedError):
+            return
+        try:
+            self._refusals.count(topic, error)
+        except (ShmaccumError, ValueError, IndexError) as failed:
+            # Another thread has closed the producer, or the slab is damaged: the caller gets its own error.
+            logger.debug("a refused record of topic %r is not counted: %s", topic, failed)
 
     def _notify(
         self,

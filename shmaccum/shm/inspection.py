@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import KafkaError
+from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.later import np
 from shmaccum.shm import broker_table, distribution, validation
 from shmaccum.shm.broker_table import BrokerInfo
@@ -36,6 +36,7 @@ from shmaccum.shm.layout import (
     OfSender,
     Partition,
     Process,
+    Refusal,
     Slot,
     SlotState,
     Super,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     Words = npt.NDArray[np.uint64]
 
 
+_CODE_MASK: Final = 0xFFFF
 SILENCE_MS: Final = 2000
 """A sender without a sign of life for this long after its sleep should have ended counts as stopped."""
 
@@ -101,11 +103,19 @@ class TopicInfo:
         name: the topic's.
         state: of its metadata.
         partitions: how many it has, 0 while unknown.
+        error: why the sender's last answer had no metadata of it; None if it had, or there was no answer yet.
+        refused: calls of `send` and `send_batch` that failed before acceptance, by reason; none of those with 0.
+        refused_error: error of the last of these calls, None before the first.
+        refused_ms: wall-clock milliseconds of that, 0 before the first.
     """
 
     name: str
     state: TopicState
     partitions: int
+    error: type[KafkaError] | None
+    refused: dict[str, int]
+    refused_error: type[KafkaError] | None
+    refused_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +276,14 @@ class SlabView:
                     name=name[: words[at + Topic.NAME_LENGTH]].decode("ascii"),
                     state=TopicState(words[at + Topic.STATE]),
                     partitions=words[at + Topic.PARTITIONS],
+                    error=_error(words[at + Topic.ERROR]),
+                    refused={
+                        reason.name.lower(): calls
+                        for reason in Refusal
+                        if (calls := words[at + Topic.REFUSALS + reason])
+                    },
+                    refused_error=_error(words[at + Topic.REFUSED_ERROR]),
+                    refused_ms=words[at + Topic.REFUSED_MS],
                 )
             )
         return topics
@@ -421,6 +439,12 @@ def _oldest_by_partition(headers: Words, partitions: int) -> list[int]:
     opened = np.full(partitions, now_us, np.uint64)
     np.minimum.at(opened, headers[:, Slot.PARTITION].astype(np.intp), headers[:, Slot.OPENED_US])
     return [int(age) // 1000 for age in now_us - opened]
+
+
+def _error(word: int) -> type[KafkaError] | None:
+    """Return the error of a code in the low 16 bits of a word, None for 0."""
+    code = word & _CODE_MASK
+    return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
 
 
 def _none_or_less_one(word: int) -> int | None:

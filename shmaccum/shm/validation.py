@@ -47,6 +47,7 @@ from shmaccum.shm.layout import (
     Lane,
     Partition,
     Process,
+    Refusal,
     Slot,
     SlotState,
     Super,
@@ -239,6 +240,9 @@ def _wrong_topics(words: memoryview, geometry: Geometry, entries: Iterable[int])
             yield f"topic entry {entry} has {words[at + Topic.PARTITIONS]} partitions, of {geometry.max_partitions}"
         if words[at + Topic.ANSWERS] > MAX_COUNT:
             yield f"topic entry {entry} has {words[at + Topic.ANSWERS]} answers, more than {MAX_COUNT}"
+        refusals = words[at + Topic.REFUSALS : at + Topic.REFUSALS + len(Refusal)].tolist()
+        if max(refusals) > MAX_COUNT or words[at + Topic.REFUSED_MS] > LAST_MS:
+            yield f"topic entry {entry} has {max(refusals)} refusals, the last at {words[at + Topic.REFUSED_MS]} ms"
         name = words[at + Topic.NAME : at + TOPIC_WORDS].tobytes()[:length]
         if not 0 < length <= _NAME_BYTES or not name.isascii() or not name.decode("ascii").isprintable():
             yield f"topic entry {entry} has the name {name!r}, of {length} bytes"

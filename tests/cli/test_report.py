@@ -198,4 +198,14 @@ def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: st
         "version": 2,
         "error": None,
     }
-    assert ours["topics"] == [{"name": "t", "state": "known", "partitions": 2}]
+    assert ours["topics"] == [
+        {
+            "name": "t",
+            "state": "known",
+            "partitions": 2,
+            "error": None,
+            "refused": {},
+            "refused_error": None,
+            "refused_ms": 0,
+        }
+    ]

@@ -55,7 +55,7 @@ ABI: dict[str, dict[str, int]] = {
         "0 MAGIC ABI READY TOTAL_SIZE OWNER_UID DIGEST SLOT_SIZE SLOT_COUNT MAX_PROCESSES MAX_TOPICS "
         "MAX_PARTITIONS CREATED_MS REDO_SIZE TOKEN 16 SENDER_ENTRY SENDER_ASLEEP SENDER_STARTS PRODUCER_ID "
         "PRODUCER_EPOCH METADATA_REQUESTS SENDER_WAKES 24 TOPIC_COUNT PARTITION_COUNT GENERATION "
-        "MAX_LANES LANE_COUNT LANES_CHANGED 32 "
+        "MAX_LANES LANE_COUNT LANES_CHANGED REFUSALS 32 "
         "FREE_SLOTS PEAK_SLOTS TOUCHED_SLOTS WAITER_HEAD WAITER_TAIL RECLAIMED_SLOTS REBUILDS ENOUGH_SLOTS "
         "BATCHES_SENT RECORDS_SENT BYTES_SENT BATCHES_FAILED RECORDS_FAILED BATCHES_RETRIED REQUESTS_SENT "
         "FILL_BYTES CAPACITY_BYTES 50 EPOCH_BUMPS BATCHES_EXPIRED RECORDS_LOST HEIR_MS METADATA_MS INCIDENTS "
@@ -69,7 +69,9 @@ ABI: dict[str, dict[str, int]] = {
         "RING_HEAD WAKEUP 16 RING_TAIL 24 RECORDS BYTES BATCHES WAIT_NS WAITS EXHAUSTED COMPRESSED 32 PARKED "
         "50 RELEASED 71 NAME_LENGTH NAME 80 BEFORE"
     ),
-    "Topic": at("0 STATE PARTITIONS ERROR NAME_LENGTH ANSWERS ID_HIGH ID_LOW CHANGED NAME"),
+    "Topic": at(
+        "0 STATE PARTITIONS ERROR NAME_LENGTH ANSWERS ID_HIGH ID_LOW CHANGED REFUSALS 14 REFUSED_ERROR REFUSED_MS NAME"
+    ),
     "Partition": at(
         "0 KEY LEADER HEAD TAIL OPEN QUEUED NEXT_POSITION HELD NEXT_SEQUENCE MUTED IN_FLIGHT RECORDS_SENT "
         "BATCHES_SENT RECORDS_FAILED LAST_OFFSET ACKED_SEQUENCE "
@@ -85,6 +87,7 @@ ABI: dict[str, dict[str, int]] = {
     "Completion": at("0 BATCH BASE_OFFSET RESULT RANGE"),
     "SlotState": at("0 FREE ALLOCATED OPEN CLOSED IN_FLIGHT COMPLETING"),
     "TopicState": at("0 UNUSED REQUESTED KNOWN FAILED"),
+    "Refusal": at("0 TOPIC MEMORY TOO_LARGE LOCK ARGUMENT OTHER"),
     "Role": at("1 PRODUCER SENDER"),
     "Waiter": at("0 HOLDER SLOTS"),
     "Incident": at("0 NUMBER CODE FIRST_MS LAST_MS LASTS LENGTH COUNT PLACE TEXT"),
@@ -139,36 +142,36 @@ ABI: dict[str, dict[str, int]] = {
         "locks": 33280,
         "processes": 34432,
         "topics": 124544,
-        "partitions": 288384,
-        "lanes": 1336960,
-        "waiters": 2047808,
-        "rings": 2064192,
-        "bitmap": 10714944,
-        "headers": 10715200,
-        "redo": 11239488,
-        "slots": 11243520,
-        "total_size": 44797952,
+        "partitions": 321152,
+        "lanes": 1369728,
+        "waiters": 2080576,
+        "rings": 2096960,
+        "bitmap": 10747712,
+        "headers": 10747968,
+        "redo": 11272256,
+        "slots": 11276288,
+        "total_size": 44830720,
         "ring_length": 2112,
         "slot_words": 32,
         "bitmap_size": 256,
-        "incidents": 1357440,
+        "incidents": 1390208,
         "settings": 512,
-        "brokers": 1374336,
-        "histograms": 1403008,
+        "brokers": 1407104,
+        "histograms": 1435776,
     },
     "entries": {
         "lock": 4168,
         "process": 4392,
-        "topic": 15608,
-        "partition": 36080,
-        "lane": 167160,
-        "ring": 266472,
-        "header": 1339432,
-        "slot": 11259904,
-        "incident": 169744,
-        "waiter": 255978,
-        "broker": 171848,
-        "broker_histogram": 176864,
+        "topic": 15616,
+        "partition": 40176,
+        "lane": 171256,
+        "ring": 270568,
+        "header": 1343528,
+        "slot": 11292672,
+        "incident": 173840,
+        "waiter": 260074,
+        "broker": 175944,
+        "broker_histogram": 180960,
     },
 }
 """What this version of the layout puts where: a process of another version must never read a slab of it."""
@@ -187,6 +190,7 @@ def test_no_offset_moves_without_a_new_abi_version() -> None:
     enums = (
         layout.SlotState,
         layout.TopicState,
+        layout.Refusal,
         layout.Role,
         layout.BrokerState,
         layout.OfSender,

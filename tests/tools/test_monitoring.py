@@ -62,6 +62,7 @@ FIRES = {
     "BrokerUnreachable": {'shmaccum_lasting_errors{error="NetworkError"}': "1x99"},
     "RecordsOld": {'shmaccum_oldest_record_age_seconds{topic="t"}': "31x99"},
     "RecordsFailed": {'shmaccum_records_failed_total{topic="t"}': "0+1x99"},
+    "SendsRefused": {'shmaccum_sends_refused_total{topic="t",reason="topic"}': "0+1x99"},
     "RecordsLost": {"shmaccum_records_lost_total": "0+1x99"},
     "MemoryNearlyFull": {"shmaccum_buffer_available_bytes": "9x99", "shmaccum_buffer_total_bytes": "100x99"},
     "ProducersWait": {"shmaccum_memory_wait_seconds_sum": "0+40x99"},

@@ -98,6 +98,18 @@ ALERTS: Final = (
         "by the error: a record that is too large or not allowed is the program's; a timeout is the brokers'",
     ),
     Alert(
+        "SendsRefused",
+        'sum by (instance, slab, topic, reason) (increase(shmaccum_sends_refused_total{reason!="memory"}[5m])) > 0',
+        "0s",
+        "page",
+        "{{ $value | humanize }} calls of `send` to topic {{ $labels.topic }} failed on {{ $labels.instance }}: "
+        "{{ $labels.reason }}",
+        "Producers got errors from `send` itself: these records were never accepted, and are not in the slab.",
+        "`shmaccum status`, lines topic and refused, have the last error",
+        "by the reason: topic, make it, or give its rights; lock, look for a "
+        "stopped process; too_large and argument are the program's",
+    ),
+    Alert(
         "RecordsLost",
         "increase(shmaccum_records_lost_total[5m]) > 0",
         "0s",

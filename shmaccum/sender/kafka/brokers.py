@@ -26,12 +26,17 @@ from shmaccum.sender.kafka.handshake import Handshake
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
-from shmaccum.sender.transport import BrokerNotes, Journal
+from shmaccum.sender.transport import BrokerNotes, Journal, NoNotes
 
 logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1_000_000_000
 """A number that no broker has, nor any of ``bootstrap.servers``."""
+UNUSED_MS: Final = 5000
+"""A broker that is not tried for this long after it could be is not needed."""
+
+
+_NO_NOTES: Final = NoNotes()
 
 
 class Broker:
@@ -47,7 +52,7 @@ class Broker:
         lookup_deadline_ms: When the look-up counts as failed.
         incident: Number of the incident that keeps us from connecting, 0 for none.
         unreachable_since_ms: Wall-clock milliseconds of the first of these failures.
-        notes: Records how it does.
+        notes: Records how it does; of no broker before the first attempt to connect.
     """
 
     __slots__ = (
@@ -63,9 +68,9 @@ class Broker:
         "unreachable_since_ms",
     )
 
-    def __init__(self, node: Node, notes: BrokerNotes) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
-        self.notes = notes
+        self.notes: BrokerNotes = _NO_NOTES
         self.connection: Connection | None = None
         self.failures = 0
         self.retry_ms = 0.0
@@ -249,12 +254,15 @@ class Brokers:
             self._let_go(broker)
 
     def check(self, now_ms: float) -> None:
-        """Handle what is due on each connection: timeouts, idleness, logins; and overdue look-ups."""
+        """Handle what is due: timeouts, idleness and logins of connections; overdue look-ups; outages that are over."""
         connections = [broker.connection for broker in self._brokers.values() if broker.connection is not None]
         self.next_check_ms = FOREVER_MS
         for connection in connections:
             self.check_by(connection.check(now_ms))
+        is_cluster_reached = any(connection.is_ready() for connection in connections)
         for broker in self._brokers.values():
+            if broker.incident and is_cluster_reached:
+                self._end_if_unused(broker, now_ms)
             if broker.lookup is None:
                 continue
             if now_ms >= broker.lookup_deadline_ms:
@@ -284,11 +292,13 @@ class Brokers:
                 broker.connection.close(NetworkError, f"the broker moved to {node.host}:{node.port}")
             if broker is not None:
                 self._let_go(broker)
-            broker = self._brokers[node.id] = Broker(node, self._journal.broker(node))
+            broker = self._brokers[node.id] = Broker(node)
         return broker
 
     def _connect(self, broker: Broker) -> None:
         """Begin to connect to a broker: to its next untried address, or look its name up first."""
+        # Only here: an entry for each broker of a large cluster takes time, and the place of one that is connected.
+        broker.notes = self._journal.broker(broker.node)
         setup_timeout_ms = self._setup_timeout.wait_ms(broker.failures + 1)
         try:
             if not broker.addresses and not self._find_addresses(broker, setup_timeout_ms):
@@ -395,6 +405,7 @@ class Brokers:
         wait_ms = self._backoff.wait_ms(broker.failures)
         broker.retry_ms = monotonic_ms() + wait_ms
         self._note(broker, error, message, lasts=not was_ready and not self._is_spare(broker))
+        self.check_by(broker.retry_ms + UNUSED_MS)
         level = logging.WARNING
         if issubclass(error, AuthenticationError | UnsupportedVersionError):
             level = logging.ERROR
@@ -424,6 +435,16 @@ class Brokers:
         if incident != broker.incident:
             self._journal.end(broker.incident)
         broker.incident = incident
+
+    def _end_if_unused(self, broker: Broker, now_ms: float) -> None:
+        """End the incident of a broker that nothing needs: no attempt would ever show that its cause is gone."""
+        if broker.connection is not None or broker.lookup is not None:
+            return
+        if now_ms >= broker.retry_ms + UNUSED_MS:
+            self._is_over(broker)
+            broker.notes.idle()
+        else:
+            self.check_by(broker.retry_ms + UNUSED_MS)
 
     def _is_over(self, broker: Broker) -> None:
         """End the incident that kept us from connecting to a broker."""

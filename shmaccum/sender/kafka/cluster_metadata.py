@@ -108,10 +108,12 @@ class Metadata:
     def apply(self, config: ProducerConfig) -> None:
         """Use these settings from now on."""
         self._most_partitions = max(MOST_PARTITIONS, config.shmaccum_max_partitions)
-        self._max_age_ms = config.metadata_max_age_ms
+        # Kafka's lower bound: with metadata.max.age.ms=0 each response would be followed by a request at once.
+        self._max_age_ms = max(config.metadata_max_age_ms, config.retry_backoff_ms)
         self._max_idle_ms = config.metadata_max_idle_ms
         self.rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
-        self._rebootstrap_trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
+        # Below the backoff, each rebootstrap would close the connection that the one before it opened.
+        self._rebootstrap_trigger_ms = max(config.metadata_recovery_rebootstrap_trigger_ms, config.retry_backoff_ms)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._round_ms = self._last_round_ms + self._max_age_ms if self._topics else FOREVER_MS
 
@@ -219,13 +221,17 @@ class Metadata:
         return since_ms + self._rebootstrap_trigger_ms
 
     def rebootstrap(self, now_ms: float) -> None:
-        """Forget brokers and leaders; request all topics in use again."""
+        """Forget brokers and leaders; request all topics in use again.
+
+        The backoff after failed requests goes on: brokers that answer each request with REBOOTSTRAP_REQUIRED would
+        otherwise get hundreds of connections and requests a second.
+        """
         logger.warning("metadata: rebootstrap from bootstrap.servers")
         self._trying_since_ms = now_ms
         self._nodes = {}
         self._leaders.clear()
         self._publish(list(self._counts))
-        self._round_ms = self._not_before_ms = now_ms
+        self._round_ms = now_ms
 
     # --- responses ----------------------------------------------------------------------------------
 
@@ -251,7 +257,7 @@ class Metadata:
             self.failed(now_ms)
             self._trying_since_ms = -FOREVER_MS
             return
-        nodes = {broker.node_id: node_at(broker.node_id, broker.host, broker.port) for broker in response.brokers}
+        nodes = {broker.node_id: self._node(broker) for broker in response.brokers}
         if not nodes:  # the broker is just starting
             self.failed(now_ms)
             return
@@ -287,6 +293,17 @@ class Metadata:
                 self._topics[name].unchanged += 1
                 self._want(name, self._topics[name], now_ms)
         self._publish(changed)
+
+    def _node(self, broker: Any) -> Node:
+        """Return the node of a broker in a response; a known one is not checked again, since there can be thousands.
+
+        Raises:
+            NetworkError: its address is impossible.
+        """
+        known = self._nodes.get(broker.node_id)
+        if known is not None and known.host == broker.host and known.port == broker.port:
+            return known
+        return node_at(broker.node_id, broker.host, broker.port)
 
     def _check(self, answer: Any) -> None:
         """Check a topic of a response before any of it is stored.

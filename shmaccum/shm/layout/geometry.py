@@ -38,7 +38,7 @@ PROCESS_WORDS: Final = 88
 PROCESS_COUNTERS: Final = Process.COMPRESSED - Process.RECORDS + 1
 MAX_PROCESS_NAME: Final = (Process.BEFORE - Process.NAME) * WORD
 """Most bytes of a process's name; longer ones are cut."""
-TOPIC_WORDS: Final = 40
+TOPIC_WORDS: Final = 48
 PARTITION_WORDS: Final = 32
 LANE_WORDS: Final = 40
 MAX_TRANSACTIONAL_ID: Final = (LANE_WORDS - 8) * WORD

@@ -45,6 +45,23 @@ class TopicState(IntEnum):
     """The sender's last metadata request for it failed; the entry's error word has the reason."""
 
 
+class Refusal(IntEnum):
+    """Why `send` or `send_batch` did not accept records; the label ``reason`` of monitoring is the name in small."""
+
+    TOPIC = 0
+    """There is no metadata of the topic, or the cluster does not allow its use."""
+    MEMORY = 1
+    """No memory became free in time."""
+    TOO_LARGE = 2
+    """A record is larger than ``max.request.size`` or the slab."""
+    LOCK = 3
+    """A stopped process held a lock for too long."""
+    ARGUMENT = 4
+    """An argument is not allowed, or cannot be serialized."""
+    OTHER = 5
+    """Any other error, such as a failed transaction."""
+
+
 class Super:
     """Words of the superblock. Words 32 to 39 belong to the BufferPool, those from 40 on are the sender's counters."""
 
@@ -104,6 +121,9 @@ class Super:
     """lane entries in use: always the first ones"""
     LANES_CHANGED: Final = 29
     """raised whenever a lane stops accepting records: the sender then drops what is queued there"""
+    REFUSALS: Final = 30
+    """refused calls of `send` whose topic has no entry: its name is not allowed, or the table is full. Producers write
+    it under the tables' lock"""
     FREE_SLOTS: Final = 32
     """index: slots free now"""
     PEAK_SLOTS: Final = 33
@@ -283,7 +303,14 @@ class Topic:
     CHANGED: Final = 7
     """the table's generation at the entry's last change; stored before the change, so that readers do not miss one
     that a death interrupted"""
-    NAME: Final = 8
+    REFUSALS: Final = 8
+    """first of six words, one for each `Refusal`: calls of `send` and `send_batch` that failed before acceptance.
+    Producers write these and the next two, for people; a death between two stores leaves a count that is 1 too low"""
+    REFUSED_ERROR: Final = 14
+    """Kafka's error code of the last of these calls, 16 bits two's complement"""
+    REFUSED_MS: Final = 15
+    """wall-clock milliseconds of that; 0 while there was none"""
+    NAME: Final = 16
     """first word of the name, ASCII"""
 
 

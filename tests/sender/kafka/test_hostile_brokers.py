@@ -28,13 +28,16 @@ from fake_broker import (
     producer_id_of,
 )
 from kafka.protocol.metadata import MetadataResponse
-from producers import wait_until
+from producers import wait_until, wait_until_gone
 from wires import MakeWire, Wire, now_ms
 
+from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, SaslAuthenticationError, TopicAuthorizationError
 from shmaccum.sender.kafka.channel import TlsChannel
 from shmaccum.sender.kafka.masking import Mask
+from shmaccum.shm.layout import BrokerState
+from shmaccum.shm.lifecycle import look
 from tools.kafka import Certificates
 
 T0 = TopicPartition("t", 0)
@@ -321,3 +324,22 @@ def test_a_flood_through_tls_is_read_by_and_by(certificates: Certificates) -> No
         selector.unregister(channel.fileno())
         channel.close()
     thread.join()
+
+
+def test_thousands_of_brokers_do_not_keep_the_sender_from_its_work(fake: FakeBroker, slab_name: str) -> None:
+    """The table of brokers has those that it has connected to, and an entry for no other."""
+    others = [(number, fake) for number in range(2, 20_000)]
+    fake.answers[METADATA] = lambda request: fake.metadata(request, brokers=[(1, fake), *others])
+    config = {
+        "bootstrap.servers": fake.servers,
+        "shmaccum.name": slab_name,
+        "sender.idle.ms": 50,
+        "metadata.max.age.ms": 100,
+    }
+    with Producer(config | {"buffer.memory": 1 << 20}) as producer:
+        producer.send("t", b"x", partition=0).get(timeout=60)
+        wait_until(lambda: len(fake.of(METADATA)) >= 3)
+        producer.send("t", b"x", partition=0).get(timeout=60)
+        with look(slab_name) as view:
+            assert all(broker.connections for broker in view.brokers() if broker.state is not BrokerState.CONNECTING)
+    wait_until_gone(slab_name)

@@ -1,0 +1,213 @@
+"""The verdict on a slab whose sends fail before acceptance, and what monitoring counts of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from fake_broker import METADATA, PRODUCE, SASL_AUTHENTICATE, FakeBroker, Request, authenticated, produced
+from fixture_types import Capture
+from processes import wait_until
+
+from shmaccum import AsyncProducer, Producer
+from shmaccum.cli.main import main
+from shmaccum.cli.report import report
+from shmaccum.cli.verdict import Level, findings, verdict
+from shmaccum.compat.confluent import Producer as ConfluentProducer
+from shmaccum.errors import (
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+    SaslAuthenticationError,
+    SerializationError,
+    SlabFullError,
+    UnknownTopicOrPartitionError,
+)
+from shmaccum.monitoring import catalogue
+from shmaccum.monitoring.reading import read_slab
+from shmaccum.shm import names
+from shmaccum.shm.incidents import Incidents
+
+Settings = dict[str, object]
+
+
+def counted(slab: str, topic: str = "t") -> dict[str, float]:
+    """Return the refused calls of a topic by reason, as monitoring has them."""
+    series = read_slab(slab).series[catalogue.SENDS_REFUSED]
+    return {of[1]: value for of, value in series.items() if of[0] == topic and isinstance(value, float | int) and value}
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def to_broker(fake: FakeBroker, slab_name: str) -> Iterator[Settings]:
+    yield {
+        "bootstrap.servers": fake.servers,
+        "shmaccum.name": slab_name,
+        "buffer.memory": 1 << 20,
+        "metadata.max.age.ms": 100,
+        "retry.backoff.ms": 20,
+        "retry.backoff.max.ms": 20,
+        "sender.idle.ms": 50,
+    }
+    wait_until(lambda: slab_name not in names.slab_names())
+
+
+def delete_topic(broker: FakeBroker) -> None:
+    gone = UnknownTopicOrPartitionError.code
+    broker.answers[METADATA] = lambda request: broker.metadata(request, error=gone, partition_count=0)
+
+
+def test_a_deleted_topic_is_never_healthy_while_its_sends_fail(
+    fake: FakeBroker, to_broker: Settings, slab_name: str
+) -> None:
+    """In no look: neither while a `send` waits for the topic nor between two of them."""
+    with Producer(to_broker | {"max.block.ms": 300}) as producer:
+        producer.send("t", b"x", partition=0).get(timeout=30)
+        delete_topic(fake)
+        wait_until(lambda: verdict(report(slab_name)) == "there is no topic t")
+        ended = threading.Event()
+
+        def fail() -> None:
+            for _ in range(3):
+                with pytest.raises(KafkaTimeoutError, match="not present in metadata"):
+                    producer.send("t", b"x", partition=0)
+            ended.set()
+
+        sending = threading.Thread(target=fail)
+        sending.start()
+        said = set()
+        while not ended.is_set():
+            said.add(verdict(report(slab_name)))
+        sending.join()
+        assert said
+        assert all(each.startswith("there is no topic t") for each in said), said
+        (found,) = findings(report(slab_name))
+        assert found.level is Level.FAULT
+        assert found.text.startswith("there is no topic t: 3 calls of send failed, the last ")
+        assert counted(slab_name) == {"topic": 3}
+        fake.answers[METADATA] = fake.metadata
+        producer.send("t", b"x", partition=0).get(timeout=30)
+        wait_until(lambda: verdict(report(slab_name)) == "healthy")
+        assert counted(slab_name) == {"topic": 3}
+
+
+def test_refused_sends_are_counted_by_topic_and_reason(settings: Settings, slab_name: str, capfd: Capture) -> None:
+    """And stay counted when the producer's process has ended: they are in the slab."""
+    limits = {"max.request.size": 10_000, "max.block.ms": 20, "shmaccum.max.topics": 1, "linger.ms": 600_000}
+    with Producer(settings | {"delivery.timeout.ms": 700_000} | limits) as producer:
+        producer.send("t", b"x", partition=0)
+        for _ in range(2):
+            with pytest.raises(RecordTooLargeError):
+                producer.send("t", b"x" * 20_000)
+        assert verdict(report(slab_name)).startswith(
+            "send to topic t fails: RecordTooLargeError: 2 calls of send failed"
+        )
+        with pytest.raises(SerializationError):
+            producer.send("t", object())
+        with pytest.raises(SlabFullError):
+            producer.send("another", b"x")
+        with pytest.raises(InvalidTopicError):
+            producer.send("no topic", b"x")
+        assert counted(slab_name) == {"too_large": 2, "argument": 1}
+        assert counted(slab_name, "") == {"topic": 2}
+        assert main(["status", slab_name]) == 0
+        assert (
+            "refused   calls of send to t: 2 too_large, 1 argument; the last: SerializationError"
+            in capfd.readouterr().out
+        )
+
+
+def test_a_send_without_memory_is_counted(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:
+    with Producer(to_broker) as producer:
+        producer.partitions_for("t")
+        fake.answers[PRODUCE] = lambda request: None
+        with Producer(to_broker | {"max.block.ms": 20}) as other:
+            for _ in range(64):  # as many as there are slots
+                producer.send("t", b"x" * 10_000, partition=0)
+            with pytest.raises(BufferExhaustedError):
+                other.send("t", b"x" * 10_000, partition=0)
+            assert counted(slab_name) == {"memory": 1}
+            assert "BufferExhaustedError: 1 call of send failed" in verdict(report(slab_name))
+            fake.answers[PRODUCE] = lambda request: produced((0, 0))
+            fake.cut()
+
+
+def test_send_batch_counts_a_refused_call(settings: Settings, slab_name: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with Producer(settings) as producer:
+        producer.partitions_for("t")
+        with pytest.raises(SerializationError):
+            producer.send_batch("t", pa.RecordBatch.from_pydict({"unknown": [1]}))
+        assert counted(slab_name) == {"argument": 1}
+
+
+def test_async_sends_are_counted(settings: Settings, slab_name: str) -> None:
+    async def fail() -> None:
+        async with AsyncProducer(settings | {"max.request.size": 10_000}) as producer:
+            await producer.send("t", b"x")
+            with pytest.raises(KafkaError):
+                await producer.send("t", b"x" * 20_000)
+            assert counted(slab_name) == {"too_large": 1}
+
+    asyncio.run(fail())
+
+
+def test_a_refused_login_counts_from_the_first_broker(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"x").get(timeout=30)
+        incidents, now_ms = Incidents(producer._slab), time.time_ns() // 1_000_000
+        for node, ago_ms in ((1, 600_000), (2, 60_000)):
+            said = f"connection to broker {node}: refused"
+            incidents.note(SaslAuthenticationError, said, lasts=True, since_ms=now_ms - ago_ms, node=node)
+        assert verdict(report(slab_name)).startswith("login refused for 10 min: ")
+
+
+def test_a_refused_login_is_over_when_its_broker_is_not_needed(
+    fake: FakeBroker, to_broker: Settings, slab_name: str
+) -> None:
+    """No attempt to log in again would show that the cause is gone."""
+    with FakeBroker() as other:
+        for broker in (fake, other):
+            broker.let_in("PLAIN")
+            broker.answers[METADATA] = lambda request: fake.metadata(request, brokers=[(1, fake), (2, other)], leader=2)
+        other.answers[SASL_AUTHENTICATE] = lambda request: authenticated(SaslAuthenticationError.code)
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+        limits = {"sasl.username": "a", "sasl.password": "b", "request.timeout.ms": 500, "delivery.timeout.ms": 1000}
+        with Producer(to_broker | login | limits) as producer:
+            future = producer.send("t", b"x", partition=0)
+            wait_until(lambda: verdict(report(slab_name)).startswith("login refused for "))
+            assert isinstance(future.exception(timeout=30), DeliveryTimeoutError)
+            wait_until(lambda: verdict(report(slab_name)) == "healthy")
+            assert not any(each.lasts for each in report(slab_name).incidents)
+            lasting = read_slab(slab_name).series[catalogue.LASTING_ERRORS]
+            assert lasting["SaslAuthenticationError",] == 0
+
+
+def test_a_wait_that_ends_well_is_no_refusal(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:
+    """confluent-kafka's producer tries again until the topic is known."""
+    answer = threading.Event()
+
+    def late(request: Request) -> object:
+        answer.wait()
+        return fake.metadata(request)
+
+    fake.answers[METADATA] = late
+    producer = ConfluentProducer(
+        {each: to_broker[each] for each in ("bootstrap.servers", "shmaccum.name", "sender.idle.ms")}
+    )
+    threading.Timer(0.2, answer.set).start()
+    producer.produce("t", b"x", partition=0)
+    assert producer.flush(30) == 0
+    assert counted(slab_name) == {}
+    producer.close()
