@@ -7,17 +7,26 @@ from collections.abc import Iterator
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports
 from shmaccum.cli.terminal import count
+from shmaccum.errors import SlabMemoryError
+from shmaccum.shm import names
+from shmaccum.shm.files import is_of_others
 from shmaccum.shm.layout import NEARLY_FULL
 
 
 def slab_findings() -> Iterator[Finding]:
     """Check all slabs."""
-    slabs = list(all_reports())
+    try:
+        slabs = list(all_reports())
+    except SlabMemoryError as error:
+        yield Finding(Level.PROBLEM, "slabs", str(error))
+        return
     if not slabs:
         yield Finding(Level.OK, "slabs", "there are none")
     for slab in slabs:
-        if isinstance(slab, UnreadableSlab):
-            advice = "if it is of another user, look at it as that user; of another version, with that version"
+        if isinstance(slab, UnreadableSlab) and is_of_others(names.segment_path(slab.name)):
+            yield Finding(Level.OK, "slab", f"{slab.name}: {slab.error}")
+        elif isinstance(slab, UnreadableSlab):
+            advice = "if it is of another version, look at it with that version"
             yield Finding(Level.WARNING, "slab", f"{slab.name} cannot be read: {slab.error}", advice)
         else:
             yield from _of(slab)
