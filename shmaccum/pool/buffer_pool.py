@@ -85,10 +85,13 @@ class BufferPool:
         slab: the slab that has the slots.
         while_waiting: called before and repeatedly during a wait for memory, without a lock; can start a sender, which
             frees memory.
-        max_block_ms: as configured, for errors: a wait itself can be shorter, since it is only a part of its call.
+        max_block_ms: as configured, for errors: a wait itself can be shorter, since it is only a part of its call. None
+            for that of each wait.
     """
 
-    def __init__(self, slab: Slab, while_waiting: Callable[[], None] | None = None, max_block_ms: int = 60_000) -> None:
+    def __init__(
+        self, slab: Slab, while_waiting: Callable[[], None] | None = None, max_block_ms: int | None = None
+    ) -> None:
         self.slab: Final = slab
         self.poolable_size: Final = slab.geometry.slot_size
         self.total_memory: Final = slab.geometry.slot_count * slab.geometry.slot_size
@@ -245,7 +248,7 @@ class BufferPool:
         if self._closed:
             raise ProducerClosedError("the producer was closed while waiting for memory")
         if wait.remaining_s() <= 0:
-            raise self.exhausted(wait.size)
+            raise self.exhausted(wait.size, wait.max_block_ms)
         # While processes wait for memory, the sender sends without linger.
         slab.button.press()
         return False
@@ -271,11 +274,12 @@ class BufferPool:
                 count(self.slab.memory, waits_at, waited_ns // 1000)
             self._wake(waiting)
 
-    def exhausted(self, size: int) -> BufferExhaustedError:
+    def exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:
         """Return the error for a wait that took too long, and count it."""
         self._words[self.slab.geometry.process(self.slab.me) + Process.EXHAUSTED] += 1
+        configured_ms = max_block_ms if self._max_block_ms is None else self._max_block_ms
         return BufferExhaustedError(
-            f"Failed to allocate {size} bytes within the configured max blocking time {self._max_block_ms} ms. Total "
+            f"Failed to allocate {size} bytes within the configured max blocking time {configured_ms:.0f} ms. Total "
             f"memory: {self.total_memory} bytes. Available memory: {self.available_memory()} bytes. Poolable size: "
             f"{self.poolable_size} bytes. Waiting: {self.queued()}. Raise buffer.memory or max.block.ms, or check with "
             f"`shmaccum status` why the sender frees so little{self.slab.trouble()}"

@@ -359,7 +359,7 @@ class LoopSends:
                 await line.acquire()
         except TimeoutError:
             pool = self._pool
-            raise pool.exhausted(pool.poolable_size) from None
+            raise pool.exhausted(pool.poolable_size, self._max_block_s * 1000) from None
 
 
 class _Finished(WouldWait):
