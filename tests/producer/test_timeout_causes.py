@@ -12,9 +12,11 @@ from fake_broker import API_VERSIONS, PRODUCE, FakeBroker, Request
 from fixture_types import Produce, Settings
 from producers import wait_until, wait_until_gone
 
-from shmaccum import AsyncProducer
+from shmaccum import AsyncProducer, ProducerConfig
 from shmaccum.compat import confluent
 from shmaccum.errors import BufferExhaustedError, KafkaTimeoutError, NetworkError
+from shmaccum.transactions.batch_committer import BatchCommitter, Writer
+from shmaccum.transactions.broker_client import BrokerClient
 
 MAX_BLOCK_MS = 400
 SMALL = {
@@ -154,3 +156,11 @@ def test_transactions_name_a_silent_port(silent_port: int, kafka_settings: Setti
     said = rf"broker 127\.0\.0\.1:{silent_port} has not answered our first request"
     with pytest.raises(KafkaTimeoutError, match=said):
         producer.init_transactions()
+
+
+def test_exactly_once_names_a_broker_that_is_down(broker: FakeBroker) -> None:
+    config = ProducerConfig.parse({"bootstrap.servers": broker.servers, "max.block.ms": 700})
+    broker.stop()
+    said = rf"NetworkError: connection to broker 127\.0\.0\.1:{broker.port}: Connection refused"
+    with BrokerClient(config) as client, pytest.raises(KafkaTimeoutError, match=said):
+        BatchCommitter(client, config, Writer("a", "a-")).plan()
