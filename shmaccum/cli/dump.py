@@ -29,7 +29,7 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.reader import Record
 from shmaccum.sender.log.directory import list_partitions
-from shmaccum.sender.log.lock import has_writer
+from shmaccum.sender.log.lock import has_writer, is_log_directory
 from shmaccum.sender.log.segments import SegmentReader, list_segments
 
 _EXIT_OK = 0
@@ -60,13 +60,15 @@ def run(args: argparse.Namespace) -> int:
     """Print the records to stdout and problems to stderr.
 
     Returns:
-        0. 1 if something is corrupt or cannot be read; all records before it are printed. 2 if the directory, the topic
-        or the partition does not exist.
+        0. 1 if something is corrupt or cannot be read; all records before it are printed. 2 if the directory is no log,
+        or the topic or the partition does not exist.
     """
     try:
         partitions = list_partitions(args.directory)
     except OSError as error:
         return _fail(_EXIT_NOT_FOUND, f"{args.directory} is not a log directory: {error.strerror}")
+    if not partitions and not is_log_directory(args.directory):
+        return _fail(_EXIT_NOT_FOUND, f"{args.directory} is not a log directory: no sender has ever written there")
     if args.topic is not None:
         partitions = [each for each in partitions if each.topic == args.topic]
         if not partitions:

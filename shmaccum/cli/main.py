@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "dump": "print the records of a log directory",
     "destroy": "remove a slab whose users are gone",
     "transactions": "list the cluster's transactions, and end those left open",
+    "probe": "return a slab's health as the exit status",
     "exporter": "show the slabs' metrics to Prometheus",
 }
 _EPILOG: Final = """\

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, address, given_settings
 from shmaccum.config import ProducerConfig
-from shmaccum.sender.logfile import LOG_FORMAT, begin_log
+from shmaccum.sender.logfile import LOG_FORMAT, SELDOM, begin_log
 from shmaccum.sender.process import serve
 from shmaccum.shm.slab import Slab
 
@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
         OSError: its log file cannot be written.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(SELDOM)
     config = ProducerConfig.parse(given_settings(args, {"sender.idle.ms": -1}))
     log = "standard error"
     if config.sender_log_file:

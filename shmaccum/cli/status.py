@@ -18,6 +18,7 @@ from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
 from shmaccum.cli.settings_arguments import seconds
 from shmaccum.cli.terminal import console, count, in_bytes, printable, table
+from shmaccum.cli.verdict import stopped_holders
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import IncidentInfo
@@ -122,6 +123,8 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     if memory.waiting_threads:
         yield f"  waiting   {count(memory.waiting_threads, 'thread')} for memory"
     yield f"  sender    {_sender(slab.sender)}"
+    for holder in stopped_holders(slab):
+        yield f"  stopped   {holder.text}"
     if slab.log:
         yield f"  log       {slab.log}"
     for incident in slab.incidents:

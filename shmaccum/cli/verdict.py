@@ -78,7 +78,7 @@ def findings(slab: SlabReport) -> list[Finding]:
     """Return what is wrong with a slab, the worst first; nothing if it is healthy."""
     found = [
         *_sender(slab),
-        *_stopped(slab),
+        *stopped_holders(slab),
         *_refused(slab),
         *_unreachable(slab),
         *_throttled(slab),
@@ -93,6 +93,19 @@ def findings(slab: SlabReport) -> list[Finding]:
         found += _waiting_long(slab)
     found += _tables(slab)
     return sorted(found, key=lambda finding: -finding.level)
+
+
+def sender_findings(slab: SlabReport) -> list[Finding]:
+    """Return what is wrong with a slab's sender: what a restart of the sender can cure."""
+    return list(_sender(slab))
+
+
+def stopped_holders(slab: SlabReport) -> Iterator[Finding]:
+    """Yield the processes that are stopped while they hold a lock that others need."""
+    for process in slab.processes:
+        if process.stopped and process.locks and process.pid != slab.sender.pid:
+            held = " and ".join(sorted({_lock(number, slab.partitions) for number in process.locks}))
+            yield Finding(Level.FAULT, f"{_who(process)} is stopped, and holds {held}")
 
 
 def verdict(slab: SlabReport) -> str:
@@ -113,14 +126,6 @@ def _sender(slab: SlabReport) -> Iterator[Finding]:
         since_ms = _ago_ms(newest.attached_ms) if newest is not None else _RECENT_MS
         if since_ms < _RECENT_MS:
             yield Finding(Level.WARNING, f"the sender was replaced {span(since_ms)} ago, by process {sender.pid}")
-
-
-def _stopped(slab: SlabReport) -> Iterator[Finding]:
-    """Processes that are stopped while they hold a lock that others need."""
-    for process in slab.processes:
-        if process.stopped and process.locks and process.pid != slab.sender.pid:
-            held = " and ".join(sorted({_lock(number, slab.partitions) for number in process.locks}))
-            yield Finding(Level.FAULT, f"{_who(process)} is stopped, and holds {held}")
 
 
 def _refused(slab: SlabReport) -> Iterator[Finding]:

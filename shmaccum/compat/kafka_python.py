@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 try:
     import kafka.errors as theirs
@@ -36,6 +36,7 @@ from shmaccum.errors import (
     ShmaccumError,
     UnknownTopicOrPartitionError,
 )
+from shmaccum.producer.producer import no_pickle
 from shmaccum.producer.record_path import send_in
 
 _BYTES: Final = (bytes, bytearray, memoryview, type(None))
@@ -68,6 +69,9 @@ class KafkaProducer:
         self.config["client_id"] = settings.client_id
         self._callbacks = CallbackThread(self._producer)
         self._closed = False
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
 
     def __str__(self) -> str:
         return (

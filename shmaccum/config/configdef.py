@@ -167,8 +167,13 @@ class Config:
             given: dotted names to values, each of the setting's own type or its text form.
 
         Raises:
-            ConfigError: lists every unknown name and wrong value; if there are none, every contradiction.
+            ConfigError: lists every unknown name and wrong value; if there are none, every contradiction; or ``given``
+                is no mapping.
         """
+        if not isinstance(given, Mapping):
+            raise ConfigError(
+                f"settings must be a dict, not {type(given).__name__}: {{'bootstrap.servers': 'broker1:9092'}}"
+            )
         values = {name: setting.default for name, setting in cls.settings.items()}
         problems: list[str] = []
         for name, value in given.items():

@@ -27,11 +27,32 @@ _GROUPS: Final = {
         sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
         sasl.kerberos.ticket.renew.window.factor
     """,
-    "leave it out: tokens come from the callable that sasl.oauthbearer.token.provider names": """
+    (
+        "Kafka's setting is not supported here; leave it out: tokens come from the callable that "
+        "sasl.oauthbearer.token.provider names"
+    ): """
         sasl.login.callback.handler.class sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.scope.claim.name
-        sasl.oauthbearer.sub.claim.name sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+        sasl.oauthbearer.sub.claim.name sasl.oauthbearer.scope sasl.oauthbearer.header.urlencode
+        sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+        sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+        sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+        sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+        sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+        sasl.oauthbearer.assertion.template.file sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
         sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms sasl.login.refresh.buffer.seconds
         sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    """,
+    "Kafka's setting is not supported here; leave it out: the brokers check tokens, and clients do not": """
+        sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+        sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.jwt.validator.class
+    """,
+    "leave it out: it is a setting of other clients than producers": """
+        allow.auto.create.topics auto.commit.interval.ms bootstrap.controllers check.crcs client.rack
+        default.api.timeout.ms exclude.internal.topics group.protocol group.remote.assignor
+        partition.assignment.strategy rebalance.timeout.ms share.acknowledgement.mode share.acquire.mode
     """,
     "leave it out: it is a setting of consumers": """
         auto.offset.reset enable.auto.commit fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id

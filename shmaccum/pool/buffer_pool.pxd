@@ -10,6 +10,7 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t poolable_size
     cdef readonly Py_ssize_t total_memory
     cdef public object while_waiting
+    cdef object _max_block_ms
     cdef object _words
     cdef SlabLock _lock
     cdef Slots _slots

@@ -85,13 +85,18 @@ class BufferPool:
         slab: the slab that has the slots.
         while_waiting: called before and repeatedly during a wait for memory, without a lock; can start a sender, which
             frees memory.
+        max_block_ms: as configured, for errors: a wait itself can be shorter, since it is only a part of its call. None
+            for that of each wait.
     """
 
-    def __init__(self, slab: Slab, while_waiting: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, slab: Slab, while_waiting: Callable[[], None] | None = None, max_block_ms: int | None = None
+    ) -> None:
         self.slab: Final = slab
         self.poolable_size: Final = slab.geometry.slot_size
         self.total_memory: Final = slab.geometry.slot_count * slab.geometry.slot_size
         self.while_waiting = while_waiting or _do_nothing
+        self._max_block_ms = max_block_ms
         self._words = slab.words
         self._lock = slab.pool_lock
         self._slots = Slots(slab)
@@ -272,8 +277,9 @@ class BufferPool:
     def exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:
         """Return the error for a wait that took too long, and count it."""
         self._words[self.slab.geometry.process(self.slab.me) + Process.EXHAUSTED] += 1
+        configured_ms = max_block_ms if self._max_block_ms is None else self._max_block_ms
         return BufferExhaustedError(
-            f"Failed to allocate {size} bytes within the configured max blocking time {max_block_ms:.0f} ms. Total "
+            f"Failed to allocate {size} bytes within the configured max blocking time {configured_ms:.0f} ms. Total "
             f"memory: {self.total_memory} bytes. Available memory: {self.available_memory()} bytes. Poolable size: "
             f"{self.poolable_size} bytes. Waiting: {self.queued()}. Raise buffer.memory or max.block.ms, or check with "
             f"`shmaccum status` why the sender frees so little{self.slab.trouble()}"

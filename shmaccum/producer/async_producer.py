@@ -26,7 +26,7 @@ import os
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
 from shmaccum.cluster import RecordMetadata
@@ -35,7 +35,7 @@ from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, IllegalStateError, ShmaccumError
 from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.loop_producer import LoopProducer, LoopSends
-from shmaccum.producer.producer import check_timeout
+from shmaccum.producer.producer import check_timeout, no_pickle
 from shmaccum.producer.record_path import send_now
 from shmaccum.record.fields import Headers
 from shmaccum.shm.loop_wakeup import LoopDoorbell
@@ -82,6 +82,9 @@ class AsyncProducer:
             ConfigError: the file cannot be read, or is neither of its formats; and all that the constructor raises.
         """
         return cls(read_settings(path))
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
 
     def __repr__(self) -> str:
         inner = "not started" if self._opened is None else repr(self._opened)[1:-1].removeprefix("Producer ")

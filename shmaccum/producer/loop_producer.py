@@ -177,7 +177,10 @@ class LoopSends:
             wait = outcome
 
     async def _send_for_topic(self, wait: WouldWait, started: float) -> FutureRecordMetadata | WouldWait:
-        """Try a call as the first one of its topic, until that is known, or it would wait for something else."""
+        """Try a call as the first one of its topic, until that is known and there is memory.
+
+        It returns at any other wait.
+        """
         topic: str = wait.topic if isinstance(wait, NoMetadata) else wait.call[0]
         line = self._asking.setdefault(topic, [])
         lock = line[0] if line else asyncio.Lock()
@@ -187,6 +190,8 @@ class LoopSends:
             async with lock:
                 while True:
                     outcome = self._try(wait)
+                    if isinstance(outcome, NoMemory):  # outside, it would join this topic's line again
+                        return await self._send_in_line(outcome, started)
                     if not isinstance(outcome, NoMetadata):
                         return outcome
                     wait = outcome

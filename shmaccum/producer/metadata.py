@@ -142,7 +142,7 @@ class ProducerMetadata:
             if not error.retriable:
                 raise error(f"no metadata of topic {name!r}: {explain(error, self._config, self._slab)}")
             if time.monotonic() + self._retry_backoff_s > deadline_s:
-                raise self._timed_out(entry)
+                raise self.timed_out(name, self._config.max_block_ms)
             yield MetadataWait(None, self._retry_backoff_s)
 
     def _asking_once(self, name: str, deadline_s: float) -> Generator[MetadataWait, bool, TopicEntry]:
@@ -160,19 +160,24 @@ class ProducerMetadata:
 
         is_in_time = yield MetadataWait(is_answered, deadline_s - time.monotonic())
         if not is_in_time:
-            raise self._timed_out(entry)
+            raise self.timed_out(name, self._config.max_block_ms)
         return entry
 
-    def _timed_out(self, entry: TopicEntry) -> KafkaTimeoutError:
-        error = entry.error
+    def timed_out(self, name: str, waited_ms: float) -> KafkaTimeoutError:
+        """Return the error for a topic that stayed unknown, with the known causes.
+
+        Args:
+            name: of the topic.
+            waited_ms: the configured time; 0 if the call does not wait at all.
+        """
+        entry = self._map.topic(name)
+        error = entry.error if entry is not None else None
         reason = self._slab.trouble()
         if error is not None:
             reason = f": {error.__name__}: {explain(error, self._config, self._slab)}"
-        if not self._config.max_block_ms:
+        if not waited_ms:
             reason += "; max.block.ms = 0 does not wait for the answer: the topic is requested; try again, or raise it"
-        timeout = KafkaTimeoutError(
-            f"Topic {entry.name} not present in metadata after {self._config.max_block_ms} ms{reason}"
-        )
+        timeout = KafkaTimeoutError(f"Topic {name} not present in metadata after {waited_ms:.0f} ms{reason}")
         timeout.__cause__ = error() if error is not None else None
         return timeout
 

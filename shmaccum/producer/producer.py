@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
@@ -154,6 +154,9 @@ class Producer:
             ConfigError: the file cannot be read, or is neither; and all that the constructor raises.
         """
         return cls(read_settings(path))
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
 
     def __repr__(self) -> str:
         closed = ", closed" if self._guard.closed else ""
@@ -477,6 +480,14 @@ class Producer:
             "slab-metrics": slab_metrics(words, geometry),
             "app-info": {"start-time-ms": self._started_ms},
         }
+
+
+def no_pickle(producer: object) -> TypeError:
+    """Return the error for a producer that shall go to another process, or be copied."""
+    return TypeError(
+        f"a {type(producer).__name__} cannot be pickled or copied: make one in the process that uses it, such as each "
+        "worker; all producers of a host with the same settings share one slab and one sender"
+    )
 
 
 def _check_number(timeout: float) -> None:

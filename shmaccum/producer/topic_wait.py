@@ -23,6 +23,11 @@ def is_metadata_timeout(error: BaseException) -> bool:
     return type(error) is KafkaTimeoutError  # its subclasses are about memory and locks
 
 
+def still_unknown(producer: Producer, topic: str, waited_s: float) -> KafkaTimeoutError:
+    """Return the error for a topic that stayed unknown for ``waited_s`` seconds."""
+    return producer._destinations.metadata.timed_out(topic, waited_s * 1000)
+
+
 def wait_for_topic(producer: Producer, topic: str, timeout_s: float) -> set[int]:
     """Return the numbers of a topic's partitions; wait for its metadata, however small ``max.block.ms`` is.
 
@@ -41,8 +46,10 @@ def wait_for_topic(producer: Producer, topic: str, timeout_s: float) -> set[int]
         try:
             return producer.partitions_for(topic)
         except KafkaTimeoutError as error:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0 or not is_metadata_timeout(error):
+            if not is_metadata_timeout(error):
                 raise
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise still_unknown(producer, topic, timeout_s) from error.__cause__
         native.pause(min(pause_s, remaining))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -102,7 +102,10 @@ class BatchSplitter:
             if bad == count or (bad and batch.is_split):
                 # The next part ends in front of the next invalid record, so that the broker takes it.
                 batch.cut(first + min((each for each in invalid if each > bad), default=count))
-                logger.error("%s; failed %d records of %r", response.message, bad, batch)
+                topic = response.batch.topic_partition.topic
+                logger.error(
+                    "%s; failed %d records of %r", response.message, bad, batch, extra={"seldom": ("invalid", topic)}
+                )
                 # One completion for all of them: it carries the reason of the first.
                 incident = self._incidents.note_of_partition(
                     response.error, invalid[0] or response.words, batch.partition
@@ -110,7 +113,8 @@ class BatchSplitter:
                 return [BatchOutcome(batch, error=response.error, end=first + bad, incident=incident)]
             # The completion rings have no room reserved for a part of a batch sent whole: resend its first records.
             batch.cut(first + (bad or min(invalid)))
-        logger.warning("%s; splitting %r into smaller parts", response.message, batch)
+        kind = "split", response.batch.topic_partition.topic
+        logger.warning("%s; splitting %r into smaller parts", response.message, batch, extra={"seldom": kind})
         self._accumulator.state.slab.words[Super.BATCHES_SPLIT] += 1
         self._accumulator.put_back(batch)
         return []

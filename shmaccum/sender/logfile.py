@@ -2,14 +2,19 @@
 
 A sender has no terminal, and is often gone by the time a user asks why records failed. So it writes a log unless
 ``sender.log.file`` is ``none``.
+
+An outage repeats the same failure for each batch. So a call that can repeat gives its kind, ``extra={"seldom": kind}``,
+and `SELDOM` lets one line of a kind pass a minute.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import time
+from collections.abc import Callable
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -23,8 +28,52 @@ from shmaccum.regularfile import open_regular
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 MAX_BYTES: Final = 1 << 20
 """A log that would grow beyond it replaces ``NAME.log.1``."""
+SELDOM_S: Final = 60.0
+_MOST_KINDS: Final = 4096
+"""Bounds the memory: a kind can name a topic."""
 _KEPT_S: Final = 30 * 86_400
 """A log that no sender has written to for this long is removed."""
+
+
+class Seldom(logging.Filter):
+    """Lets one line of a kind pass a minute, with the number of those dropped before it.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[object, tuple[float, int]] = {}
+        """Kind -> when a line passed, and how many were dropped since then."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is logged; several handlers can ask."""
+        kind = getattr(record, "seldom", None)
+        if kind is None:
+            return True
+        if "passes" not in vars(record):
+            vars(record)["passes"] = self._passes(kind, record)
+        return bool(vars(record)["passes"])
+
+    def _passes(self, kind: object, record: logging.LogRecord) -> bool:
+        now_s = self._clock()
+        passed_s, dropped = self._kinds.get(kind, (-math.inf, 0))
+        if now_s < passed_s + SELDOM_S:
+            self._kinds[kind] = passed_s, dropped + 1
+            return False
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = now_s, 0
+        if dropped:
+            record.msg = f"{record.getMessage()} ({dropped:,} more like it since the last such line)"
+            record.args = ()
+        return True
+
+
+SELDOM: Final = Seldom()
+"""Of all handlers of a sender."""
 
 
 class _RotatingFile(RotatingFileHandler):
@@ -105,6 +154,7 @@ def begin_log(config: ProducerConfig) -> str:
 
 def _log_to(handler: logging.Handler) -> None:
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.addFilter(SELDOM)
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)

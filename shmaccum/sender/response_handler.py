@@ -207,13 +207,14 @@ class ResponseHandler:
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
         if _is_out_of_order(response) and self._doubt.suspend(batch):
-            logger.warning("%s; %r is stored if a batch behind it is", response.message, batch)
+            logger.warning("%s; %r is stored if a batch behind it is", response.message, batch, extra=_seldom(response))
             return
-        logger.warning("%s; retrying %r", response.message, batch)
+        logger.warning("%s; retrying %r", response.message, batch, extra=_seldom(response))
         self._accumulator.reenqueue(batch, now_ms, self._note(batch, response))
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
-        logger.error("%s; failed %d records of %r", response.message, response.batch.record_count, batch)
+        records = response.batch.record_count
+        logger.error("%s; failed %d records of %r", response.message, records, batch, extra=_seldom(response, "failed"))
         if response.error is ProducerFencedError and response.batch.transactional_id is None:
             self._sequences.replace_producer_id()
         return BatchOutcome(batch, error=response.error, end=batch.part_end, incident=self._note(batch, response))
@@ -221,6 +222,11 @@ class ResponseHandler:
     def _note(self, batch: RecordBatch, response: ProduceResponse) -> int:
         """Record why a batch failed as an incident; return its number."""
         return self._incidents.note_of_partition(response.error or KafkaError, response.words, batch.partition)
+
+
+def _seldom(response: ProduceResponse, what: str = "tried again") -> dict[str, object]:
+    """Return the kind of a log line (`shmaccum.sender.logfile`): an outage repeats it for each batch."""
+    return {"seldom": (what, response.error, response.batch.topic_partition.topic)}
 
 
 def _is_out_of_order(response: ProduceResponse) -> bool:

@@ -149,7 +149,7 @@ class Sender:
         # 2. Expire batches; first, so that no expired batch is sent.
         expired = self._accumulator.abort_expired_batches(now_ms)
         if expired:
-            logger.warning("failed %d batches: delivery.timeout.ms expired", len(expired))
+            logger.warning("failed %d batches: delivery.timeout.ms expired", len(expired), extra={"seldom": "expired"})
         sleep.at_most(self._accumulator.next_expiry_ms - now_ms)
         dropped = self._accumulator.drop_closed_lanes()
         if dropped:

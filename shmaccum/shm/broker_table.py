@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _NODE_MASK: Final = (1 << 32) - 1
 _SIGN: Final = 1 << 31
 _ALL_BITS: Final = (1 << 64) - 1
+_LATE_MS: Final = 250
+"""An answer that takes longer can be why a call timed out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,29 @@ class BrokerInfo:
 
     def __str__(self) -> str:
         return f"broker {self.node}" if self.node >= 0 else f"broker {self.address}"
+
+    def silence(self) -> str:
+        """Return what the broker has not answered, and for how long; empty if it is not late."""
+        where = f"{self} at {self.address}" if self.node >= 0 else str(self)
+        if self.state is BrokerState.CONNECTING:
+            return unanswered(where, time.time_ns() // 1_000_000 - self.since_ms, is_first=True)
+        return unanswered(where, self.waiting_ms, is_first=False)
+
+
+def unanswered(where: str, waiting_ms: float, *, is_first: bool) -> str:
+    """Return, for an error, that a broker has not answered; empty if it is not late.
+
+    Args:
+        where: the broker, with its address.
+        waiting_ms: how long a request, or the opening of the connection, has been waiting.
+        is_first: whether the connection is still being opened.
+    """
+    if waiting_ms < _LATE_MS:
+        return ""
+    if is_first:
+        hint = "is it a Kafka listener, of this security.protocol?"
+        return f"{where} has not answered our first request for {waiting_ms / 1000:.1f} s: {hint}"
+    return f"{where} has not answered for {waiting_ms / 1000:.1f} s"
 
 
 class BrokerEntry:

@@ -87,12 +87,26 @@ def in_the_way(path: str) -> SlabPermissionError:
 
 
 def _in_the_way(path: str, status: os.stat_result, kind: int, reason: str | None = None) -> SlabPermissionError:
+    if (status.st_mode, status.st_nlink) == (kind | 0o600, 1) and status.st_uid != os.geteuid():
+        return SlabPermissionError(
+            f"{path} belongs to {_user(status.st_uid)}: slabs are not shared between users. That user and root can "
+            f"look at it; a producer of user id {os.geteuid()} needs another shmaccum.name"
+        )
     links = f" and {status.st_nlink} links" if status.st_nlink > 1 else ""
     return SlabPermissionError(
         f"{path} must be a {_KINDS[kind]} of user id {os.geteuid()} with mode 0600 and one link, but is one of user id "
         f"{status.st_uid} with mode {stat.filemode(status.st_mode)}{links}{f' ({reason})' if reason else ''}; let "
         f"user id {status.st_uid} or root remove it, or choose another shmaccum.name"
     )
+
+
+def _user(uid: int) -> str:
+    import pwd  # which a process without such a file does not import
+
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name} (user id {uid})"
+    except (KeyError, OverflowError):
+        return f"user id {uid}"
 
 
 class Descriptor:

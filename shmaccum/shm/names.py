@@ -15,7 +15,7 @@ import sys
 from typing import Final
 
 from shmaccum.abi import SLAB_NAME_PATTERN, SLAB_NAME_RULE
-from shmaccum.errors import SlabError
+from shmaccum.errors import SlabError, SlabMemoryError
 from shmaccum.shm.layout import TOKEN_WORDS, WORD, Super
 
 SHM_DIRECTORY: Final = "/dev/shm"
@@ -125,9 +125,27 @@ def new_token() -> memoryview:
     return memoryview(os.urandom(_TOKEN_BYTES)).cast("Q")
 
 
+def _entries() -> list[str]:
+    """Return what is in /dev/shm.
+
+    Raises:
+        SlabMemoryError: it does not exist, or cannot be read.
+    """
+    try:
+        return os.listdir(SHM_DIRECTORY)
+    except OSError as error:
+        raise SlabMemoryError(
+            f"{SHM_DIRECTORY}: {error.strerror}; slabs are there: mount a tmpfs at {SHM_DIRECTORY} with mode 1777"
+        ) from error
+
+
 def slab_names() -> list[str]:
-    """Return the names of all slabs of all users that have a lock file or a segment."""
-    return sorted({found[1] for entry in os.listdir(SHM_DIRECTORY) if (found := _OF_A_SLAB.fullmatch(entry))})
+    """Return the names of all slabs of all users that have a lock file or a segment.
+
+    Raises:
+        SlabMemoryError: /dev/shm does not exist, or cannot be read.
+    """
+    return sorted({found[1] for entry in _entries() if (found := _OF_A_SLAB.fullmatch(entry))})
 
 
 def leftovers(name: str) -> list[str]:
@@ -139,7 +157,7 @@ def leftovers(name: str) -> list[str]:
     own = PREFIX + name
     others = [
         path
-        for entry in os.listdir(SHM_DIRECTORY)
+        for entry in _entries()
         if entry.startswith((f"{own}.wakeup", f"sem.{own}.l", f"sem.{own}.p"))
         and _can_be_removed(path := f"{SHM_DIRECTORY}/{entry}")
     ]

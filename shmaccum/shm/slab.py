@@ -397,11 +397,15 @@ class Slab:
 
     def trouble(self) -> str:
         """Return the known causes that keep the sender from sending, as an error's suffix; often empty."""
+        from shmaccum.shm.broker_table import brokers
         from shmaccum.shm.inspection import sender_info
 
         halt = sender_info(self.words, self.processes, self.lock_file).halt()
+        causes = [f"the sender, {halt}"] if halt else []
+        causes += filter(None, (broker.silence() for broker in brokers(self.words, self.geometry)))
         incident = self.companion(Incidents).current()
-        return (f"; the sender, {halt}" if halt else "") + (f"; last error: {incident}" if incident else "")
+        causes += [f"last error: {incident}"] if incident else []
+        return "".join(f"; {cause}" for cause in causes)
 
     # --- contents and leaving ---------------------------------------------------------------------
 

@@ -19,13 +19,14 @@ from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, Produce
 from shmaccum.kafka.schema import NEVER, ApiMessage
 from shmaccum.sender.kafka.background_calls import BackgroundCalls
 from shmaccum.sender.kafka.brokers import Brokers
-from shmaccum.sender.kafka.connection import Connection
+from shmaccum.sender.kafka.connection import Connection, describe
 from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.sender.kafka.handshake import Call, decode_answer
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.timing import monotonic_ms
-from shmaccum.sender.transport import Journal, OwnJournal
+from shmaccum.sender.transport import Journal, NoNotes, OwnJournal
+from shmaccum.shm.broker_table import unanswered
 
 _SLICE_MS: Final = 100.0
 """Longest wait at once: another thread's signal, such as Ctrl-C, is handled in between."""
@@ -61,6 +62,80 @@ class Exchange:
         return self.response is not None or self.error is not None
 
 
+class _Causes:
+    """Keeps why connections fail and which brokers are silent, for errors (`Journal`).
+
+    Args:
+        journal: gets all of it, too.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._last = ""
+        self._brokers: dict[str, _Silence] = {}
+
+    def text(self) -> str:
+        """Return the causes as an error's suffix; often empty."""
+        causes = [*(each.text() for each in self._brokers.values()), self._last]
+        return "".join(f"; {cause}" for cause in causes if cause)
+
+    @property
+    def has_been_let_in(self) -> bool:
+        """See `Journal`."""
+        return self._journal.has_been_let_in
+
+    def let_in(self) -> None:
+        """See `Journal`."""
+        self._last = ""
+        self._journal.let_in()
+
+    def note(
+        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
+    ) -> int:
+        """See `Journal`."""
+        self._last = f"last error: {error.__name__}: {text}"
+        return self._journal.note(error, text, lasts=lasts, since_ms=since_ms, node=node)
+
+    def end(self, number: int) -> None:
+        """See `Journal`."""
+        self._journal.end(number)
+
+    def broker(self, node: Node) -> _Silence:
+        """See `Journal`."""
+        where = describe(node)
+        return self._brokers.setdefault(where, _Silence(where))
+
+
+class _Silence(NoNotes):
+    """Since when a broker owes an answer."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._since_ms = 0.0
+        self._is_first = False
+
+    def text(self) -> str:
+        """Return that it is silent, and for how long; empty if it is not."""
+        waiting_ms = monotonic_ms() - self._since_ms if self._since_ms else 0.0
+        return unanswered(self._where, waiting_ms, is_first=self._is_first)
+
+    def connecting(self) -> None:
+        self._since_ms, self._is_first = monotonic_ms(), True
+
+    def ready(self) -> None:
+        self._since_ms, self._is_first = 0.0, False
+
+    def idle(self) -> None:
+        self._since_ms = 0.0
+
+    def failed(self, incident: int) -> None:
+        self._since_ms = 0.0
+
+    def in_flight(self, requests: int, oldest_ms: float) -> None:
+        if not self._is_first:
+            self._since_ms = oldest_ms if requests else 0.0
+
+
 class BrokerClient:
     """A process's connections to brokers, for requests that it waits for. Threads take turns.
 
@@ -87,6 +162,7 @@ class BrokerClient:
         tls, mechanism = tls_context(config), sasl_mechanism(config, mask)
         self.shown = mask.shown
         """Hides secrets in brokers' texts."""
+        self._causes = _Causes(journal or OwnJournal())
         self._poller = Poller()
         self._calls = BackgroundCalls(self._poller)
         self._brokers = Brokers(
@@ -96,7 +172,7 @@ class BrokerClient:
             mechanism,
             self._poller,
             self._on_change,
-            journal or OwnJournal(),
+            self._causes,
             mask,
             self._calls,
         )
@@ -138,7 +214,9 @@ class BrokerClient:
                     return
                 if now_ms >= deadline_ms:
                     for each in under_way:
-                        each.error = KafkaTimeoutError(f"no answer of {_shown(each.node)} within max.block.ms")
+                        each.error = KafkaTimeoutError(
+                            f"no answer of {_shown(each.node)} within max.block.ms{self._causes.text()}"
+                        )
                     return
                 self._poller.wait(max(0.0, min(deadline_ms - now_ms, _SLICE_MS, self._brokers.next_check_ms - now_ms)))
                 now_ms = monotonic_ms()
@@ -153,7 +231,9 @@ class BrokerClient:
             if failure is not None and not failure.retriable:
                 exchange.error = failure(f"{_shown(exchange.node)}: {failure.meaning()}")
             elif exchange.node is not None and self._brokers.all_failed([exchange.node]):
-                exchange.error = NetworkError(f"no connection to {_shown(exchange.node)}")  # another may do by now
+                exchange.error = NetworkError(  # another may do by now
+                    f"no connection to {_shown(exchange.node)}{self._causes.text()}"
+                )
             return exchange.is_over
         try:
             call = exchange.make(connection)

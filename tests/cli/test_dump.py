@@ -198,6 +198,7 @@ def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capf
     [
         (("gone",), "gone is not a log directory: No such file or directory"),
         (("log/.lock",), "log/.lock is not a log directory: Not a directory"),
+        (("elsewhere",), "elsewhere is not a log directory: no sender has ever written there"),
         (("log", "--topic", "u"), "log has no topic 'u'"),
         (("log", "--partition", "2"), "log has no partition 2"),
         (("log", "--topic", "t", "--partition", "-1"), "log has no partition -1 of topic 't'"),
@@ -208,6 +209,7 @@ def test_missing_input_is_status_2(
 ) -> None:
     writer.values(b"a")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere" / "cron.d").mkdir(parents=True)
     assert run(*argv) == 2
     assert capfd.readouterr() == ("", f"shmaccum dump: {message}\n")
 

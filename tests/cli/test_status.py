@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults import is_stopped
+from faults import is_stopped, stopped_with
 from fixture_types import Capture, Command, Link, Start
 from processes import wait_until
 
@@ -57,6 +57,14 @@ def test_for_people(settings: Settings, slab_name: str, capfd: Capture) -> None:
     assert [str(os.getpid()), "producer", "alive", "1,234"] in [row[:4] for row in rows]
     assert ["orders-1", "node", "0", "0", "0", "0", "0", "1,234", "0", "1,233"] in rows
     assert "\x1b" not in out, "no colours where there is no terminal"
+
+
+def test_a_producer_stopped_with_a_lock_is_named(settings: Settings, slab_name: str, capfd: Capture) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"x").get(timeout=30)
+        with stopped_with(producer._slab.pool_lock) as pid:
+            out = show(capfd, slab_name)
+    assert re.search(rf"\n  stopped   producer {pid} .*is stopped, and holds the memory's lock\n", out)
 
 
 def test_transactions_for_people(settings: Settings, slab_name: str, capfd: Capture) -> None:

@@ -267,3 +267,27 @@ def test_advice_is_for_foreign_names_and_names_existing_settings() -> None:
     named = {name for advice in ELSEWHERE.values() for name in known.findall(advice)}
     assert named
     assert named <= set(ProducerConfig.settings)
+
+
+UNSUPPORTED = """
+    assertion.algorithm assertion.claim.aud assertion.claim.exp.seconds assertion.claim.iss assertion.claim.jti.include
+    assertion.claim.nbf.seconds assertion.claim.sub assertion.file assertion.private.key.file
+    assertion.private.key.passphrase assertion.template.file client.credentials.client.id
+    client.credentials.client.secret clock.skew.seconds expected.audience expected.issuer header.urlencode
+    jwks.endpoint.refresh.ms jwks.endpoint.retry.backoff.max.ms jwks.endpoint.retry.backoff.ms jwks.endpoint.url
+    jwt.retriever.class jwt.validator.class scope scope.claim.name sub.claim.name token.endpoint.url
+"""
+"""Kafka 4.3.1's settings that begin with sasl.oauthbearer."""
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED.split())
+def test_settings_of_kafka_that_are_not_supported_are_said_to_be_that(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"Kafka's setting is not supported here; leave it out: ") as caught:
+        ProducerConfig.parse({"bootstrap.servers": "broker1:9092", f"sasl.oauthbearer.{name}": "x"})
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["group.protocol", "client.rack", "default.api.timeout.ms"])
+def test_settings_of_other_kafka_clients_are_said_to_be_theirs(name: str) -> None:
+    with pytest.raises(ConfigError, match="it is a setting of other clients than producers"):
+        ProducerConfig.parse({"bootstrap.servers": "broker1:9092", name: "x"})

@@ -41,7 +41,7 @@ def sender_command(command: list[str], example: Example) -> list[str]:
 
 def test_the_units_sender_is_started_again_after_a_kill(example: Example) -> None:
     """As Restart=always does; what is accepted meanwhile is delivered."""
-    parser = configparser.ConfigParser(interpolation=None)
+    parser = configparser.ConfigParser(strict=False, interpolation=None)  # systemd adds up options given twice
     parser.read(UNIT)
     assert parser["Service"]["Restart"] == "always"
     command = sender_command(parser["Service"]["ExecStart"].replace("%i", "orders").split(), example)
@@ -71,6 +71,22 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "shmaccum@orders.service")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
+def test_systemd_rates_the_units_exposure_below_three(tmp_path: Path) -> None:
+    unit = shutil.copy(UNIT, tmp_path)
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", "--no-pager", unit]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def probed(command: list[str], example: Example) -> int:
+    """Return the exit status of a probe of the test's slab."""
+    program, *arguments = command
+    assert program == "shmaccum"
+    arguments = [example.slab if word == "orders" else word for word in arguments]
+    return subprocess.run([sys.executable, "-m", "shmaccum", *arguments], timeout=60, check=False).returncode
 
 
 def dockerfile() -> list[tuple[str, str]]:
@@ -115,7 +131,12 @@ def order_and_stop(shop: Shop, app: Program) -> None:
 def test_an_image_ends_after_its_records_are_acknowledged(example: Example, image: Path) -> None:
     """With the container the sender ends, so nothing can be waiting then."""
     shop = Shop(free_port(), example.slab)
-    order_and_stop(shop, start_image(example, image, shop.port))
+    (check,) = [text.partition("CMD ")[2] for instruction, text in dockerfile() if instruction == "HEALTHCHECK"]
+    assert probed(json.loads(check), example) == 2
+    app = start_image(example, image, shop.port)
+    wait_until(lambda: (shop.order(), shop.accepted)[1], "the application serves")
+    assert probed(json.loads(check), example) == 0
+    order_and_stop(shop, app)
     stored = example.stored()
     assert shop.accepted.keys() - stored.keys() == set()
     assert set(stored.values()) == {1}
@@ -142,6 +163,8 @@ def test_a_pods_containers_share_the_sender_beside_them(example: Example, image:
     shop = Shop(free_port(), example.slab)
     running = start_image(example, image, shop.port)
     wait_until(lambda: (shop.order(), shop.accepted)[1], "the application serves")
+    for kind in ("livenessProbe", "readinessProbe"):
+        assert probed(sidecar[kind]["exec"]["command"], example) == 0
     first.process.kill()
     second = example.start(*command)
     order_and_stop(shop, running)

@@ -10,6 +10,7 @@ import pytest
 from processes import Start
 from slab_helpers import become, whats_there
 
+from shmaccum.cli.doctor.slabs import slab_findings
 from shmaccum.cli.report import UnreadableSlab, all_reports, report
 from shmaccum.errors import SlabError, SlabInUseError, SlabPermissionError
 from shmaccum.shm import names
@@ -28,6 +29,11 @@ def own_slab(link: Connection, name: str, geometry: Geometry) -> None:
     link.recv()
 
 
+def find(link: Connection, name: str) -> list[tuple[str, str, str]]:
+    become(OTHER)
+    return [(each.level, each.text, each.advice) for each in slab_findings() if each.text.startswith(name)]
+
+
 def be_refused(link: Connection, name: str, geometry: Geometry) -> list[str]:
     become(OTHER)
     refusals = []
@@ -35,7 +41,7 @@ def be_refused(link: Connection, name: str, geometry: Geometry) -> list[str]:
         try:
             use()
         except SlabError as error:
-            refusals.append(type(error).__name__)
+            refusals.append(f"{type(error).__name__}: {error}")
     return refusals
 
 
@@ -91,7 +97,25 @@ def test_root_does_not_use_the_slab_of_another_user(slab_name: str, geometry: Ge
 def test_other_users_are_refused(slab_name: str, geometry: Geometry, start: Start) -> None:
     owner = start(own_slab, slab_name, geometry).ready()
 
-    assert start(be_refused, slab_name, geometry).result() == ["SlabPermissionError"] * 3
+    refusals = start(be_refused, slab_name, geometry).result()
 
+    assert len(refusals) == 3
+    for refusal in refusals:
+        assert refusal.startswith("SlabPermissionError: ")
+        assert f"belongs to user nobody (user id {OWNER})" in refusal
+        assert "remove" not in refusal
+
+    owner.kill()
+    destroy(slab_name)
+
+
+def test_doctor_finds_nothing_wrong_with_another_users_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
+    owner = start(own_slab, slab_name, geometry).ready()
+
+    ((level, text, advice),) = start(find, slab_name).result()
+
+    assert level == "ok"
+    assert f"belongs to user nobody (user id {OWNER})" in text
+    assert "remove" not in text + advice
     owner.kill()
     destroy(slab_name)

@@ -65,7 +65,11 @@ class Deferral:
             lock.acquire(STOPPED_TIMEOUT_S)
         except LockTimeoutError as error:
             self._until_ms[lock.number] = _now_ms() + RETRY_MS
-            logger.warning("%s; deferring the work that needs this lock for 1 s", error)
+            logger.warning(
+                "%s; deferring the work that needs this lock for 1 s",
+                error,
+                extra={"seldom": ("deferred", lock.number)},
+            )
             raise
         if self._until_ms:
             self._until_ms.pop(lock.number, None)

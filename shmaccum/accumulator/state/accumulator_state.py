@@ -44,7 +44,7 @@ class AccumulatorState:
 
     def __init__(self, slab: Slab, config: ProducerConfig, while_waiting: Callable[[], None] | None = None) -> None:
         self.slab: Final = slab
-        self.pool: Final = BufferPool(slab, while_waiting)
+        self.pool: Final = BufferPool(slab, while_waiting, config.max_block_ms)
         self.map: Final = slab.companion(PartitionMap)
         self.format: Final = record_format(message_format_magic(config.message_format_version))
         slab.rebuild_by(self.pool.rebuild, self.map.rebuild, partial(rebuild_stripe, slab))

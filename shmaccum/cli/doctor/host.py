@@ -21,7 +21,9 @@ from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.terminal import in_bytes
 from shmaccum.config import ProducerConfig
+from shmaccum.sender.logfile import log_path
 from shmaccum.shm import names, procfs
+from shmaccum.shm.files import is_of_others
 from shmaccum.shm.segment import memory_needed
 
 _DESCRIPTORS: Final = 256
@@ -43,6 +45,7 @@ def host_findings(config: ProducerConfig) -> Iterator[Finding]:
     yield _form()
     yield from _shared_memory(config)
     yield from _limits(config)
+    yield _log(config)
     yield _removal()
     yield _clock()
 
@@ -75,14 +78,18 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
         text = f"{directory} is on {kind}, which writes a slab to a disk"
         yield Finding(Level.WARNING, subject, text, f"mount a tmpfs at {directory}")
     name = config.slab_name(os.geteuid())
-    if os.path.exists(names.segment_path(name)):
-        yield Finding(Level.OK, subject, f"slab {name} exists")
+    if is_of_others(names.segment_path(name)):
+        owner = os.lstat(names.segment_path(name)).st_uid
+        text = f"slab {name} belongs to user id {owner}, and this is user id {os.geteuid()}"
+        yield Finding(Level.PROBLEM, subject, text, "run as that user, or choose another shmaccum.name")
         return
     room = os.statvfs(directory)
     needed, free = memory_needed(slab_geometry(config)), room.f_bavail * room.f_frsize
     is_limited = room.f_blocks > 0
     text = f"{in_bytes(needed)} for a slab with these settings"
-    if is_limited and free < needed:
+    if os.path.exists(names.segment_path(name)):
+        yield Finding(Level.OK, subject, f"slab {name} exists")
+    elif is_limited and free < needed:
         advice = (
             f"lower buffer.memory, or enlarge {directory}: docker run --shm-size, an emptyDir of medium Memory in "
             f"Kubernetes, mount -o remount,size=... {directory}"
@@ -124,6 +131,25 @@ def _limits(config: ProducerConfig) -> Iterator[Finding]:
         yield Finding(
             Level.OK, "limits", f"{'unlimited' if soft == resource.RLIM_INFINITY else f'{soft:,}'} descriptors"
         )
+
+
+def _log(config: ProducerConfig) -> Finding:
+    """Check that a sender of this user can write its log."""
+    subject = "log"
+    try:
+        path = log_path(config)
+    except RuntimeError as error:
+        return Finding(Level.WARNING, subject, f"senders write no log: {error}", "set sender.log.file")
+    if not path:
+        return Finding(Level.OK, subject, "senders write no log, as sender.log.file says")
+    file = Path(path)
+    place = next(each for each in (file, *file.absolute().parents) if os.path.exists(each))
+    can_write = os.access(place, os.W_OK if place == file else os.W_OK | os.X_OK)
+    if can_write and (place == file or place.is_dir()):
+        return Finding(Level.OK, subject, f"senders log to {path}")
+    advice = f"set sender.log.file to a file that user id {os.geteuid()} can write"
+    level = Level.PROBLEM if config.sender_log_file else Level.WARNING
+    return Finding(level, subject, f"senders cannot log to {path}: no right to write {place}", advice)
 
 
 def _removal() -> Finding:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports
 from shmaccum.cli.terminal import count
+from shmaccum.cli.verdict import stopped_holders
+from shmaccum.errors import SlabMemoryError
+from shmaccum.shm import names
+from shmaccum.shm.files import is_of_others
 from shmaccum.shm.layout import NEARLY_FULL
 
 
 def slab_findings() -> Iterator[Finding]:
     """Check all slabs."""
-    slabs = list(all_reports())
+    try:
+        slabs = list(all_reports())
+    except SlabMemoryError as error:
+        yield Finding(Level.PROBLEM, "slabs", str(error))
+        return
     if not slabs:
         yield Finding(Level.OK, "slabs", "there are none")
     for slab in slabs:
-        if isinstance(slab, UnreadableSlab):
-            advice = "if it is of another user, look at it as that user; of another version, with that version"
+        if isinstance(slab, UnreadableSlab) and is_of_others(names.segment_path(slab.name)):
+            yield Finding(Level.OK, "slab", f"{slab.name}: {slab.error}")
+        elif isinstance(slab, UnreadableSlab):
+            advice = "if it is of another version, look at it with that version"
             yield Finding(Level.WARNING, "slab", f"{slab.name} cannot be read: {slab.error}", advice)
         else:
             yield from _of(slab)
@@ -36,9 +48,14 @@ def _troubles(slab: SlabReport) -> Iterator[Finding]:
     if sender.stopped:
         advice = f"kill -CONT {sender.pid}, if nobody debugs it"
         yield Finding(Level.PROBLEM, "slab", f"{name}: its sender, {sender.halt()}", advice)
-    elif waiting and not sender.alive:
+    for found in stopped_holders(slab):
+        yield Finding(
+            Level.PROBLEM, "slab", f"{name}: {found.text}", "kill -CONT it, if nobody debugs it; or kill -KILL it"
+        )
+    if waiting and not sender.stopped and not sender.alive:
         advice = f"shmaccum sender with the producers' settings delivers them; shmaccum destroy {name} drops them"
         yield Finding(Level.WARNING, "slab", f"{name}: {count(waiting, 'batch')}, and no sender", advice)
+    yield from _rights(slab)
     for incident in slab.incidents:
         if incident.lasts:
             yield Finding(Level.PROBLEM, "slab", f"{name}: {incident}", "shmaccum doctor with its settings shows more")
@@ -55,3 +72,16 @@ def _troubles(slab: SlabReport) -> Iterator[Finding]:
         if most and used >= NEARLY_FULL * most:
             text = f"{name}: {used:,} of {count(most, what)} in use"
             yield Finding(Level.WARNING, "slab", text, f"set shmaccum.max.{what}s higher, in a new slab")
+
+
+def _rights(slab: SlabReport) -> Iterator[Finding]:
+    """Check that every file of a slab belongs to its owner alone: else producers and senders refuse it."""
+    for path in names.leftovers(slab.name):
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            continue  # it comes and goes with a process
+        if status.st_uid != slab.owner_uid or status.st_mode & 0o077:
+            text = f"{slab.name}: {path} has mode {stat.filemode(status.st_mode)} and user id {status.st_uid}"
+            advice = f"chmod 600 {path}; chown {slab.owner_uid} {path}"
+            yield Finding(Level.PROBLEM, "slab", text, advice)

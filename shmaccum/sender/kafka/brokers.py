@@ -375,7 +375,12 @@ class Brokers:
         """See `Owner`."""
         broker = self._brokers[connection.node.id]
         if broker.failures:
-            logger.info("connected to %s after %d failed attempts", describe(broker.node), broker.failures)
+            logger.info(
+                "connected to %s after %d failed attempts",
+                describe(broker.node),
+                broker.failures,
+                extra={"seldom": ("connected", broker.node.id)},
+            )
         broker.failures = 0
         broker.addresses.clear()
         broker.notes.ready()
@@ -417,7 +422,14 @@ class Brokers:
                 self._failure = (broker.retry_ms, error)
         # Logged after 1, 2, 4, 8 ... failures: an outage of hours must not write thousands of lines.
         seldom = level if broker.failures & (broker.failures - 1) == 0 else logging.DEBUG
-        logger.log(seldom, "%s; attempt %d failed, the next one is in %.0f ms", message, broker.failures, wait_ms)
+        logger.log(
+            seldom,
+            "%s; attempt %d failed, the next one is in %.0f ms",
+            message,
+            broker.failures,
+            wait_ms,
+            extra={"seldom": (message, broker.failures)},  # connections can also be made and lost all the time
+        )
         self._on_change(error)
 
     def _is_spare(self, broker: Broker) -> bool:

@@ -15,6 +15,7 @@ _CORRELATION_ID_SIZE: Final = 4
 """Every answer begins with a correlation id."""
 _LAST_INT32: Final = 0x7FFF_FFFF
 _INT32_RANGE: Final = 0x1_0000_0000
+_HTTP: Final = int.from_bytes(b"HTTP")
 _TLS_ALERT_OR_HANDSHAKE: Final = (0x15, 0x16)
 
 
@@ -97,4 +98,6 @@ class FrameReader:
         """Describe what came instead of a frame."""
         if self._bytes[self._begin] in _TLS_ALERT_OR_HANDSHAKE:
             return "TLS; set security.protocol to SSL or SASL_SSL"
+        if size == _HTTP:
+            return "HTTP, so it is a web server or proxy; check the port in bootstrap.servers"
         return f"a message of {size} bytes"

@@ -77,7 +77,7 @@ class ProducerIds:
             self._wanted = False
             self._attempts = 0
         else:
-            logger.warning("no producer id: %s", error.__name__)
+            logger.warning("no producer id: %s", error.__name__, extra={"seldom": ("producer id", error)})
             self._again(now_ms)
 
     def failed(self, now_ms: float) -> None:

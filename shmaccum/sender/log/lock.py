@@ -19,6 +19,7 @@ from shmaccum.errors import SlabInUseError
 from shmaccum.regularfile import open_regular
 
 _NAME: Final = ".lock"
+"""Every log directory has it, from the first sender on."""
 _ATTEMPTS: Final = 10
 _PAUSE_S: Final = 0.01
 
@@ -64,6 +65,11 @@ class DirectoryLock:
     def _holder(self) -> str:
         pid = os.pread(self._descriptor, 20, 0).strip()
         return f"process {pid.decode()}" if pid.isdigit() else "another process"
+
+
+def is_log_directory(path: Path) -> bool:
+    """Return whether a sender has ever used a directory as its ``log.dir``."""
+    return os.path.lexists(path / _NAME)
 
 
 def has_writer(log_dir: Path) -> bool:

@@ -94,7 +94,7 @@ class LogTransport:
             except KafkaError as error:
                 if topic not in counts:
                     errors[topic] = type(error)
-                    logger.warning("topic %r cannot be used: %s", topic, error)
+                    logger.warning("topic %r cannot be used: %s", topic, error, extra={"seldom": ("topic", topic)})
             count = counts.get(topic, 0)
             if before != (count, errors.get(topic)):
                 changed.append(topic)

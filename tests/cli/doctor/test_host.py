@@ -132,3 +132,29 @@ def test_the_clock() -> None:
     (clock,) = findings("clock", config())
     assert clock.level in (Level.OK, Level.WARNING)
     assert bool(clock.advice) == (clock.level == Level.WARNING)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
+def test_another_user_has_the_slabs_name() -> None:
+    name = f"doctor{os.getpid()}"
+    path = Path(names.segment_path(name))
+    path.touch(mode=0o600)
+    os.chown(path, 12345, 12345)
+    pid = os.fork()
+    if not pid:
+        os.setuid(65534)
+        (found,) = findings("memory", config(**{"shmaccum.name": name}))
+        os._exit(0 if (found.level, "user id 12345" in found.text) == (Level.PROBLEM, True) else 1)
+    _, status = os.waitpid(pid, 0)
+    path.unlink()
+    assert status == 0
+
+
+def test_the_senders_log_cannot_be_written(tmp_path: Path) -> None:
+    (found,) = findings("log", config())
+    assert found.level == Level.OK
+    (tmp_path / "file").touch()
+    (found,) = findings("log", config(**{"sender.log.file": f"{tmp_path}/file/sender.log"}))
+    assert (found.level, f"{tmp_path}/file" in found.text) == (Level.PROBLEM, True)
+    (found,) = findings("log", config(**{"sender.log.file": "none"}))
+    assert found.level == Level.OK

@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+from faults import stopped_with
 from processes import wait_until
 from producers import sender_pid, stop_sender
 
@@ -41,6 +42,28 @@ def test_the_sender_is_stopped(settings: Settings, slab_name: str) -> None:
             os.kill(pid, signal.SIGCONT)
     assert (found.level, found.advice) == (Level.PROBLEM, f"kill -CONT {pid}, if nobody debugs it")
     assert f"its sender, process {pid} is stopped" in found.text
+
+
+def test_a_producer_stopped_with_a_lock_is_named(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"value").get(30)
+        with stopped_with(producer._slab.pool_lock) as pid:
+            (found,) = findings(slab_name)
+    assert found.level == Level.PROBLEM
+    assert f"producer {pid}" in found.text
+    assert "is stopped, and holds the memory's lock" in found.text
+
+
+def test_a_file_with_other_rights_is_named(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"value").get(30)
+        path = next(path for path in names.leftovers(slab_name) if "sem." in path)
+        os.chmod(path, 0o660)
+        (found,) = findings(slab_name)
+        os.chmod(path, 0o600)
+    assert found.level == Level.PROBLEM
+    assert f"{path} has mode -rw-rw----" in found.text
+    assert f"chmod 600 {path}" in found.advice
 
 
 def test_an_outage(settings: Settings, slab_name: str) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import shmaccum
 from shmaccum.compat.confluent_delivery import Deliveries, Delivery, as_bytes, check_batch, header_list
@@ -36,8 +36,9 @@ from shmaccum.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
+from shmaccum.producer.producer import no_pickle
 from shmaccum.producer.record_path import send_in
-from shmaccum.producer.topic_wait import is_metadata_timeout, wait_for_topic
+from shmaccum.producer.topic_wait import is_metadata_timeout, still_unknown, wait_for_topic
 
 if TYPE_CHECKING:
     from shmaccum.compat.confluent_metadata import ClusterMetadata
@@ -54,6 +55,12 @@ _COUNT_LASTS_S: Final = 1.0
 """How long a topic's number of partitions is taken as known."""
 _TROUBLE_CHECK_S: Final = 1.0
 """How often the sender's troubles are looked at, for ``error_cb``."""
+
+NO_AIO: Final = (
+    "confluent-kafka's asyncio client is not provided here: use shmaccum.AsyncProducer (docs/asyncio.md), with Kafka's "
+    "names of settings"
+)
+"""What a program finds that asks for ``aio``."""
 
 _ASYNCHRONOUS: Final = (TopicAuthorizationError, InvalidTopicError, UnknownTopicOrPartitionError)
 """Errors of a topic that librdkafka finds after ``produce`` has returned: they are reported, not raised."""
@@ -89,6 +96,9 @@ class Producer(TransactionalCalls):
             self._producer = shmaccum.Producer(own)
             self._producer._records.counts_timeouts = False  # most are tried again: `_parking`
         _made.add(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
 
     def _open(self) -> shmaccum.Producer:
         producer = self._producer
@@ -239,6 +249,8 @@ class Producer(TransactionalCalls):
         """Report a message that was parked, and cannot be sent."""
         self._count_refusal(message, error)
         if is_metadata_timeout(error):
+            waited_s = self._open().config.delivery_timeout_ms / 1000
+            error = still_unknown(self._open(), message.delivery.topic, waited_s)
             is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
             error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
         if not isinstance(error, ShmaccumError):
@@ -439,6 +451,8 @@ def __getattr__(name: str) -> Any:
         from shmaccum.compat.confluent_serializing import SerializingProducer
 
         return SerializingProducer
+    if name in ("aio", "AIOProducer"):
+        raise AttributeError(NO_AIO)
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,0 +1,52 @@
+"""``shmaccum probe``: one slab's health as an exit status, for HEALTHCHECK, readiness and liveness."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from shmaccum.cli.destroy import no_such_slab
+from shmaccum.cli.report import report
+from shmaccum.cli.verdict import Level, findings, sender_findings
+from shmaccum.errors import SlabNotFoundError
+
+_HEALTHY: Final = 0
+_UNHEALTHY: Final = 1
+_NO_SLAB: Final = 2
+
+_EPILOG: Final = """\
+It prints what is wrong, and takes no lock. Warnings, such as a slow broker, leave the status at 0. With --sender it
+looks at the sender alone. A liveness probe needs that: an outage of the brokers is no reason to restart anything.
+
+Exit status: 0 if the slab is healthy, 1 if records wait or fail or the slab cannot be read, 2 if there is no such slab.
+
+examples:
+  shmaccum probe orders               # HEALTHCHECK, readiness
+  shmaccum probe orders --sender      # liveness
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("name", metavar="NAME", help="the slab (shmaccum.name)")
+    parser.add_argument("--sender", action="store_true", help="only whether its sender runs, or nothing waits for one")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the slab's findings, and return the exit status.
+
+    Raises:
+        SlabError: the slab cannot be read.
+    """
+    try:
+        slab = report(args.name)
+    except SlabNotFoundError:
+        print(no_such_slab(args.name))
+        return _NO_SLAB
+    found = sender_findings(slab) if args.sender else findings(slab)
+    for finding in found:
+        print(f"{finding.level.name.lower()}: {finding.text}")
+    if not found:
+        print("healthy")
+    return _UNHEALTHY if any(finding.level is Level.FAULT for finding in found) else _HEALTHY
