@@ -15,6 +15,7 @@ from shmaccum.errors import InvalidTxnStateError, TransactionalIdNotFoundError
 from shmaccum.transactions.administration import ONGOING, STATES, TransactionDescription, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Writer
 from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.commit_log import TOPIC
 from shmaccum.transactions.coordinator import deadline_after
 
 _EPILOG: Final = f"""\
@@ -56,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     recovering.add_argument(
         "prefix", metavar="PREFIX", help="the ids without what differs: kafka.transactional.id-digits-"
     )
+    recovering.add_argument(
+        "--commit-log",
+        metavar="TOPIC",
+        default=TOPIC,
+        help="the option commitLogTopic of the query; default: %(default)s",
+    )
     for each in (listing, aborting, recovering):
         each.epilog = _RECOVERY if each is recovering else SETTINGS_HELP
         add_settings(each)
@@ -71,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     config = ProducerConfig.parse(given_settings(args, {"transport": "kafka"}))
     with BrokerClient(config) as client:
         if args.action == "recover":
-            return _recover(client, config, args.prefix)
+            return _recover(client, config, args.prefix, args.commit_log)
         transactions = Transactions(client, config)
         if args.action == "abort":
             return max([_abort(transactions, each, deadline_after(config.max_block_ms)) for each in args.ids])
@@ -98,12 +105,12 @@ def _abort(transactions: Transactions, transactional_id: str, deadline_ms: float
     return 0
 
 
-def _recover(client: BrokerClient, config: ProducerConfig, prefix: str) -> int:
+def _recover(client: BrokerClient, config: ProducerConfig, prefix: str, log: str) -> int:
     """End what a writer's dead driver has left; return the exit status: 1 if there is no such writer."""
-    writer = Writer.with_prefix(prefix, client, config)
+    writer = Writer.with_prefix(prefix, client, config, log)
     if writer is None:
         print(
-            f"shmaccum transactions: topic {Writer.log} has nothing of a writer whose ids begin with {prefix!r}: "
+            f"shmaccum transactions: topic {log} has nothing of a writer whose ids begin with {prefix!r}: "
             "give all of an id up to the - behind its 16 digits",
             file=sys.stderr,
         )

@@ -70,6 +70,7 @@ class ShmAccumDataSource(DataSource):
     * ``txnAppId`` and ``txnVersion``: name of a batch job and number of its run; a run whose number was written, or a
       higher one, writes nothing. For a streaming query ``txnAppId`` takes the place of ``checkpointLocation``.
     * ``failOnDataLoss``: ``false`` continues where a batch was lost or is in doubt. True by default.
+    * ``commitLogTopic``: the topic of the commit log; ``__shmaccum_commits`` by default.
     * ``kafka.transactional.id``: begins all transactional ids; ``shmaccum-spark`` by default.
     """
 

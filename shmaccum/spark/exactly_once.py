@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 
+from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError, IllegalStateError, ProducerFencedError
 from shmaccum.spark.options import PREFIX, producer_config
@@ -48,12 +49,14 @@ class ExactlyOnce:
         version: of a batch job: it writes nothing if it, or a later one, was written. None for a streaming query, and
             for a job that is not to be recognized.
         fail_on_data_loss: see `Writer`.
+        log: topic of the commit log; None for the usual one.
     """
 
     config: ProducerConfig
     name: str
     version: int | None
     fail_on_data_loss: bool
+    log: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> ExactlyOnce | None:
@@ -66,9 +69,9 @@ class ExactlyOnce:
         Raises:
             ConfigError: an option is wrong, or missing.
         """
-        app, version = options.get("txnappid"), options.get("txnversion")
+        app, version, log = options.get("txnappid"), options.get("txnversion"), options.get("commitlogtopic")
         if not _boolean(options, "exactlyonce", "exactlyOnce"):
-            for name, value in {"txnAppId": app, "txnVersion": version}.items():
+            for name, value in {"txnAppId": app, "txnVersion": version, "commitLogTopic": log}.items():
                 if value is not None:
                     raise ConfigError(f"option {name} needs exactlyOnce=true")
             if f"{PREFIX}transactional.id" in options:
@@ -82,32 +85,37 @@ class ExactlyOnce:
                 raise ConfigError("exactlyOnce of a streaming query needs the option checkpointLocation, or txnAppId")
         elif (app is None) != (version is None):
             raise ConfigError("options txnAppId and txnVersion go together: the job's name, and the number of its run")
-        if version is not None and not version.strip().lstrip("-").isdecimal():
-            raise ConfigError(f"option txnVersion = {version!r} is not an integer")
+        if version is not None and not version.strip().isdecimal():
+            raise ConfigError(f"option txnVersion = {version!r} is not an integer from 0 on")
         return cls(
             producer_config({f"{PREFIX}{name}": value for name, value in _DEFAULTS.items()} | dict(options)),
             app or f"job {uuid.uuid4()}",
             None if version is None else int(version),
             _boolean(options, "failondataloss", "failOnDataLoss", default=True),
+            None if log is None else check_topic(log.strip()),
         )
 
     def writer(self, *, is_job: bool) -> Writer:
-        """Return the writer for the commit log."""
+        """Return the writer for the commit log, in a process of the driver."""
         from shmaccum.transactions.batch_committer import Writer
+        from shmaccum.transactions.commit_log import TOPIC
+        from shmaccum.transactions.writer_state import Driver
 
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:16]
         return Writer(
             self.name,
             f"{self.config.transactional_id}-{digest}-",
+            self.log or TOPIC,
             fail_on_data_loss=self.fail_on_data_loss,
             writes_once=is_job and self.version is None,
+            driver=None if is_job else Driver.of(_driver_pid()),
         )
 
     def plan(self, *, is_job: bool) -> TaskPlan:
         """Plan a batch, on the driver (`BatchCommitter.plan`)."""
         with _Committer(self, is_job=is_job) as committer:
             plan = committer.plan()
-        return TaskPlan(plan, self.writer(is_job=is_job).prefix, self.version)
+        return TaskPlan(plan, self.writer(is_job=is_job), self.version)
 
     def commit(self, batch: int, results: Sequence[TransactionResult], *, is_job: bool) -> None:
         """Commit a batch, on the driver (`BatchCommitter.commit`).
@@ -124,7 +132,7 @@ class ExactlyOnce:
             with _Committer(self, is_job=is_job) as committer:
                 committer.commit(written[0].plan, batch, written[0].source, transactions)
 
-    def settle(self, plan: Plan, *, is_job: bool) -> None:
+    def settle(self, plan: Plan | None, *, is_job: bool) -> None:
         """Bring a failed batch to an end, on the driver (`BatchCommitter.settle`)."""
         with _Committer(self, is_job=is_job) as committer:
             committer.settle(plan)
@@ -151,12 +159,12 @@ class TaskPlan:
 
     Attributes:
         plan: of the batch.
-        prefix: of all transactional ids.
+        writer: the query or job.
         version: of a batch job, or None.
     """
 
     plan: Plan
-    prefix: str
+    writer: Writer
     version: int | None
 
     def is_decided(self, source: str) -> bool:
@@ -201,22 +209,29 @@ class TaskPlan:
         sending = producer(config)
         try:
             transactions = sending.transactions
-            with _ids.next(self.prefix, self.plan.number) as transactional_id:
+            with _ids.next(self.writer.prefix, self.plan.number) as transactional_id:
                 transactions.init(transactional_id)
             transactions.begin()
             records, size = deliver(_chain(first, rows), sending, topic, columns)
             # Spark does not tell a task that its job has failed, or that another attempt was faster. The driver aborts
             # what is open when it decides. So what opened later is aborted here.
             if transactions.holder_of(self.plan.transactional_id) != self.plan.identity:
-                raise ProducerFencedError(
-                    f"plan {self.plan.number} is over: its batch was decided or has failed, or the driver has made "
-                    "another plan. What this attempt wrote is aborted"
-                )
+                raise ProducerFencedError(f"{self._why_over(config)}. What this attempt wrote is aborted")
             transaction = transactions.prepare()._replace(records=records)
         except BaseException:
             sending.close(_ABORT_S)  # aborts; the next attempt in this process takes a new producer
             raise
         return records, size, TransactionResult(self.plan, source, transaction)
+
+    def _why_over(self, config: ProducerConfig) -> str:
+        from shmaccum.transactions.batch_committer import BatchCommitter
+        from shmaccum.transactions.broker_client import BrokerClient
+
+        with BrokerClient(config) as client:
+            successor = BatchCommitter(client, config, self.writer).successor(self.plan)
+        return successor or (
+            f"plan {self.plan.number} is over: its batch was decided or has failed, or the driver has made another plan"
+        )
 
 
 class _TransactionalIds:
@@ -282,6 +297,22 @@ class _Committer:
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
     yield from rest
+
+
+def _driver_pid() -> int:
+    """Return the process id of the application's JVM, of which this process is a descendant; or of the parent."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/comm", "rb") as file:
+                name = file.read().strip()
+            if name == b"java":
+                return pid
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            break
+    return os.getppid()
 
 
 def _query_id() -> str:

@@ -22,7 +22,15 @@ _NOT_SUPPORTED: Final = {
 }
 
 
-OPTIONS: Final = ("topic", "timestampColumn", "exactlyOnce", "txnAppId", "txnVersion", "failOnDataLoss")
+OPTIONS: Final = (
+    "topic",
+    "timestampColumn",
+    "exactlyOnce",
+    "txnAppId",
+    "txnVersion",
+    "failOnDataLoss",
+    "commitLogTopic",
+)
 """Ours, besides those with a prefix."""
 
 _LEAST_SIMILARITY: Final = 0.8

@@ -107,8 +107,8 @@ class StreamCommits:
             KafkaError: `BatchCommitter.settle` failed; the next micro-batch repeats it.
         """
         if self.exactly_once is not None:
-            for result in _results(messages)[:1]:
-                self.exactly_once.settle(result.plan, is_job=False)
+            results = _results(messages)  # none if the query was stopped before its first task was done
+            self.exactly_once.settle(results[0].plan if results else None, is_job=False)
             logger.info("batch %d failed: %s; these are aborted, unless they were committed", batchId, _total(messages))
             return
         written = any(isinstance(message, TaskCommit) and message.records for message in messages)

@@ -1,18 +1,21 @@
 """The topic that holds what writers of many transactions have decided: for each, by its key, the last state.
 
-It is compacted, and shared by all writers. A writer writes its state in a transaction of its own id, so the brokers
-refuse one that has been replaced. And it reads its state after it has taken the id over: then all transactions in which
-the state was written have their end markers in the log. So reading needs no ``read_committed``, by which another
-writer's open transaction would hide what comes behind it: the marker of a transaction tells whether its record counts.
+It is compacted, and shared by writers. A writer writes its state in a transaction of its own id, so the brokers refuse
+one that has been replaced. And it reads its state after it has taken the id over: then all transactions in which the
+state was written have their end markers in the log. So reading needs no ``read_committed``, by which another writer's
+open transaction would hide what comes behind it: the marker of a transaction tells whether its record counts.
+
+Others can write under a writer's key. Brokers from Kafka 3.6 on check that a transactional batch has the producer id of
+a transactional id which its client is allowed to use. So what counts is the producer id in the batch's header.
 """
 
 from __future__ import annotations
 
 import struct
 import time
-import zlib
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeVar
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
@@ -29,6 +32,7 @@ from shmaccum.errors import (
     error_for_code,
 )
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.framing import whole_entries
 from shmaccum.record.murmur2 import murmur2
@@ -49,6 +53,9 @@ _SETTINGS: Final = {
     "segment.bytes": str(16 << 20),  # small: only what is no longer appended to is compacted
     "compression.type": "producer",
 }
+_CHECKED: Final = ("cleanup.policy", "compression.type")
+_AS_WRITTEN: Final = ("producer", "uncompressed")
+"""Values of ``compression.type`` that leave a batch without compression as it is."""
 _LARGEST: Final = 8 << 20
 """Most bytes of a fetched part of the log."""
 _FIRST_LOOK: Final = 64
@@ -68,7 +75,66 @@ _NEWEST_METADATA: Final = 12
 _ALL: Final = -1
 """``acks``."""
 
+_PRESENT: Final = b"-"
+"""Stands for a value that does not count."""
+
 _Result = TypeVar("_Result")
+
+
+class Found(NamedTuple):
+    """What the log has under a key.
+
+    Attributes:
+        producer_id: that wrote the value; None if there is none that counts.
+        value: the last that counts; empty if it was deleted.
+        others: producer ids whose committed records behind it were skipped; of all records, if there is no value.
+    """
+
+    producer_id: int | None
+    value: bytes
+    others: frozenset[int]
+
+
+class _Look:
+    """A key's last committed value, while batches are read in their order.
+
+    A batch of a producer id that does not count is neither unpacked nor kept. So no one else can make this take more
+    than a fetched part of the log.
+    """
+
+    def __init__(self, key: bytes, by: int | None, counts: Callable[[bytes], bool]) -> None:
+        self._key = key
+        self._by = by
+        self._counts = counts
+        self._open: dict[int, bytes] = {}
+        """Producer id -> value in its transaction, which has no marker yet."""
+        self.producer_id: int | None = None
+        self.value = b""
+        self.others: set[int] = set()
+
+    def at(self, batch: Batch) -> None:
+        """Read a transactional batch."""
+        producer_id = batch.producer_id
+        if batch.attributes & CONTROL:
+            value = self._open.pop(producer_id, None)
+            if value is None or all(record.key != _COMMIT for record in batch.records()):
+                return
+            if self._by not in (None, producer_id):
+                self.others.add(producer_id)
+            elif not value or self._counts(value):
+                self.producer_id, self.value = producer_id, value
+                self.others.clear()
+        elif producer_id == self._by:
+            for record in batch.records():
+                if record.key == self._key:
+                    self._open[producer_id] = record.value or b""
+        else:
+            with suppress(CorruptRecordError):  # by whomever it is, it is none of ours
+                if batch.compression is not CompressionType.NONE:
+                    return  # a writer compresses the value only
+                for record in batch.records():
+                    if record.key == self._key:
+                        self._open[producer_id] = (record.value or b"") if self._by is None else _PRESENT
 
 
 class CommitLog:
@@ -99,11 +165,9 @@ class CommitLog:
             KafkaError: it cannot be created or read.
         """
         if not self._is_checked:
-            try:
-                self._find_leaders(deadline_ms)
-            except UnknownTopicOrPartitionError:
+            if not self._until(self._exists, deadline_ms, finds_leaders=True):
                 self._create(deadline_ms)
-                self._until(self._find_leaders, deadline_ms)
+                self._until(self._find_leaders, deadline_ms, finds_leaders=True)
             self._check_policy(deadline_ms)
             self._is_checked = True
 
@@ -135,10 +199,9 @@ class CommitLog:
         Raises:
             KafkaError: it is not stored, or that is not known.
         """
-        stored = None if value is None else zlib.compress(value)
         now_ms = int(time.time() * 1000)
         batch = compressed_batch(
-            memoryview(encode_record(0, now_ms, now_ms, encode_body(key, stored, ()))),
+            memoryview(encode_record(0, now_ms, now_ms, encode_body(key, value, ()))),
             CompressionType.NONE,
             flags=TRANSACTIONAL,
             record_count=1,
@@ -165,10 +228,16 @@ class CommitLog:
 
         self._until(send, deadline_ms)
 
-    def read(self, key: bytes, deadline_ms: float) -> bytes | None:
-        """Return a key's last state that was committed; None if there is none.
+    def read(self, key: bytes, by: int | None, counts: Callable[[bytes], bool], deadline_ms: float) -> Found:
+        """Return a key's last committed value.
 
         All transactions in which it was written have ended.
+
+        Args:
+            key: the writer's.
+            by: the producer id whose records count; None for any.
+            counts: returns whether a value counts.
+            deadline_ms: monotonic milliseconds.
 
         Raises:
             KafkaError: the topic cannot be read.
@@ -178,22 +247,14 @@ class CommitLog:
         span = _FIRST_LOOK
         while True:
             start = max(first, end - span)
-            value = self._last_between(partition, key, start, end, deadline_ms)
-            if value is not None or start == first:
-                break
+            look = _Look(key, by, counts)
+            self._look(look, partition, start, end, deadline_ms)
+            if look.producer_id is not None or start == first:
+                return Found(look.producer_id, look.value, frozenset(look.others))
             span *= _FURTHER
-        if not value:
-            return None
-        try:
-            return zlib.decompress(value)
-        except zlib.error as error:
-            raise CorruptRecordError(f"topic {self.topic}: the state of {key!r} is damaged: {error}") from error
 
-    def _last_between(self, partition: int, key: bytes, start: int, end: int, deadline_ms: float) -> bytes | None:
-        """Return a key's last committed value between two offsets."""
-        found: bytes | None = None
-        open_values: dict[int, bytes] = {}
-        """Producer id -> value in its transaction, which has no marker yet."""
+    def _look(self, look: _Look, partition: int, start: int, end: int, deadline_ms: float) -> None:
+        """Read what is between two offsets."""
         while start < end:
             log = whole_entries(memoryview(self._fetch(partition, start, deadline_ms)))
             if not log:
@@ -202,19 +263,10 @@ class CommitLog:
             try:
                 for batch in iter_batches(log):
                     start = max(start, batch.last_offset + 1)
-                    if batch.magic < MAGIC or not batch.attributes & TRANSACTIONAL:
-                        continue  # no writer's
-                    if batch.attributes & CONTROL:
-                        value = open_values.pop(batch.producer_id, None)
-                        if value is not None and any(record.key == _COMMIT for record in batch.records()):
-                            found = value
-                    else:
-                        for record in batch.records():
-                            if record.key == key:
-                                open_values[batch.producer_id] = record.value or b""
+                    if batch.magic >= MAGIC and batch.attributes & TRANSACTIONAL:  # else it is no writer's
+                        look.at(batch)
             except CorruptRecordError as error:
                 raise CorruptRecordError(f"{where}: {error}") from error
-        return found
 
     def _fetch(self, partition: int, offset: int, deadline_ms: float) -> bytes:
         part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": _LARGEST}
@@ -248,6 +300,13 @@ class CommitLog:
 
     # --- the topic itself ---------------------------------------------------------------------------
 
+    def _exists(self, deadline_ms: float) -> bool:
+        try:
+            self._find_leaders(deadline_ms)
+        except UnknownTopicOrPartitionError:
+            return False
+        return True
+
     def _find_leaders(self, deadline_ms: float) -> None:
         request = METADATA.of(topics=[{"name": self.topic}], allow_auto_topic_creation=False)
         answer = self._client.ask(
@@ -279,7 +338,7 @@ class CommitLog:
         resource = {
             "resource_type": _TOPIC_KIND,
             "resource_name": self.topic,
-            "configuration_keys": ["cleanup.policy"],
+            "configuration_keys": list(_CHECKED),
         }
         request = DESCRIBE_CONFIGS.of(resources=[resource])
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
@@ -289,10 +348,16 @@ class CommitLog:
                 f"topic {self.topic}: DESCRIBE_CONFIGS is needed, to see that it is compacted"
             )
         _check(found.error_code, f"topic {self.topic}: its settings cannot be read")
-        policy = found.configs[0].value
-        if policy != "compact":
+        settings = {each.name: each.value for each in found.configs}
+        if settings["cleanup.policy"] != "compact":
             raise ConfigError(
-                f"topic {self.topic} has cleanup.policy={policy}, and would lose the states of writers: set compact"
+                f"topic {self.topic} has cleanup.policy={settings['cleanup.policy']}, and would lose the states of "
+                "writers: set compact"
+            )
+        if settings["compression.type"] not in _AS_WRITTEN:
+            raise ConfigError(
+                f"topic {self.topic} has compression.type={settings['compression.type']}. What others write there is "
+                "not unpacked, since a few bytes can become very many: set producer"
             )
 
     # --- until it is answered -----------------------------------------------------------------------
@@ -301,12 +366,20 @@ class CommitLog:
         """Ask the leader of a partition."""
         return self._client.ask(self._leaders[partition], make, deadline_ms)
 
-    def _until(self, attempt: Callable[[float], _Result], deadline_ms: float) -> _Result:
-        """Repeat an attempt after retriable errors, with the leaders of then, until the deadline."""
-        leaders_are_known = True
+    def _until(
+        self, attempt: Callable[[float], _Result], deadline_ms: float, *, finds_leaders: bool = False
+    ) -> _Result:
+        """Repeat an attempt after retriable errors until the deadline.
+
+        Args:
+            attempt: is given the deadline.
+            deadline_ms: monotonic milliseconds.
+            finds_leaders: whether the attempt finds the leaders itself; else that is done before a repetition.
+        """
+        is_first = True
         while True:
             try:
-                if not leaders_are_known:
+                if not is_first and not finds_leaders:
                     self._find_leaders(deadline_ms)
                 return attempt(deadline_ms)
             except KafkaTimeoutError:
@@ -315,7 +388,7 @@ class CommitLog:
                 if monotonic_ms() + self._backoff_ms > deadline_ms:
                     raise KafkaTimeoutError(f"topic {self.topic}: no answer within max.block.ms: {error}") from error
                 native.pause(self._backoff_ms / 1000)
-                leaders_are_known = False
+                is_first = False
 
 
 def _check(code: int, what: str) -> None:

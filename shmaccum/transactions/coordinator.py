@@ -69,6 +69,11 @@ _FIRST_BUMP: Final = 3
 _CONCURRENT_BACKOFF_MS: Final = 20
 """``TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS``: the end of the last transaction takes milliseconds."""
 
+LAST_EPOCH: Final = (1 << 15) - 2
+"""A producer id with this epoch gets no later one: its transactional id gets another producer id."""
+_LAST_EPOCHS: Final = (LAST_EPOCH, LAST_EPOCH + 1)
+"""The coordinator itself uses one more, to fence an open transaction."""
+
 CanAbort = Callable[[type[KafkaError]], bool]
 """Returns whether the producer can go on after it aborts the transaction in which a request got this error."""
 
@@ -108,6 +113,14 @@ class Identity(NamedTuple):
     epoch: int
 
 
+class Holder(NamedTuple):
+    """Who has a transactional id (``TransactionDescription``)."""
+
+    identity: Identity
+    state: str
+    """``TransactionState``, by Kafka's name."""
+
+
 class PreparedTransaction(NamedTuple):
     """An open transaction whose records are all stored: any process that has this can end it."""
 
@@ -132,7 +145,7 @@ class TransactionCoordinator:
 
     Attributes:
         transactional_id: the id.
-        version: of the transaction protocol, as of the last `init_producer_id`.
+        version: of the transaction protocol, as of the last `init_producer_id` or `describe`.
     """
 
     def __init__(self, client: BrokerClient, transactional_id: str, config: ProducerConfig) -> None:
@@ -152,7 +165,7 @@ class TransactionCoordinator:
         """
 
         def make(connection: Connection) -> Call:
-            self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
+            self._note_version(connection)
             request = INIT_PRODUCER_ID.of(
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=timeout_ms,
@@ -270,14 +283,47 @@ class TransactionCoordinator:
         Raises:
             TransactionalIdNotFoundError: none has, or it has expired.
         """
-        request = DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id])
+        return self.describe(deadline_ms).identity
+
+    def describe(self, deadline_ms: float) -> Holder:
+        """Return who has the id now, and the state of its transaction; this changes nothing.
+
+        Raises:
+            TransactionalIdNotFoundError: none has, or it has expired.
+        """
+
+        def make(connection: Connection) -> Call:
+            self._note_version(connection)
+            return call(DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id]), connection)
 
         def code(response: Any) -> int:
             return int(response.transaction_states[0].error_code)
 
-        response = self._ask_own(lambda connection: call(request, connection), code, _NEVER, deadline_ms)
-        (found,) = response.transaction_states
-        return Identity(found.producer_id, found.producer_epoch)
+        (found,) = self._ask_own(make, code, _NEVER, deadline_ms).transaction_states
+        return Holder(Identity(found.producer_id, found.producer_epoch), found.transaction_state)
+
+    def follows(self, former: int, me: Identity, timeout_ms: int, deadline_ms: float) -> bool:
+        """Return whether a producer id took the place of a former one whose epochs are used up, and is unused since.
+
+        The coordinator keeps the former id, to answer a repeated InitProducerId. It refuses that for any other id. The
+        identity stays the same either way, unless a transaction is open.
+
+        Args:
+            former: the producer id.
+            me: the holder, without an open transaction.
+            timeout_ms: ``transaction.timeout.ms``.
+            deadline_ms: monotonic milliseconds.
+        """
+        for epoch in _LAST_EPOCHS:
+            try:
+                if self.init_producer_id(timeout_ms, Identity(former, epoch), deadline_ms) == me:
+                    return True
+            except ProducerFencedError:
+                pass  # the answer: another id, or another last epoch
+        return False
+
+    def _note_version(self, connection: Connection) -> None:
+        self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
 
     # --- until it is answered -----------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,22 @@ def test_a_job_runs_again(spark: SparkSession, once: Options, kafka: KafkaCluste
     assert seen(kafka, target) == sorted([*range(100), *range(100)])
 
 
+def test_a_deleted_commit_log_refuses_a_job_each_time(
+    spark: SparkSession, once: Options, kafka: KafkaCluster, target: str
+) -> None:
+    """A scheduler runs the job again: the rows must not be there twice."""
+    log = f"{target}-log"
+    job = once | {"topic": target, "txnAppId": target, "txnVersion": "1", "commitLogTopic": log}
+    write(numbers(spark, 100), job)
+    kafka.admin.delete_topic(log)
+    for _ in range(2):
+        with pytest.raises(AnalysisException, match="the topic was deleted"):
+            write(numbers(spark, 100), job)
+    assert seen(kafka, target) == list(range(100))
+    write(numbers(spark, 100), job, failOnDataLoss="false")
+    assert len(seen(kafka, target)) == 200
+
+
 class Query:
     """A streaming query, which takes in what lies in a directory each time that it runs."""
 
@@ -152,6 +169,32 @@ def test_a_query_starts_again(
     assert_none_is_open(kafka, once)
 
 
+def test_a_query_is_stopped_amid_a_batch(
+    spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
+) -> None:
+    """Before its first task is done: consumers go on at once, not after the transactions' timeout."""
+    config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
+
+    def stall(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        time.sleep(600)
+
+    values = rows.selectExpr("CAST(value AS STRING) AS value").mapInArrow(stall, "value string")
+    writer = values.writeStream.format("shmaccum").options(**once).option("topic", target)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with BrokerClient(config) as client:
+        transactions = Transactions(client, config)
+
+        def is_open() -> bool:
+            assert query.isActive, query.exception()
+            return bool(transactions.find(once["kafka.transactional.id"], (ONGOING,), deadline_after(30_000)))
+
+        wait_until(is_open)
+        query.stop()
+        assert_none_is_open(kafka, once)
+
+
 def test_a_checkpoint_was_deleted(
     spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
 ) -> None:
@@ -174,6 +217,8 @@ def test_a_checkpoint_was_deleted(
         ({"kafka.transactional.id": "a"}, "kafka.transactional.id needs exactlyOnce=true"),
         ({"exactlyOnce": "true", "txnAppId": "a"}, "txnAppId and txnVersion go together"),
         ({"exactlyOnce": "true", "txnAppId": "a", "txnVersion": "1.5"}, "txnVersion = '1.5' is not an integer"),
+        ({"exactlyOnce": "true", "txnAppId": "a", "txnVersion": "-1"}, "txnVersion = '-1' is not an integer from 0 on"),
+        ({"commitLogTopic": "a"}, "option commitLogTopic needs exactlyOnce=true"),
         ({"exactlyOnce": "true", "kafka.acks": "1"}, "acks"),
         ({"exactlyOnce": "true", "kafka.transport": "log", "kafka.log.dir": "x"}, "transactions need transport kafka"),
     ],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import confluent_kafka
 import pytest
-from brokers import consume_values, wait_for_markers
+from brokers import consume_values, set_epochs, wait_for_markers
+from processes import wait_until
 from producers import wait_until_gone
 
 from shmaccum import Producer
@@ -21,18 +26,21 @@ from shmaccum.errors import (
     ProducerFencedError,
     TransactionLostError,
 )
+from shmaccum.record.murmur2 import murmur2
 from shmaccum.transactions import batch_committer
-from shmaccum.transactions.administration import Transactions
+from shmaccum.transactions.administration import ONGOING, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
 from shmaccum.transactions.broker_client import BrokerClient, MakeCall
 from shmaccum.transactions.commit_log import CommitLog
 from shmaccum.transactions.coordinator import (
     IMPLICIT,
+    LAST_EPOCH,
     Identity,
     PreparedTransaction,
     TransactionCoordinator,
     deadline_after,
 )
+from shmaccum.transactions.writer_state import Driver
 from tools.kafka import KafkaCluster
 
 PARTITIONS = 3
@@ -63,7 +71,8 @@ class Job:
             "transactional.id": name,
             "max.block.ms": 20_000,
         }
-        self.config = ProducerConfig.parse(settings | more)
+        self.settings = settings | more
+        self.config = ProducerConfig.parse(self.settings)
         self.producer = Producer(self.config)
         self.tasks = 0
 
@@ -96,6 +105,12 @@ class Job:
         values = [b"%d-%d" % (batch, each) for each in range(6)]
         self.commit(plan, batch, [self.write(0, *values[:3]), self.write(1, *values[3:])])
         return values
+
+    def holder(self) -> Identity:
+        """Return who has the driver's id."""
+        with BrokerClient(self.config) as client:
+            id_ = f"{self.name}-driver"
+            return TransactionCoordinator(client, id_, self.config).holder(deadline_after(20_000))
 
     def visible(self) -> list[bytes | None]:
         wait_for_markers(self.cluster.bootstrap_servers)
@@ -280,12 +295,228 @@ def test_the_log_is_not_compacted(job: Job) -> None:
         job.plan()
 
 
-def test_the_log_was_deleted(job: Job) -> None:
+def test_a_deleted_log_refuses_until_the_user_decides(job: Job) -> None:
+    """Each scheduler tries again: what is refused once must not write everything a second time."""
     job.batch(0)
     job.cluster.admin.delete_topic(f"{job.name}-log")
-    with pytest.raises(IllegalStateError, match="the topic was deleted"):
-        job.plan()
+    before = job.holder()
+    for _ in range(3):
+        with pytest.raises(IllegalStateError, match="the topic was deleted"):
+            job.plan()
+        with pytest.raises(IllegalStateError, match="the topic was deleted"), job.committer() as committer:
+            committer.recover()
+    assert job.holder() == before
     assert job.plan(fail_on_data_loss=False).decided is None
+    assert job.plan().number == 2
+
+
+@pytest.mark.parametrize("step", ["append", "end"])
+def test_the_first_plan_of_all_is_interrupted(job: Job, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id was used, and has no state yet: that is no loss. So it is where the rights to write are missing."""
+    with monkeypatch.context() as patch:
+        patch.setattr({"append": CommitLog, "end": TransactionCoordinator}[step], step, lambda *args, **more: 1 / 0)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                job.plan()
+    assert job.plan().number == (1 if step == "append" else 2)
+
+
+def forge(job: Job, state: object, *, key: bytes | None = None) -> None:
+    """Write a state under the job's key, as anyone can who has the rights to write to the topic."""
+    value = state if isinstance(state, bytes) else zlib.compress(json.dumps(state).encode())
+    settings: dict[str, Any] = {"bootstrap.servers": job.cluster.bootstrap_servers, "log_level": 0}
+    producer = confluent_kafka.Producer(settings | {"transactional.id": f"mallory of {job.name}"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    key = key or f"{job.name}-driver".encode()
+    producer.produce(f"{job.name}-log", value, key, (murmur2(key) & 0x7FFFFFFF) % 16)
+    producer.commit_transaction(10)
+    wait_for_markers(job.cluster.bootstrap_servers)
+
+
+def state_of(job: Job, **more: object) -> dict[str, object]:
+    fields = {"plan": 9, "decided_in": 9, "batch": 1000, "source": "query", "transactions": []}
+    return {"format": 1, "writer": job.name, **fields, **more}
+
+
+def test_a_forged_state_is_skipped(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    """Else all batches up to the forged one count as written."""
+    first = job.batch(0)
+    forge(job, state_of(job))
+    plan = job.plan()
+    assert (plan.number, plan.decided) == (2, 0)
+    assert "by other producer ids are skipped" in caplog.text
+    job.commit(plan, 1, [job.write(0, b"after it")])
+    assert job.visible() == sorted([*first, b"after it"])
+
+
+def test_a_forged_decision_commits_nothing(job: Job) -> None:
+    """It names an open transaction of another's."""
+    job.batch(0)
+    with Producer(job.settings | {"transactional.id": f"victim of {job.name}"}) as victim:
+        victim.init_transactions()
+        victim.begin_transaction()
+        victim.send(job.topic, b"not yet")
+        victim.flush()
+        prepared = victim.transactions.prepare()
+        forge(job, state_of(job, transactions=[prepared]))
+        before = job.visible()
+        job.plan()
+        assert job.visible() == before
+
+
+JUNK = {
+    "not packed": b"nonsense",
+    "cut": zlib.compress(b"{}" * 100)[:-3],
+    "not JSON": zlib.compress(b"nonsense"),
+    "nested": zlib.compress(b"[" * 200_000),
+    "bomb": zlib.compress(bytes(100 << 20), 9),
+    "of another version": zlib.compress(b'{"format":99}'),
+    "without fields": zlib.compress(b'{"format":1,"writer":"a"}'),
+    "empty": b"",
+}
+
+
+def test_junk_does_not_stop_a_query(job: Job) -> None:
+    job.batch(0)
+    for junk in JUNK.values():
+        forge(job, junk)
+    assert job.plan().decided == 0
+
+
+class Decisions:
+    """Writers whose batches have no transactions: what counts is which batches are decided."""
+
+    def __init__(self, cluster: KafkaCluster, log: str) -> None:
+        self.cluster, self.log = cluster, log
+        self.config = ProducerConfig.parse(
+            {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": log, "max.block.ms": 20_000}
+        )
+        self.client = BrokerClient(self.config)
+
+    def committer(self, name: str, **more: Any) -> BatchCommitter:
+        return BatchCommitter(self.client, self.config, Writer(name, f"{name}-", self.log, **more))
+
+    def batch(self, name: str, number: int) -> None:
+        committer = self.committer(name)
+        plan = committer.plan()
+        assert plan.decided == (number - 1 if number else None), name
+        committer.commit(plan, number, "query", [])
+
+    def holder(self, name: str) -> Identity:
+        return TransactionCoordinator(self.client, f"{name}-driver", self.config).holder(deadline_after(20_000))
+
+    def wait_for_another_id(self, name: str, former: int) -> None:
+        wait_until(lambda: self.holder(name).producer_id != former, "the last transaction has ended completely")
+
+
+@pytest.fixture
+def decisions(cluster: KafkaCluster, topic: str) -> Iterator[Decisions]:
+    """Return writers with a log of their own."""
+    decisions = Decisions(cluster, topic)
+    with decisions.client:
+        yield decisions
+
+
+OLDER, NEWER = Driver("a", 1, 1, "2026-01-01"), Driver("b", 2, 1, "2026-01-02")
+
+
+def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions) -> None:
+    """Each plan would take over again, so both would fail."""
+    older = decisions.committer(decisions.log, driver=OLDER)
+    newer = decisions.committer(decisions.log, driver=NEWER)
+    older.commit(older.plan(), 0, "query", [])
+    begun = older.plan()
+    plan = newer.plan()
+    named = "another driver now: process 2 on host b, started 2026-01-02. This one, process 1 on host a"
+    with pytest.raises(ProducerFencedError, match=named):
+        older.commit(begun, 1, "query", [])
+    for _ in range(2):
+        with pytest.raises(ProducerFencedError, match=named):
+            older.plan()
+    older.settle(None)
+    newer.commit(plan, 1, "query", [])
+    plan = newer.plan()
+    assert plan.decided == 1
+    assert named in older.successor(begun)
+    newer.commit(plan, 2, "query", [])
+    third = decisions.committer(decisions.log, driver=Driver("a", 1, 2, "2026-01-03"))
+    assert third.plan().decided == 2
+    with pytest.raises(ProducerFencedError, match="process 1 on host a, started 2026-01-03"):
+        newer.plan()
+
+
+def test_a_replaced_driver_goes_on_when_the_newer_one_is_gone(decisions: Decisions) -> None:
+    """As two notebooks do that run the same query in turns."""
+    me = Driver.of(os.getpid())
+    mine, other = (decisions.committer(decisions.log, driver=each) for each in (me, me._replace(ticks=me.ticks - 1)))
+    mine.plan()
+    other.plan()
+    assert mine.plan().number == 3
+
+
+def test_a_failed_batch_is_settled_without_its_plan(job: Job) -> None:
+    """A query that is stopped before its first task is done has no result that could have a plan."""
+    job.plan(driver=OLDER)
+    written = job.write(0, b"a")
+    with BrokerClient(job.config) as client:
+        transactions = Transactions(client, job.config)
+        with job.committer(driver=NEWER) as committer:
+            committer.settle(None)
+        assert transactions.find(written.transactional_id, (ONGOING,), deadline_after(20_000))
+        with job.committer(driver=OLDER) as committer:
+            committer.settle(None)
+        assert not transactions.find(written.transactional_id, (ONGOING,), deadline_after(20_000))
+    assert job.plan(driver=OLDER).number == 2
+
+
+LEFT = range(-1, 5)
+"""Epochs that a producer id has left: one batch takes up to three."""
+
+
+def test_epochs_are_used_up(decisions: Decisions) -> None:
+    """The brokers give the driver a new producer id then, at any step of a batch."""
+    names = {left: f"{decisions.log}-{left}" for left in LEFT}
+    for name in names.values():
+        decisions.batch(name, 0)
+    former = {left: decisions.holder(name).producer_id for left, name in names.items()}
+    set_epochs(decisions.cluster, {f"{name}-driver": (former[left], LAST_EPOCH - left) for left, name in names.items()})
+    for left, name in names.items():
+        for number in range(1, 8):
+            decisions.batch(name, number)
+        decisions.wait_for_another_id(name, former[left])
+
+
+def test_a_driver_dies_when_its_epochs_are_used_up(decisions: Decisions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after it got the new producer id: no record of the log has that yet, or one without its end."""
+    names = {(left, step): f"{decisions.log}-{left}-{step}" for left in LEFT for step in ("append", "end")}
+    for name in names.values():
+        decisions.batch(name, 0)
+    former = {key: decisions.holder(name).producer_id for key, name in names.items()}
+    set_epochs(decisions.cluster, {f"{name}-driver": (former[key], LAST_EPOCH - key[0]) for key, name in names.items()})
+    for (left, step), name in names.items():
+        dying = {"append": CommitLog, "end": TransactionCoordinator}[step]
+        die = _die_with_another_id(former[left, step], getattr(dying, step))
+        number = 0
+        with monkeypatch.context() as patch, suppress(Death):
+            patch.setattr(dying, step, die)
+            for number in range(1, 8):
+                decisions.batch(name, number)
+        decisions.wait_for_another_id(name, former[left, step])
+        plan = decisions.committer(name).plan()
+        assert plan.decided in (number - 1, number)
+        decisions.committer(name).commit(plan, number + 1, "query", [])
+        decisions.batch(name, number + 2)
+
+
+def _die_with_another_id(former: int, method: Callable[..., Any]) -> Callable[..., Any]:
+    def die(self: Any, *args: Any, **more: Any) -> Any:
+        me = next(each for each in args if isinstance(each, Identity))
+        if me.producer_id != former:
+            raise Death
+        return method(self, *args, **more)
+
+    return die
 
 
 def test_a_state_far_from_the_end_is_found(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

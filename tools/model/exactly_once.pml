@@ -8,7 +8,8 @@
  * A transactional id belongs to a lane of a slab. Only that slab's sender initializes it (InitProducerId), and only for
  * an attempt of a newer plan than the last one that used it. A plan is what a driver makes before the first task of each
  * micro-batch: it fences the driver before it, ends what was decided, lists what is open, writes the plan's number, and
- * only then aborts what it has listed. What it has listed cannot belong to a later plan, however late it aborts.
+ * only then aborts what it has listed. What it has listed cannot belong to a later plan, however late it aborts. Only the
+ * first plan of a driver fences any other; a later one raises the driver's own epoch, or fails if it has that no longer.
  *
  * Behind its decision a driver lists once more, looks whether it is still the last one, and aborts what it has listed and
  * not decided. An attempt that has written asks whether its plan is over, and aborts its own transaction then.
@@ -260,13 +261,20 @@ inline list_overtaken()
 proctype driver(byte me)
 {
 	byte my_epoch, plan, batch, seen, t, i, e, k;
-	bool is_refused, is_ended;
+	bool is_refused, is_ended, has_epoch;
 	byte listed[I];
 	Result found[T];
 	do
 	:: done == B -> break
 	:: atomic { done < B -> batch = done };
-		atomic { driver_epoch++; my_epoch = driver_epoch };
+		atomic {
+			if
+#ifndef M_NO_FENCE
+			:: has_epoch && my_epoch != driver_epoch -> goto fenced	/* a newer driver has come */
+#endif
+			:: else -> driver_epoch++; my_epoch = driver_epoch; has_epoch = true
+			fi
+		}
 		atomic {
 			seen = decided;
 			/* A plan behind the decision says that all of it was ended. */
