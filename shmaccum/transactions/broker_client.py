@@ -89,6 +89,10 @@ class _Causes:
         self._last = ""
         self._journal.let_in()
 
+    def metadata_came(self, now_ms: float) -> None:
+        """See `Journal`."""
+        self._journal.metadata_came(now_ms)
+
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
     ) -> int:
@@ -128,7 +132,7 @@ class _Silence(NoNotes):
     def idle(self) -> None:
         self._since_ms = 0.0
 
-    def failed(self, incident: int) -> None:
+    def failed(self, incident: int, *, is_refusal: bool = False) -> None:
         self._since_ms = 0.0
 
     def in_flight(self, requests: int, oldest_ms: float) -> None:
