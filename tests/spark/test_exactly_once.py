@@ -176,9 +176,13 @@ def test_a_query_is_stopped_amid_a_batch(
     config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
     rows = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
 
+    stalling = tmp_path / "stalling"
+    stalling.touch()
+
     def stall(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        time.sleep(600)
+        while stalling.exists():  # Spark's slots are for later tests, too
+            time.sleep(0.05)
 
     values = rows.selectExpr("CAST(value AS STRING) AS value").mapInArrow(stall, "value string")
     writer = values.writeStream.format("shmaccum").options(**once).option("topic", target)
@@ -191,8 +195,11 @@ def test_a_query_is_stopped_amid_a_batch(
             return bool(transactions.find(once["kafka.transactional.id"], (ONGOING,), deadline_after(30_000)))
 
         wait_until(is_open)
-        query.stop()
-        assert_none_is_open(kafka, once)
+        try:
+            query.stop()
+            assert_none_is_open(kafka, once)
+        finally:
+            stalling.unlink()
 
 
 def test_a_checkpoint_was_deleted(
