@@ -8,6 +8,7 @@ FIFOs ``shmaccum-NAME.wakeup.*``.
 from __future__ import annotations
 
 import hashlib
+import errno
 import os
 import re
 import stat
@@ -134,9 +135,11 @@ def _entries() -> list[str]:
     try:
         return os.listdir(SHM_DIRECTORY)
     except OSError as error:
-        raise SlabMemoryError(
-            f"{SHM_DIRECTORY}: {error.strerror}; slabs are there: mount a tmpfs at {SHM_DIRECTORY} with mode 1777"
-        ) from error
+        is_limit = error.errno in (errno.EMFILE, errno.ENFILE)
+        cure = (
+            "raise this process's limit (ulimit -n)" if is_limit else f"mount a tmpfs at {SHM_DIRECTORY} with mode 1777"
+        )
+        raise SlabMemoryError(f"{SHM_DIRECTORY}: {error.strerror}; slabs are there: {cure}") from error
 
 
 def slab_names() -> list[str]:

@@ -346,5 +346,5 @@ def test_too_few_descriptors_are_an_error_that_leaves_nothing(slab_name: str, st
     errors, open_after = start(attach_with_few_descriptors, slab_name).result()
     assert errors
     assert {each.partition(":")[0] for each in errors} == {"SlabMemoryError"}
-    assert all("ulimit" in each for each in errors)
+    assert [each for each in errors if "ulimit" not in each] == []
     assert len(set(open_after)) == 1
