@@ -7,8 +7,8 @@ FIFOs ``shmaccum-NAME.wakeup.*``.
 
 from __future__ import annotations
 
-import hashlib
 import errno
+import hashlib
 import os
 import re
 import stat
