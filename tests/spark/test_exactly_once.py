@@ -174,7 +174,7 @@ def test_a_query_is_stopped_amid_a_batch(
 ) -> None:
     """Before its first task is done: consumers go on at once, not after the transactions' timeout."""
     config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
-    rows = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
+    rows = spark.readStream.format("rate").options(rowsPerSecond=1000, numPartitions=1).load()
 
     stalling = tmp_path / "stalling"
     stalling.touch()
