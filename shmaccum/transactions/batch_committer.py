@@ -533,7 +533,7 @@ class BatchCommitter:
                 "other, and start this application again"
             )
         return (
-            f"{writer.name!r} has been started once more, and that one has taken transactional.id "
+            f"{writer.name!r} has been started again, and the newer one has taken transactional.id "
             f"{writer.transactional_id!r} over: this one can commit nothing any more"
         )
 
