@@ -227,7 +227,7 @@ class TransactionManager:
                 if timeout_s != 0 and self._state.allows(State.ABORTING_TRANSACTION):
                     self.abort(None if timeout_s is None else timeout_s * 1000)
             except ProducerFencedError:
-                pass  # whoever fenced this producer has aborted its transaction
+                pass  # the producer that fenced this one has aborted its transaction
             except ShmaccumError as error:
                 logger.warning(
                     "transactional.id %r: its transaction stays open until its timeout: %s",

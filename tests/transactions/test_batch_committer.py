@@ -264,7 +264,7 @@ def test_an_older_driver_is_fenced(job: Job) -> None:
     older = job.plan()
     written = job.write(0, b"older")
     newer = job.plan()
-    with pytest.raises(ProducerFencedError, match="has been started once more"):
+    with pytest.raises(ProducerFencedError, match="has been started again"):
         job.commit(older, 0, [written])
     with job.committer() as committer:
         committer.settle(older)  # leaves the newer one alone
