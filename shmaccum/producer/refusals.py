@@ -31,6 +31,8 @@ from shmaccum.shm.layout import Refusal, Super, Topic
 from shmaccum.shm.slab import Slab
 
 _CODE_MASK: Final = 0xFFFF
+_COUNTER: Final = (1 << 64) - 1
+"""Mask of a counter: one that damage has left at the end begins again."""
 _REASONS: Final[tuple[tuple[Refusal, tuple[type[Exception], ...]], ...]] = (
     (Refusal.MEMORY, (BufferExhaustedError,)),
     (Refusal.LOCK, (LockTimeoutError,)),
@@ -83,24 +85,25 @@ class Refusals:
         calls, _ = self._waiting.get(key, (0, 0))
         code = kind.code if issubclass(kind, KafkaError) else UnknownServerError.code
         self._waiting[key] = calls + 1, code & _CODE_MASK
+        now_ms = time.time_ns() // 1_000_000
         try:
             with self._slab.tables_lock.within(0.0):
-                self._store()
+                self._store(now_ms)
         except LockTimeoutError:
             pass
 
-    def _store(self) -> None:
+    def _store(self, now_ms: int) -> None:
         """Add what waits to the slab's counts; under the tables' lock."""
         words, geometry = self._slab.words, self._slab.geometry
         waiting, self._waiting = self._waiting, {}
         for (entry, reason), (calls, code) in waiting.items():
             if entry < 0:
-                words[Super.REFUSALS] += calls
+                words[Super.REFUSALS] = words[Super.REFUSALS] + calls & _COUNTER
                 continue
             at = geometry.topic(entry)
-            words[at + Topic.REFUSALS + reason] += calls
+            words[at + Topic.REFUSALS + reason] = words[at + Topic.REFUSALS + reason] + calls & _COUNTER
             words[at + Topic.REFUSED_ERROR] = code
-            words[at + Topic.REFUSED_MS] = time.time_ns() // 1_000_000
+            words[at + Topic.REFUSED_MS] = now_ms
 
 
 def _reason(error: Exception) -> Refusal:
