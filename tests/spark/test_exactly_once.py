@@ -176,12 +176,15 @@ def test_a_query_is_stopped_amid_a_batch(
     config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
     rows = spark.readStream.format("rate").options(rowsPerSecond=1000, numPartitions=1).load()
 
-    stalling = tmp_path / "stalling"
+    stalling = tmp_path / "stalling"  # while it exists: Spark's slots are for later tests, too
     stalling.touch()
 
     def stall(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
-        while stalling.exists():  # Spark's slots are for later tests, too
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch
+        while rows and stalling.exists():  # the first micro-batch of this source can be empty
             time.sleep(0.05)
 
     values = rows.selectExpr("CAST(value AS STRING) AS value").mapInArrow(stall, "value string")

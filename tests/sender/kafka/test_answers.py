@@ -172,8 +172,9 @@ def test_every_code_of_the_protocol_has_the_name_and_retriability_of_kafka_pytho
     differing = {code for code, error in ours.items() if error.retriable != theirs[code].retriable}
     # kafka-python counts a corrupt batch as final; Kafka's CorruptRecordException is retriable.
     assert differing <= {2}
+    # Kafka's InvalidMetadataException and its subclasses, kafka-clients 4.3.1.
     refreshing = {code for code in ours if issubclass(ours[code], errors_that_refresh())}
-    assert refreshing == {3, 5, 6, 9, 13, 56, 72, 74, 100, 103}
+    assert refreshing == {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
 
 
 def errors_that_refresh() -> type:
