@@ -104,20 +104,22 @@ def reference_page(root: Path, module: str) -> str:
 def public_names(root: Path, module: str) -> dict[str, str]:
     """Return a module's public names, each with its code if it is an error's, read from the source.
 
-    They are a package's ``__all__``, and the classes and functions of a module that is no package. An import of them
-    can need Spark.
+    They are the ``__all__`` of a package that only collects names, and else the module's own classes and functions. An
+    import of them can need Spark.
 
     Raises:
         ValueError: the package has no ``__all__``.
     """
     path = root.joinpath(*module.split("."))
-    if path.is_dir():
-        for node in ast.parse((path / "__init__.py").read_text(encoding="utf-8")).body:
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    body = ast.parse(source.read_text(encoding="utf-8")).body
+    if path.is_dir() and not any(isinstance(node, ast.ClassDef) for node in body):
+        for node in body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
                 return dict.fromkeys(ast.literal_eval(node.value), "")
         raise ValueError(f"{module} has no __all__: add one, or remove the module from REFERENCE")
     names = {}
-    for node in ast.parse(path.with_suffix(".py").read_text(encoding="utf-8")).body:
+    for node in body:
         if isinstance(node, ast.ClassDef):
             names[node.name] = "".join(ast.unparse(word.value) for word in node.keywords if word.arg == "code")
         elif isinstance(node, ast.FunctionDef):
