@@ -174,7 +174,7 @@ def test_a_query_is_stopped_amid_a_batch(
 ) -> None:
     """Before its first task is done: consumers go on at once, not after the transactions' timeout."""
     config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
-    # Several Arrow batches of Spark's 10,000 rows in each second: a part of one would not reach the sink before its end.
+    # In each second several Arrow batches of 10,000 rows: a part of one would not reach the sink before the task ends.
     rows = spark.readStream.format("rate").options(rowsPerSecond=30_000, numPartitions=1).load()
 
     stalling = tmp_path / "stalling"  # while it exists: Spark's slots are for later tests, too
