@@ -35,7 +35,7 @@ pytest: $(VENV)/.test $(if $(filter compiled,$(FORM)),$(COMPILED)/.made)
 		$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		$(if $(filter compiled,$(FORM)),-o "pythonpath=$(COMPILED) . tests tests/support") $(TESTS) $(PYTEST)
 
-$(COMPILED)/.made: $(VENV)/.test setup.py $(shell find shmaccum pyspark_shmaccum -name '*.p*' -not -name '*.pyc')
+$(COMPILED)/.made: $(VENV)/.test setup.py $(shell find shmaccum pyspark_shmaccum -name '*.[hp]*' -not -name '*.pyc')
 	rm -rf $(COMPILED) build/lib*
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
 	@touch $@

@@ -1,7 +1,8 @@
-"""Compiles the modules that every record and every batch passes through, if there is a C compiler.
+"""Compiles the core, and the modules that every record and every batch passes through, if there is a C compiler.
 
-Most are plain Python, and without a compiler they are installed as such, in a wheel with that tag. The ``.pxd`` file
-beside each declares its types for Cython. The ``.pyx`` modules are kernels for the compiled form alone.
+The core (``shmaccum/core/``) is one extension of included files. Most of the others are plain Python, and without a
+compiler they are installed as such, in a wheel with that tag. The ``.pxd`` file beside each declares its types for
+Cython. The other ``.pyx`` modules are kernels for the compiled form alone.
 Environment variables:
 
 * ``SHMACCUM_PURE=1`` compiles nothing. Nor does an editable install, in which changes of the source must take effect.
@@ -120,13 +121,24 @@ def extensions() -> list[Extension]:
         Extension(name, [str(source)], extra_compile_args=flags or [*optimized(source), "-g0"], extra_link_args=flags)
         for name, source in (sources | {SHARED: Path(SHARED.replace(".", "/") + ".c")}).items()
     ]
-    return cythonize(
-        found,
-        compiler_directives=DIRECTIVES,
-        build_dir="build/cython",
-        nthreads=os.cpu_count() or 1,
-        shared_utility_qualified_name=SHARED,
+    core = Extension(
+        "shmaccum._core",
+        ["shmaccum/core/_core.pyx"],
+        include_dirs=["shmaccum/core"],
+        depends=["shmaccum/core/atomics.h"],
+        extra_compile_args=flags or ["-O2", "-g0"],
+        extra_link_args=flags,
     )
+    return [
+        *cythonize([core], build_dir="build/cython"),  # its directives stand in its source
+        *cythonize(
+            found,
+            compiler_directives=DIRECTIVES,
+            build_dir="build/cython",
+            nthreads=os.cpu_count() or 1,
+            shared_utility_qualified_name=SHARED,
+        ),
+    ]
 
 
 class AllOrNone(build_ext):

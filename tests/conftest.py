@@ -18,7 +18,7 @@ import shmaccum
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
 from tools import spark_jvm
 
-pytest_plugins = ("brokers",)
+pytest_plugins = ("accumulator_fixtures", "brokers")
 
 _states: list[tempfile.TemporaryDirectory[str]] = []
 

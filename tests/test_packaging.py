@@ -40,6 +40,7 @@ def test_what_is_built_has_the_package_that_spark_finds(source: Path) -> None:
     with tarfile.open(build(source, "sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"{name}/__init__.py" for name in PACKAGES} <= names
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "shmaccum" / "core").iterdir()} <= names
     with zipfile.ZipFile(build(source, "wheel")) as wheel:
         assert {f"{name}/__init__.py" for name in PACKAGES} <= set(wheel.namelist())
 

@@ -1,0 +1,17 @@
+# cython: language_level=3, binding=True, auto_pickle=False, embedsignature=False
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
+"""The core: everything that knows where a word of the slab is.
+
+One extension of included files, a file for each concern, in the order in which they need each other.
+``cdivision`` and ``boundscheck`` are off because a check would take the GIL to raise its error, under a lock of the
+slab. So each word of the slab is loaded once, checked, then used.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_SetFromErrno
+from libc.stdint cimport uint64_t
+from posix.types cimport off_t
+
+include "layout.pxi"
+include "segment.pxi"

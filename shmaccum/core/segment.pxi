@@ -1,0 +1,209 @@
+"""A mapped slab, and numpy arrays over it for code that only reads.
+
+A `Segment` owns the mapping. Each array keeps its segment alive, and the memory is unmapped with the last of them, so
+an array that outlives everything else still reads mapped memory. Arrays are read-only.
+
+The dtypes come from the structs of `layout.pxi`: nothing outside of the core knows where a word is.
+"""
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
+    int munmap(void *address, size_t length)
+    void *MAP_FAILED
+    int MAP_SHARED
+    int PROT_READ
+    int PROT_WRITE
+
+
+cdef extern from "<sys/stat.h>" nogil:
+    cdef struct stat "stat":
+        off_t st_size
+    int fstat(int descriptor, stat *result)
+
+
+@cython.final
+cdef class Geometry:
+    """The sizes that determine a slab's layout. Slabs of equal geometry have the same layout.
+
+    Args:
+        slot_size: bytes in a slot, a positive multiple of 8.
+        slot_count: slots.
+        max_processes, max_topics, max_partitions, max_lanes: entries in the tables.
+        redo_size: bytes in a stripe's redo area, a multiple of 8.
+
+    Attributes:
+        total_size: bytes in the whole segment.
+
+    Raises:
+        ValueError: a size is out of its limits; names both.
+    """
+
+    cdef Sizes sizes
+    cdef Regions regions
+
+    def __init__(
+        self,
+        slot_size,
+        slot_count,
+        max_processes=128,
+        max_topics=512,
+        max_partitions=4096,
+        redo_size=0,
+        max_lanes=64,
+    ):
+        self.sizes.slot_size = _size("slot_size", slot_size, WORD, _LARGEST, WORD)
+        self.sizes.slot_count = _size("slot_count", slot_count, 1, MAX_SLOTS)
+        self.sizes.max_processes = _size("max_processes", max_processes, 1, MAX_PROCESSES)
+        self.sizes.max_topics = _size("max_topics", max_topics, 1, MAX_TOPICS)
+        self.sizes.max_partitions = _size("max_partitions", max_partitions, 1, _LARGEST)
+        self.sizes.redo_size = _size("redo_size", redo_size, 0, _LARGEST, WORD)
+        self.sizes.max_lanes = _size("max_lanes", max_lanes, 1, MAX_LANES)
+        self.regions = lay_out(&self.sizes)
+
+    @property
+    def total_size(self):
+        return self.regions.total_size
+
+    def __eq__(self, other):
+        return isinstance(other, Geometry) and (<Geometry>self)._sizes() == (<Geometry>other)._sizes()
+
+    def __hash__(self):
+        return hash(tuple(self._sizes().values()))
+
+    def __repr__(self):
+        return f"Geometry({', '.join(f'{name}={value}' for name, value in self._sizes().items())})"
+
+    def __reduce__(self):
+        return Geometry, tuple(self._sizes().values())
+
+    cdef dict _sizes(self):
+        return {
+            "slot_size": self.sizes.slot_size,
+            "slot_count": self.sizes.slot_count,
+            "max_processes": self.sizes.max_processes,
+            "max_topics": self.sizes.max_topics,
+            "max_partitions": self.sizes.max_partitions,
+            "redo_size": self.sizes.redo_size,
+            "max_lanes": self.sizes.max_lanes,
+        }
+
+
+cdef object _LARGEST = (1 << 32) - 1
+
+
+cdef object _size(name, value, least, most, unit=1):
+    """Return a size that is within its limits."""
+    if not least <= value <= most or value % unit:
+        multiple = f" and a multiple of {unit}" if unit > 1 else ""
+        raise ValueError(f"{name} must be between {least} and {most}{multiple}, not {value}")
+    return value
+
+
+cdef HistogramEntry _blank
+"""Zeros, as many as the largest entry of a table has. Cython makes a dict of a struct: the names of its words."""
+
+cdef dict _tables(const Sizes *sizes, const Regions *regions):
+    """Return each region of words: name -> (an empty entry, bytes in an entry, where the region begins, its shape)."""
+    cdef const void *empty = &_blank
+    histograms = SENDER_HISTOGRAMS + BROKERS + sizes.max_processes * PROCESS_HISTOGRAMS
+    header = {**(<const SlotHeader *>empty)[0], "contributors": [0] * regions.contributor_words}
+    return {
+        "superblock": ((<const Superblock *>empty)[0], sizeof(Superblock), 0, ()),
+        "locks": ((<const LockLine *>empty)[0], sizeof(LockLine), regions.locks, (LOCK_COUNT,)),
+        "processes": (
+            (<const ProcessEntry *>empty)[0], sizeof(ProcessEntry), regions.processes, (sizes.max_processes,)
+        ),
+        "topics": ((<const TopicEntry *>empty)[0], sizeof(TopicEntry), regions.topics, (sizes.max_topics,)),
+        "partitions": (
+            (<const PartitionEntry *>empty)[0], sizeof(PartitionEntry), regions.partitions, (sizes.max_partitions,)
+        ),
+        "lanes": ((<const LaneEntry *>empty)[0], sizeof(LaneEntry), regions.lanes, (sizes.max_lanes,)),
+        "incidents": (
+            (<const IncidentEntry *>empty)[0], sizeof(IncidentEntry), regions.incidents, (INCIDENTS + 1,)
+        ),
+        "brokers": ((<const BrokerEntry *>empty)[0], sizeof(BrokerEntry), regions.brokers, (BROKERS,)),
+        "histograms": (
+            (<const HistogramEntry *>empty)[0], sizeof(HistogramEntry), regions.histograms, (histograms,)
+        ),
+        "waiters": ((<const WaiterCell *>empty)[0], sizeof(WaiterCell), regions.waiters, (WAITERS,)),
+        "rings": (
+            (<const CompletionCell *>empty)[0],
+            sizeof(CompletionCell),
+            regions.rings,
+            (sizes.max_processes, regions.ring_length),
+        ),
+        "bitmap": ({"bits": 0}, WORD, regions.bitmap, ((sizes.slot_count + 63) // 64,)),
+        "headers": (header, regions.header_size, regions.headers, (sizes.slot_count,)),
+    }
+
+
+cdef object _dtype(dict entry, uint64_t size):
+    """Return the numpy dtype of an entry, given an empty one: its words in order, and bytes in it."""
+    import numpy  # a process that only sends does not need it
+
+    formats = [("<u8", (len(words),)) if isinstance(words, list) else "<u8" for words in entry.values()]
+    packed = numpy.dtype(list(zip(entry, formats, strict=True)))
+    offsets = [packed.fields[name][1] for name in entry]
+    return numpy.dtype({"names": list(entry), "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+@cython.final
+cdef class Segment:
+    """The mapping of a slab's file.
+
+    Args:
+        descriptor: of the file, open for reading and writing; the caller can close it afterwards.
+        geometry: its layout.
+
+    Attributes:
+        geometry: its layout.
+
+    Raises:
+        OSError: it cannot be mapped.
+        ValueError: the file is shorter than the layout needs.
+    """
+
+    cdef char *memory
+    cdef readonly Geometry geometry
+
+    def __cinit__(self, int descriptor, Geometry geometry not None):
+        cdef stat status
+        cdef void *memory
+        cdef uint64_t size = geometry.regions.total_size
+        if fstat(descriptor, &status):
+            PyErr_SetFromErrno(OSError)
+        if <uint64_t>status.st_size < size:
+            raise ValueError(f"the segment has {status.st_size} bytes, but its layout needs {size}")
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+        if memory == MAP_FAILED:
+            PyErr_SetFromErrno(OSError)
+        self.memory = <char *>memory
+        self.geometry = geometry
+
+    def __dealloc__(self):
+        if self.memory != NULL:
+            munmap(self.memory, self.geometry.regions.total_size)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.memory, <Py_ssize_t>self.geometry.regions.total_size, 1, flags)
+
+    def __reduce__(self):
+        raise TypeError("a Segment cannot be pickled: its memory belongs to this process")
+
+    def view(self, str region):
+        """Return a region's entries as a read-only structured array; its fields are the words of the struct.
+
+        Args:
+            region: superblock, locks, processes, topics, partitions, lanes, incidents, brokers, histograms, waiters,
+                rings, bitmap or headers.
+
+        Returns:
+            An array of one dimension. The superblock has none; rings have two: process entry and completion.
+
+        Raises:
+            KeyError: there is no such region.
+        """
+        import numpy
+
+        entry, size, begin, shape = _tables(&self.geometry.sizes, &self.geometry.regions)[region]
+        return numpy.ndarray(shape, _dtype(entry, size), self, begin)

@@ -1,0 +1,126 @@
+"""The layout of the core's structs: nothing overlaps, and Python's numbers for the words are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from core_slabs import core_geometry, empty_segment
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmaccum._core import Geometry
+from shmaccum.abi import MAX_LANES
+from shmaccum.shm import layout
+from shmaccum.shm.layout import MAX_PROCESSES, WORD
+
+SMALL = Geometry(64, 8, max_processes=70, max_topics=4, max_partitions=4, max_lanes=4)
+CLASSES: dict[str, type] = {
+    "superblock": layout.Super,
+    "locks": layout.Lock,
+    "processes": layout.Process,
+    "topics": layout.Topic,
+    "partitions": layout.Partition,
+    "lanes": layout.Lane,
+    "incidents": layout.Incident,
+    "brokers": layout.Broker,
+    "histograms": layout.Histogram,
+    "waiters": layout.Waiter,
+    "rings": layout.Completion,
+    "headers": layout.Slot,
+}
+"""Region -> the class with the numbers of its words."""
+
+
+def offsets(dtype: np.dtype[np.void]) -> dict[str, int]:
+    """Return the byte offset of each named word of an entry."""
+    assert dtype.fields is not None
+    return {name: field[1] for name, field in dtype.fields.items() if not name.startswith("unused")}
+
+
+@pytest.mark.parametrize("region", CLASSES)
+def test_every_word_stands_where_python_code_expects_it(region: str) -> None:
+    numbers = {name.lower(): number * WORD for name, number in vars(CLASSES[region]).items() if name.isupper()}
+    assert offsets(empty_segment(SMALL).view(region).dtype) == numbers
+
+
+@pytest.mark.parametrize("region", CLASSES)
+def test_the_words_of_an_entry_fill_it_without_overlap(region: str) -> None:
+    dtype = empty_segment(SMALL).view(region).dtype
+    assert dtype.fields is not None
+    end = 0
+    for field, offset in (field[:2] for field in dtype.fields.values()):
+        assert offset == end
+        end += field.itemsize
+    assert end <= dtype.itemsize
+    assert dtype.itemsize % 64 == 0 or region in ("waiters", "rings", "histograms")
+    assert dtype.itemsize - end < 64
+
+
+geometries = st.builds(
+    layout.Geometry,
+    slot_size=st.integers(1, 500).map(lambda words: words * WORD),
+    slot_count=st.integers(1, 500),
+    max_processes=st.integers(1, MAX_PROCESSES),
+    max_topics=st.integers(1, 200),
+    max_partitions=st.integers(1, 500),
+    max_lanes=st.integers(1, MAX_LANES),
+    redo_size=st.integers(0, 100).map(lambda words: words * WORD),
+)
+
+
+def begin(view: npt.NDArray[np.void]) -> int:
+    address: int = view.__array_interface__["data"][0]
+    return address
+
+
+@given(geometries)
+def test_every_region_begins_where_python_code_expects_it(geometry: layout.Geometry) -> None:
+    segment = empty_segment(core_geometry(geometry))
+    base = begin(segment.view("superblock"))
+    regions = [region for region in CLASSES if region != "superblock"] + ["bitmap"]
+    assert {region: begin(segment.view(region)) - base for region in regions} == {
+        region: getattr(geometry, region) for region in regions
+    }
+    assert segment.geometry.total_size == geometry.total_size
+    assert segment.view("headers").dtype.itemsize == geometry.slot_words * WORD
+    assert segment.view("rings").shape == (geometry.max_processes, geometry.ring_length)
+    histograms = geometry.process_histogram(geometry.max_processes, layout.OfProcess(0)) * WORD - geometry.histograms
+    assert segment.view("histograms").nbytes == histograms
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("slot_size", 0),
+        ("slot_size", -8),
+        ("slot_size", 12),
+        ("slot_size", 1 << 32),
+        ("slot_count", 0),
+        ("slot_count", 1 << 24),
+        ("max_processes", 0),
+        ("max_processes", MAX_PROCESSES + 1),
+        ("max_topics", 0),
+        ("max_partitions", 0),
+        ("max_partitions", 1 << 64),
+        ("max_lanes", MAX_LANES + 1),
+        ("redo_size", -8),
+        ("redo_size", 12),
+    ],
+)
+def test_impossible_sizes_are_refused(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be between .* not {value}"):
+        Geometry(**({"slot_size": 64, "slot_count": 4} | {name: value}))
+
+
+def test_the_largest_sizes_do_not_overflow() -> None:
+    most = (1 << 32) - 8
+    largest = Geometry(most, (1 << 24) - 1, MAX_PROCESSES, (1 << 20) - 2, (1 << 32) - 1, most, MAX_LANES)
+    assert most * ((1 << 24) - 1) < largest.total_size < 1 << 63
+
+
+def test_geometries_of_equal_sizes_are_equal() -> None:
+    assert Geometry(64, 8) == Geometry(64, 8, max_lanes=64)
+    assert hash(Geometry(64, 8)) == hash(Geometry(64, 8))
+    assert Geometry(64, 8) != Geometry(64, 7)
+    assert repr(Geometry(64, 8)).startswith("Geometry(slot_size=64, slot_count=8, ")

@@ -1,0 +1,140 @@
+"""An independent check of a slab at rest: what must hold of its words when no process is in the middle of a change.
+
+It knows the promises of docs/internals/slots.md, and shares no code with the package's own validation and rebuilds: it
+reads the headers, and derives from them what the bitmap, the deques and the counts must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from shmaccum._core import Segment
+
+FREE, OPEN, CLOSED, COMPLETING = 0, 2, 3, 5
+
+
+def violations(segment: Segment) -> list[str]:
+    """Return what is wrong with a slab at rest, a sentence each; nothing for a sound one."""
+    return [*_of_locks(segment), *_of_slots(segment), *_of_deques(segment), *_of_rings(segment), *_of_waiters(segment)]
+
+
+def _of_locks(segment: Segment) -> Iterator[str]:
+    for number, owner in enumerate(segment.view("locks")["owner"].tolist()):
+        if owner:
+            yield f"lock {number} has the owner word {owner}"
+
+
+def _of_slots(segment: Segment) -> Iterator[str]:
+    """Each slot belongs to one batch or is free; the bitmap and the count say the same."""
+    headers, superblock = segment.view("headers"), segment.view("superblock")
+    owner_of: dict[int, int] = {}
+    for first, state in enumerate(headers["state"].tolist()):
+        if state & 0xFF > COMPLETING:
+            yield f"slot {first} has the state {state & 0xFF}"
+        if state & 0xFF == FREE:
+            continue
+        chain = _chain(headers, first, state >> 24 & 0xFFFFFF)
+        if chain is None:
+            yield f"slot {first} begins a damaged chain"
+            continue
+        for slot in chain:
+            if slot in owner_of:
+                yield f"slot {slot} belongs to the batches of slots {owner_of[slot]} and {first}"
+            owner_of[slot] = first
+        size = int(headers["commit"][first]) >> 25
+        slot_bytes = (int(superblock["total_size"]) - _begin_of_slots(segment)) // len(headers)
+        if size > len(chain) * slot_bytes:
+            yield f"slot {first} has {size} committed bytes in {len(chain)} slots"
+    taken = np.zeros(len(headers), bool)
+    taken[list(owner_of)] = True
+    bits = np.unpackbits(segment.view("bitmap")["bits"].view("u1"), bitorder="little").astype(bool)
+    yield from (
+        f"slot {slot} is free in the bitmap: {bits[slot]}" for slot in np.flatnonzero(bits[: len(taken)] == taken)
+    )
+    if bits[len(taken) :].any():
+        yield "the bitmap has bits behind the last slot"
+    if int(superblock["free_slots"]) != len(taken) - len(owner_of):
+        yield f"{len(taken) - len(owner_of)} slots are free, not {superblock['free_slots']}"
+    used, touched = np.flatnonzero(headers["generation"]), int(superblock["touched_slots"])
+    if not (used[-1] + 1 if len(used) else 0) <= touched <= len(headers):
+        yield f"slots {used.tolist()} have been used; the superblock says it of those below {touched}"
+
+
+def _begin_of_slots(segment: Segment) -> int:
+    superblock = segment.view("superblock")
+    return int(superblock["total_size"]) - int(superblock["slot_size"]) * int(superblock["slot_count"])
+
+
+def _chain(headers: np.ndarray, first: int, count: int) -> list[int] | None:
+    """Return the slots of a batch, in order; None if its links are wrong."""
+    chain = [first]
+    while count > 1:
+        following = int(headers["chain"][chain[-1]]) - 1
+        if len(chain) == count:
+            return chain if following < 0 else None
+        if not 0 <= following < len(headers) or following in chain or headers["state"][following] & 0xFF != FREE:
+            return None
+        chain.append(following)
+    return chain if count == 1 else None
+
+
+def _of_deques(segment: Segment) -> Iterator[str]:
+    """The links, ends and counts of each deque follow from the queued batches, in the order of their positions."""
+    headers, partitions = segment.view("headers"), segment.view("partitions")
+    queued: dict[int, list[tuple[int, int]]] = {}
+    states = headers["state"] & 0xFF
+    for slot in np.flatnonzero((states == OPEN) | (states == CLOSED)).tolist():
+        queued.setdefault(int(headers["partition"][slot]), []).append((int(headers["position"][slot]), slot))
+        if not int(headers["commit"][slot]) >> 1 & 0xFFFFFF:
+            yield f"slot {slot} is queued without a record"
+    count = int(segment.view("superblock")["partition_count"])
+    yield from (
+        f"{len(queued[entry])} batches are queued for partition entry {entry}" for entry in queued if entry >= count
+    )
+    for entry in range(count):
+        words = {name: int(partitions[name][entry]) for name in ("head", "tail", "open", "queued", "next_position")}
+        members = sorted(queued.get(entry, []))
+        slots = [slot for _, slot in members]
+        positions = [position for position, _ in members]
+        if len(set(positions)) < len(positions) or (positions and positions[-1] >= words["next_position"]):
+            yield f"partition entry {entry} has the positions {positions}, and {words['next_position']} is next"
+        if any(states[slot] == OPEN for slot in slots[:-1]):
+            yield f"partition entry {entry} has an open batch that is not the last"
+        is_open = bool(slots) and states[slots[-1]] == OPEN
+        wanted = {
+            "head": slots[0] + 1 if slots else 0,
+            "tail": slots[-1] + 1 if slots else 0,
+            "open": slots[-1] + 1 if is_open else 0,
+            "queued": len(slots),
+        }
+        yield from (
+            f"partition entry {entry} has {name} {words[name]}, not {value}"
+            for name, value in wanted.items()
+            if words[name] != value
+        )
+        for before, slot, after in zip([-1, *slots], slots, [*slots[1:], -1], strict=False):
+            links = int(headers["previous"][slot]), int(headers["next"][slot])
+            if links != (before + 1, after + 1):
+                yield f"slot {slot} of partition entry {entry} has the links {links}, not {(before + 1, after + 1)}"
+
+
+def _of_rings(segment: Segment) -> Iterator[str]:
+    length = segment.view("rings").shape[1]
+    processes = segment.view("processes")
+    for entry, (head, tail) in enumerate(
+        zip(processes["ring_head"].tolist(), processes["ring_tail"].tolist(), strict=True)
+    ):
+        if not head <= tail <= head + length:
+            yield f"the ring of process entry {entry} goes from {head} to {tail}, with room for {length}"
+
+
+def _of_waiters(segment: Segment) -> Iterator[str]:
+    superblock = segment.view("superblock")
+    cells = segment.view("waiters")
+    head, tail = int(superblock["waiter_head"]), int(superblock["waiter_tail"])
+    if not head <= tail <= head + len(cells):
+        yield f"the waiter queue goes from {head} to {tail}, with room for {len(cells)}"
