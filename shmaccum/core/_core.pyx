@@ -15,3 +15,4 @@ from posix.types cimport off_t
 
 include "layout.pxi"
 include "segment.pxi"
+include "lock.pxi"

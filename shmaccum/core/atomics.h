@@ -8,14 +8,28 @@
  * - store_relaxed / load_relaxed: the value alone, where a lock or a later release store orders the rest.
  * - compare_and_swap: acquires what the word's last writer released, and releases what this thread stored before.
  * - add: for counters with several writers. No other word is ordered by it.
+ * - relax: tells the processor that this loop waits for another one's store.
  * - fence: orders stores before it against loads behind it, which release and acquire do not. A process that stores
  *   work and then reads whether the other side sleeps needs it, as does the other side in reverse. Without it, both can
  *   read the old value: the wake-up is lost.
+ *
+ * With SHMACCUM_STEPS, each access is a step at which a test can kill the process: shmaccum_steps_left counts down, and
+ * the process dies before the access at which it becomes 0. The package is never built so.
  */
 #ifndef SHMACCUM_ATOMICS_H
 #define SHMACCUM_ATOMICS_H
 
 #include <stdint.h>
+
+#ifdef SHMACCUM_STEPS
+#include <signal.h>
+uint64_t shmaccum_steps_left;
+static inline void step(void) {
+    if (shmaccum_steps_left && !--shmaccum_steps_left) raise(SIGKILL);
+}
+#else
+static inline void step(void) {}
+#endif
 
 typedef struct {
     uint64_t value;
@@ -25,29 +39,43 @@ _Static_assert(sizeof(word) == 8, "a word has 8 bytes");
 _Static_assert(__atomic_always_lock_free(sizeof(word), 0), "this machine has no atomic access to 8 bytes");
 
 static inline uint64_t load_relaxed(const word *at) {
+    step();
     return __atomic_load_n(&at->value, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t load_acquire(const word *at) {
+    step();
     return __atomic_load_n(&at->value, __ATOMIC_ACQUIRE);
 }
 
 static inline void store_relaxed(word *at, uint64_t value) {
+    step();
     __atomic_store_n(&at->value, value, __ATOMIC_RELAXED);
 }
 
 static inline void store_release(word *at, uint64_t value) {
+    step();
     __atomic_store_n(&at->value, value, __ATOMIC_RELEASE);
 }
 
 /* Returns whether the word was `expected`, and now is `desired`. */
 static inline int compare_and_swap(word *at, uint64_t expected, uint64_t desired) {
+    step();
     return __atomic_compare_exchange_n(&at->value, &expected, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* Returns the sum. */
 static inline uint64_t add(word *at, uint64_t count) {
+    step();
     return __atomic_add_fetch(&at->value, count, __ATOMIC_RELAXED);
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
 }
 
 static inline void fence(void) {

@@ -46,6 +46,14 @@ rebuilt from them after a death.
 cdef extern from "atomics.h" nogil:
     ctypedef struct word:
         uint64_t value
+    uint64_t load_relaxed(const word *at)
+    uint64_t load_acquire(const word *at)
+    void store_relaxed(word *at, uint64_t value)
+    void store_release(word *at, uint64_t value)
+    bint compare_and_swap(word *at, uint64_t expected, uint64_t desired)
+    void relax()
+    void fence()
+    void step()
 
 cdef enum:
     CACHE_LINE = 64

@@ -165,6 +165,10 @@ cdef class Segment:
 
     cdef char *memory
     cdef readonly Geometry geometry
+    cdef uint64_t ticket
+    """Names this process in owner words; 0 before it has joined."""
+    cdef uint64_t forks
+    """Value of `_forks` when it joined: a forked child is another process."""
 
     def __cinit__(self, int descriptor, Geometry geometry not None):
         cdef stat status
@@ -189,6 +193,21 @@ cdef class Segment:
 
     def __reduce__(self):
         raise TypeError("a Segment cannot be pickled: its memory belongs to this process")
+
+    def join(self, uint64_t entry, uint64_t incarnation):
+        """Become the process of an entry of the process table: locks name it by entry and incarnation.
+
+        Returns:
+            The ticket of this process.
+
+        Raises:
+            ValueError: there is no such entry, or the incarnation has more than 48 bits.
+        """
+        if entry >= self.geometry.sizes.max_processes or incarnation >> 64 - TICKET_ENTRY_BITS:
+            raise ValueError(f"entry {entry} of {self.geometry.sizes.max_processes}, incarnation {incarnation}")
+        self.ticket = (entry + 1) | incarnation << TICKET_ENTRY_BITS
+        self.forks = _forks
+        return self.ticket
 
     def view(self, str region):
         """Return a region's entries as a read-only structured array; its fields are the words of the struct.

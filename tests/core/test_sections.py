@@ -10,21 +10,11 @@ import re
 from pathlib import Path
 
 import pytest
-from Cython.Compiler.Main import CompilationOptions, compile_single
-from runs import ROOT
+from core_builds import CORE, in_c
 
-CORE = ROOT / "shmaccum" / "core"
 FORBIDDEN = re.compile(
     r"(?:__Pyx_)?(?:PyGILState|PyErr|PyEval)_\w+|\bPy_X?(?:INCREF|DECREF)\b|__Pyx_\w*(?:Raise|Unraisable)\w*|\b\w*alloc\b"
 )
-
-
-def in_c(source: Path, result: Path) -> str:
-    """Return the C that Cython makes of a module."""
-    options = CompilationOptions(output_file=str(result), language_level=3)
-    made = compile_single(str(source), options, full_module_name=f"shmaccum.{source.stem}")
-    assert made.num_errors == 0
-    return result.read_text()
 
 
 def sections(source: str) -> list[str]:

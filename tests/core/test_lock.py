@@ -1,0 +1,287 @@
+"""The core's lock: it excludes, names its holder, and survives a death at every step."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import os
+import pickle
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import posix_ipc
+import pytest
+from core_builds import build_core
+from core_slabs import empty_segment
+
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, Geometry, Segment, SlabLock
+
+SMALL = Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
+UNFINISHED = 0xFFFF
+NUMBER = 3
+GATES = pytest.mark.parametrize("gated", [False, True], ids=["word", "word and gate"])
+
+
+@pytest.fixture
+def gate(slab_name: str, gated: bool) -> Iterator[str | None]:
+    """Return the name of a new gate, or None."""
+    if not gated:
+        yield None
+        return
+    semaphore = posix_ipc.Semaphore(f"/{slab_name}", posix_ipc.O_CREX, initial_value=1)
+    yield semaphore.name
+    semaphore.close()
+    posix_ipc.unlink_semaphore(semaphore.name)
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the core with a step at each access to shared memory."""
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+
+
+@GATES
+def test_a_lock_excludes_until_its_release(gate: str | None) -> None:
+    segment = empty_segment(SMALL)
+    lock = SlabLock(segment, NUMBER, gate)
+    ticket = segment.join(4, 7)
+    assert ticket == 5 | 7 << 16
+    assert lock.acquire_now() == LOCK_TAKEN
+    assert lock.owner == ticket
+    assert segment.view("locks")["owner"].tolist()[NUMBER] == ticket
+    assert lock.acquire_now() == LOCK_BUSY  # another thread of this process
+    segment.join(5, 1)
+    assert (lock.acquire_now(), lock.acquire_word()) == (LOCK_BUSY, LOCK_BUSY)
+    segment.join(4, 7)
+    lock.release()
+    assert lock.owner == 0
+    segment.join(5, 1)
+    assert lock.acquire_now() == LOCK_TAKEN
+    lock.release()
+
+
+@GATES
+def test_an_unfinished_lock_is_rebuilt_by_the_next_holder_only(gate: str | None) -> None:
+    segment = empty_segment(SMALL)
+    lock = SlabLock(segment, NUMBER, gate)
+    segment.join(0, 1)
+    assert lock.acquire_now() == LOCK_TAKEN
+    lock.release(unfinished=True)
+    assert lock.owner == UNFINISHED
+    assert lock.acquire_now() == LOCK_UNFINISHED
+    lock.release()
+    assert lock.acquire_now() == LOCK_TAKEN
+    lock.release()
+
+
+@GATES
+def test_only_the_named_dead_holder_loses_the_lock(gate: str | None) -> None:
+    segment = empty_segment(SMALL)
+    lock = SlabLock(segment, NUMBER, gate)
+    dead = segment.join(0, 1)
+    assert lock.acquire_now() == LOCK_TAKEN
+    assert lock.take_over(dead) == LOCK_BUSY  # our own ticket is never dead
+    heir = segment.join(0, 2)  # the same entry, taken again
+    assert lock.take_over(3 | 1 << 16) == LOCK_BUSY
+    assert lock.take_over(0) == LOCK_BUSY
+    assert lock.take_over(dead) == LOCK_UNFINISHED
+    assert lock.owner == heir
+    assert segment.view("locks")["takeovers"].tolist()[NUMBER] == 1
+    lock.release()
+    assert lock.take_over(dead) == LOCK_BUSY
+    assert lock.acquire_now() == LOCK_TAKEN
+    lock.release()
+
+
+def test_a_process_without_a_ticket_gets_no_lock() -> None:
+    lock = SlabLock(empty_segment(SMALL), NUMBER)
+    assert (lock.acquire_now(), lock.acquire_word(), lock.take_over(1)) == (LOCK_REJOIN,) * 3
+
+
+@pytest.mark.parametrize("fork", [os.fork, ctypes.CDLL(None).fork], ids=["by Python", "by C"])
+def test_a_forked_child_has_no_ticket(fork: Callable[[], int]) -> None:
+    segment = empty_segment(SMALL)
+    lock = SlabLock(segment, NUMBER)
+    segment.join(0, 1)
+    child = fork()
+    if not child:
+        os._exit(lock.acquire_now())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == LOCK_REJOIN
+    assert lock.acquire_now() == LOCK_TAKEN
+
+
+def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str) -> None:
+    semaphore = posix_ipc.Semaphore(f"/{slab_name}", posix_ipc.O_CREX, initial_value=1)
+    try:
+        segment = empty_segment(SMALL)
+        segment.join(0, 1)
+        lock = SlabLock(segment, NUMBER, semaphore.name)
+        semaphore.acquire()  # by a process that dies then
+        assert lock.acquire_now() == LOCK_BUSY
+        assert lock.acquire_word() == LOCK_TAKEN
+        lock.release()
+        assert semaphore.value == 1
+        semaphore.release()  # one too many
+        assert lock.acquire_now() == LOCK_TAKEN
+        lock.release()
+        assert semaphore.value == 1
+    finally:
+        semaphore.close()
+        posix_ipc.unlink_semaphore(semaphore.name)
+
+
+def test_a_gate_that_does_not_exist_is_an_error(slab_name: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        SlabLock(empty_segment(SMALL), NUMBER, f"/{slab_name}")
+
+
+@pytest.mark.parametrize("number", [-1, 18])
+def test_a_lock_that_does_not_exist_is_an_error(number: int) -> None:
+    with pytest.raises(IndexError, match="18 locks"):
+        SlabLock(empty_segment(SMALL), number)
+
+
+@pytest.mark.parametrize(("entry", "incarnation"), [(16, 1), (0, 1 << 48)])
+def test_a_ticket_that_does_not_fit_is_refused(entry: int, incarnation: int) -> None:
+    with pytest.raises(ValueError, match="incarnation"):
+        empty_segment(SMALL).join(entry, incarnation)
+
+
+def test_a_lock_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(SlabLock(empty_segment(SMALL), NUMBER))
+
+
+def die_at(core: ModuleType, step: int, operation: Callable[[], object]) -> bool:
+    """Run an operation in a child that is killed before a step; return whether it was, or had fewer steps."""
+    child = os.fork()
+    if not child:
+        ctypes.c_uint64.in_dll(ctypes.CDLL(core.__file__), "shmaccum_steps_left").value = step
+        operation()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+OPERATIONS: dict[str, tuple[int, Callable[[SlabLock], object]]] = {
+    "acquire": (0, lambda lock: lock.acquire_now()),
+    "acquire and release": (0, lambda lock: (lock.acquire_now(), lock.release())),
+    "acquire and leave unfinished": (0, lambda lock: (lock.acquire_now(), lock.release(unfinished=True))),
+    "acquire an unfinished one": (UNFINISHED, lambda lock: (lock.acquire_now(), lock.release())),
+    "acquire the word alone": (0, lambda lock: (lock.acquire_word(), lock.release())),
+    "take over": (1 | 9 << 16, lambda lock: (lock.take_over(1 | 9 << 16), lock.release())),
+}
+"""What a process does when it dies, behind the owner word that it finds."""
+
+
+@GATES
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_death_at_any_step_leaves_a_lock_that_others_get(
+    stepping: ModuleType, operation: str, gate: str | None
+) -> None:
+    found, operate = OPERATIONS[operation]
+    for step in itertools.count(1):
+        descriptor = os.memfd_create("segment")
+        os.ftruncate(descriptor, SMALL.total_size)
+        geometry = stepping.Geometry(64, 8, max_processes=16, max_topics=4, max_partitions=4, max_lanes=4)
+        segment = stepping.Segment(descriptor, geometry)
+        lock = stepping.SlabLock(segment, NUMBER, gate)
+        owner_at = segment.view("locks")["owner"].__array_interface__["data"][0]
+        owner_at += NUMBER * 64 - segment.view("superblock").__array_interface__["data"][0]
+        os.pwrite(descriptor, found.to_bytes(8, "little"), owner_at)
+
+        def as_a_process(lock: SlabLock = lock, segment: Segment = segment) -> None:
+            segment.join(1, 1)
+            operate(lock)
+
+        was_killed = die_at(stepping, step, as_a_process)
+        segment.join(2, 1)
+        named = lock.owner
+        if named in (0, UNFINISHED):
+            status = lock.acquire_word()
+            assert status == (LOCK_UNFINISHED if named else LOCK_TAKEN)
+        else:
+            assert named in (2 | 1 << 16, found)
+            assert lock.acquire_word() == LOCK_BUSY
+            assert lock.take_over(named) == LOCK_UNFINISHED
+        lock.release()
+        assert lock.acquire_now() == LOCK_TAKEN  # the gate is open again
+        lock.release()
+        os.close(descriptor)
+        if not was_killed:
+            break
+    assert step > 2
+
+
+INSIDE, ROUNDS, VIOLATIONS = range(3)
+"""Words behind the segment: who is inside, how often anyone was, and how often somebody else was, too."""
+
+
+def take_turns(segment: Segment, words: memoryview, gate: str | None, entry: int) -> None:
+    lock = SlabLock(segment, NUMBER, gate)
+    ticket = segment.join(entry, 1)
+    while True:
+        tries = 0
+        while lock.acquire_now() not in (LOCK_TAKEN, LOCK_UNFINISHED):
+            tries += 1
+            time.sleep(0)
+            if tries % 20 == 0 and lock.acquire_word() in (LOCK_TAKEN, LOCK_UNFINISHED):
+                break
+        if words[INSIDE]:
+            words[VIOLATIONS] += 1
+        words[INSIDE] = ticket
+        words[ROUNDS] += 1
+        if words[INSIDE] != ticket:
+            words[VIOLATIONS] += 1
+        words[INSIDE] = 0
+        lock.release()
+
+
+@GATES
+def test_random_deaths_let_no_two_processes_in(gate: str | None) -> None:
+    page = mmap.PAGESIZE
+    descriptor = os.memfd_create("segment")
+    end = -(-SMALL.total_size // page) * page
+    os.ftruncate(descriptor, end + page)
+    segment = Segment(descriptor, SMALL)
+    words = memoryview(mmap.mmap(descriptor, page, offset=end)).cast("Q")
+    lock = SlabLock(segment, NUMBER, gate)
+    segment.join(0, 1)
+    children: dict[int, int] = {}
+    entries = itertools.count(1)
+    chance = random.Random(5)
+
+    def start_one() -> None:
+        entry = next(entries)
+        child = os.fork()
+        if not child:
+            take_turns(segment, words, gate, entry)
+        children[child] = entry
+
+    try:
+        for _ in range(3):
+            start_one()
+        for _ in range(12):
+            before = words[ROUNDS]
+            deadline = time.monotonic() + 60
+            while words[ROUNDS] < before + 100 and time.monotonic() < deadline:
+                time.sleep(chance.random() / 100)
+            assert words[ROUNDS] >= before + 100, "no process gets the lock any longer"
+            victim = chance.choice(list(children))
+            os.kill(victim, signal.SIGKILL)
+            os.waitpid(victim, 0)
+            dead = children.pop(victim) + 1 | 1 << 16
+            if lock.owner == dead:
+                words[INSIDE] = 0
+                assert lock.take_over(dead) == LOCK_UNFINISHED
+                lock.release()
+            start_one()
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os.close(descriptor)
+    assert words[VIOLATIONS] == 0
