@@ -1,16 +1,11 @@
-"""Compiles the core, and the modules that every record and every batch passes through, if there is a C compiler.
+"""Compiles the core, and the modules that every record and every batch passes through.
 
-The core (``shmaccum/core/``) is one extension of included files. Most of the others are plain Python, and without a
-compiler they are installed as such, in a wheel with that tag. The ``.pxd`` file beside each declares its types for
-Cython. The other ``.pyx`` modules are kernels for the compiled form alone.
-Environment variables:
+The core (``shmaccum/core/``) is one extension of included files, and there is no package without it. Most of the others
+are plain Python, with a ``.pxd`` file beside each that declares its types for Cython. The other ``.pyx`` modules are
+kernels for them. An editable install compiles the core alone, so that changes of the other sources take effect.
 
-* ``SHMACCUM_PURE=1`` compiles nothing. Nor does an editable install, in which changes of the source must take effect.
-* ``SHMACCUM_REQUIRE_COMPILED=1`` turns a failure to compile into an error.
-* ``SHMACCUM_SANITIZE=1`` compiles with AddressSanitizer and UBSan, for processes that have libasan loaded
-  (``python -m tools.fuzz --sanitize``).
-
-It compiles all modules or none: compiled modules call each other in C, and a lock that is half in C would not lock.
+With ``SHMACCUM_SANITIZE=1``, all is compiled with AddressSanitizer and UBSan, for processes that have libasan loaded
+(``python -m tools.fuzz --sanitize``).
 """
 
 from __future__ import annotations
@@ -21,9 +16,7 @@ import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError
 
 DIRECTIVES = {
     "language_level": 3,
@@ -102,25 +95,12 @@ def optimized(source: Path) -> list[str]:
 
 
 def extensions() -> list[Extension]:
-    """Return the modules that have a ``.pxd`` file."""
-    is_required = is_set("SHMACCUM_REQUIRE_COMPILED")
-    if is_set("SHMACCUM_PURE") or "editable_wheel" in sys.argv:
-        if is_required:
-            sys.exit("SHMACCUM_REQUIRE_COMPILED contradicts SHMACCUM_PURE, and an editable install: leave out one")
-        return []
+    """Return the core, and the modules that have a ``.pxd`` file; only the core for an editable install."""
     if {"egg_info", "dist_info"} & set(sys.argv):
         return []  # pip asks for the metadata first, which say nothing of the modules
     from Cython.Build import cythonize
 
-    typed = sorted(Path("shmaccum").rglob("*.pxd"))
-    modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
     flags = SANITIZED if is_set("SHMACCUM_SANITIZE") else []
-    modules.sort(key=lambda module: -module.stat().st_size)  # the longest first: then both cores end at once
-    sources = {".".join(module.with_suffix("").parts): module for module in modules}
-    found = [
-        Extension(name, [str(source)], extra_compile_args=flags or [*optimized(source), "-g0"], extra_link_args=flags)
-        for name, source in (sources | {SHARED: Path(SHARED.replace(".", "/") + ".c")}).items()
-    ]
     core = Extension(
         "shmaccum._core",
         ["shmaccum/core/_core.pyx"],
@@ -129,39 +109,28 @@ def extensions() -> list[Extension]:
         extra_compile_args=flags or ["-O2", "-g0"],
         extra_link_args=flags,
     )
-    return [
-        *cythonize([core], build_dir="build/cython"),  # its directives stand in its source
-        *cythonize(
-            found,
-            compiler_directives=DIRECTIVES,
-            build_dir="build/cython",
-            nthreads=os.cpu_count() or 1,
-            shared_utility_qualified_name=SHARED,
-        ),
+    built: list[Extension] = cythonize([core], build_dir="build/cython")  # its directives stand in its source
+    if "editable_wheel" in sys.argv or "--inplace" in sys.argv:
+        return built
+    typed = sorted(Path("shmaccum").rglob("*.pxd"))
+    modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
+    modules.sort(key=lambda module: -module.stat().st_size)  # the longest first: then both cores end at once
+    sources = {".".join(module.with_suffix("").parts): module for module in modules}
+    found = [
+        Extension(name, [str(source)], extra_compile_args=flags or [*optimized(source), "-g0"], extra_link_args=flags)
+        for name, source in (sources | {SHARED: Path(SHARED.replace(".", "/") + ".c")}).items()
     ]
+    return built + cythonize(
+        found,
+        compiler_directives=DIRECTIVES,
+        build_dir="build/cython",
+        nthreads=os.cpu_count() or 1,
+        shared_utility_qualified_name=SHARED,
+    )
 
 
-class AllOrNone(build_ext):
-    """Compiles all the modules, or none if one cannot be compiled."""
-
-    def run(self) -> None:
-        """Build the modules; after a failure, install the package as plain Python.
-
-        Raises:
-            CompileError: they cannot be compiled, and SHMACCUM_REQUIRE_COMPILED is set.
-        """
-        try:
-            super().run()
-        except Exception as error:  # a missing or failing compiler can raise anything
-            if is_set("SHMACCUM_REQUIRE_COMPILED"):
-                raise CompileError(
-                    f"{error}. SHMACCUM_REQUIRE_COMPILED is set: install a C compiler, or unset it"
-                ) from error
-            print(f"shmaccum is installed as plain Python, because compiling it failed: {error}", file=sys.stderr)
-            for extension in self.extensions:
-                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
-            self.extensions = []
-            self.distribution.ext_modules = []  # the wheel's tag depends on it
+class BuildExtensions(build_ext):
+    """Compiles with the flags that the compiler knows."""
 
     def build_extensions(self) -> None:
         """Compile; other compilers than GCC refuse the names of its passes, and order words in another way."""
@@ -174,18 +143,8 @@ class AllOrNone(build_ext):
         super().build_extensions()
 
 
-class Wheel(bdist_wheel):
-    """A wheel whose tag matches its content: any platform if nothing was compiled."""
-
-    def run_command(self, command: str) -> None:
-        """Run another command; after ``build``, the wheel's content is known."""
-        super().run_command(command)
-        if command == "build":
-            self.root_is_pure = not self.distribution.has_ext_modules()
-
-
 setup(
     ext_modules=extensions(),
-    cmdclass={"build_ext": AllOrNone, "bdist_wheel": Wheel},
+    cmdclass={"build_ext": BuildExtensions},
     options={"build_ext": {"parallel": os.cpu_count()}},
 )

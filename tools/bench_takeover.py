@@ -1,8 +1,7 @@
 """Measures the takeover of a lock after its holder's death: ``python -m tools.bench_takeover``.
 
 It kills holders of a lock while other processes wait for it, and measures the time from the kill to the next
-acquisition. The holder dies named as the owner, or nameless: the two windows of `shmaccum.shm.locks` look like that to
-others. In addition there can be churn (waiting processes are killed and replaced, a number per second) and traffic
+acquisition. In addition there can be churn (waiting processes are killed and replaced, a number per second) and traffic
 (processes use the slab's other locks all the time).
 """
 
@@ -22,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final, NamedTuple
 
-from shmaccum.shm.layout import Geometry, Lock
+from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
@@ -39,7 +38,6 @@ _context.set_forkserver_preload(["shmaccum.shm.lifecycle"])
 class Case(NamedTuple):
     """The conditions under which holders are killed."""
 
-    named: bool
     waiters: int
     churn: float
     """Waiting processes killed per second."""
@@ -50,13 +48,11 @@ class Case(NamedTuple):
         around = [f"{self.waiters} waiting"]
         around += [f"{self.churn:g} others killed per second"] * bool(self.churn)
         around += [f"{self.busy} busy with another lock"] * bool(self.busy)
-        return f"{'named' if self.named else 'nameless'} holder, {', '.join(around)}"
+        return ", ".join(around)
 
 
 CASES: Final = [
-    Case(named, waiters, churn, busy)
-    for named in (True, False)
-    for waiters, churn, busy in ((1, 0, 0), (8, 0, 0), (4, 15, 0), (4, 50, 0), (1, 0, 2))
+    Case(waiters, churn, busy) for waiters, churn, busy in ((1, 0, 0), (8, 0, 0), (4, 15, 0), (4, 50, 0), (1, 0, 2))
 ]
 
 
@@ -76,12 +72,10 @@ class Worker:
         self.link.close()
 
 
-def hold(link: Connection, name: str, named: bool) -> None:
+def hold(link: Connection, name: str) -> None:
     """Acquire the lock, report that, and keep it."""
     slab = _join(name)
     slab.locks[NUMBER].acquire(PATIENCE_S)
-    if not named:
-        slab.words[slab.geometry.lock(NUMBER) + Lock.OWNER] = 0
     link.send(os.getpid())
     signal.pause()
 
@@ -166,7 +160,7 @@ def measure(case: Case, rounds: int) -> list[float]:
             cleanup.enter_context(churning(name, case.churn))
             for _ in range(rounds):
                 slab.reap_dead()
-                holder = Worker(hold, name, case.named)
+                holder = Worker(hold, name)
                 pid = holder.link.recv()
                 for waiter in waiters:
                     waiter.link.send(None)

@@ -7,9 +7,9 @@ One segment holds these regions, in this order. Each starts on a cache line, the
     +----------------------+
     | settings             | two copies: what users agree on, and what they share, as JSON; never a password
     +----------------------+
-    | locks                | one cache line each: the owner (the semaphore is a named one, outside)
+    | locks                | one cache line each: the owner (the pool's semaphore is a named one, outside)
     +----------------------+
-    | process table        | one entry a process: identity, lock words, wake-up words, ends of its completion ring
+    | process table        | one entry a process: identity, wake-up words, ends of its completion ring
     +----------------------+
     | topic table          | name, metadata state, number of partitions
     +----------------------+
@@ -214,7 +214,8 @@ cdef struct Superblock:
 cdef struct LockLine:
     # One cache line for each lock, so that two locks do not slow each other down.
 
-    # Process entry + 1 of the holder; 0 for none; `UNFINISHED_OWNER` if the last one was interrupted in a change.
+    # The holder's ticket (`lock.pxi`): process entry + 1 | its incarnation << 16; 0 for none; UNFINISHED if the last one
+    # was interrupted in a change.
     word owner
     # Times that it was taken over from a dead holder.
     word takeovers
@@ -222,7 +223,7 @@ cdef struct LockLine:
 
 
 cdef struct ProcessEntry:
-    # Eleven cache lines; each has one writer: attach, the process itself, or the sender.
+    # Six cache lines; each has one writer: attach, the process itself, or the sender.
 
     # Written at attach.
 
@@ -245,8 +246,6 @@ cdef struct ProcessEntry:
 
     # Written by the process itself, at any time.
 
-    # Number of the lock that it waits for or holds + 1, or 0 (takeover protocol).
-    word wants
     # 0 unless one of its event loops listens for their doorbell; else the least `ring_tail` at which completions press
     # it.
     word loop_asleep
@@ -263,7 +262,7 @@ cdef struct ProcessEntry:
     # Number in the name of its wake-up semaphore; raised at attach, under the lifecycle byte, if the file of that name
     # cannot be used; never reset.
     word wakeup
-    word unused_15
+    word unused_14[2]
 
     # Written by the sender.
 
@@ -289,14 +288,6 @@ cdef struct ProcessEntry:
     word compressed
     word unused_31
 
-    # Written by the process itself.
-
-    # For each lock: raised when a slice of waiting for the lock runs out (takeover protocol).
-    word parked[LOCK_COUNT]
-    # For each lock: raised when it releases it (takeover protocol).
-    word released[LOCK_COUNT]
-    word unused_68[3]
-
     # Written at attach, for people.
 
     # Bytes in the name.
@@ -305,7 +296,6 @@ cdef struct ProcessEntry:
     word name[8]
     # The counters from `records` on, as earlier incarnations have left them.
     word before[7]
-    word unused_87
 
 
 cdef struct TopicEntry:

@@ -155,6 +155,7 @@ cdef void lock_release(LockLine *line, sem_t *gate, bint unfinished) noexcept no
 
 
 @cython.final
+@cython.no_gc
 cdef class SlabLock:
     """One lock of a slab, for code in Python.
 
@@ -227,17 +228,19 @@ cdef class SlabLock:
         return lock_take_over(self.line, dead, ticket) if ticket else LOCK_REJOIN
 
     def release(self, bint unfinished=False):
-        """Release the lock, which this process holds; with ``unfinished``, the next holder rebuilds first.
+        """Release the lock, if this process holds it; with ``unfinished``, the next holder rebuilds first.
 
         The full barrier makes the changes visible before the caller looks whether others sleep.
         """
-        lock_release(self.line, self.gate, unfinished)
+        cdef uint64_t ticket = ticket_of(self.segment)
+        if ticket != 0 and load_relaxed(&self.line.owner) == ticket:
+            lock_release(self.line, self.gate, unfinished)
         fence()
 
     @property
     def owner(self):
         """The ticket of the holder; 0 for none, `UNFINISHED` if the last one was interrupted in a change."""
-        return load_relaxed(&self.line.owner)
+        return load_acquire(&self.line.owner)
 
 
 cdef uint64_t ticket_of(Segment segment) noexcept:

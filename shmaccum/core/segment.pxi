@@ -22,6 +22,7 @@ cdef extern from "<sys/stat.h>" nogil:
 
 
 @cython.final
+@cython.no_gc
 cdef class Geometry:
     """The sizes that determine a slab's layout. Slabs of equal geometry have the same layout.
 
@@ -106,7 +107,7 @@ cdef dict _tables(const Sizes *sizes, const Regions *regions):
     """Return each region of words: name -> (an empty entry, bytes in an entry, where the region begins, its shape)."""
     cdef const void *empty = &_blank
     histograms = SENDER_HISTOGRAMS + BROKERS + sizes.max_processes * PROCESS_HISTOGRAMS
-    header = {**(<const SlotHeader *>empty)[0], "contributors": [0] * regions.contributor_words}
+    header = {**(<const SlotHeader *>empty)[0], "contributors": [0] * <Py_ssize_t>regions.contributor_words}
     return {
         "superblock": ((<const Superblock *>empty)[0], sizeof(Superblock), 0, ()),
         "locks": ((<const LockLine *>empty)[0], sizeof(LockLine), regions.locks, (LOCK_COUNT,)),
@@ -148,6 +149,7 @@ cdef object _dtype(dict entry, uint64_t size):
 
 
 @cython.final
+@cython.no_gc  # it leads to nothing that leads back; cleared by the collector, it would not know what to unmap
 cdef class Segment:
     """The mapping of a slab's file.
 
@@ -194,6 +196,10 @@ cdef class Segment:
     def __reduce__(self):
         raise TypeError("a Segment cannot be pickled: its memory belongs to this process")
 
+    def writable(self):
+        """Return all of the memory as writable bytes, for what Python code still writes itself."""
+        return memoryview(_Writable(self))
+
     def join(self, uint64_t entry, uint64_t incarnation):
         """Become the process of an entry of the process table: locks name it by entry and incarnation.
 
@@ -226,3 +232,18 @@ cdef class Segment:
 
         entry, size, begin, shape = _tables(&self.geometry.sizes, &self.geometry.regions)[region]
         return numpy.ndarray(shape, _dtype(entry, size), self, begin)
+
+
+@cython.final
+@cython.no_gc
+cdef class _Writable:
+    """Exports a segment's memory for writing, and keeps it mapped."""
+
+    cdef Segment segment
+
+    def __cinit__(self, Segment segment not None):
+        self.segment = segment
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        cdef Segment segment = self.segment
+        PyBuffer_FillInfo(buffer, self, segment.memory, <Py_ssize_t>segment.geometry.regions.total_size, 0, flags)

@@ -1,17 +1,4 @@
 cimport cython
-from shmaccum.shm.memory cimport word
-
-cdef extern from "<semaphore.h>" nogil:
-    ctypedef struct sem_t:
-        pass
-
-@cython.final
-cdef class FastSemaphore:
-    cdef sem_t *_address
-    cpdef bint take(self) except -1
-    cpdef bint take_soon(self, word[::1] words, Py_ssize_t owner_at, int looks) except -1
-    cpdef int post(self) except -1
-    cpdef close(self)
 
 @cython.final
 cdef class FastMutex:

@@ -1,82 +1,10 @@
-"""The semaphore and the thread mutex of `shmaccum.shm.locks`, in C.
-
-In the plain form, that module uses `posix_ipc` and `threading`.
-"""
+"""The thread mutex of `shmaccum.shm.turn`, in C; uncompiled, that module uses `threading`."""
 
 import time
 
-from cpython.exc cimport PyErr_SetFromErrno
 from cpython.pythread cimport PyThread_get_thread_ident
-from posix.fcntl cimport O_RDWR
 
 from shmaccum.shm import native
-
-
-cdef extern from * nogil:
-    """
-    #if defined(__x86_64__) || defined(__i386__)
-    #define relax() __builtin_ia32_pause()
-    #elif defined(__aarch64__)
-    #define relax() __asm__ __volatile__("yield")
-    #else
-    #define relax() ((void) 0)
-    #endif
-    """
-    void relax()
-
-cdef extern from "<semaphore.h>" nogil:
-    sem_t *sem_open(const char *name, int flags)
-    sem_t *SEM_FAILED
-    int sem_close(sem_t *semaphore)
-    int sem_trywait(sem_t *semaphore)
-    int sem_post(sem_t *semaphore)
-
-cdef class FastSemaphore:
-    """An existing named semaphore. `take` and `post` keep the GIL, since neither waits.
-
-    Raises:
-        OSError: it does not exist, or cannot be opened.
-    """
-
-    def __cinit__(self, name: str):
-        self._address = sem_open(name.encode(), O_RDWR)
-        if self._address == SEM_FAILED:
-            self._address = NULL
-            PyErr_SetFromErrno(OSError)
-
-    def __dealloc__(self):
-        if self._address != NULL:
-            sem_close(self._address)
-
-    cpdef bint take(self) except -1:
-        """Take a unit if one is free; return whether it did."""
-        if self._address == NULL:
-            raise ValueError("the semaphore is closed")
-        return sem_trywait(self._address) == 0
-
-    cpdef bint take_soon(self, word[::1] words, Py_ssize_t owner_at, int looks) except -1:
-        """Take a unit once the owner word is 0, within a number of looks at it; return whether it did."""
-        cdef const volatile word *owner = &words[owner_at]
-        cdef int look
-        if self._address == NULL:
-            raise ValueError("the semaphore is closed")
-        for look in range(looks):
-            if not owner[0] and sem_trywait(self._address) == 0:
-                return True
-            relax()
-        return False
-
-    cpdef int post(self) except -1:
-        """Return a unit."""
-        if self._address == NULL:
-            raise ValueError("the semaphore is closed")
-        return sem_post(self._address)
-
-    cpdef close(self):
-        """Close the semaphore."""
-        if self._address != NULL:
-            sem_close(self._address)
-            self._address = NULL
 
 
 cdef class FastMutex:

@@ -229,11 +229,7 @@ class SlabView:
                 self._processes.info(entry),
                 held_bytes=int(slots[entry]) * self.geometry.slot_size,
                 stopped=self._processes.is_stopped(entry),
-                locks=[
-                    number
-                    for number in range(LOCK_COUNT)
-                    if self.words[self.geometry.lock(number) + Lock.OWNER] == entry + 1
-                ],
+                locks=self._processes.held_by(entry),
             )
             for entry in self._processes.in_use()
         ]

@@ -23,7 +23,7 @@ from shmaccum.errors import (
 )
 from shmaccum.shm import names, native, shared_settings, validation
 from shmaccum.shm.files import in_the_way, is_of_others
-from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
+from shmaccum.shm.layout import Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
@@ -351,7 +351,7 @@ def _attach_locked(
         segment = Segment.create(name, geometry, digest)
         if mine is not None:
             shared_settings.bring(name, segment.words, segment.buffer, geometry, mine)
-        _make_locks_and_doorbell(names.PrivateNames.of(name, segment.words))
+        _make_semaphore_and_doorbell(names.PrivateNames.of(name, segment.words))
         _free_all(segment)
         slab = Slab(name, segment, lock_file, sender=sender)
     except BaseException:
@@ -363,10 +363,9 @@ def _attach_locked(
     return slab
 
 
-def _make_locks_and_doorbell(private: names.PrivateNames) -> None:
+def _make_semaphore_and_doorbell(private: names.PrivateNames) -> None:
     try:
-        for number in range(LOCK_COUNT):
-            make_semaphore(private.lock_semaphore(number), 1).close()
+        make_semaphore(private.pool_semaphore(), 1).close()
         os.mkfifo(private.doorbell_path(), 0o600)
     except FileExistsError as error:
         raise in_the_way(error.filename) from None

@@ -5,7 +5,6 @@ inherit it, pid reuse and pid namespaces do not matter, and ``F_GETLK`` queries 
 
 * ``LIFECYCLE``: held by a process that creates, attaches to, leaves or removes the slab.
 * ``SENDER``: held by the one sender.
-* ``TAKEOVER``: held by a process that takes over a semaphore from a dead holder.
 * ``START`` to ``PROCESS - 1``: the first one is held by a process that starts a sender. If a signal or a debugger has
   stopped that process, the next one counts, so that the slab need not wait for it.
 * ``PROCESS + i``: held by the process of entry *i* of the process table, as long as it lives.
@@ -37,8 +36,7 @@ from shmaccum.shm.procfs import is_stopped
 
 LIFECYCLE: Final = 0
 SENDER: Final = 1
-TAKEOVER: Final = 2
-START: Final = 3
+START: Final = 2
 PROCESS: Final = 16
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
@@ -66,8 +64,6 @@ class LockFile:
         let_go = partial(fcntl.fcntl, opened.number, fcntl.F_SETLK)
         self._end_lifecycle = partial(let_go, _request(fcntl.F_UNLCK, LIFECYCLE))
         self._end_start = partial(let_go, _request(fcntl.F_UNLCK, START, PROCESS - START))
-        self.end_takeover = partial(let_go, _request(fcntl.F_UNLCK, TAKEOVER))
-        """Release the takeover byte."""
 
     @classmethod
     def open(cls, name: str, *, create: bool, look: bool = False) -> LockFile:

@@ -1,64 +1,46 @@
-"""Locks between processes that survive the death of their holder.
+"""The slab's locks, for Python code: ``with lock: ...``.
 
-A lock is a named POSIX semaphore of value 1, and an owner word in the slab. Only the holder writes the owner word. Each
-process has three more words for the lock in its own table entry, and only it writes them while it lives. From these the
-others prove that a holder died while no owner was named (`shmaccum.shm.takeover`). The stores, in this order:
+`shmaccum._core.SlabLock` is the lock itself: an owner word that excludes, and names its holder. This module adds what a
+wait needs: sleep, the proof that a holder is dead, the time-out and its error, and the rebuild.
 
-* acquire: ``wants = lock``; take the semaphore; ``owner = me``. Each slice of waiting that runs out: ``parked += 1``,
-  then a check for a dead holder.
-* release: ``owner = 0``; post; ``released += 1``; ``wants = 0``. A wait that ends without the lock stores only
-  ``wants = 0``.
+No process sleeps in the lock. A waiter spins for a moment. If that is in vain, it *rests* once. Then it sleeps, and
+tries again, for longer each time. The less the process has run since its last rest, the longer is the next one. It is
+cheapest if one process acquires many times in a row, with warm caches, while the others sleep. A process does not rest
+while the sender holds the lock: the sender's turns are longer than an append but end soon. A caller with a timeout of
+its own, such as the sender, does not rest either, since it is in a hurry.
 
-A death of the holder leaves the owner's name. Just before and after that, it leaves only ``wants``, and perhaps a taken
-semaphore. The process that takes over clears the ``wants`` of the dead, and rebuilds what the lock guards before it
-uses it. ``parked`` and ``released`` are counted for each lock, and wrap to 0.
-
-No process sleeps in the semaphore itself. If one did, each post would be a system call until that process has run,
-and the process that acquires most would pay for it. Instead, a waiter spins for a moment. If that is in vain, it
-*rests* once, without wanting the lock, so that it is in no other process's way. Then it sleeps and tries again, for
-longer each time. The less the process has run since its last rest, the longer is the next one. It is cheapest if one
-process acquires many times in a row, with warm caches, while the others sleep. A process does not rest while the
-sender holds the lock. The sender's turns are longer than an append but end soon, so the process spins for longer
-instead. A caller with a timeout of its own, such as the sender, does not rest either, since it is in a hurry.
-
-A process wants one lock at a time, so its threads take turns (`shmaccum.shm.turn`), and no process holds two. A
-greenlet sleeps without the turn and without wanting the lock. For other processes, one wait ends and another begins.
+Each 5 ms, a waiter looks whether the named holder is dead, and then takes the lock over. A process holds one lock at a
+time, so its threads take turns (`shmaccum.shm.turn`). A greenlet sleeps without the turn.
 
 Modelled in ``tools/model/lock.pml``; ``docs/crash-safety.md`` says what the model covers.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Final
 
-import posix_ipc
-
+from shmaccum import _core
 from shmaccum._compiled import COMPILED
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm import native
-from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
-from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.layout import UNFINISHED_OWNER, Super
 from shmaccum.shm.memory import NO_WORDS
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.takeover import COUNTER_MASK, SHORT_SLICE_S, LockState, LockWait
 from shmaccum.shm.turn import Turn, is_reentrant
-
-if COMPILED:
-    from shmaccum.shm.fastlocks import FastSemaphore as _FastSemaphore
 
 MIN_TIMEOUT_S: Final = 1.0
 """Shortest timeout where an error is worse than a wait: on a busy machine, a living holder can be slow."""
+SLICE_S: Final = 0.005
+"""How long a waiter waits between two looks whether the holder is dead."""
 
-_SPINS: Final = range(200)
-_COMPILED_SPINS: Final = 100
-"""Some microseconds; an append takes less than one."""
-_COMPILED_SPINS_FOR_SENDER: Final = 1000
-"""While the sender holds the lock: as long as it takes to drain eight batches."""
-_ONCE: Final = (0,)
-_COUNTER: Final = COUNTER_MASK
+_BUSY: Final = _core.LOCK_BUSY
+_TAKEN: Final = _core.LOCK_TAKEN
+_UNFINISHED: Final = _core.LOCK_UNFINISHED
+_REJOIN: Final = _core.LOCK_REJOIN
+_COUNTER: Final = (1 << 64) - 1
+"""A counter wraps to 0: an overflow error of a damaged one must not prevent the release."""
 _MIN_SLEEP_S: Final = 0.00005
 _MAX_SLEEP_S: Final = 0.01
 _MAX_REST_S: Final = 0.008
@@ -72,56 +54,41 @@ class SlabLock:
     An exception out of the ``with`` block marks what the lock guards as unfinished, and the next holder rebuilds it:
     raise errors behind the block.
 
-    An interrupt, such as KeyboardInterrupt, can end any method here. CPython runs a signal's handler only after a call,
-    at a function's start, and at a loop's jump back. So a store and the call that follows it stay together. Wherever
-    the interrupt comes, ``Turn.holding``, ``Turn.unit`` and the owner word show what it left. The next `acquire` or
-    `settle` of the process abandons that (`abandon`).
-
     Attributes:
         number: which lock of the slab.
         rebuild: called with the lock held if its last holder died, or was interrupted in a change.
-        is_bound: whether the lock knows this process's table entry. A forked child's does not, until it rejoins.
+        is_bound: whether the lock knows this process's ticket. A forked child's does not, until it rejoins.
     """
 
     def __init__(
         self,
         number: int,
-        semaphore: posix_ipc.Semaphore,
+        core: _core.SlabLock,
         words: memoryview,
-        geometry: Geometry,
         processes: ProcessTable,
-        lock_file: LockFile,
+        slab_name: str,
         rejoin: Callable[[], None],
         rebuild: Callable[[], None],
     ) -> None:
         self.number = number
-        self.semaphore = semaphore
-        self.words = words
-        self.geometry = geometry
         self.processes = processes
         self.rebuild = rebuild
         self.is_bound = False
+        self._core: _core.SlabLock | None = core
+        self._acquire_now: Callable[[], int] = core.acquire_now
+        self._release: Callable[..., object] = core.release
+        self._words = words
         self._rejoin = rejoin
-        self._state = LockState(number, semaphore, words, geometry, processes, lock_file)
-        self._slab_name = lock_file.name
-        self._wait_unit = semaphore.acquire
-        self._post: Callable[[], None] = semaphore.release
-        self._fast = _FastSemaphore(semaphore.name) if COMPILED else None
-        self._owner_at = geometry.lock(number) + Lock.OWNER
+        self._slab_name = slab_name
 
     def bind(self, turn: Turn) -> None:
-        """Set this process's turn and table entry, at attach and again in a forked child."""
+        """Set this process's turn, at attach and again in a forked child."""
         self._turn = turn
         self._take_turn = turn.mutex.acquire
         # Releases all levels: after interrupts there can be several. No interrupt comes where this is compiled.
         self._end_turn: Callable[[], object] = (
             turn.mutex.release if turn.fast is not None else turn.mutex._release_save  # type: ignore[union-attr]
         )
-        self._me = self.processes.me + 1
-        base = self.geometry.process(self.processes.me)
-        self._wants_at = base + Process.WANTS
-        self._parked_at = base + Process.PARKED + self.number
-        self._released_at = base + Process.RELEASED + self.number
         self._rest_s = _MIN_SLEEP_S
         self._rested_at_s = 0.0
         """This process's processor time when its last rest ended."""
@@ -135,6 +102,7 @@ class SlabLock:
 
         Raises:
             LockTimeoutError: a living process has kept the lock for that long; names it.
+            IllegalStateError: this process was forked without Python's fork hooks.
         """
         if not self.is_bound:
             self._rejoin()
@@ -146,21 +114,9 @@ class SlabLock:
         if turn.current is not None:
             turn.keeper = turn.current()
         turn.holding = self
-        self.words[self._wants_at] = self.number + 1
-        unit = turn.unit
-        if self._fast is None or not self._fast.take():
-            try:
-                self._take_slowly(timeout_s)
-            except BaseException:
-                if turn.is_mine():  # an error can end a greenlet's sleep, which is without the turn
-                    self._leave()
-                raise
-        unfinished = self.words[self._owner_at]
-        self.words[self._owner_at] = self._me
-        if unit:
-            del unit[:]
-        if unfinished:
-            self._rebuild()
+        status = self._acquire_now()
+        if status != _TAKEN:
+            self._acquire_slowly(status, timeout_s)
 
     __enter__ = acquire
 
@@ -170,13 +126,7 @@ class SlabLock:
     def leave(self, unfinished: bool) -> None:
         """Release the lock; with ``unfinished`` the next holder rebuilds what it guards."""
         turn = self._turn
-        self.words[self._owner_at] = UNFINISHED_OWNER if unfinished else 0
-        if self._fast is not None:
-            self._fast.post()
-        else:
-            self._post()
-        self.words[self._released_at] = self.words[self._released_at] + 1 & _COUNTER
-        self.words[self._wants_at] = 0
+        self._release(unfinished)
         turn.holding = None
         if turn.fast is not None:
             turn.fast.release()
@@ -207,20 +157,14 @@ class SlabLock:
             self._end_turn()
 
     def close(self) -> None:
-        """Close the semaphore; no thread of this process uses the lock any longer."""
-        if self._fast is not None:
-            self._fast.close()
-        with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
-            self.semaphore.close()
-        self.words = NO_WORDS
+        """Release the memory; no thread of this process uses the lock any longer."""
+        self._core = None
+        self._acquire_now = self._release = _closed
+        self._words = NO_WORDS
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
-        return self._state.owner()
-
-    def forget_dead(self, entry: int) -> None:
-        """Clear a dead process's ``wants`` for this lock; the caller holds it, so the dead one does not."""
-        self._state.forget_dead(entry)
+        return self.processes.entry_of(self._lock().owner)
 
     def abandon_interrupted(self) -> None:
         """Abandon the lock that an interrupt kept this thread from releasing.
@@ -235,20 +179,12 @@ class SlabLock:
             raise IllegalStateError(
                 "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
             )
-        # The interrupt can have come after the post. A release that is counted twice does no harm; one that is not
-        # counted would leave looks valid that prove nothing any longer.
-        self.words[self._released_at] = self.words[self._released_at] + 1 & _COUNTER
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop wanting the lock, or release it with what it guards unfinished."""
-        words, unit = self.words, self._turn.unit
-        if words[self._owner_at] == self._me or unit:
-            del unit[:]
-            words[self._owner_at] = UNFINISHED_OWNER
-            self._post()
-            words[self._released_at] = words[self._released_at] + 1 & _COUNTER
-        words[self._wants_at] = 0
+        """Release the lock, if this process holds it, with what it guards unfinished."""
+        if self.processes.ticket:
+            self._release(True)
         self._turn.holding = None
 
     def _leave(self) -> None:
@@ -256,78 +192,84 @@ class SlabLock:
         self.abandon()
         self._end_turn()
 
-    def _take_slowly(self, timeout_s: float | None) -> None:
-        """Wait for the semaphore, and take it."""
-        if self._take_soon():
-            return
-        if timeout_s is None and self.words[self._owner_at] != self.words[Super.SENDER_ENTRY]:
-            self._rest()
-            if self._take_soon():
-                return
-        self._wait(timeout_s)
+    def _lock(self) -> _core.SlabLock:
+        if self._core is None:
+            _closed()
+        assert self._core is not None
+        return self._core
 
-    def _take_soon(self) -> bool:
-        """Take the semaphore now, or within the time that most holders need; return whether it did."""
-        return self._take_now() or self._spin()
-
-    def _take_now(self) -> bool:
-        """Take the semaphore if it is free; return whether it did."""
-        if self._fast is not None:
-            return self._fast.take()
-        unit = self._turn.unit
-        # One C call: no interrupt can come between the semaphore's decrement and the item in `unit`.
-        try:  # noqa: SIM105 (it would take more calls)
-            unit.extend(map(self._wait_unit, _ONCE))
-        except posix_ipc.BusyError:
-            pass
-        return bool(unit)
-
-    def _spin(self) -> bool:
-        """Poll for as long as most holders need: to fall asleep and wake takes much longer."""
-        words, owner_at = self.words, self._owner_at
-        if self._fast is not None:
-            is_senders = words[owner_at] == words[Super.SENDER_ENTRY]
-            return self._fast.take_soon(words, owner_at, _COMPILED_SPINS_FOR_SENDER if is_senders else _COMPILED_SPINS)
-        return any(not words[owner_at] and self._take_now() for _ in _SPINS)
+    def _acquire_slowly(self, status: int, timeout_s: float | None) -> None:
+        """Wait for the lock, and rebuild what it guards if its last holder did not finish."""
+        try:
+            if status == _BUSY and timeout_s is None and self._lock().owner & 0xFFFF != self._words[Super.SENDER_ENTRY]:
+                self._rest()
+                status = self._acquire_now()
+            if status == _BUSY:
+                status = self._wait(timeout_s)
+            if status == _REJOIN:
+                raise IllegalStateError(
+                    "this process was forked without Python's fork hooks, so it would use its parent's entry of the "
+                    "slab: fork by os.fork or multiprocessing, or make the Producer after the fork"
+                )
+            if status == _UNFINISHED:
+                self.rebuild()
+                self._words[Super.REBUILDS] = self._words[Super.REBUILDS] + 1 & _COUNTER
+        except BaseException:
+            if self._turn.is_mine():  # an error can end a greenlet's sleep, which is without the turn
+                self._leave()
+            raise
 
     def _rest(self) -> None:
-        """Sleep for a while without wanting the lock."""
+        """Sleep for a while before this process gets in the way of others again."""
         # Processor time, because with many running processes most time is spent waiting for a processor.
         ran_s = time.process_time() - self._rested_at_s
         if ran_s > _MIN_SLEEP_S:  # after less, the lock was busy by chance
             rest_s = self._rest_s * _RUN_S / max(ran_s, _RUN_S / 8)
             self._rest_s = min(max(rest_s, _MIN_SLEEP_S), _MAX_REST_S)
-        self.words[self._wants_at] = 0
         self._sleep(self._rest_s, None)
-        self.words[self._wants_at] = self.number + 1
         self._rested_at_s = time.process_time()
 
-    def _wait(self, timeout_s: float | None) -> None:
-        """Wait for the semaphore a slice at a time, and check for a dead holder after each."""
+    def _wait(self, timeout_s: float | None) -> int:
+        """Wait for the lock a slice at a time, and look for a dead holder after each; return the status."""
         sleep_s = _MIN_SLEEP_S
         timeout_s = self._turn.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
-        wait: LockWait | None = None
-        slice_s = SHORT_SLICE_S
         while True:
-            slice_end = min(time.monotonic() + slice_s, deadline)
-            left_s = slice_s
+            slice_end = min(time.monotonic() + SLICE_S, deadline)
+            left_s = SLICE_S
             while left_s > 0:
                 self._sleep(min(sleep_s, max(0.0, slice_end - time.monotonic())), timeout_s)
-                if self._take_soon():
-                    return
+                status = self._acquire_now()
+                if status != _BUSY:
+                    return status
                 sleep_s = min(sleep_s * 2, _MAX_SLEEP_S)
                 left_s = slice_end - time.monotonic()
-            self.words[self._parked_at] = self.words[self._parked_at] + 1 & _COUNTER
-            wait = wait or LockWait(self._state)
-            if wait.take_over():
-                return
+            # The gate's unit can have died with a process; the word alone decides.
+            status = self._lock().acquire_word() or self._take_over()
+            if status != _BUSY:
+                return status
             if time.monotonic() >= deadline:
                 raise LockTimeoutError(
                     f"slab {self._slab_name!r}: lock {self.number} was not free within {timeout_s:.1f} s: "
-                    f"{wait.describe_holder()}"
+                    f"{self._describe_holder()}"
                 )
-            slice_s = wait.slice_s
+
+    def _take_over(self) -> int:
+        """Take the lock from its holder if that is dead; return the status."""
+        owner = self._lock().owner
+        if owner in (0, UNFINISHED_OWNER) or not self.processes.is_dead(owner):
+            return _BUSY
+        return self._lock().take_over(owner)
+
+    def _describe_holder(self) -> str:
+        """Return which process holds the lock, for an error message."""
+        owner = self._lock().owner
+        if owner == self.processes.ticket:
+            return "another thread of this process holds it"
+        entry = self.processes.entry_of(owner)
+        if entry < 0:
+            return "it changes hands too often for this process to get it"
+        return f"process {self.processes.info(entry).pid} holds it; is it stopped? Continue or kill it"
 
     def _sleep(self, sleep_s: float, timeout_s: float | None) -> None:
         """Sleep; a greenlet ends its turn meanwhile, so that the others of its thread can take theirs."""
@@ -345,15 +287,11 @@ class SlabLock:
         if turn.current is not None:
             turn.keeper = turn.current()
         turn.holding = self
-        self.words[self._wants_at] = self.number + 1
 
-    def _rebuild(self) -> None:
-        try:
-            self.rebuild()
-        except BaseException:
-            self._leave()
-            raise
-        self.words[Super.REBUILDS] = self.words[Super.REBUILDS] + 1 & _COUNTER
+
+def _closed(*_: object) -> int:
+    """Refuse the use of a lock of a slab that this process has left."""
+    raise IllegalStateError("the slab has been detached")
 
 
 class _Within:

@@ -99,9 +99,9 @@ class PrivateNames:
         """
         return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest(f'loop{entry}.{number}')}"
 
-    def lock_semaphore(self, number: int) -> str:
-        """Name of the semaphore of lock ``number``, as `posix_ipc` takes it."""
-        return self._semaphore(f"l{number}")
+    def pool_semaphore(self) -> str:
+        """Name of the semaphore that guards the pool, as `posix_ipc` takes it."""
+        return self._semaphore("pool")
 
     def wakeup_semaphore(self, entry: int, number: int) -> str:
         """Name of the wake-up semaphore of a process entry.
@@ -161,8 +161,7 @@ def leftovers(name: str) -> list[str]:
     others = [
         path
         for entry in _entries()
-        if entry.startswith((f"{own}.wakeup", f"sem.{own}.l", f"sem.{own}.p"))
-        and _can_be_removed(path := f"{SHM_DIRECTORY}/{entry}")
+        if entry.startswith((f"{own}.wakeup", f"sem.{own}.p")) and _can_be_removed(path := f"{SHM_DIRECTORY}/{entry}")
     ]
     return [segment_path(name), *sorted(others), lock_path(name)]
 

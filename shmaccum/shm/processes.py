@@ -25,9 +25,13 @@ from typing import Final
 from shmaccum._compiled import COMPILED_FORM, PLAIN_FORM
 from shmaccum.errors import DeadOwnerError, SlabFullError, printable
 from shmaccum.shm.layout import (
+    LOCK_COUNT,
     MAX_PROCESS_NAME,
     PROCESS_COUNTERS,
+    TICKET_SHIFT,
+    UNFINISHED_OWNER,
     Geometry,
+    Lock,
     Process,
     Role,
     Slot,
@@ -39,6 +43,8 @@ from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
 from shmaccum.shm.procfs import has_mapped, is_stopped, pid_namespace, start_time
 
 _OPEN: Final = int(SlotState.OPEN)
+_INCARNATION: Final = (1 << 64 - TICKET_SHIFT) - 1
+"""The part of an incarnation that a ticket holds."""
 _COMPILED_MODULE: Final = rb"/shmaccum/shm/memory\.[^/\n]*\.so"
 """The file that every process of the compiled form maps; after an upgrade its line ends with ``(deleted)``."""
 
@@ -92,12 +98,23 @@ class ProcessTable:
         self.me = -1
         """Entry of this process, -1 while it has none."""
 
+    @property
+    def ticket(self) -> int:
+        """This process as the holder in a lock's owner word; 0 while it has no entry."""
+        return self.me + 1 | (self._incarnation & _INCARNATION) << TICKET_SHIFT if self.me >= 0 else 0
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation of this process's entry, as in its ticket."""
+        return self._incarnation & _INCARNATION
+
     def take(self, *, sender: bool = False) -> int:
         """Take an entry for this process; the caller holds the lifecycle byte.
 
         This can be a dead process's entry, which the caller cleans up. Entries of contributors to a batch come last,
-        since their batches' completions would go to the new process. An entry with ``WANTS`` set is not taken: the
-        dead process can hold that lock, and only this word shows it.
+        since their batches' completions would go to the new process. An entry that a lock's owner word names is not
+        taken: a process stopped here, with the byte but before the new incarnation, would make the dead holder look
+        alive.
 
         Args:
             sender: whether this process will be the sender, for which the last entry is reserved.
@@ -146,15 +163,15 @@ class ProcessTable:
         self._words[base + Process.NAME_LENGTH] = len(name)
 
     def has_place(self) -> bool:
-        """Return whether an entry can be taken; a dead process's entry with ``WANTS`` set cannot."""
+        """Return whether an entry can be taken; one that a lock names as its holder cannot."""
         return any(True for _ in self._places())
 
     def _places(self) -> Iterator[int]:
         words = self._words
         for entry in range(self._geometry.max_processes):
             base = self._geometry.process(entry)
-            # In this order: a living process could set WANTS, and die, after we had read it.
-            if not (words[base + Process.STATE] and self.is_alive(entry)) and not words[base + Process.WANTS]:
+            # In this order: a living process could take a lock, and die, after we had read the owner words.
+            if not (words[base + Process.STATE] and self.is_alive(entry)) and not self.held_by(entry):
                 yield entry
 
     def _retake(self) -> None:
@@ -183,12 +200,11 @@ class ProcessTable:
     def leave(self) -> None:
         """Free this process's entry; the caller holds the lifecycle byte.
 
-        ``WANTS`` is still set if another thread of this process was interrupted while it used a lock. Then the entry
-        stays in use until the process is dead and the lock can be taken over.
+        Another thread of this process can have been interrupted while it held a lock. Then the entry stays in use until
+        the process is dead and the lock can be taken over.
         """
-        base = self._geometry.process(self.me)
-        if not self._words[base + Process.WANTS]:
-            self._words[base + Process.STATE] = 0
+        if not self.held_by(self.me):
+            self._words[self._geometry.process(self.me) + Process.STATE] = 0
         self._lock_file.on_reopen = lambda: None
         self._lock_file.unlock(PROCESS + self.me)
         self.me = -1
@@ -201,18 +217,45 @@ class ProcessTable:
     def disown(self) -> None:
         """Free the entry that a failed attach of this process took; by its pid it would seem alive."""
         words, me = self._words, (os.getpid(), self._namespace)
-        for base in map(self._geometry.process, self.in_use()):
+        for entry in self.in_use():
+            base = self._geometry.process(entry)
             is_mine = (words[base + Process.PID], words[base + Process.PID_NAMESPACE]) == me
-            if is_mine and not words[base + Process.WANTS]:
+            if is_mine and not self.held_by(entry):
                 words[base + Process.STATE] = 0
 
     def free_dead(self, entry: int) -> None:
         """Free a dead process's entry; the caller holds the lifecycle byte and has cleaned up after it."""
         base = self._geometry.process(entry)
-        # In this order: a living process could set WANTS, and die, after we had read it.
-        if not self.is_alive(entry) and not self._words[base + Process.WANTS]:
+        # In this order: a living process could take a lock, and die, after we had read the owner words.
+        if not self.is_alive(entry) and not self.held_by(entry):
             self._words[base + Process.FLUSHING] = 0
             self._words[base + Process.STATE] = 0
+
+    def held_by(self, entry: int) -> list[int]:
+        """Return the numbers of the locks whose owner words name an entry."""
+        words, geometry = self._words, self._geometry
+        owners = [words[geometry.lock(number) + Lock.OWNER] for number in range(LOCK_COUNT)]
+        return [number for number, owner in enumerate(owners) if self.entry_of(owner) == entry]
+
+    @staticmethod
+    def entry_of(ticket: int) -> int:
+        """Return the process entry in a lock's owner word, -1 if it names none."""
+        return -1 if ticket == UNFINISHED_OWNER else (ticket & UNFINISHED_OWNER) - 1
+
+    def is_dead(self, ticket: int) -> bool:
+        """Return whether the process that a lock's owner word names is dead, which is final.
+
+        No living process has a ticket of another incarnation than its entry's. So a damaged owner word is a dead
+        holder's, too, unless it happens to name a living process.
+        """
+        entry = self.entry_of(ticket)
+        if not 0 <= entry < self._geometry.max_processes:
+            return True
+        if ticket == self.ticket:
+            return False  # another thread of this process: the kernel calls an own byte free
+        # In this order: a process that takes the entry in between has a later incarnation.
+        incarnation = self._words[self._geometry.process(entry) + Process.INCARNATION] & _INCARNATION
+        return ticket >> TICKET_SHIFT != incarnation or not self.is_alive(entry)
 
     def is_alive(self, entry: int) -> bool:
         """Return whether the process of an entry in use lives.

@@ -8,23 +8,22 @@ in order, READY last, under the lifecycle byte; its death leaves a segment witho
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import struct
 import sys
 import time
 from collections.abc import Iterator
-from mmap import mmap
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final, cast
 
+from shmaccum import _core
 from shmaccum._compiled import COMPILED
 from shmaccum._platform import check_order, keeps_order
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names, procfs
-from shmaccum.shm.files import Descriptor, in_the_way, open_own
+from shmaccum.shm.files import in_the_way, open_own
 from shmaccum.shm.layout import (
     ABI_VERSION,
-    LOCK_COUNT,
     MAGIC,
     PAGE,
     SUPER_WORDS,
@@ -92,7 +91,7 @@ def _ordered(words: memoryview) -> memoryview:
 
 def memory_needed(geometry: Geometry) -> int:
     """Return the bytes of /dev/shm that a slab takes with all of its files."""
-    return geometry.total_size + (LOCK_COUNT + geometry.max_processes) * PAGE  # each semaphore takes a page
+    return geometry.total_size + (1 + geometry.max_processes) * PAGE  # each semaphore takes a page
 
 
 def exceeded_limit(geometry: Geometry) -> int | None:
@@ -109,24 +108,24 @@ class Segment:
     """A mapped slab segment.
 
     `SharedMemory` makes the block, but does not map it. It would unlink a block that it cannot map, for lack of address
-    space or a descriptor, even one that others use. And it uses its descriptor's number after it was closed.
+    space, even one that others use.
 
     Args:
-        descriptor: of the segment's file; closed with the segment.
+        descriptor: of the segment's file; the mapping does not need it any longer.
         geometry: its layout, already checked.
 
     Attributes:
         geometry: its layout.
+        core: the mapping.
         buffer: all of it, as bytes.
         words: all of it, as unsigned 8-byte words: index = byte offset / 8.
     """
 
     def __init__(self, descriptor: int, geometry: Geometry) -> None:
         self.geometry: Final = geometry
-        self._mapping: mmap | None = mmap(descriptor, geometry.total_size)
-        self._descriptor = Descriptor(descriptor)
-        """Guarded; the mapping has a duplicate, whose number is not accessible."""
-        self.buffer: Final = memoryview(self._mapping)
+        sizes = {each.name: getattr(geometry, each.name) for each in fields(geometry) if each.init}
+        self.core: _core.Segment | None = _core.Segment(descriptor, _core.Geometry(**sizes))
+        self.buffer: Final = self.core.writable()
         self.words: Final = _ordered(self.buffer.cast("Q"))
 
     @classmethod
@@ -160,7 +159,7 @@ class Segment:
         path = names.segment_path(name)
         try:
             _make_block(names.segment_name(name), size)
-            with _closing_on_error(open_own(path, os.O_RDWR)) as descriptor:
+            with _closing(open_own(path, os.O_RDWR)) as descriptor:
                 # All pages now: one that cannot be allocated later would be a SIGBUS, not an exception.
                 os.posix_fallocate(descriptor, 0, size)
                 segment = cls(descriptor, geometry)
@@ -205,11 +204,10 @@ class Segment:
             opened = open_own(path, os.O_RDWR, look=look)
         except FileNotFoundError:
             return None
-        with _closing_on_error(opened) as descriptor:
+        with _closing(opened) as descriptor:
             size = os.fstat(descriptor).st_size
             geometry = _checked_geometry(path, os.pread(descriptor, _SUPERBLOCK.size, 0), size)
             if geometry is None:
-                os.close(descriptor)
                 return None
             try:
                 return cls(descriptor, geometry)
@@ -220,39 +218,19 @@ class Segment:
                 ) from error
 
     def close(self) -> None:
-        """Unmap. Views that the caller still holds keep the memory mapped until they are freed.
-
-        It stays mapped, too, if the program has closed our descriptors, whose numbers can be other files'.
-        """
+        """Release the mapping; views that the caller still holds keep the memory mapped until they are freed."""
         with contextlib.suppress(BufferError):  # after a failed attach, compiled code can still hold views
             self.words.release()
             self.buffer.release()
-        mapping = self._mapping
-        if mapping is None:
-            return
-        if self._descriptor.number >= 0 and not self._descriptor.is_ours():
-            import ctypes
-
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(mapping))  # freeing it would close its duplicate
-        else:
-            try:
-                mapping.close()
-            except BufferError:
-                gc.collect()  # a view in a reference cycle, such as a traceback's frame
-                with contextlib.suppress(BufferError):  # a reader still holds a view, which keeps the mapping
-                    mapping.close()
-        self._mapping = None
-        self._descriptor.close()
+        self.core = None
 
 
 @contextlib.contextmanager
-def _closing_on_error(descriptor: int) -> Iterator[int]:
-    """Close a descriptor after an error."""
+def _closing(descriptor: int) -> Iterator[int]:
     try:
         yield descriptor
-    except BaseException:
+    finally:
         os.close(descriptor)
-        raise
 
 
 def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:

@@ -11,6 +11,7 @@ Modelled in ``tools/model/lock.pml``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -21,8 +22,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
-import posix_ipc
-
+from shmaccum import _core
 from shmaccum.errors import (
     DeadOwnerError,
     IllegalStateError,
@@ -121,34 +121,32 @@ class Slab:
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         self.locks: Final = [
             SlabLock(
-                number,
-                self._semaphore(number),
-                segment.words,
-                segment.geometry,
-                self.processes,
-                lock_file,
-                self._rejoin,
-                partial(self._refuse_rebuild, number),
+                number, core, segment.words, self.processes, name, self._rejoin, partial(self._refuse_rebuild, number)
             )
-            for number in range(LOCK_COUNT)
+            for number, core in enumerate(self._core_locks())
         ]
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
         self.button = DoorbellButton(self.private, segment.words)
         self._join(sender=sender)
 
-    def _semaphore(self, number: int) -> posix_ipc.Semaphore:
-        """Open the semaphore of a lock.
+    def _core_locks(self) -> list[_core.SlabLock]:
+        """Return the locks; the pool's has a semaphore besides.
 
         Raises:
-            SlabAbiError: it does not exist.
+            SlabAbiError: the semaphore does not exist.
             SlabPermissionError: it does not belong to this user alone.
         """
+        core = self._segment.core
+        assert core is not None
+        name = self.private.pool_semaphore()
         try:
-            return open_semaphore(self.private.lock_semaphore(number))
+            with contextlib.closing(open_semaphore(name)):  # checks whose it is, and keeps it until the core has it
+                gates = {LOCK_POOL: name}
+                return [_core.SlabLock(core, number, gates.get(number)) for number in range(LOCK_COUNT)]
         except FileNotFoundError:
             raise SlabAbiError(
-                f"slab {self.name!r} is damaged: its semaphore {number} does not exist; `shmaccum destroy {self.name}` "
-                "removes the rest"
+                f"slab {self.name!r} is damaged: its semaphore does not exist; `shmaccum destroy {self.name}` removes "
+                "the rest"
             ) from None
 
     # --- identity ---------------------------------------------------------------------------------
@@ -161,9 +159,11 @@ class Slab:
         self.wakeup = Wakeup(self.private, entry, self.words, self.geometry)
         self.button.open()
         self._turn = turn = Turn() if self._timeout_s is None else Turn(self._timeout_s)
+        assert self._segment.core is not None
+        self._segment.core.join(entry, self.processes.incarnation)
         for lock in self.locks:
             lock.bind(turn)
-        incarnation = self.words[self.geometry.process(entry) + Process.INCARNATION] & 0xFFFF
+        incarnation = self.processes.incarnation & 0xFFFF
         self.owner_tag = entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
         """This process as the owner in a slot header's state word."""
 
@@ -429,18 +429,17 @@ class Slab:
         for entry in list(self.processes.in_use()):
             if self.processes.is_alive(entry):
                 continue
-            wants = self.words[self.geometry.process(entry) + Process.WANTS]
-            if wants in unavailable:
+            locks = self.processes.held_by(entry)
+            if not unavailable.isdisjoint(locks):
                 continue
             try:
-                if 0 < wants <= len(self.locks):
-                    # While we hold the lock, the dead process cannot hold it.
-                    with self.locks[wants - 1].within(STOPPED_TIMEOUT_S):
-                        self.locks[wants - 1].forget_dead(entry)
+                for number in locks:
+                    with self.locks[number].within(STOPPED_TIMEOUT_S):
+                        pass  # whoever holds it has taken it over, and rebuilt what it guards
                 with self.lock_file.lifecycle(STOPPED_TIMEOUT_S):
                     self.processes.free_dead(entry)
             except LockTimeoutError:
-                unavailable.add(wants)
+                unavailable.update(locks)
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""

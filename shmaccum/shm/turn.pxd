@@ -7,6 +7,5 @@ cdef class Turn:
     cdef public object mutex
     cdef public object timeout_s
     cdef public object holding
-    cdef public list unit
     cdef public object current
     cdef public object keeper

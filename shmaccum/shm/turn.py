@@ -1,7 +1,7 @@
 """The turn: which thread of this process, and which of its greenlets, uses the locks of one slab.
 
-A process wants one lock at a time (its table entry has one word WANTS), so its threads take turns on a local mutex. It
-is memory of the process: a death leaves nothing of it.
+A process holds one lock at a time, so its threads take turns on a local mutex. It is memory of the process: a death
+leaves nothing of it.
 
 Greenlets (gevent, eventlet) of one thread share the mutex, which belongs to the thread. So a greenlet must not be
 switched out during its turn, and `SlabLock` sleeps without it. A finalizer or a tracer can switch all the same. So the
@@ -37,7 +37,7 @@ class Held(Protocol):
     """A lock of the slab that this process waits for or holds."""
 
     def abandon(self) -> None:
-        """Stop wanting it, or release it with what it guards unfinished."""
+        """Release it, if it is held, with what it guards unfinished."""
 
     def abandon_interrupted(self) -> None:
         """Abandon it if an interrupt kept this thread from releasing it; raise IllegalStateError if it is in use."""
@@ -50,20 +50,18 @@ class Turn:
         mutex: between threads; `fast` is the same in the compiled form.
         timeout_s: how long ``with lock:`` waits.
         holding: the lock that this process waits for or holds; guarded by the mutex.
-        unit: has an item from the decrement of a semaphore until the owner word names this process.
         current: returns the current greenlet; None where greenlets are not imported.
         keeper: the greenlet that has the turn; guarded by the mutex.
     """
 
     # No `__dict__`: eventlet replaces each RLock that it finds in one, and `SlabLock` keeps methods of this one.
-    __slots__ = ("current", "fast", "holding", "keeper", "mutex", "timeout_s", "unit")
+    __slots__ = ("current", "fast", "holding", "keeper", "mutex", "timeout_s")
 
     def __init__(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.fast = _FastMutex() if COMPILED else None
         self.mutex = self.fast or native.RLock()
         self.timeout_s = timeout_s
         self.holding: Held | None = None
-        self.unit: list[None] = []
         self.current: Callable[[], Any] | None = native.current_greenlet()
         self.keeper: Any = None
 

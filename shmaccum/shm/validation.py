@@ -35,7 +35,6 @@ from shmaccum.shm.layout import (
     KEY_TOPIC_MASK,
     KEY_TOPIC_SHIFT,
     LANE_WORDS,
-    LOCK_COUNT,
     MAX_TRANSACTIONAL_ID,
     PARTITION_WORDS,
     PROCESS_WORDS,
@@ -224,7 +223,6 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
 
 def _wrong_processes(words: memoryview, geometry: Geometry) -> Iterator[str]:
     limits = [MAX_COUNT] * PROCESS_WORDS
-    limits[Process.WANTS] = LOCK_COUNT
     limits[Process.NAME : Process.BEFORE] = [_ANY] * (Process.BEFORE - Process.NAME)
     for entry, word, found in _above(words, geometry.process(0), geometry.max_processes, limits, Process):
         yield f"word {word} of process entry {entry} is {found}"

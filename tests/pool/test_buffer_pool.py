@@ -160,7 +160,7 @@ def test_cleanup_memory_availability_waiter_on_interruption(make_pool: MakePool,
     assert pool.available_memory() == 8
     for child in (first, second):
         assert child.finish() == "fine"
-    assert [lock.semaphore.value for lock in pool.slab.locks] == [1] * len(pool.slab.locks)
+    assert [lock.owner() for lock in pool.slab.locks] == [-1] * len(pool.slab.locks)
 
 
 def test_cleanup_memory_availability_on_an_error_in_the_wait(make_pool: MakePool) -> None:

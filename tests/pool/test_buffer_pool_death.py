@@ -13,7 +13,7 @@ from processes import PATIENCE_S, Child, Start, wait_until
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Slots
-from shmaccum.shm.layout import Process, Slot, SlotState, Super
+from shmaccum.shm.layout import Slot, SlotState, Super
 
 FOREVER_MS = PATIENCE_S * 1000
 
@@ -28,9 +28,7 @@ def take(link: Connection, name: str, *sizes: int) -> None:
 
 def in_the_queue(pool: BufferPool, child: Child, number: int = 1) -> Child:
     """Wait until a child waits as the last of this number of waiters, and has left the pool's lock; return it."""
-    slab = pool.slab
-    wants = [slab.geometry.process(entry) + Process.WANTS for entry in range(slab.geometry.max_processes)]
-    wait_until(lambda: pool.queued() == number and not any(slab.words[word] for word in wants))
+    wait_until(lambda: pool.queued() == number and pool.slab.pool_lock.owner() < 0)
     return child
 
 

@@ -16,7 +16,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import SlabFullError
 from shmaccum.sender.handover import has_successor
 from shmaccum.sender.process import serve
-from shmaccum.shm.layout import LOCK_TABLES, Process, Super
+from shmaccum.shm.layout import LOCK_TABLES, TICKET_SHIFT, Lock, Process, Super
 
 
 def produce(link: Link, settings: dict[str, object]) -> None:
@@ -63,7 +63,8 @@ def test_next_send_finds_a_sender_in_a_full_process_table(
         slab = producer._slab
         entry = kill_the_sender(producer)
         if holds_a_lock:
-            slab.words[slab.geometry.process(entry) + Process.WANTS] = LOCK_TABLES + 1
+            incarnation = slab.words[slab.geometry.process(entry) + Process.INCARNATION]
+            slab.words[slab.geometry.lock(LOCK_TABLES) + Lock.OWNER] = entry + 1 | incarnation << TICKET_SHIFT
         else:
             assert "shmaccum.max.processes" in start(produce, settings).hear()
 

@@ -86,9 +86,9 @@ def test_producers_get_the_reason_why_no_sender_serves(settings: Settings, tmp_p
     producer = Producer(settings(sender_log_file=str(log_file)))
     producer.send("t", b"first").get(30)
     kill_sender(producer)
-    damaged = producer._slab.geometry.process(9) + Process.WANTS
-    producer._slab.words[damaged] = 99
-    said = "is damaged: word WANTS of process entry 9 is 99"
+    damaged = producer._slab.geometry.process(9) + Process.FLUSHING
+    producer._slab.words[damaged] = (1 << 64) - 1
+    said = "is damaged: word FLUSHING of process entry 9 is 18446744073709551615"
     for _ in range(2):
         with pytest.raises(SenderError, match=said):
             producer.send("t", bytes(30_000), partition=0)

@@ -29,7 +29,7 @@ def test_a_new_slab_is_empty(slab: Slab) -> None:
     assert slab.words[Super.FREE_SLOTS] == slab.geometry.slot_count
     bitmap = slab.buffer[slab.geometry.bitmap : slab.geometry.bitmap + slab.geometry.bitmap_size]
     assert int.from_bytes(bitmap, "little") == (1 << slab.geometry.slot_count) - 1
-    assert [lock.semaphore.value for lock in slab.locks] == [1] * len(slab.locks)
+    assert [lock.owner() for lock in slab.locks] == [-1] * len(slab.locks)
 
 
 def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometry, start: Start) -> None:
@@ -76,7 +76,7 @@ def test_settings_that_differ_from_other_processes_are_refused(
     with pytest.raises(SlabAbiError, match="other settings"):
         attach(slab_name, geometry, digest=1 << 32)
 
-    assert len(whats_there(slab_name)) == 22  # all but a wakeup of ours
+    assert len(whats_there(slab_name)) == 5  # all but a wakeup of ours
     child.finish()
     assert whats_there(slab_name) == []
 
@@ -114,7 +114,7 @@ def test_a_failed_creator_leaves_nothing(slab_name: str, geometry: Geometry, mon
     token = names.new_token()
     monkeypatch.setattr(names, "new_token", lambda: token)
     private = names.PrivateNames(slab_name, token.tobytes())
-    in_the_way = Path(names.semaphore_path(private.lock_semaphore(7)))
+    in_the_way = Path(names.semaphore_path(private.pool_semaphore()))
     in_the_way.mkdir()
 
     try:
@@ -139,7 +139,7 @@ def test_the_last_process_to_leave_removes_everything(slab_name: str, geometry: 
 
     children[0].finish()
     detach(slab)
-    assert len(whats_there(slab_name)) == 24
+    assert len(whats_there(slab_name)) == 7
 
     children[1].finish()
     assert whats_there(slab_name) == []
@@ -179,7 +179,7 @@ def test_death_during_removal_does_not_prevent_an_attach(slab_name: str, geometr
         slab = attach(slab_name, geometry)
 
         with slab.tables_lock:
-            assert len(whats_there(slab_name)) == 22
+            assert len(whats_there(slab_name)) == 5
         detach(slab)
         assert whats_there(slab_name) == []
 
@@ -230,7 +230,7 @@ def test_a_forked_childs_exit_does_not_harm_the_parent(
 ) -> None:
     start(function, slab, how="fork").result()
 
-    assert len(whats_there(slab.name)) >= 22
+    assert len(whats_there(slab.name)) >= 5
     with slab.pool_lock:
         assert slab.locks[0].owner() == slab.me
     newcomer = start(stay, slab.name)
@@ -293,7 +293,7 @@ def test_detach_releases_a_lock_left_by_an_interrupt(slab_name: str, geometry: G
 
     again = attach(slab_name, geometry)
     assert again.me == me
-    assert again.tables_lock.semaphore.value == 1
+    assert again.tables_lock.owner() == -1
     child.finish()
     detach(again)
 

@@ -9,44 +9,33 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from faults import before, die
 from processes import Child, Start
+from slab_helpers import NUMBER, rebuilding, takeovers
 
-from shmaccum.shm.layout import Process
+from shmaccum._core import LOCK_BUSY, SlabLock
+from shmaccum.shm.layout import Lock, Process
 from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
-from shmaccum.shm.takeover import LockState, LockWait, Look
 
-NUMBER = 5
 Act = Callable[[], object]
 
 
-def hold(link: Connection, name: str, number: int = NUMBER) -> None:
+def hold(link: Connection, name: str) -> None:
     """Attach; hold a lock after one message, and leave after the next."""
     slab = attach(name)
     for lock in slab.locks:
         lock.rebuild = lambda: None
     link.send(slab.me)
     link.recv()
-    with slab.locks[number]:
+    with slab.locks[NUMBER]:
         link.send("holding")
         link.recv()
     detach(slab)
 
 
-def take_and_die(link: Connection, name: str) -> None:
-    """Attach; on a message, die with a lock, before this process is named as its holder."""
-    slab = attach(name)
-    link.send(slab.me)
-    link.recv()
-    before(SlabLock.acquire, "unfinished = self.words", die)
-    with slab.locks[NUMBER]:
-        pass
-
-
-def holding(start: Start, slab: Slab, number: int = NUMBER) -> tuple[Child, int]:
-    child = start(hold, slab.name, number)
+def holding(start: Start, slab: Slab) -> tuple[Child, int]:
+    """Return a process that holds the lock, and its entry."""
+    child = start(hold, slab.name)
     entry = child.hear()
     child.tell()
     assert child.hear() == "holding"
@@ -58,117 +47,90 @@ def leave(child: Child) -> None:
     assert child.join() == 0
 
 
-def state(slab: Slab) -> LockState:
-    lock = slab.locks[NUMBER]
-    return LockState(NUMBER, lock.semaphore, slab.words, slab.geometry, slab.processes, slab.lock_file)
+def owner_word(slab: Slab) -> int:
+    word: int = slab.words[slab.geometry.lock(NUMBER) + Lock.OWNER]
+    return word
 
 
-def while_asking(monkeypatch: pytest.MonkeyPatch, slab: Slab, *acts: tuple[Act, Act]) -> None:
-    """Run functions just before and just after the next checks of other processes' liveness."""
+def while_asking(monkeypatch: pytest.MonkeyPatch, slab: Slab, just_before: Act) -> None:
+    """Run a function just before the next check of another process's liveness."""
     ask = slab.processes.is_alive
-    remaining = list(acts)
+    remaining = [just_before]
 
     def is_alive(entry: int) -> bool:
-        if entry == slab.me or not remaining:
-            return ask(entry)
-        just_before, just_after = remaining.pop(0)
-        just_before()
-        alive = ask(entry)
-        just_after()
-        return alive
+        if entry != slab.me and remaining:
+            remaining.pop()()
+        return ask(entry)
 
     monkeypatch.setattr(slab.processes, "is_alive", is_alive)
 
 
-def nothing() -> None:
-    pass
-
-
-def test_a_holder_that_released_and_left_did_not_die_holding(
+def test_a_holder_that_released_and_left_loses_no_lock_to_the_next(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    children = [holding(start, slab)]
-    entry = children[0][1]
+    first, entry = holding(start, slab)
+    ticket = owner_word(slab)
+    next_one: list[Child] = []
 
-    def next_one() -> None:
-        children.append(holding(start, slab))
+    def change_places() -> None:
+        leave(first)
+        child, in_entry = holding(start, slab)
+        assert in_entry == entry
+        next_one.append(child)
 
-    while_asking(
-        monkeypatch, slab, (lambda: leave(children[-1][0]), next_one), (lambda: leave(children[-1][0]), next_one)
-    )
-    assert not LockWait(state(slab)).take_over()
-
-    assert [entry for _, entry in children] == [entry] * 3, "all in the same entry of the table"
+    while_asking(monkeypatch, slab, change_places)
+    assert not slab.processes.is_dead(ticket), "its entry is in use, and was when its incarnation was read"
+    assert slab.processes.is_dead(ticket), "another process has its entry now"
+    core = slab._segment.core
+    assert core is not None
+    assert SlabLock(core, NUMBER).take_over(ticket) == LOCK_BUSY
     assert slab.locks[NUMBER].owner() == entry
-    leave(children[-1][0])
-    assert slab.locks[NUMBER].semaphore.value == 1
+    assert owner_word(slab) != ticket
+    leave(next_one[0])
+    assert takeovers(slab) == 0
 
 
-def test_a_look_distinguishes_a_new_process_from_the_dead_one(
-    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, entry = holding(start, slab)
-    words, at = slab.words, slab.geometry.process(entry) + Process.INCARNATION
-    while_asking(monkeypatch, slab, (lambda: leave(first), lambda: holding(start, slab)))
-
-    look = Look(state(slab))
-
-    assert words[at] == 2
-    assert look.dead == {entry: 1}
+def test_the_own_ticket_is_never_dead(slab: Slab) -> None:
+    """The kernel says of a byte that the asking process holds that nobody does."""
+    assert not slab.processes.is_dead(slab.processes.ticket)
 
 
-@pytest.mark.parametrize("number", [NUMBER, NUMBER + 1])
-def test_forget_dead_keeps_the_wants_of_a_new_process(
-    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    first, entry = holding(start, slab)
-    new: list[Child] = []
-
-    def wants_too() -> None:
-        new.append(holding(start, slab, number)[0])
-
-    while_asking(monkeypatch, slab, (lambda: leave(first), wants_too))
-    released = slab.words[slab.geometry.process(entry) + Process.RELEASED + NUMBER]
-
-    slab.locks[NUMBER].forget_dead(entry)
-
-    assert slab.words[slab.geometry.process(entry) + Process.WANTS] == number + 1
-    assert slab.words[slab.geometry.process(entry) + Process.RELEASED + NUMBER] == released + 1
-    leave(new[0])
+def test_an_earlier_process_of_the_own_entry_is_dead(slab: Slab) -> None:
+    assert slab.processes.is_dead(slab.processes.ticket - (1 << 16))
 
 
-@pytest.mark.plain  # a process dies before a line
 def test_an_entry_whose_process_dies_with_a_lock_is_not_freed(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slab.locks[NUMBER].rebuild = nothing
-    child = start(take_and_die, slab.name)
-    entry = child.hear()
-
-    def take_it_along() -> None:
-        child.tell()
-        child.join()
-
-    while_asking(monkeypatch, slab, (take_it_along, nothing))
+    rebuilding(slab)
+    child, entry = holding(start, slab)
+    while_asking(monkeypatch, slab, child.kill)
     with slab.lock_file.lifecycle():
         slab.processes.free_dead(entry)
-
     assert entry in slab.processes.in_use()
+
+    slab.reap_dead()
+
+    assert entry not in slab.processes.in_use()
+    assert takeovers(slab) == 1
+    assert owner_word(slab) == 0
+
+
+def test_the_entry_of_a_dead_holder_is_not_given_away(slab: Slab, start: Start) -> None:
+    """A process stopped with the byte, before the new incarnation, would make the dead holder look alive."""
+    rebuilding(slab)
+    child, entry = holding(start, slab)
+    child.kill()
+    assert entry not in list(slab.processes._places())
     with slab.locks[NUMBER].within(10):
         assert slab.locks[NUMBER].owner() == slab.me
+    assert entry in list(slab.processes._places())
 
 
-@pytest.mark.plain  # a process dies before a line
-def test_the_entry_of_a_process_that_dies_with_a_lock_meanwhile_is_not_taken(
-    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its WANTS, in a new process's entry, would hide the death from all who wait for the lock."""
-    child = start(take_and_die, slab.name)
-    entry = child.hear()
-
-    def take_it_along() -> None:
-        child.tell()
-        child.join()
-
-    while_asking(monkeypatch, slab, (take_it_along, nothing))
-    assert entry not in list(slab.processes._places())
+def test_a_dead_process_that_released_its_lock_frees_its_entry(slab: Slab, start: Start) -> None:
+    child, entry = holding(start, slab)
+    child.tell()
+    child.join()
+    incarnation = slab.words[slab.geometry.process(entry) + Process.INCARNATION]
+    assert entry in list(slab.processes._places())
+    assert slab.processes.is_dead(entry + 1 | incarnation << 16)

@@ -17,9 +17,9 @@ from processes import Start, in_threads, wait_until
 
 from shmaccum.errors import SlabError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import lockfile, names
-from shmaccum.shm.lockfile import LIFECYCLE, PROCESS, SENDER, START, TAKEOVER, LockFile
+from shmaccum.shm.lockfile import LIFECYCLE, PROCESS, SENDER, START, LockFile
 
-BYTES = [LIFECYCLE, SENDER, TAKEOVER, START, PROCESS, PROCESS + 1023]
+BYTES = [LIFECYCLE, SENDER, START, PROCESS, PROCESS + 1023]
 
 
 @pytest.fixture

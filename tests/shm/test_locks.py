@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
-import struct
 import time
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pytest
 from faults import is_stopped, stop
@@ -15,14 +15,14 @@ from processes import Start, finish, in_threads, wait_until
 from slab_helpers import NUMBER, rebuilding, scratch, takeovers
 
 from shmaccum.errors import IllegalStateError, LockTimeoutError
-from shmaccum.shm.layout import LOCK_COUNT, Process, Super
+from shmaccum.shm.layout import Lock, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
 
-def my_word(slab: Slab, word: int) -> int:
-    value: int = slab.words[slab.geometry.process(slab.me) + word]
-    return value
+def owners(slab: Slab) -> list[int]:
+    """Return the owner words of all locks."""
+    return [slab.words[slab.geometry.lock(lock.number) + Lock.OWNER] for lock in slab.locks]
 
 
 # --- one at a time --------------------------------------------------------------------------------
@@ -33,13 +33,10 @@ def test_a_lock_names_its_holder_until_the_release(slab: Slab) -> None:
 
     with lock:
         assert lock.owner() == slab.me
-        assert lock.semaphore.value == 0
-        assert my_word(slab, Process.WANTS) == NUMBER + 1
+        assert owners(slab)[NUMBER] == slab.processes.ticket
 
     assert lock.owner() == -1
-    assert lock.semaphore.value == 1
-    assert my_word(slab, Process.WANTS) == 0
-    assert my_word(slab, Process.RELEASED + NUMBER) == 1
+    assert not any(owners(slab))
 
 
 def test_locks_are_independent_of_each_other(slab: Slab, start: Start) -> None:
@@ -90,7 +87,7 @@ def test_threads_and_processes_exclude_each_other(slab: Slab, start: Start) -> N
     assert takeovers(slab) == 0
 
 
-def test_a_process_wants_one_lock_at_a_time_whatever_its_threads_want(slab: Slab) -> None:
+def test_a_process_holds_one_lock_at_a_time_whatever_its_threads_do(slab: Slab) -> None:
     seen: set[int] = set()
     inside = 0
 
@@ -126,7 +123,6 @@ def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
     with pytest.raises(LockTimeoutError, match=f"lock {NUMBER} .*process {child.pid} holds it"):
         slab.locks[NUMBER].acquire(0.3)
 
-    assert my_word(slab, Process.WANTS) == 0
     child.tell()
     with slab.locks[NUMBER]:
         pass
@@ -134,43 +130,30 @@ def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
     assert takeovers(slab) == 0
 
 
-@pytest.mark.parametrize("word", [Process.RELEASED, Process.PARKED])
-def test_a_damaged_counter_wraps(slab: Slab, start: Start, word: int) -> None:
-    """An error in the middle of a release would leave the lock taken for ever."""
-    holder = start(hold, slab.name, NUMBER).ready()
-    slab.words[slab.geometry.process(slab.me) + word + NUMBER] = (1 << 64) - 1
-    with pytest.raises(LockTimeoutError), slab.locks[NUMBER].within(0.05):
-        pass
-    holder.tell()
-    holder.join()
-    with slab.locks[NUMBER]:
-        pass
-    assert my_word(slab, word + NUMBER) < 1 << 32
+@pytest.mark.parametrize("garbage", [(1 << 64) - 1, 0xFFFE, 1 << 16, 1, 1 << 40])
+def test_an_owner_word_that_names_no_process_is_a_dead_holders(slab: Slab, garbage: int) -> None:
+    """Damage: no living process has such a ticket, so the lock is taken over, and rebuilt."""
+    rebuilt = rebuilding(slab)
+    slab.words[slab.geometry.lock(NUMBER) + Lock.OWNER] = garbage
+
+    with slab.locks[NUMBER].within(10):
+        assert rebuilt == [slab.me]
+    assert takeovers(slab) == 1
 
 
-def take(link: Connection, name: str) -> None:
-    slab = attach(name)
-    link.send(slab.me)
-    with slab.locks[NUMBER]:
-        pass
-    detach(slab)
-
-
-def test_waiters_do_not_sleep_in_the_semaphore(slab: Slab, start: Start) -> None:
-    """The C library counts sleepers in the semaphore; each post wakes one of them by a system call."""
-    lock = slab.locks[NUMBER]
-    semaphore = Path(f"/dev/shm/sem.{lock.semaphore.name.removeprefix('/')}")
-    asleep = []
-    with lock:
-        child = start(take, slab.name)
-        entry = child.hear()
-        parked_at = slab.geometry.process(entry) + Process.PARKED + NUMBER
-        while slab.words[parked_at] < 10:
-            asleep.append(struct.unpack("II", semaphore.read_bytes()[:8])[1])
-            time.sleep(0.001)
-    child.result()
-
-    assert not any(asleep)
+def test_a_child_forked_without_pythons_hooks_gets_no_lock(slab: Slab) -> None:
+    """It would use its parent's ticket, and be in a lock together with it."""
+    fork = ctypes.CDLL(None).fork
+    with slab.locks[3]:
+        child = fork()
+        if not child:
+            try:
+                slab.locks[NUMBER].acquire()
+            except IllegalStateError as error:
+                os._exit("fork hooks" not in str(error))
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert slab.locks[3].owner() == slab.me, "the child has not released its parent's lock"
 
 
 def hold_and_stop(link: Connection, name: str) -> None:
@@ -269,7 +252,7 @@ def test_a_failed_rebuild_is_repeated_by_the_next_holder(slab: Slab) -> None:
 
     with pytest.raises(IllegalStateError, match="lock 5 was left unfinished"):
         slab.locks[NUMBER].acquire()
-    assert slab.locks[NUMBER].semaphore.value == 1
+    assert slab.locks[NUMBER].owner() == -1
 
     rebuilt = rebuilding(slab)
     with slab.locks[NUMBER]:
@@ -294,7 +277,7 @@ def test_a_reentrant_use_is_refused_and_harms_nothing(slab: Slab) -> None:
         assert slab.locks[NUMBER].owner() == slab.me
         assert "reentrant" in refusals[0]
 
-    assert [lock.semaphore.value for lock in slab.locks] == [1] * LOCK_COUNT
+    assert not any(owners(slab))
     with in_threads(lambda: add_turns(slab, 1)):
         pass
     assert slab.words[scratch(slab)] == 1

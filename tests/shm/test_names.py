@@ -27,7 +27,7 @@ def test_all_files_of_a_slab_are_found(slab: Slab) -> None:
     there = {entry for entry in os.listdir(names.SHM_DIRECTORY) if slab.name in entry}
 
     assert {Path(path).name for path in names.leftovers(slab.name)} == there
-    assert len(there) == len(slab.locks) + 4  # segment, lock file, doorbell, and this process's wake-up semaphore
+    assert len(there) == 5  # segment, lock file, doorbell, the pool's semaphore, this process's wake-up semaphore
 
 
 def test_files_of_another_slab_are_not_found(slab: Slab) -> None:
@@ -41,7 +41,7 @@ def test_names_of_semaphores_and_doorbell_cannot_be_guessed(slab: Slab) -> None:
     ours, theirs = (
         [
             private.doorbell_path(),
-            *map(private.lock_semaphore, range(len(slab.locks))),
+            private.pool_semaphore(),
             *(private.wakeup_semaphore(entry, number) for entry in range(8) for number in range(2)),
         ]
         for private in (slab.private, other)
@@ -65,11 +65,11 @@ def test_everything_is_for_its_owner_alone(slab: Slab) -> None:
 def test_processes_of_glibc_and_of_musl_do_not_share_semaphores(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their words differ. In both, a slab's semaphores have the files by which they are checked and removed."""
     monkeypatch.setattr(names, "_IS_MUSL", False)
-    of_glibc = slab.private.lock_semaphore(3)
+    of_glibc = slab.private.pool_semaphore()
     assert names.semaphore_path(of_glibc) == f"/dev/shm/sem.{of_glibc[1:]}"  # as glibc names it
     monkeypatch.setattr(names, "_IS_MUSL", True)
-    of_musl = slab.private.lock_semaphore(3)
+    of_musl = slab.private.pool_semaphore()
     assert names.semaphore_path(of_musl) == f"/dev/shm{of_musl}"  # as musl names it
-    start = f"/dev/shm/sem.{names.PREFIX}{slab.name}.l3."
+    start = f"/dev/shm/sem.{names.PREFIX}{slab.name}.pool."
     assert names.semaphore_path(of_musl).startswith(start)
     assert of_musl.rpartition(".")[2] != of_glibc.rpartition(".")[2]

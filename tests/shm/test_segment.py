@@ -371,9 +371,9 @@ print(os.listdir("/dev/shm"))
     )
 
 
-@pytest.mark.parametrize("spare_pages", [0, 3, 25])
+@pytest.mark.parametrize("spare_pages", [0, 3, 8])
 def test_a_small_shm_is_refused_with_the_cure(geometry: Geometry, spare_pages: int) -> None:
-    """Even where the segment fits, but not all its semaphores: of 18 locks and 8 processes."""
+    """Even where the segment fits, but not all its semaphores: the pool's, and of 8 processes."""
     said = attach_where_shm_has(f"{geometry.total_size + spare_pages * 4096}", geometry)
 
     assert "MiB needed" in said

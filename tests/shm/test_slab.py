@@ -136,46 +136,43 @@ def test_an_impossible_owner_is_not_alive(slab: Slab) -> None:
     assert not slab.owner_is_alive(0)
 
 
-def die_wanting(link: Connection, name: str, number: int) -> None:
+def die_holding(link: Connection, name: str, number: int) -> None:
     slab = attach(name)
-    slab.words[slab.geometry.process(slab.me) + Process.WANTS] = number + 1
-    link.send(slab.me)
-    link.recv()
+    with slab.locks[number]:
+        link.send(slab.me)
+        link.recv()
 
 
-def test_an_entry_with_wants_set_is_not_reused(slab: Slab, start: Start) -> None:
-    dead = start(die_wanting, slab.name, 3)
+def test_an_entry_that_a_lock_names_is_not_reused(slab: Slab, start: Start) -> None:
+    slab.locks[3].rebuild = lambda: None
+    dead = start(die_holding, slab.name, 3)
     entry = dead.hear()
     dead.kill()
-    wants = slab.geometry.process(entry) + Process.WANTS
 
     second = start(tell_tag, slab.name)
     assert second.hear() >> 8 & 0xFFFF != entry
-    assert slab.words[wants] == 4
+    assert slab.locks[3].owner() == entry
 
     slab.reap_dead()
-    assert slab.words[wants] == 0
-    # A process that checks for a dead holder now sees a change.
-    assert slab.words[slab.geometry.process(entry) + Process.RELEASED + 3] == 1
+    assert slab.locks[3].owner() == -1
     third = start(tell_tag, slab.name)
     assert third.hear() >> 8 & 0xFFFF == entry
 
 
-def stop_holding(link: Connection, name: str, what: str) -> None:
+def stop_attaching(link: Connection, name: str) -> None:
     slab = attach(name)
-    with slab.locks[3] if what == "lock" else slab.lock_file.lifecycle():
+    with slab.lock_file.lifecycle():
         link.send(slab.me)
         stop()
     link.send("over")
     link.recv()
 
 
-@pytest.mark.parametrize("what", ["lock", "lifecycle"])
-def test_reaping_the_dead_does_not_wait_for_a_stopped_process(slab: Slab, start: Start, what: str) -> None:
-    """The sender reaps; a process stopped with one partition's lock must not block all the others."""
-    dead = [start(die_wanting, slab.name, 3) for _ in range(3)]
-    entries = [each.hear() for each in dead]
-    stopped = start(stop_holding, slab.name, what).ready()
+def test_reaping_the_dead_does_not_wait_for_a_stopped_process(slab: Slab, start: Start) -> None:
+    """The sender reaps; a process that is stopped over the process table must not block it."""
+    dead = [start(tell_tag, slab.name) for _ in range(3)]
+    entries = [each.hear() >> 8 & 0xFFFF for each in dead]
+    stopped = start(stop_attaching, slab.name).ready()
     wait_until(lambda: is_stopped(stopped.pid))
     for each in dead:
         each.kill()

@@ -49,8 +49,8 @@ WORDS: dict[str, Callable[[int, Geometry], tuple[int, int]]] = {
     "its partition table has 33 entries": lambda header, geometry: (Super.PARTITION_COUNT, 33),
     "word SENDER_STARTS of its superblock": lambda header, geometry: (Super.SENDER_STARTS, HUGE),
     "word CREATED_MS of its superblock": lambda header, geometry: (Super.CREATED_MS, 1 << 50),
-    "word WANTS of process entry 3": lambda header, geometry: (geometry.process(3) + Process.WANTS, 19),
-    "word RELEASED of process entry 0": lambda header, geometry: (geometry.process(0) + Process.RELEASED, HUGE),
+    "word FLUSHING of process entry 3": lambda header, geometry: (geometry.process(3) + Process.FLUSHING, HUGE),
+    "word RING_HEAD of process entry 0": lambda header, geometry: (geometry.process(0) + Process.RING_HEAD, HUGE),
     "topic entry 0 is in state 4": lambda header, geometry: (geometry.topic(0) + Topic.STATE, 4),
     "topic entry 0 has the name": lambda header, geometry: (geometry.topic(0) + Topic.NAME_LENGTH, HUGE),
     "topic entry 0 has 33 partitions": lambda header, geometry: (geometry.topic(0) + Topic.PARTITIONS, 33),
@@ -302,7 +302,7 @@ def test_an_unrelated_error_stays_unchanged(slab: Slab) -> None:
 
 def test_an_unexplained_error_is_damage(slab: Slab) -> None:
     with pytest.raises(SlabDamagedError, match="contradict each other") as damage, slab.reporting_damage():
-        slab.stripe(0).forget_dead(1 << 40)
+        slab.processes.info(1 << 40)
     assert damage.value.__cause__ is not None
 
 

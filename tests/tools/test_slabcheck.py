@@ -11,6 +11,7 @@ from fixture_types import Link, Start
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import Geometry, Partition, Process, Super
 from shmaccum.shm.lifecycle import attach, detach, look
+from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
 from tools.support.slabcheck import figures, shared_files, unrest
 
@@ -47,9 +48,11 @@ def test_slots(slab: Slab) -> None:
 def test_locks(slab: Slab) -> None:
     slab.stripe(0).rebuild = lambda: None
     with slab.stripe(0):
-        assert seen(slab) == ["lock 2 is not free: its owner word is 1, its semaphore 0"]
-    slab.locks[4].semaphore.acquire()
-    assert seen(slab) == ["lock 4 is not free: its owner word is 0, its semaphore 0"]
+        assert seen(slab) == [f"lock 2 is not free: its owner word is {slab.processes.ticket}"]
+    semaphore = open_semaphore(slab.private.pool_semaphore())
+    semaphore.acquire()
+    assert seen(slab) == ["the pool's semaphore is 0, not 1"]
+    semaphore.close()
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,13 @@ def violations(accumulator: Accumulators, *, in_flight: bool) -> list[str]:
 
 
 def _only_this_process_is_left(slab: Slab) -> Iterator[str]:
-    """Dead processes have no table entry and want no lock; there is no flush and no waiter."""
+    """Dead processes have no table entry; there is no flush and no waiter."""
     for entry in range(slab.geometry.max_processes):
         at = slab.geometry.process(entry)
         if entry != slab.me and slab.words[at + Process.STATE]:
             yield f"process entry {entry} is still that of dead process {slab.words[at + Process.PID]}"
-        for word in ("WANTS", "FLUSHING"):
-            if slab.words[at + getattr(Process, word)]:
-                yield f"process entry {entry}: {word} is {slab.words[at + getattr(Process, word)]}"
+        if slab.words[at + Process.FLUSHING]:
+            yield f"process entry {entry}: FLUSHING is {slab.words[at + Process.FLUSHING]}"
 
 
 def _nobody_waits_for_memory(slab: Slab) -> Iterator[str]:

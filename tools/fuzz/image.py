@@ -21,7 +21,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import NetworkError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import LOCK_COUNT, Geometry, Slot, SlotState
+from shmaccum.shm.layout import Geometry, Slot, SlotState
 from shmaccum.shm.lifecycle import unlink
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.semaphores import make_semaphore, open_semaphore
@@ -93,7 +93,9 @@ class SlabImage:
             _live(lambda life=life: life(open_accumulator(self.config)))  # type: ignore[misc]
         self.memory = Path(names.segment_path(self._name)).read_bytes()
         self._private = names.PrivateNames.of(self._name, memoryview(self.memory).cast("Q"))
-        self._semaphores = [self._value(number) for number in range(LOCK_COUNT)]
+        semaphore = open_semaphore(self._private.pool_semaphore())
+        self._units: int = semaphore.value
+        semaphore.close()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -114,15 +116,8 @@ class SlabImage:
             with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(self.memory)
             os.mkfifo(self._private.doorbell_path(), 0o600)
-            for number, value in enumerate(self._semaphores):
-                make_semaphore(self._private.lock_semaphore(number), value).close()
+            make_semaphore(self._private.pool_semaphore(), self._units).close()
             return True
-
-    def _value(self, number: int) -> int:
-        semaphore = open_semaphore(self._private.lock_semaphore(number))
-        value: int = semaphore.value
-        semaphore.close()
-        return value
 
 
 def _live(life: Callable[[], object]) -> None:

@@ -103,15 +103,15 @@ def _slots(view: SlabView) -> Iterator[str]:
 
 
 def locks_in_use(name: str, words: memoryview, geometry: Geometry) -> Iterator[str]:
-    """Yield a line for every lock with an owner, with its last holder's mid-change mark, or without its unit."""
-    private = names.PrivateNames.of(name, words)
+    """Yield a line for every lock with an owner, or with its last holder's mid-change mark, and for a lost unit."""
     for number in range(LOCK_COUNT):
         owner = words[geometry.lock(number) + Lock.OWNER]
-        semaphore = open_semaphore(private.lock_semaphore(number))
-        value = semaphore.value
-        semaphore.close()
-        if owner or value != 1:
-            yield f"lock {number} is not free: its owner word is {owner}, its semaphore {value}"
+        if owner:
+            yield f"lock {number} is not free: its owner word is {owner}"
+    semaphore = open_semaphore(names.PrivateNames.of(name, words).pool_semaphore())
+    if semaphore.value != 1:
+        yield f"the pool's semaphore is {semaphore.value}, not 1"
+    semaphore.close()
 
 
 def _waiters(view: SlabView) -> Iterator[str]:

@@ -34,7 +34,7 @@ TOKEN_WORDS: Final = 2
 SETTINGS_SIZE: Final = 16384
 """Bytes in each copy of the settings: a word with the text's length and CRC-32, then the text."""
 LOCK_WORDS: Final = CACHE_LINE // WORD
-PROCESS_WORDS: Final = 88
+PROCESS_WORDS: Final = 48
 PROCESS_COUNTERS: Final = Process.COMPRESSED - Process.RECORDS + 1
 MAX_PROCESS_NAME: Final = (Process.BEFORE - Process.NAME) * WORD
 """Most bytes of a process's name; longer ones are cut."""

@@ -132,10 +132,12 @@ class Lock:
 
 UNFINISHED_OWNER: Final = 0xFFFF
 """Owner word of a free lock whose last holder was interrupted: the next holder rebuilds first."""
+TICKET_SHIFT: Final = 16
+"""The incarnation of a lock's holder in the owner word; below it is its process entry + 1."""
 
 
 class Process:
-    """Words of a process entry (eleven cache lines; comments name each line's writer)."""
+    """Words of a process entry."""
 
     STATE: Final = 0
     PID: Final = 1
@@ -145,13 +147,12 @@ class Process:
     ROLES: Final = 5
     ATTACHED_MS: Final = 6
     SHORTEST_TIMEOUT: Final = 7
-    WANTS: Final = 8
-    LOOP_ASLEEP: Final = 9
-    LOOP_DOORBELL: Final = 10
-    ASLEEP: Final = 11
-    FLUSHING: Final = 12
-    RING_HEAD: Final = 13
-    WAKEUP: Final = 14
+    LOOP_ASLEEP: Final = 8
+    LOOP_DOORBELL: Final = 9
+    ASLEEP: Final = 10
+    FLUSHING: Final = 11
+    RING_HEAD: Final = 12
+    WAKEUP: Final = 13
     RING_TAIL: Final = 16
     RECORDS: Final = 24
     BYTES: Final = 25
@@ -160,11 +161,9 @@ class Process:
     WAITS: Final = 28
     EXHAUSTED: Final = 29
     COMPRESSED: Final = 30
-    PARKED: Final = 32
-    RELEASED: Final = 50
-    NAME_LENGTH: Final = 71
-    NAME: Final = 72
-    BEFORE: Final = 80
+    NAME_LENGTH: Final = 32
+    NAME: Final = 33
+    BEFORE: Final = 41
 
 
 class Role(IntFlag):

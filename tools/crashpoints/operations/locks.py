@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from shmaccum.accumulator.state import redo_log
-from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, Partition, Process, Slot, Super
+from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, Partition, Slot, Super
 from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.settings import HALF, PARTITIONS, value
@@ -47,11 +48,9 @@ def _leave_once_wanted(survivor: Survivor) -> None:
     slab = survivor.slab
     if slab.tables_lock.owner() != slab.me:
         return
-    others = (slab.geometry.process(entry) for entry in slab.processes.in_use() if entry != slab.me)
-    if any(slab.words[at + Process.WANTS] for at in others) or not survivor.victim_lives:
-        if survivor.victim_lives:
-            time.sleep(0.06)  # the victim's slices run out
-        slab.tables_lock.leave(False)
+    if survivor.victim_lives:
+        time.sleep(0.06)  # the victim's slices run out
+    slab.tables_lock.leave(False)
 
 
 # --- dead holders ---------------------------------------------------------------------------------------------
@@ -64,11 +63,10 @@ def _die_holding_pool(accumulator: Accumulators) -> None:
         die()
 
 
-def _die_nameless(accumulator: Accumulators) -> None:
-    """Die with the semaphore acquired and no owner named."""
-    slab = accumulator.slab
-    slab.words[slab.geometry.process(slab.me) + Process.WANTS] = LOCK_POOL + 1
-    slab.pool_lock.semaphore.acquire()
+def _die_with_the_unit(accumulator: Accumulators) -> None:
+    """Die with the pool's semaphore acquired, before the owner word."""
+    open_semaphore(accumulator.slab.private.pool_semaphore()).acquire()
+    die()
 
 
 def _die_replacing(accumulator: Accumulators) -> None:
@@ -138,7 +136,7 @@ OPERATIONS: Final = (
     Operation("lock", _take(LOCK_POOL)),
     Operation("lock-wait", _take(LOCK_TABLES), _hold, _leave_once_wanted),
     Operation("takeover-named", _take(LOCK_POOL), lambda survivor: survivor.have_died(_die_holding_pool)),
-    Operation("takeover-nameless", _take(LOCK_POOL), lambda survivor: survivor.have_died(_die_nameless)),
+    Operation("lock-without-unit", _take(LOCK_POOL), lambda survivor: survivor.have_died(_die_with_the_unit)),
     Operation("rebuild-pool", _take(LOCK_POOL), _leave_pool_unfinished),
     Operation("rebuild-tables", _take(LOCK_TABLES), _leave_tables_unfinished),
     Operation("rebuild-deque", _take(LOCK_STRIPES), _leave_deque_unfinished),
