@@ -4,15 +4,24 @@ The core (``shmaccum/core/``) is one extension of included files, and there is n
 are plain Python, with a ``.pxd`` file beside each that declares its types for Cython. The other ``.pyx`` modules are
 kernels for them. An editable install compiles the core alone, so that changes of the other sources take effect.
 
-With ``SHMACCUM_SANITIZE=1``, all is compiled with AddressSanitizer and UBSan, for processes that have libasan loaded
-(``python -m tools.fuzz --sanitize``).
+Environment variables:
+
+* ``SHMACCUM_SANITIZE=1`` compiles with AddressSanitizer and UBSan, for processes that have libasan loaded
+  (``python -m tools.fuzz --sanitize``).
+* ``SHMACCUM_PURE=1`` leaves the modules out, for `tools.wheels`, which compiles them for other machines.
+
+Without a C compiler, Zig's is used, if ``ziglang`` is installed: `tools/build/backend.py` asks for it.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -32,6 +41,10 @@ SHARED = "shmaccum._cyutility"
 """Cython's own code that the modules share, such as its memory views: compiled once, not with each of them."""
 
 SANITIZED = ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+
+
+ZIG = "-DNDEBUG -fwrapv -fPIC -fno-sanitize=undefined -Wno-unused-command-line-argument"
+"""CPython's own flags for Zig, which otherwise adds traps for undefined behaviour that need its runtime."""
 
 
 def is_set(variable: str) -> bool:
@@ -96,8 +109,9 @@ def optimized(source: Path) -> list[str]:
 
 def extensions() -> list[Extension]:
     """Return the core, and the modules that have a ``.pxd`` file; only the core for an editable install."""
-    if {"egg_info", "dist_info"} & set(sys.argv):
+    if is_set("SHMACCUM_PURE") or {"egg_info", "dist_info"} & set(sys.argv):
         return []  # pip asks for the metadata first, which say nothing of the modules
+    choose_compiler()
     from Cython.Build import cythonize
 
     flags = SANITIZED if is_set("SHMACCUM_SANITIZE") else []
@@ -127,6 +141,20 @@ def extensions() -> list[Extension]:
         nthreads=os.cpu_count() or 1,
         shared_utility_qualified_name=SHARED,
     )
+
+
+def choose_compiler() -> None:
+    """Choose Zig's C compiler if the system has none."""
+    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    if shutil.which(command[0]):
+        return
+    if find_spec("ziglang") is None:
+        sys.exit(
+            f"shmaccum's core is compiled, and there is no C compiler ({command[0]}): install one (apt-get install "
+            "gcc), or `pip install ziglang`, which has one, and try again"
+        )
+    compiler = f"{shlex.quote(sys.executable)} -m ziglang cc {ZIG}"
+    os.environ |= {"CC": compiler, "LDSHARED": f"{compiler} -shared"}
 
 
 class BuildExtensions(build_ext):

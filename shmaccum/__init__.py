@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shmaccum._platform import check_gil
+from shmaccum._platform import check_core, check_gil
 
 if TYPE_CHECKING:
     from shmaccum.accumulator.append.futures import ColumnsMetadata, FutureColumnsMetadata, FutureRecordMetadata
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shmaccum.producer.record_path import compiled as compiled
 
 check_gil()
+check_core()
 
 __version__ = "0.1.0"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Final
 
 from shmaccum._compiled import COMPILED
@@ -39,8 +40,23 @@ def check_gil() -> None:
         )
 
 
+def check_core() -> None:
+    """Check that the core can be imported: without it there is no package.
+
+    Raises:
+        UnsupportedPlatformError: it is missing, or does not fit this interpreter.
+    """
+    try:
+        import_module("shmaccum._core")
+    except ImportError as error:
+        raise UnsupportedPlatformError(
+            f"shmaccum's compiled core is missing ({error}): install shmaccum by pip, which compiles it; in a source "
+            "tree, `pip install -e .` does"
+        ) from error
+
+
 def keeps_order() -> bool:
-    """Return whether this machine orders loads and stores as the protocol needs, also those of plain Python."""
+    """Return whether this machine orders loads and stores as the protocol needs, also those of Python code."""
     return os.uname().machine == _ORDERED
 
 
@@ -48,11 +64,10 @@ def check_order() -> None:
     """Check that this form of the package can share memory on this machine.
 
     Raises:
-        UnsupportedPlatformError: it is plain Python, which cannot order its loads and stores.
+        UnsupportedPlatformError: its modules run uncompiled, and Python cannot order their loads and stores.
     """
     if not COMPILED and not keeps_order():
         raise UnsupportedPlatformError(
-            f"shmaccum is installed as plain Python, which runs on x86-64 only: {os.uname().machine} can reorder the "
-            "loads and stores of shared memory, and Python has no barrier. Install a wheel for this machine, or a C "
-            "compiler and then shmaccum with SHMACCUM_REQUIRE_COMPILED=1"
+            f"shmaccum runs from its sources, which it can on x86-64 only: {os.uname().machine} can reorder the loads "
+            "and stores of shared memory, and Python has no barrier. Install it without -e, or a wheel"
         )

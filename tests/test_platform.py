@@ -40,6 +40,13 @@ def test_an_interpreter_with_the_gil_is_not_refused(sys_has: dict[str, Any], mon
     _platform.check_gil()
 
 
+def test_an_import_without_the_core_says_what_to_do() -> None:
+    program = "import sys; sys.modules['shmaccum._core'] = None; import shmaccum"
+    done = run_python("-c", program)
+    assert "UnsupportedPlatformError: shmaccum's compiled core is missing" in done.stderr
+    assert "pip install -e ." in done.stderr
+
+
 def on(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_platform, "os", SimpleNamespace(uname=lambda: SimpleNamespace(machine=machine)))
 
@@ -47,7 +54,9 @@ def on(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plain_python_opens_no_slab_on_a_machine_that_reorders(monkeypatch: pytest.MonkeyPatch) -> None:
     on("aarch64", monkeypatch)
     monkeypatch.setattr(_platform, "COMPILED", False)
-    with pytest.raises(UnsupportedPlatformError, match="plain Python, which runs on x86-64 only: aarch64 can reorder"):
+    with pytest.raises(
+        UnsupportedPlatformError, match="from its sources, which it can on x86-64 only: aarch64 can reorder"
+    ):
         Segment.open("no-such-slab-platform")
 
 

@@ -1,4 +1,4 @@
-"""What `pip wheel` makes with and without a C compiler, by the project's own setup.py over a package of one module."""
+"""What `pip wheel` makes with and without a C compiler, by the project's own setup.py over a package of two modules."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ Wheel = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     package = tmp_path / "project" / "shmaccum"
-    package.mkdir(parents=True)
+    (package / "core").mkdir(parents=True)
     shutil.copy(ROOT / "setup.py", package.parent)
     (package.parent / "pyproject.toml").write_text(PYPROJECT)
     (package / "__init__.py").touch()
+    (package / "core" / "_core.pyx").write_text("def f(x):\n    return x\n")
+    (package / "core" / "atomics.h").touch()
     (package / "small.py").write_text("def f(x):\n    return x\n")
     (package / "small.pxd").write_text("cpdef int f(int x)\n")
     return package.parent
@@ -56,27 +58,27 @@ def built(project: Path) -> str:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_what_is_compiled_is_of_one_platform(project: Path, wheel: Wheel) -> None:
-    done = wheel(SHMACCUM_REQUIRE_COMPILED="1")
+def test_a_wheel_is_of_one_platform(project: Path, wheel: Wheel) -> None:
+    done = wheel()
     assert done.returncode == 0, done.stderr
     assert f"-cp{sys.version_info.major}{sys.version_info.minor}-" in built(project)
     assert "linux" in built(project)
 
 
-def test_without_a_compiler_the_wheel_is_a_pure_one(project: Path, wheel: Wheel) -> None:
+def test_without_a_compiler_the_error_says_what_to_install(project: Path, wheel: Wheel) -> None:
     done = wheel(CC="/nonexistent/cc")
-    assert done.returncode == 0, done.stderr
-    assert built(project) == "shmaccum-1-py3-none-any.whl"
-
-
-def test_a_compiled_form_that_is_required_and_cannot_be_had_is_an_error(project: Path, wheel: Wheel) -> None:
-    done = wheel(CC="/nonexistent/cc", SHMACCUM_REQUIRE_COMPILED="1")
     assert done.returncode != 0
-    assert "SHMACCUM_REQUIRE_COMPILED is set: install a C compiler" in done.stdout + done.stderr
+    assert "there is no C compiler (/nonexistent/cc)" in done.stdout + done.stderr
+    assert "pip install ziglang" in done.stdout + done.stderr
     assert not list(project.glob("*.whl"))
 
 
-def test_a_contradiction_is_an_error(project: Path, wheel: Wheel) -> None:
-    done = wheel(SHMACCUM_PURE="1", SHMACCUM_REQUIRE_COMPILED="1")
-    assert done.returncode != 0
-    assert "contradicts SHMACCUM_PURE" in done.stdout + done.stderr
+@pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "get_requires_for_build_editable"])
+@pytest.mark.parametrize(("compiler", "needed"), [("/nonexistent/cc", ["ziglang"]), (sys.executable, [])])
+def test_a_build_asks_for_a_compiler_only_where_there_is_none(
+    project: Path, hook: str, compiler: str, needed: list[str]
+) -> None:
+    program = f"import backend; print(backend.{hook}())"
+    where = {"PYTHONPATH": str(ROOT / "tools" / "build"), "CC": compiler}
+    done = run_python("-c", program, cwd=project, env=os.environ | where)
+    assert done.stdout.splitlines()[-1:] == [str(needed)], done.stderr
