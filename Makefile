@@ -1,4 +1,4 @@
-# make demo | test | sanitize | lint | docs | docs-site | wheels | venv | venv-core | kerberos | kafka | clean
+# make demo | test | sanitize | lint | docs | docs-site | wheels | venv | core | venv-core | kerberos | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test selects another interpreter, which gets a
 # virtual environment of its own.
@@ -12,14 +12,14 @@ WHEELS ?=
 PYTEST ?=
 WORKERS ?= 3
 
-.PHONY: demo test pytest sanitize lint docs docs-site wheels venv venv-core kerberos kafka clean
+.PHONY: core demo test pytest sanitize lint docs docs-site wheels venv venv-core kerberos kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
 
-# The tests run over what users get: the compiled form, if there is a C compiler. FORM=plain tests the sources as they
-# are; then nothing has to be built. Tests with the marker `plain` run over these only.
-FORM ?= $(if $(shell command -v cc),compiled,plain)
+# The tests run over what users get: the compiled form. FORM=plain tests the sources of an editable install, over the
+# compiled core. Tests with the marker `plain` run over these only.
+FORM ?= compiled
 TESTS ?=
 COMPILED := build/compiled
 
@@ -64,6 +64,9 @@ wheels: $(VENV)/.wheels  ## the sdist and all wheels, in dist/, checked and trie
 	$(BIN)/python -m tools.wheels $(WHEELS)
 
 venv: $(VENV)/.test
+
+core: $(VENV)/.test  ## compiles shmaccum/core/ in place, for an editable install
+	$(BIN)/python setup.py --quiet build_ext --inplace
 
 venv-core: $(VENV)/.test-core  ## without Spark, for the core's tests alone
 

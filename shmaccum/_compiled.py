@@ -1,4 +1,4 @@
-"""Which form of the package runs: compiled, or plain Python.
+"""Which form of the package runs: compiled, or, from an editable install, plain Python over the compiled core.
 
 setup.py compiles all typed modules or none. If `COMPILED` is set, a missing kernel is an error: plain and compiled
 modules never mix.

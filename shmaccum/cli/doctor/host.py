@@ -54,10 +54,7 @@ def _form() -> Finding:
     text = f"{__version__} ({FORM}), Python {platform.python_version()}, {platform.platform(terse=True)}"
     if FORM == "compiled":
         return Finding(Level.OK, "shmaccum", text)
-    advice = (
-        "slower than compiled: install a C compiler, then SHMACCUM_REQUIRE_COMPILED=1 pip install --force-reinstall"
-    )
-    return Finding(Level.WARNING, "shmaccum", text, advice)
+    return Finding(Level.WARNING, "shmaccum", text, "an editable install is slower: install it without -e")
 
 
 def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
