@@ -24,6 +24,7 @@ from typing import Final
 from shmaccum import __version__
 from shmaccum._compiled import FORM
 from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.drain.ready_check import FOREVER_MS, ReadyCheckResult
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.accumulator_state import levels_of
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -41,6 +42,7 @@ from shmaccum.sender.transport import ProduceBatch, Transport
 from shmaccum.shm import shared_settings
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Slot, Super
+from shmaccum.shm.slab import STOPPED_TIMEOUT_S
 from shmaccum.shm.wakeup import Doorbell
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,9 @@ _REQUESTS_A_PASS: Final = 5
 """Most requests to a node in one pass, as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
 """Least milliseconds between two searches for dead processes."""
+_BLOCKED_MS: Final = int(1000 * STOPPED_TIMEOUT_S)
+"""After this long without a batch that can become ready, a sender that is to leave does so: no live process takes
+longer to place a batch."""
 
 
 class Sender:
@@ -101,6 +106,7 @@ class Sender:
         self._incidents.begin()
         self._stopping_since_ms: int | None = None
         self._stop_now = False
+        self._blocked_since_ms: int | None = None
         self._gives_way = gives_way
         self.has_handed_over = False
         self._next_housekeeping_ms = 0
@@ -123,11 +129,14 @@ class Sender:
             self.run_once(_now_ms())
         if self.has_handed_over:
             self._await_answers()
+        elif self._is_blocked(_now_ms()):
+            self._report_blocked()
 
     def stop(self) -> None:
         """Deliver what the slab holds, then leave; on a second call leave at once.
 
-        Undelivered records stay in the slab for the next sender. A signal handler can call it.
+        Undelivered records stay in the slab for the next sender. So do those that damage keeps from delivery: the
+        sender does not wait for them. A signal handler can call it.
         """
         self._stop_now = self._stopping_since_ms is not None
         self._stopping_since_ms = _now_ms()
@@ -161,6 +170,8 @@ class Sender:
             transport.request_update(result.unknown_leader_topics)
         if is_waiting or result.unknown_leader_topics or self._sequences.need_producer_id:
             sleep.at_most(LOOK_AGAIN_MS)
+        if self._stopping_since_ms is not None:
+            self._look_whether_blocked(result, now_ms)
         # 4. Keep the nodes that take a request now.
         for node in list(result.ready_nodes):
             if not transport.ready(node, now_ms):
@@ -301,8 +312,39 @@ class Sender:
         if self._stop_now or self.has_handed_over:
             return True
         if self._stopping_since_ms is not None:
-            return not self._accumulator.holds_batches_older_than(self._stopping_since_ms)
+            holds_batches = self._accumulator.holds_batches_older_than(self._stopping_since_ms)
+            return not holds_batches or self._is_blocked(_now_ms())
         return self._sleep.is_over(_now_ms())
+
+    def _look_whether_blocked(self, result: ReadyCheckResult, now_ms: int) -> None:
+        """Note since when no event of this sender can make a batch ready: then damage keeps back what is left."""
+        nodes, delay_ms, unknown = result
+        if nodes or unknown or delay_ms < FOREVER_MS or self._responses.in_flight or self._sequences.need_producer_id:
+            self._blocked_since_ms = None
+            return
+        if self._blocked_since_ms is None:
+            self._blocked_since_ms = now_ms
+        self._sleep.at_most(_BLOCKED_MS)
+
+    def _is_blocked(self, now_ms: int) -> bool:
+        return self._blocked_since_ms is not None and now_ms - self._blocked_since_ms >= _BLOCKED_MS
+
+    def _report_blocked(self) -> None:
+        """Log what this sender leaves undelivered.
+
+        Raises:
+            SlabDamagedError: a word has an impossible value; names it.
+        """
+        batches, records = self._slab.undelivered()
+        if batches:
+            logger.error(
+                "slab %s is damaged: no batch can become ready; left %d records in %d batches, for which the next "
+                "sender rebuilds the deques from the slot headers",
+                self._slab.name,
+                records,
+                batches,
+            )
+            self._slab.check()
 
     def _reclaim_from_dead(self, now_ms: int) -> bool:
         """Reclaim the memory and the table entries of dead processes; return False if it is not time yet."""
