@@ -129,8 +129,8 @@ class Sender:
             self.run_once(_now_ms())
         if self.has_handed_over:
             self._await_answers()
-        elif self._is_blocked(_now_ms()):
-            self._report_blocked()
+        elif self._stopping_since_ms is not None:
+            self._report_undelivered()
 
     def stop(self) -> None:
         """Deliver what the slab holds, then leave; on a second call leave at once.
@@ -312,8 +312,9 @@ class Sender:
         if self._stop_now or self.has_handed_over:
             return True
         if self._stopping_since_ms is not None:
-            holds_batches = self._accumulator.holds_batches_older_than(self._stopping_since_ms)
-            return not holds_batches or self._is_blocked(_now_ms())
+            now_ms = _now_ms()
+            holds_batches = self._accumulator.holds_batches_older_than(self._stopping_since_ms, now_ms)
+            return not holds_batches or self._is_blocked(now_ms)
         return self._sleep.is_over(_now_ms())
 
     def _look_whether_blocked(self, result: ReadyCheckResult, now_ms: int) -> None:
@@ -329,21 +330,19 @@ class Sender:
     def _is_blocked(self, now_ms: int) -> bool:
         return self._blocked_since_ms is not None and now_ms - self._blocked_since_ms >= _BLOCKED_MS
 
-    def _report_blocked(self) -> None:
+    def _report_undelivered(self) -> None:
         """Log what this sender leaves undelivered.
 
         Raises:
             SlabDamagedError: a word has an impossible value; names it.
         """
         batches, records = self._slab.undelivered()
-        if batches:
-            logger.error(
-                "slab %s is damaged: no batch can become ready; left %d records in %d batches, for which the next "
-                "sender rebuilds the deques from the slot headers",
-                self._slab.name,
-                records,
-                batches,
-            )
+        if not batches:
+            return
+        is_blocked = self._is_blocked(_now_ms())
+        why = ": no batch can become ready, so the slab is damaged" if is_blocked else ""
+        logger.warning("left %d records in %d batches to the next sender%s", records, batches, why)
+        if is_blocked:
             self._slab.check()
 
     def _reclaim_from_dead(self, now_ms: int) -> bool:
