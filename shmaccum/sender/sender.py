@@ -33,6 +33,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import CorruptRecordError, LockTimeoutError, TransactionAbortedError
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.handover import has_successor
+from shmaccum.sender.logfile import SELDOM
 from shmaccum.sender.response_coalescing import ResponseCoalescing
 from shmaccum.sender.response_handler import ResponseHandler
 from shmaccum.sender.sealer import DAMAGES, Sealer
@@ -190,6 +191,8 @@ class Sender:
         if not self._reclaim_from_dead(now_ms):
             # No long sleep before the next housekeeping: a process can have died, and none be left to wake the sender.
             sleep.at_most(self._next_housekeeping_ms - now_ms)
+        else:
+            SELDOM.count_dropped()
         may_sleep = doorbell.is_listening or is_busy
         if not may_sleep:
             sleep.at_most(0)  # the next pass checks once more

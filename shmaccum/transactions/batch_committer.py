@@ -470,7 +470,8 @@ class BatchCommitter:
             raise IllegalStateError(
                 f"topic {writer.log} has no state of {writer.name!r}, but its transactional.id "
                 f"{writer.transactional_id!r} was used: the topic was deleted, or lost records. What was decided last "
-                "may be visible in part. Check that, then continue with failOnDataLoss=false"
+                "can be visible in part, and a batch that is repeated is there twice then. Check that, then continue "
+                "with failOnDataLoss=false"
             )
 
     def _is_driver_of(self, state: WriterState) -> bool:
