@@ -112,10 +112,22 @@ class ExactlyOnce:
         )
 
     def plan(self, *, is_job: bool) -> TaskPlan:
-        """Plan a batch, on the driver (`BatchCommitter.plan`)."""
+        """Plan a batch, on the driver (`BatchCommitter.plan`); it is ended if the driver ends amid it."""
+        from shmaccum.transactions.driver_watch import settle_at_end
+        from shmaccum.transactions.writer_state import Driver
+
+        writer = self.writer(is_job=is_job)
         with _Committer(self, is_job=is_job) as committer:
             plan = committer.plan()
-        return TaskPlan(plan, self.writer(is_job=is_job), self.version)
+        settle_at_end(writer.driver or Driver.of(_driver_pid()), self.config, writer, plan if is_job else None)
+        return TaskPlan(plan, writer, self.version)
+
+    def ended(self) -> None:
+        """Note that a job has ended, on the driver: nothing of it is left to be done."""
+        from shmaccum.transactions.driver_watch import forget
+        from shmaccum.transactions.writer_state import Driver
+
+        forget(Driver.of(_driver_pid()), self.writer(is_job=True))
 
     def commit(self, batch: int, results: Sequence[TransactionResult], *, is_job: bool) -> None:
         """Commit a batch, on the driver (`BatchCommitter.commit`).

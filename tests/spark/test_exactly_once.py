@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +207,31 @@ def test_a_query_is_stopped_amid_a_batch(
             assert_none_is_open(kafka, once)
         finally:
             stalling.unlink()
+
+
+def test_a_driver_ends_amid_a_batch(once: Options, kafka: KafkaCluster, target: str, tmp_path: Path) -> None:
+    """Without `stop`, by the end of its program: consumers go on, although no other driver starts."""
+    options = once | {"topic": target, "checkpointLocation": str(tmp_path / "checkpoint")}
+    program = Path(__file__).with_name("leaving_driver.py")
+    command = [sys.executable, str(program), str(tmp_path), json.dumps(options)]
+    config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver,
+        BrokerClient(config) as client,
+    ):
+        transactions = Transactions(client, config)
+
+        def are_open() -> bool:
+            assert driver.poll() is None
+            prefix = options["kafka.transactional.id"]
+            return len(transactions.find(prefix, (ONGOING,), deadline_after(30_000))) == 2
+
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"started\n"
+        wait_until(are_open)
+        driver.communicate()
+        assert driver.returncode == 0
+        assert_none_is_open(kafka, once)
 
 
 def test_a_checkpoint_was_deleted(
