@@ -16,6 +16,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
     from shmaccum.transactions.coordinator import PreparedTransaction
+    from shmaccum.transactions.manager import TransactionManager
 
 logger = logging.getLogger(__name__)
 
@@ -224,16 +226,26 @@ class TaskPlan:
             with _ids.next(self.writer.prefix, self.plan.number) as transactional_id:
                 transactions.init(transactional_id)
             transactions.begin()
-            records, size = deliver(_chain(first, rows), sending, topic, columns)
             # Spark does not tell a task that its job has failed, or that another attempt was faster. The driver aborts
-            # what is open when it decides. So what opened later is aborted here.
-            if transactions.holder_of(self.plan.transactional_id) != self.plan.identity:
-                raise ProducerFencedError(f"{self._why_over(config)}. What this attempt wrote is aborted")
+            # what is open when it decides. What opens later is aborted here: as soon as it is open, since Spark kills
+            # tasks some seconds after a stop; and in the end, since a transaction of version 1 can open twice.
+            check = partial(self._check, transactions, config)
+            records, size = deliver(_chain(first, rows), sending, topic, columns, check)
+            check()
             transaction = transactions.prepare()._replace(records=records)
         except BaseException:
             sending.close(_ABORT_S)  # aborts; the next attempt in this process takes a new producer
             raise
         return records, size, TransactionResult(self.plan, source, transaction)
+
+    def _check(self, transactions: TransactionManager, config: ProducerConfig) -> None:
+        """Raise if the plan is over.
+
+        Raises:
+            ProducerFencedError: it is.
+        """
+        if transactions.holder_of(self.plan.transactional_id) != self.plan.identity:
+            raise ProducerFencedError(f"{self._why_over(config)}. What this attempt wrote is aborted")
 
     def _why_over(self, config: ProducerConfig) -> str:
         from shmaccum.transactions.batch_committer import BatchCommitter
