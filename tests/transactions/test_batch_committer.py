@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -23,6 +24,7 @@ from shmaccum.errors import (
     CoordinatorNotAvailableError,
     IllegalStateError,
     KafkaError,
+    NetworkError,
     ProducerFencedError,
     TransactionLostError,
 )
@@ -30,7 +32,7 @@ from shmaccum.record.murmur2 import murmur2
 from shmaccum.transactions import batch_committer
 from shmaccum.transactions.administration import ONGOING, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
-from shmaccum.transactions.broker_client import BrokerClient, MakeCall
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, MakeCall
 from shmaccum.transactions.commit_log import CommitLog
 from shmaccum.transactions.coordinator import (
     IMPLICIT,
@@ -561,6 +563,55 @@ def test_a_coordinator_has_just_moved(job: Job, monkeypatch: pytest.MonkeyPatch)
     job.commit(plan, 0, written)
     assert unavailable == [written[0].transactional_id]
     assert job.visible() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("trouble", ["frozen", "lost"])
+def test_no_call_waits_for_ever(job: Job, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query's stop waits for its abort: also where a broker is frozen, or every connection to it is lost."""
+    plan = job.plan()
+    written = [job.write(number, b"a") for number in range(2)]
+    config = ProducerConfig.parse(job.settings | {"max.block.ms": 300})
+    calls: dict[str, Callable[[BatchCommitter], object]] = {
+        "commit": lambda committer: committer.commit(plan, 0, "query", written),
+        "settle": lambda committer: committer.settle(plan),
+        "plan": BatchCommitter.plan,
+        "settle a driver's": lambda committer: committer.settle(None),
+        "recover": BatchCommitter.recover,
+    }
+    node = job.cluster.nodes[1]
+    for name, call in calls.items():
+        for requests in (0, 4, 8):  # that are answered before
+            count = itertools.count()
+            ask_all = BrokerClient.ask_all
+
+            def troubled(
+                self: BrokerClient,
+                exchanges: Sequence[Exchange],
+                deadline_ms: float,
+                *,
+                count: Iterator[int] = count,
+                requests: int = requests,
+                ask_all: Callable[..., None] = ask_all,
+            ) -> None:
+                if next(count) >= requests:
+                    if trouble == "lost":
+                        for each in exchanges:
+                            each.error = NetworkError("lost")
+                        return
+                    node.pause()
+                ask_all(self, exchanges, deadline_ms)
+
+            try:
+                with monkeypatch.context() as patch, BrokerClient(config) as client:
+                    patch.setattr(BrokerClient, "ask_all", troubled)
+                    writer = Writer(job.name, f"{job.name}-", f"{job.name}-log", driver=Driver.of(os.getpid()))
+                    with suppress(KafkaError):
+                        call(BatchCommitter(client, config, writer))
+            finally:
+                node.resume()
+            assert next(count) > 0, name
+    with job.committer() as committer:
+        committer.recover()
 
 
 def test_without_a_broker() -> None:
