@@ -29,9 +29,10 @@ from shmaccum.spark.options import PREFIX, producer_config
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
+    from shmaccum.transactions.batch_committer import BatchCommitter, Plan
     from shmaccum.transactions.coordinator import PreparedTransaction
     from shmaccum.transactions.manager import TransactionManager
+    from shmaccum.transactions.writer_id import Writer
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +100,8 @@ class ExactlyOnce:
 
     def writer(self, *, is_job: bool) -> Writer:
         """Return the writer for the commit log, in a process of the driver."""
-        from shmaccum.transactions.batch_committer import Writer
         from shmaccum.transactions.commit_log import TOPIC
+        from shmaccum.transactions.writer_id import Writer
         from shmaccum.transactions.writer_state import Driver
 
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:16]

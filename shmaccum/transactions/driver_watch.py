@@ -26,7 +26,8 @@ from shmaccum.shm.procfs import start_time
 
 if TYPE_CHECKING:  # the watch imports the rest when it is needed: it can wait for weeks
     from shmaccum.config import ProducerConfig
-    from shmaccum.transactions.batch_committer import Plan, Writer
+    from shmaccum.transactions.batch_committer import Plan
+    from shmaccum.transactions.writer_id import Writer
     from shmaccum.transactions.writer_state import Driver
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ def _ensure(name: str, driver: Driver) -> None:
         program = _PROGRAM.format(path=path, pid=driver.pid, ticks=driver.ticks)
         with subprocess.Popen(
             isolation.command(program),
-            stdin=listening,
+            stdin=listening.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
@@ -148,11 +149,11 @@ def serve(pid: int, ticks: int) -> None:
                 left[prefix] = work
             else:
                 left.pop(prefix, None)
-    work = [pickle.loads(each) for each in left.values()]
-    if work:
-        _begin_log(work[0][0])
+    batches = [pickle.loads(each) for each in left.values()]
+    if batches:
+        _begin_log(batches[0][0])
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each can wait for max.block.ms
-        list(pool.map(_settle, work))
+        list(pool.map(_settle, batches))
 
 
 def _received(connection: socket.socket) -> tuple[str, bytes]:
@@ -186,13 +187,13 @@ def _begin_log(config: ProducerConfig) -> None:
         begin_log(config)
 
 
-def _settle(work: tuple[ProducerConfig, Writer, Plan | None]) -> None:
+def _settle(batch: tuple[ProducerConfig, Writer, Plan | None]) -> None:
     """Settle a writer's batch; a failure is logged, and leaves the batch to the next plan."""
     from shmaccum.errors import ShmaccumError
     from shmaccum.transactions.batch_committer import BatchCommitter
     from shmaccum.transactions.broker_client import BrokerClient
 
-    config, writer, plan = work
+    config, writer, plan = batch
     logger.info("%r: its driver has ended. What it has left is committed if it is decided, else aborted", writer.name)
     try:
         with BrokerClient(config) as client:

@@ -31,7 +31,7 @@ from shmaccum.errors import (
 from shmaccum.record.murmur2 import murmur2
 from shmaccum.transactions import batch_committer
 from shmaccum.transactions.administration import ONGOING, Transactions
-from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
+from shmaccum.transactions.batch_committer import BatchCommitter, Plan
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, MakeCall
 from shmaccum.transactions.commit_log import CommitLog
 from shmaccum.transactions.coordinator import (
@@ -42,6 +42,7 @@ from shmaccum.transactions.coordinator import (
     TransactionCoordinator,
     deadline_after,
 )
+from shmaccum.transactions.writer_id import Writer, WriterId
 from shmaccum.transactions.writer_state import Driver
 from tools.kafka import KafkaCluster
 
@@ -170,16 +171,16 @@ def test_a_task_can_tell_that_its_batch_is_over(job: Job) -> None:
 def test_a_commit_leaves_a_newer_plans_transactions_alone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     first, newer = job.plan(), []
     written = [job.write(0, b"decided")]
-    store = BatchCommitter._store
+    store = WriterId.store
 
-    def store_and_be_slow(self: BatchCommitter, *args: Any) -> tuple[Identity, int]:
+    def store_and_be_slow(self: WriterId, *args: Any) -> tuple[Identity, int]:
         stored = store(self, *args)
         if not newer:
             newer.append(None)
             newer[:] = [job.plan(), job.write(1, b"of the newer plan")]
         return stored
 
-    monkeypatch.setattr(BatchCommitter, "_store", store_and_be_slow)
+    monkeypatch.setattr(WriterId, "store", store_and_be_slow)
     job.commit(first, 0, written)
     job.commit(newer[0], 1, newer[1:])
     assert job.visible() == [b"decided", b"of the newer plan"]

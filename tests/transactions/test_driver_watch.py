@@ -17,9 +17,10 @@ from shmaccum.config import ProducerConfig
 from shmaccum.shm.procfs import start_time
 from shmaccum.transactions import driver_watch
 from shmaccum.transactions.administration import ONGOING, Transactions
-from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
+from shmaccum.transactions.batch_committer import BatchCommitter, Plan
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import PreparedTransaction, deadline_after
+from shmaccum.transactions.writer_id import Writer
 from shmaccum.transactions.writer_state import Driver
 from tools.kafka import KafkaCluster
 
