@@ -615,6 +615,47 @@ def test_no_call_waits_for_ever(job: Job, trouble: str, monkeypatch: pytest.Monk
         committer.recover()
 
 
+def emptied(answer: Any, level: int) -> None:
+    """Remove all elements of the arrays at a level of an answer."""
+    for array in [value for value in vars(answer).values() if isinstance(value, list)]:
+        if level == 0:
+            array.clear()
+        for each in array:
+            if hasattr(each, "__dict__"):
+                emptied(each, level - 1)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_empty_arrays_of_a_hostile_broker(job: Job, level: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of one element each: an error that a caller expects, not an IndexError."""
+    config = ProducerConfig.parse(job.settings | {"max.block.ms": 300})
+    ask_all = BrokerClient.ask_all
+    job.batch(0)
+    for hostile in range(14):  # requests from here on
+        count = itertools.count()
+
+        def answer_with_nothing(
+            self: BrokerClient,
+            exchanges: Sequence[Exchange],
+            deadline_ms: float,
+            *,
+            count: Iterator[int] = count,
+            hostile: int = hostile,
+        ) -> None:
+            ask_all(self, exchanges, deadline_ms)
+            if next(count) >= hostile:
+                for each in exchanges:
+                    if each.response is not None:
+                        emptied(each.response, level)
+
+        with monkeypatch.context() as patch, BrokerClient(config) as client, suppress(KafkaError):
+            patch.setattr(BrokerClient, "ask_all", answer_with_nothing)
+            committer = BatchCommitter(client, config, Writer(job.name, f"{job.name}-", f"{job.name}-log"))
+            committer.settle(committer.plan())
+    with job.committer() as committer:
+        committer.recover()
+
+
 def test_without_a_broker() -> None:
     config = ProducerConfig.parse(
         {"bootstrap.servers": "localhost:1", "max.block.ms": 500, "transactional.id": "a", "reconnect.backoff.ms": 50}
