@@ -617,12 +617,13 @@ def test_no_call_waits_for_ever(job: Job, trouble: str, monkeypatch: pytest.Monk
 
 def emptied(answer: Any, level: int) -> None:
     """Remove all elements of the arrays at a level of an answer."""
-    for array in [value for value in vars(answer).values() if isinstance(value, list)]:
-        if level == 0:
-            array.clear()
-        for each in array:
-            if hasattr(each, "__dict__"):
-                emptied(each, level - 1)
+    for name, array in list(vars(answer).items()):
+        if isinstance(array, tuple):
+            if level == 0:
+                setattr(answer, name, ())
+            for each in array:
+                if hasattr(each, "__dict__"):
+                    emptied(each, level - 1)
 
 
 @pytest.mark.parametrize("level", [0, 1])
