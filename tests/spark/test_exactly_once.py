@@ -221,14 +221,15 @@ def test_a_driver_ends_amid_a_batch(once: Options, kafka: KafkaCluster, target: 
     ):
         transactions = Transactions(client, config)
 
-        def are_open() -> bool:
-            assert driver.poll() is None
-            prefix = options["kafka.transactional.id"]
-            return len(transactions.find(prefix, (ONGOING,), deadline_after(30_000))) == 2
+        def written() -> int:
+            found = transactions.find(options["kafka.transactional.id"], (ONGOING,), deadline_after(30_000))
+            return sum(not each.transactional_id.endswith("-driver") for each in found)
 
         assert driver.stdout is not None
         assert driver.stdout.readline() == b"started\n"
-        wait_until(are_open)
+        while written() < 2:  # a busy machine can need minutes for a driver's first batch
+            assert driver.poll() is None
+            time.sleep(0.1)
         driver.communicate()
         assert driver.returncode == 0
         assert_none_is_open(kafka, once)
