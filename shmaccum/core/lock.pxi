@@ -155,6 +155,7 @@ cdef void lock_release(LockLine *line, sem_t *gate, bint unfinished) noexcept no
 
 
 @cython.final
+@cython.no_gc
 cdef class SlabLock:
     """One lock of a slab, for code in Python.
 

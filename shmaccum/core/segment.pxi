@@ -22,6 +22,7 @@ cdef extern from "<sys/stat.h>" nogil:
 
 
 @cython.final
+@cython.no_gc
 cdef class Geometry:
     """The sizes that determine a slab's layout. Slabs of equal geometry have the same layout.
 
@@ -106,7 +107,7 @@ cdef dict _tables(const Sizes *sizes, const Regions *regions):
     """Return each region of words: name -> (an empty entry, bytes in an entry, where the region begins, its shape)."""
     cdef const void *empty = &_blank
     histograms = SENDER_HISTOGRAMS + BROKERS + sizes.max_processes * PROCESS_HISTOGRAMS
-    header = {**(<const SlotHeader *>empty)[0], "contributors": [0] * regions.contributor_words}
+    header = {**(<const SlotHeader *>empty)[0], "contributors": [0] * <Py_ssize_t>regions.contributor_words}
     return {
         "superblock": ((<const Superblock *>empty)[0], sizeof(Superblock), 0, ()),
         "locks": ((<const LockLine *>empty)[0], sizeof(LockLine), regions.locks, (LOCK_COUNT,)),
@@ -148,6 +149,7 @@ cdef object _dtype(dict entry, uint64_t size):
 
 
 @cython.final
+@cython.no_gc  # it leads to nothing that leads back; cleared by the collector, it would not know what to unmap
 cdef class Segment:
     """The mapping of a slab's file.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from core_slabs import empty_segment
 
-from shmaccum._core import Geometry, Segment
+from shmaccum._core import Geometry, Segment, SlabLock
 
 SMALL = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4, max_lanes=4)
 
@@ -42,6 +42,12 @@ def test_the_memory_is_unmapped_with_the_last_array() -> None:
     assert mapped() == before + 1
     del headers
     assert mapped() == before
+
+
+def test_the_garbage_collector_does_not_clear_a_mapping() -> None:
+    """A cleared one would not know how much to unmap, and would unmap its neighbours."""
+    segment = empty_segment(SMALL)
+    assert not any(map(gc.is_tracked, (segment, segment.geometry, SlabLock(segment, 0))))
 
 
 def test_arrays_are_read_only() -> None:
