@@ -25,6 +25,7 @@ from shmaccum.shm.layout import (
     OfSender,
     Partition,
     Process,
+    Refusal,
     Super,
     Topic,
     column_of,
@@ -133,6 +134,10 @@ def kafkas_of_slab(words: memoryview, geometry: Geometry) -> Metrics:
             Partition.RECORDS_RETRIED,
         )
     )
+    topics = range(min(words[Super.TOPIC_COUNT], geometry.max_topics))
+    refused = words[Super.REFUSALS] + sum(
+        words[geometry.topic(entry) + Topic.REFUSALS + reason] for entry in topics for reason in Refusal
+    )
     found = brokers(words, geometry)
     bases = [geometry.process(entry) for entry in range(geometry.max_processes)]
     appended, bytes_appended = (sum(words[base + word] for base in bases) for word in (Process.RECORDS, Process.BYTES))
@@ -149,7 +154,7 @@ def kafkas_of_slab(words: memoryview, geometry: Geometry) -> Metrics:
         "failed-authentication-total": sum(each.refused for each in found),
         "metadata-age": (time.monotonic() - words[Super.METADATA_MS] / 1000) if words[Super.METADATA_MS] else 0.0,
         "network-io-total": sum(each.requests + each.answers for each in found),
-        "record-error-total": words[Super.RECORDS_FAILED],
+        "record-error-total": words[Super.RECORDS_FAILED] + refused,
         **_times("record-queue-time", distribution.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
         "record-retry-total": retried,
         "record-send-total": records,

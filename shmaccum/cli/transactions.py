@@ -13,10 +13,11 @@ from shmaccum.cli.terminal import console, count, table
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidTxnStateError, TransactionalIdNotFoundError
 from shmaccum.transactions.administration import ONGOING, STATES, TransactionDescription, Transactions
-from shmaccum.transactions.batch_committer import BatchCommitter, Writer
+from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.commit_log import TOPIC
 from shmaccum.transactions.coordinator import deadline_after
+from shmaccum.transactions.writer_id import Writer
 
 _EPILOG: Final = f"""\
 A transaction whose producer is gone hides all that comes behind it in its partitions from read_committed consumers,

@@ -4,21 +4,20 @@ A sender has no terminal, and is often gone by the time a user asks why records 
 ``sender.log.file`` is ``none``.
 
 An outage repeats the same failure for each batch. So a call that can repeat gives its kind, ``extra={"seldom": kind}``,
-and `SELDOM` lets one line of a kind pass a minute.
+and `SELDOM` lets one line of a kind pass a minute. The sender logs how many it dropped a minute later, or when it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import time
 from collections.abc import Callable
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settings.slab import NO_LOG
@@ -44,9 +43,8 @@ class Seldom(logging.Filter):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._clock = clock
-        self._kinds: dict[object, tuple[float, int]] = {}
-        """Kind -> when a line passed, and how many were dropped since then."""
+        self.clock = clock
+        self._kinds: dict[object, _Passed] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged; several handlers can ask."""
@@ -57,19 +55,40 @@ class Seldom(logging.Filter):
             vars(record)["passes"] = self._passes(kind, record)
         return bool(vars(record)["passes"])
 
+    def count_dropped(self, *, of_all: bool = False) -> None:
+        """Log how many lines were dropped behind each that passed a minute ago; or behind all, at the end."""
+        now_s = self.clock()
+        for kind, last in list(self._kinds.items()):
+            if last.dropped and (of_all or now_s >= last.at_s + SELDOM_S):
+                self._kinds[kind] = last._replace(at_s=now_s, dropped=0)
+                logging.getLogger(last.logger).log(
+                    last.level, "%s (%s more like it since then)", last.text, f"{last.dropped:,}"
+                )
+
     def _passes(self, kind: object, record: logging.LogRecord) -> bool:
-        now_s = self._clock()
-        passed_s, dropped = self._kinds.get(kind, (-math.inf, 0))
-        if now_s < passed_s + SELDOM_S:
-            self._kinds[kind] = passed_s, dropped + 1
+        now_s = self.clock()
+        last = self._kinds.get(kind)
+        if last is not None and now_s < last.at_s + SELDOM_S:
+            self._kinds[kind] = last._replace(dropped=last.dropped + 1)
             return False
         if len(self._kinds) >= _MOST_KINDS:
+            self.count_dropped(of_all=True)
             self._kinds.clear()
-        self._kinds[kind] = now_s, 0
-        if dropped:
-            record.msg = f"{record.getMessage()} ({dropped:,} more like it since the last such line)"
-            record.args = ()
+        text = record.getMessage()
+        self._kinds[kind] = _Passed(now_s, 0, record.name, record.levelno, text)
+        if last is not None and last.dropped:
+            record.msg, record.args = f"{text} ({last.dropped:,} more like it since the last such line)", ()
         return True
+
+
+class _Passed(NamedTuple):
+    """A line that passed: when, how many of its kind were dropped since then, its logger, level and text."""
+
+    at_s: float
+    dropped: int
+    logger: str
+    level: int
+    text: str
 
 
 SELDOM: Final = Seldom()

@@ -140,6 +140,7 @@ def serve(
         ShmaccumError: the slab or the transport cannot be used; says why.
     """
     from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+    from shmaccum.sender.logfile import SELDOM
 
     if not config.sender_core_dump:
         isolation.leave_no_core_dump()
@@ -156,6 +157,7 @@ def serve(
                 if is_over or slab.undelivered() == (0, 0) or slab.has_sender():
                     break
         finally:
+            SELDOM.count_dropped(of_all=True)
             detach(slab)
 
 

@@ -38,6 +38,7 @@ cdef class Sender:
     cdef object _incidents
     cdef object _stopping_since_ms
     cdef bint _stop_now
+    cdef object _blocked_since_ms
     cdef bint _gives_way
     cdef readonly bint has_handed_over
     cdef long long _next_housekeeping_ms

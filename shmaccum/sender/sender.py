@@ -24,6 +24,7 @@ from typing import Final
 from shmaccum import __version__
 from shmaccum._compiled import FORM
 from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.drain.ready_check import FOREVER_MS, ReadyCheckResult
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.accumulator_state import levels_of
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -32,6 +33,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import CorruptRecordError, LockTimeoutError, TransactionAbortedError
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.handover import has_successor
+from shmaccum.sender.logfile import SELDOM
 from shmaccum.sender.response_coalescing import ResponseCoalescing
 from shmaccum.sender.response_handler import ResponseHandler
 from shmaccum.sender.sealer import DAMAGES, Sealer
@@ -41,6 +43,7 @@ from shmaccum.sender.transport import ProduceBatch, Transport
 from shmaccum.shm import shared_settings
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Slot, Super
+from shmaccum.shm.slab import STOPPED_TIMEOUT_S
 from shmaccum.shm.wakeup import Doorbell
 
 logger = logging.getLogger(__name__)
@@ -52,6 +55,9 @@ _REQUESTS_A_PASS: Final = 5
 """Most requests to a node in one pass, as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
 """Least milliseconds between two searches for dead processes."""
+_BLOCKED_MS: Final = int(1000 * STOPPED_TIMEOUT_S)
+"""After this long without a batch that can become ready, a sender that is to leave does so: no live process takes
+longer to place a batch."""
 
 
 class Sender:
@@ -101,6 +107,7 @@ class Sender:
         self._incidents.begin()
         self._stopping_since_ms: int | None = None
         self._stop_now = False
+        self._blocked_since_ms: int | None = None
         self._gives_way = gives_way
         self.has_handed_over = False
         self._next_housekeeping_ms = 0
@@ -123,11 +130,14 @@ class Sender:
             self.run_once(_now_ms())
         if self.has_handed_over:
             self._await_answers()
+        elif self._stopping_since_ms is not None:
+            self._report_undelivered()
 
     def stop(self) -> None:
         """Deliver what the slab holds, then leave; on a second call leave at once.
 
-        Undelivered records stay in the slab for the next sender. A signal handler can call it.
+        Undelivered records stay in the slab for the next sender. So do those that damage keeps from delivery: the
+        sender does not wait for them. A signal handler can call it.
         """
         self._stop_now = self._stopping_since_ms is not None
         self._stopping_since_ms = _now_ms()
@@ -161,6 +171,8 @@ class Sender:
             transport.request_update(result.unknown_leader_topics)
         if is_waiting or result.unknown_leader_topics or self._sequences.need_producer_id:
             sleep.at_most(LOOK_AGAIN_MS)
+        if self._stopping_since_ms is not None:
+            self._look_whether_blocked(result, now_ms)
         # 4. Keep the nodes that take a request now.
         for node in list(result.ready_nodes):
             if not transport.ready(node, now_ms):
@@ -179,6 +191,8 @@ class Sender:
         if not self._reclaim_from_dead(now_ms):
             # No long sleep before the next housekeeping: a process can have died, and none be left to wake the sender.
             sleep.at_most(self._next_housekeeping_ms - now_ms)
+        else:
+            SELDOM.count_dropped()
         may_sleep = doorbell.is_listening or is_busy
         if not may_sleep:
             sleep.at_most(0)  # the next pass checks once more
@@ -301,8 +315,38 @@ class Sender:
         if self._stop_now or self.has_handed_over:
             return True
         if self._stopping_since_ms is not None:
-            return not self._accumulator.holds_batches_older_than(self._stopping_since_ms)
+            now_ms = _now_ms()
+            holds_batches = self._accumulator.holds_batches_older_than(self._stopping_since_ms, now_ms)
+            return not holds_batches or self._is_blocked(now_ms)
         return self._sleep.is_over(_now_ms())
+
+    def _look_whether_blocked(self, result: ReadyCheckResult, now_ms: int) -> None:
+        """Note since when no event of this sender can make a batch ready: then damage keeps back what is left."""
+        nodes, delay_ms, unknown = result
+        if nodes or unknown or delay_ms < FOREVER_MS or self._responses.in_flight or self._sequences.need_producer_id:
+            self._blocked_since_ms = None
+            return
+        if self._blocked_since_ms is None:
+            self._blocked_since_ms = now_ms
+        self._sleep.at_most(_BLOCKED_MS)
+
+    def _is_blocked(self, now_ms: int) -> bool:
+        return self._blocked_since_ms is not None and now_ms - self._blocked_since_ms >= _BLOCKED_MS
+
+    def _report_undelivered(self) -> None:
+        """Log what this sender leaves undelivered.
+
+        Raises:
+            SlabDamagedError: a word has an impossible value; names it.
+        """
+        batches, records = self._slab.undelivered()
+        if not batches:
+            return
+        is_blocked = self._is_blocked(_now_ms())
+        why = ": no batch can become ready, so the slab is damaged" if is_blocked else ""
+        logger.warning("left %d records in %d batches to the next sender%s", records, batches, why)
+        if is_blocked:
+            self._slab.check()
 
     def _reclaim_from_dead(self, now_ms: int) -> bool:
         """Reclaim the memory and the table entries of dead processes; return False if it is not time yet."""

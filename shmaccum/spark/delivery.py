@@ -7,7 +7,7 @@ task. Its memory does not grow with its rows: it drops each acknowledged append.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -26,9 +26,20 @@ memory of a whole append, and rows that need the whole slab at once would wait f
 
 
 def deliver(
-    batches: Iterable[pa.RecordBatch], to: Producer, topic: str | None, columns: Mapping[str, str]
+    batches: Iterable[pa.RecordBatch],
+    to: Producer,
+    topic: str | None,
+    columns: Mapping[str, str],
+    on_first: Callable[[], object] | None = None,
 ) -> tuple[int, int]:
     """Send the rows of one task and wait until they are acknowledged: see `shmaccum.spark.task.WriteTask`.
+
+    Args:
+        batches: the rows.
+        to: the producer.
+        topic: of all rows; None if they name theirs.
+        columns: with their types as Spark writes them.
+        on_first: called once the first rows are acknowledged, before more are taken from ``batches``.
 
     Returns:
         The number of rows, and the bytes of their keys and values.
@@ -41,6 +52,10 @@ def deliver(
         for name, rows in group_by_topic(chosen) if topic is None else ((topic, chosen),):
             for part in parts_of(rows, append_bytes):
                 deliveries.send(name, part)
+                if on_first is not None:
+                    deliveries.finish()
+                    on_first()
+                    on_first = None
     return deliveries.finish()
 
 

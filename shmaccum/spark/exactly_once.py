@@ -16,6 +16,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -28,8 +29,10 @@ from shmaccum.spark.options import PREFIX, producer_config
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
+    from shmaccum.transactions.batch_committer import BatchCommitter, Plan
     from shmaccum.transactions.coordinator import PreparedTransaction
+    from shmaccum.transactions.manager import TransactionManager
+    from shmaccum.transactions.writer_id import Writer
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +100,8 @@ class ExactlyOnce:
 
     def writer(self, *, is_job: bool) -> Writer:
         """Return the writer for the commit log, in a process of the driver."""
-        from shmaccum.transactions.batch_committer import Writer
         from shmaccum.transactions.commit_log import TOPIC
+        from shmaccum.transactions.writer_id import Writer
         from shmaccum.transactions.writer_state import Driver
 
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:16]
@@ -112,10 +115,22 @@ class ExactlyOnce:
         )
 
     def plan(self, *, is_job: bool) -> TaskPlan:
-        """Plan a batch, on the driver (`BatchCommitter.plan`)."""
+        """Plan a batch, on the driver (`BatchCommitter.plan`); it is ended if the driver ends amid it."""
+        from shmaccum.transactions.driver_watch import settle_at_end
+        from shmaccum.transactions.writer_state import Driver
+
+        writer = self.writer(is_job=is_job)
         with _Committer(self, is_job=is_job) as committer:
             plan = committer.plan()
-        return TaskPlan(plan, self.writer(is_job=is_job), self.version)
+        settle_at_end(writer.driver or Driver.of(_driver_pid()), self.config, writer, plan if is_job else None)
+        return TaskPlan(plan, writer, self.version)
+
+    def ended(self) -> None:
+        """Note that a job has ended, on the driver: nothing of it is left to be done."""
+        from shmaccum.transactions.driver_watch import forget
+        from shmaccum.transactions.writer_state import Driver
+
+        forget(Driver.of(_driver_pid()), self.writer(is_job=True))
 
     def commit(self, batch: int, results: Sequence[TransactionResult], *, is_job: bool) -> None:
         """Commit a batch, on the driver (`BatchCommitter.commit`).
@@ -212,16 +227,26 @@ class TaskPlan:
             with _ids.next(self.writer.prefix, self.plan.number) as transactional_id:
                 transactions.init(transactional_id)
             transactions.begin()
-            records, size = deliver(_chain(first, rows), sending, topic, columns)
             # Spark does not tell a task that its job has failed, or that another attempt was faster. The driver aborts
-            # what is open when it decides. So what opened later is aborted here.
-            if transactions.holder_of(self.plan.transactional_id) != self.plan.identity:
-                raise ProducerFencedError(f"{self._why_over(config)}. What this attempt wrote is aborted")
+            # what is open when it decides. What opens later is aborted here: as soon as it is open, since Spark kills
+            # tasks some seconds after a stop; and in the end, since a transaction of version 1 can open twice.
+            check = partial(self._check, transactions, config)
+            records, size = deliver(_chain(first, rows), sending, topic, columns, check)
+            check()
             transaction = transactions.prepare()._replace(records=records)
         except BaseException:
             sending.close(_ABORT_S)  # aborts; the next attempt in this process takes a new producer
             raise
         return records, size, TransactionResult(self.plan, source, transaction)
+
+    def _check(self, transactions: TransactionManager, config: ProducerConfig) -> None:
+        """Raise if the plan is over.
+
+        Raises:
+            ProducerFencedError: it is.
+        """
+        if transactions.holder_of(self.plan.transactional_id) != self.plan.identity:
+            raise ProducerFencedError(f"{self._why_over(config)}. What this attempt wrote is aborted")
 
     def _why_over(self, config: ProducerConfig) -> str:
         from shmaccum.transactions.batch_committer import BatchCommitter

@@ -61,12 +61,14 @@ class BatchWriter(ArrowTask, DataSourceArrowWriter):
         """
         if self._exactly_once is not None:
             self._exactly_once.commit(self._exactly_once.version or 0, _results(messages), is_job=True)
+            self._exactly_once.ended()
         logger.info("%s", _total(messages))
 
     def abort(self, messages: Commits) -> None:
         """Abort what the tasks wrote; at least once, acknowledged rows stay, as with Spark's own Kafka sink."""
         if self._exactly_once is not None and self._task.plan is not None:
             self._exactly_once.settle(self._task.plan.plan, is_job=True)
+            self._exactly_once.ended()
             logger.warning("The job failed: %s; these are aborted, unless they were committed.", _total(messages))
         else:
             logger.warning("The job failed: %s; these stay in Kafka.", _total(messages))

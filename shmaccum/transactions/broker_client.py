@@ -305,5 +305,16 @@ def call(
     return connection.handshake.versions.call(request, oldest, newest, largest_answer)
 
 
+def only(array: Sequence[Any], what: str) -> Any:
+    """Return the one element of an answer's array.
+
+    Raises:
+        NetworkError: it has none, or several.
+    """
+    if len(array) != 1:
+        raise NetworkError(f"the broker's answer makes no sense: it has {len(array)} {what} instead of one")
+    return array[0]
+
+
 def _shown(node: Node | None) -> str:
     return "any broker" if node is None else f"broker {node.id} ({node.host}:{node.port})"

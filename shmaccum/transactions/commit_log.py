@@ -25,6 +25,7 @@ from shmaccum.errors import (
     DuplicateSequenceNumberError,
     KafkaError,
     KafkaTimeoutError,
+    NetworkError,
     RetriableError,
     TopicAuthorizationError,
     TopicExistsError,
@@ -42,7 +43,7 @@ from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
 from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, call
+from shmaccum.transactions.broker_client import BrokerClient, call, only
 from shmaccum.transactions.coordinator import IMPLICIT, Identity
 
 TOPIC: Final = "__shmaccum_commits"
@@ -222,7 +223,7 @@ class CommitLog:
 
         def send(deadline_ms: float) -> None:
             answer = self._ask(partition, lambda connection: call(request, connection, newest=newest), deadline_ms)
-            found = answer.responses[0].partition_responses[0]
+            found = only(only(answer.responses, "topics").partition_responses, "partitions")
             if found.error_code != DuplicateSequenceNumberError.code:  # which means that an earlier attempt stored it
                 _check(found.error_code, f"topic {self.topic} does not take the state of {transactional_id!r}")
 
@@ -279,7 +280,7 @@ class CommitLog:
         def fetch(deadline_ms: float) -> bytes:
             answer = self._ask(partition, make, deadline_ms)
             _check(answer.error_code, f"topic {self.topic} cannot be read")
-            found = answer.responses[0].partitions[0]
+            found = only(only(answer.responses, "topics").partitions, "partitions")
             _check(found.error_code, f"topic {self.topic} cannot be read")
             records: bytes = found.records or b""
             return records
@@ -292,7 +293,7 @@ class CommitLog:
 
         def ask(deadline_ms: float) -> int:
             answer = self._ask(partition, lambda connection: call(request, connection), deadline_ms)
-            found = answer.topics[0].partitions[0]
+            found = only(only(answer.topics, "topics").partitions, "partitions")
             _check(found.error_code, f"topic {self.topic} cannot be read")
             return int(found.offset)
 
@@ -315,11 +316,15 @@ class CommitLog:
         brokers = {each.node_id: Node(each.node_id, each.host, each.port) for each in answer.brokers}
         for node in brokers.values():
             self._client.learn(node)
-        topic = answer.topics[0]
+        topic = only(answer.topics, "topics")
         _check(topic.error_code, f"topic {self.topic}")
         for each in topic.partitions:
             _check(each.error_code, f"partition {self.topic}-{each.partition_index}")
-        self._leaders = {each.partition_index: brokers[each.leader_id] for each in topic.partitions}
+        leaders = {each.partition_index: brokers.get(each.leader_id) for each in topic.partitions}
+        known = {number: node for number, node in leaders.items() if node is not None}
+        if not known or set(known) != set(range(len(leaders))):
+            raise NetworkError(f"topic {self.topic}: the broker's answer makes no sense: leaders {leaders}")
+        self._leaders = known
 
     def _create(self, deadline_ms: float) -> None:
         topic = {
@@ -330,7 +335,7 @@ class CommitLog:
         }
         request = CREATE_TOPICS.of(topics=[topic], timeout_ms=self._timeout_ms)
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
-        found = answer.topics[0]
+        found = only(answer.topics, "topics")
         if found.error_code != TopicExistsError.code:
             _check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
 
@@ -342,13 +347,15 @@ class CommitLog:
         }
         request = DESCRIBE_CONFIGS.of(resources=[resource])
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
-        found = answer.results[0]
+        found = only(answer.results, "resources")
         if found.error_code == TopicAuthorizationError.code:
             raise TopicAuthorizationError(
                 f"topic {self.topic}: DESCRIBE_CONFIGS is needed, to see that it is compacted"
             )
         _check(found.error_code, f"topic {self.topic}: its settings cannot be read")
         settings = {each.name: each.value for each in found.configs}
+        if missing := sorted(set(_CHECKED) - settings.keys()):
+            raise NetworkError(f"topic {self.topic}: the broker's answer makes no sense: it has no {missing[0]}")
         if settings["cleanup.policy"] != "compact":
             raise ConfigError(
                 f"topic {self.topic} has cleanup.policy={settings['cleanup.policy']}, and would lose the states of "

@@ -48,7 +48,7 @@ from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.handshake import Call
 from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, call
+from shmaccum.transactions.broker_client import BrokerClient, call, only
 
 FEATURE: Final = "transaction.version"
 """Finalized feature of the cluster that names the version of the transaction protocol (KIP-890)."""
@@ -297,7 +297,7 @@ class TransactionCoordinator:
             return call(DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id]), connection)
 
         def code(response: Any) -> int:
-            return int(response.transaction_states[0].error_code)
+            return int(only(response.transaction_states, "transactional ids").error_code)
 
         (found,) = self._ask_own(make, code, _NEVER, deadline_ms).transaction_states
         return Holder(Identity(found.producer_id, found.producer_epoch), found.transaction_state)
@@ -389,9 +389,11 @@ class TransactionCoordinator:
         if node is None:
             request = FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
             response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
-            found = response.coordinators[0] if response.coordinators else response
+            found = only(response.coordinators, "coordinators") if response.coordinators else response
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), _IN_FIND, kind, key)
+            if not found.host:
+                raise NetworkError(f"the broker's answer makes no sense: it names no coordinator of {key!r}")
             node = Node(found.node_id, found.host, found.port)
             self._client.learn_coordinator(kind, key, node)
         return node

@@ -15,10 +15,11 @@ from shmaccum.cli.main import main
 from shmaccum.cli.terminal import count
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidTxnStateError
-from shmaccum.transactions.batch_committer import BatchCommitter, Writer
+from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.commit_log import TOPIC
 from shmaccum.transactions.transaction_ends import TransactionEnds
+from shmaccum.transactions.writer_id import Writer
 from tools.kafka import KafkaCluster
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from example_programs import BIN, Example, Shop
+from producers import PATIENCE_S
 
 Serve = Callable[..., Shop]
 
@@ -35,6 +36,7 @@ def test_uwsgi_that_would_fork_unseen_is_refused(example: Example) -> None:
 
 
 def test_uvicorn(serve: Serve) -> None:
+    """On a busy machine a new worker can take longer than the 5 s for which its supervisor waits by default."""
     serve(
         sys.executable,
         "-m",
@@ -45,6 +47,8 @@ def test_uvicorn(serve: Serve) -> None:
         "PORT",
         "--log-level",
         "warning",
+        "--timeout-worker-healthcheck",
+        int(PATIENCE_S),
         "app:app",
         cwd="asgi",
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fake_broker import PRODUCE, FakeBroker, Request, produced
 from fixture_types import Produce, Settings
@@ -15,7 +16,7 @@ from kafka.protocol.producer import ProduceRequest
 from processes import wait_until
 
 from shmaccum import Producer
-from shmaccum.errors import NotEnoughReplicasError, PolicyViolationError
+from shmaccum.errors import InvalidTopicError, NotEnoughReplicasError, PolicyViolationError, RecordTooLargeError
 
 PAGE = Path(__file__).parents[2] / "docs" / "monitoring" / "kafka-metrics.md"
 KAFKAS: dict[str, str] = {
@@ -161,6 +162,24 @@ def test_compression_rate_of_a_known_batch(broker: FakeBroker, connect: Produce)
     assert found["batch-size-max"] == len(batch.records)
     assert found["compression-rate-avg"] == int((len(batch.records) - HEADER_SIZE) * 1000 // uncompressed) / 1000
     assert 0 < found["compression-rate-avg"] < 0.1
+
+
+def test_calls_of_send_that_fail_are_errors_of_records(broker: FakeBroker, connect: Produce) -> None:
+    """As in Kafka (``KafkaProducer.doSend``), in the group of all topics only."""
+    broker.answers[PRODUCE] = lambda request: produced((0, PolicyViolationError.code))
+    producer = connect(max_request_size=1500)
+    producer.send("t", b"value", partition=0)
+    producer.flush(20)
+    for topic in ("t", "t", "not a topic's name"):
+        with pytest.raises((RecordTooLargeError, InvalidTopicError)):
+            producer.send(topic, bytes(2000), partition=0)
+    with pytest.raises(RecordTooLargeError):
+        producer.send_batch("t", pa.record_batch({"value": [bytes(2000), b"value"]}))
+    metrics = producer.metrics()
+    assert metrics["producer-metrics"]["record-error-total"] == 1 + 4
+    assert metrics["producer-metrics"]["record-error-rate"] > 0
+    assert metrics["producer-topic-metrics.t"]["record-error-total"] == 1
+    assert metrics["slab-metrics"]["record-error-total"] == 1
 
 
 def test_a_second_producer_has_no_rate_of_what_was_sent_before_it(broker: FakeBroker, connect: Produce) -> None:

@@ -15,8 +15,9 @@ from producers import wait_until, wait_until_gone
 from shmaccum import AsyncProducer, ProducerConfig
 from shmaccum.compat import confluent
 from shmaccum.errors import BufferExhaustedError, KafkaTimeoutError, NetworkError
-from shmaccum.transactions.batch_committer import BatchCommitter, Writer
+from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.writer_id import Writer
 
 MAX_BLOCK_MS = 400
 SMALL = {

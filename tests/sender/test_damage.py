@@ -8,18 +8,19 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from processes import Start
-from producers import Settings, kill_sender, sender_pid, settings_of, wait_until
+from producers import Settings, kill_sender, sender_pid, settings_of, stop_sender, wait_until
 from senders import HandRun, read_values
 
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import CorruptRecordError, SenderError, SlabDamagedError, SlabNotFoundError
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Process, Slot, Super
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Partition, Process, Slot, Super
 from shmaccum.shm.lifecycle import destroy
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -81,6 +82,16 @@ def test_record_with_a_damaged_chain_fails_alone(run: HandRun, link: int) -> Non
     assert after.get(0).offset == 0
 
 
+def test_erased_leader_is_stored_again(run: HandRun) -> None:
+    """The cluster's snapshot has it; else the partition would wait for a new snapshot until its batches expire."""
+    run.run(2)
+    future = run.accumulator.append(T0, 1, None, b"value").future
+    run.slab.words[run.slab.geometry.partition(0) + Partition.LEADER] = 0
+    run.run(3)
+    run.accumulator.producer.pending.poll()
+    assert future.get(0).offset == 0
+
+
 def test_producers_get_the_reason_why_no_sender_serves(settings: Settings, tmp_path: Path) -> None:
     log_file = tmp_path / "sender.log"
     producer = Producer(settings(sender_log_file=str(log_file)))
@@ -129,6 +140,49 @@ def test_a_flipped_bit_hangs_neither_producers_nor_the_sender(start: Start, slab
         producer.join()
         with contextlib.suppress(SlabNotFoundError):  # the last process can have removed it
             destroy(slab_name, force=True)
+
+
+BLOCKED: dict[str, Callable[[Producer], tuple[int, int]]] = {
+    "held": lambda producer: (partition_at(producer) + Partition.HELD, 1),
+    "muted": lambda producer: (partition_at(producer) + Partition.MUTED, 1),
+    "too many in flight": lambda producer: (partition_at(producer) + Partition.IN_FLIGHT, 9),
+    "none queued": lambda producer: (partition_at(producer) + Partition.HEAD, 0),
+    "a deque cut off behind its first batch": lambda producer: (first_header(producer) + Slot.NEXT, 0),
+}
+"""Damage after which no event makes a partition's batches ready: word, and its value."""
+
+
+def partition_at(producer: Producer) -> int:
+    """Return the word index of the first partition of the slab's only topic."""
+    return producer._slab.geometry.partition(0)
+
+
+def first_header(producer: Producer) -> int:
+    slab = producer._slab
+    return slab.geometry.header(slab.words[partition_at(producer) + Partition.HEAD] - 1)
+
+
+@pytest.mark.parametrize("what", BLOCKED)
+def test_sigterm_ends_a_sender_whose_batches_are_blocked_by_damage(
+    settings: Settings, log_dir: Path, tmp_path: Path, what: str
+) -> None:
+    """It names what it leaves; the next sender delivers that."""
+    log_file = tmp_path / "sender.log"
+    values = [b"%d" % number * 5000 for number in range(9)]
+    with Producer(settings(sender_log_file=str(log_file), delivery_timeout_ms=100_000)) as producer:
+        producer.send("t", values[0], partition=0).get(30)
+        sender = sender_pid(producer)
+        stop_sender(producer)
+        futures = [producer.send("t", value, partition=0) for value in values[1:]]
+        word, value = BLOCKED[what](producer)
+        producer._slab.words[word] = value
+        os.kill(sender, signal.SIGTERM)
+        os.kill(sender, signal.SIGCONT)
+        wait_until(lambda: not is_running(sender), "the sender ends")
+        assert "no batch can become ready" in log_file.read_text()
+        producer.flush(30)
+        assert all(future.succeeded() for future in futures)
+    assert read_values(log_dir, "t", 0) == values
 
 
 def is_running(pid: int) -> bool:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_broker import PRODUCE, FakeBroker, produced
 from producers import settings_of, wait_until_gone
+from senders import HandRun
 
 from shmaccum import Producer
 from shmaccum.errors import InvalidRecordError
-from shmaccum.sender.logfile import SELDOM_S, Seldom
+from shmaccum.sender.logfile import SELDOM, SELDOM_S, Seldom
 
 INVALID_RECORD, NOT_ENOUGH_REPLICAS = 87, 19
 
@@ -23,6 +25,12 @@ def broker() -> Iterator[FakeBroker]:
         yield broker
 
 
+def assert_one_of_20(log: Path, text: str) -> None:
+    """Assert that the log has one of 20 lines, and at its end how many are left out."""
+    shown = [line for line in log.read_text().splitlines() if text in line]
+    assert [line.endswith(" (19 more like it since then)") for line in shown] == [False, True]
+
+
 def test_refused_batches_are_one_line(broker: FakeBroker, slab_name: str, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
     broker.answers[PRODUCE] = lambda request: produced((0, INVALID_RECORD), (1, INVALID_RECORD))
@@ -31,7 +39,7 @@ def test_refused_batches_are_one_line(broker: FakeBroker, slab_name: str, tmp_pa
         for number in range(20):
             assert isinstance(producer.send("t", b"v", partition=number % 2).exception(20), InvalidRecordError)
     wait_until_gone(slab_name)
-    assert log.read_text().count("InvalidRecordError for t-") == 1
+    assert_one_of_20(log, "InvalidRecordError for t-")
 
 
 def test_retried_batches_are_one_line(broker: FakeBroker, slab_name: str, tmp_path: Path) -> None:
@@ -42,7 +50,7 @@ def test_retried_batches_are_one_line(broker: FakeBroker, slab_name: str, tmp_pa
     with Producer(settings | {"retry.backoff.ms": 1, "retry.backoff.max.ms": 1}) as producer:
         producer.send("t", b"v", partition=0).get(20)
     wait_until_gone(slab_name)
-    assert log.read_text().count("; retrying ") == 1
+    assert_one_of_20(log, "; retrying ")
 
 
 def test_a_line_counts_those_that_it_stands_for() -> None:
@@ -63,3 +71,42 @@ def test_a_line_counts_those_that_it_stands_for() -> None:
     assert shown("a", "later") == "later (1,234 more like it since the last such line)"
     now_s = 2 * SELDOM_S
     assert shown("a", "latest") == "latest"
+
+
+def test_the_last_lines_of_a_burst_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Else they are missing until the next one of the kind, which can be never."""
+    seldom = Seldom(lambda: now_s)
+    now_s = 0.0
+
+    def log(kind: str) -> None:
+        record = logging.makeLogRecord({"name": "of_sender", "levelno": logging.ERROR, "msg": f"{kind} failed"})
+        vars(record)["seldom"] = kind
+        seldom.filter(record)
+
+    for kind in "aab":
+        log(kind)
+    seldom.count_dropped()
+    assert not caplog.records
+    now_s = SELDOM_S
+    log("b")
+    log("b")
+    for _ in range(2):
+        seldom.count_dropped()
+        assert [(each.name, each.levelname) for each in caplog.records] == [("of_sender", "ERROR")]
+        assert caplog.messages == ["a failed (1 more like it since then)"]
+    log("a")
+    seldom.count_dropped(of_all=True)
+    assert caplog.messages[1:] == ["a failed (1 more like it since then)", "b failed (1 more like it since then)"]
+
+
+def test_a_sender_counts_them_a_minute_later(
+    run: HandRun, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.monotonic()
+    monkeypatch.setattr(SELDOM, "clock", lambda: now_s)
+    for number in range(3):
+        record = logging.makeLogRecord({"levelno": logging.ERROR, "msg": f"line {number}", "seldom": "of a burst"})
+        SELDOM.filter(record)
+    now_s += SELDOM_S
+    run.run(1, after_ms=60_000)
+    assert "line 0 (2 more like it since then)" in caplog.messages

@@ -110,6 +110,21 @@ def test_a_sender_that_takes_over_puts_back_what_it_can(start_sender: StartRun, 
     assert read_values(log_dir, "t", 1) == [b"a"]
 
 
+def test_sigterm_ends_a_sender_after_delivery_timeout(start_sender: StartRun, caplog: pytest.LogCaptureFixture) -> None:
+    """The stopped process would keep it as long as it is stopped."""
+    run = start_sender(**MANY, linger_ms=0, request_timeout_ms=1000, delivery_timeout_ms=1000)
+    run.topic("t")
+    future = run.send(T0)
+
+    with stopped_with(stripe(run, T0)):
+        run.sender.stop()
+        run.sender.run()
+        assert not future.is_done
+        assert run.slab.undelivered() == (1, 1)
+    assert "left 1 records in 1 batches to the next sender" in caplog.text
+    run_until_done(run, future)  # as the next sender does
+
+
 def test_deferred_batches_expire_once_the_lock_is_free(run: HandRun) -> None:
     run.transport.refuse = {T0: NetworkError}
     run.transport.held = True

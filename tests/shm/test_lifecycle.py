@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import resource
+import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,6 +19,7 @@ from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabN
 from shmaccum.shm import names
 from shmaccum.shm.layout import Geometry, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.slab import Slab
 
 # --- attach ---------------------------------------------------------------------------------------
@@ -166,15 +167,20 @@ def test_undelivered_records_keep_a_slab(slab_name: str, geometry: Geometry, sta
     assert whats_there(slab_name) == []
 
 
+def remove_and_die(link: Connection, name: str, count: int) -> None:
+    """Die in the middle of a removal; it holds the lifecycle byte, so no other test's sweep comes between."""
+    with LockFile.open(name, create=True).lifecycle():
+        for path in whats_there(name)[:count]:
+            os.unlink(path)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_death_during_removal_does_not_prevent_an_attach(slab_name: str, geometry: Geometry, start: Start) -> None:
     detach(attach(slab_name, geometry))
     for removed in range(24):
         child = start(stay, slab_name, geometry).ready()
         child.kill()
-        paths = whats_there(slab_name)
-        for path in paths[:removed]:
-            with contextlib.suppress(FileNotFoundError):  # a producer of another test can have swept the slab away
-                os.unlink(path)
+        assert start(remove_and_die, slab_name, removed).join() == -signal.SIGKILL
 
         slab = attach(slab_name, geometry)
 

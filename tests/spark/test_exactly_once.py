@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,10 +175,10 @@ def test_a_query_starts_again(
 def test_a_query_is_stopped_amid_a_batch(
     spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
 ) -> None:
-    """Before its first task is done: consumers go on at once, not after the transactions' timeout."""
+    """Once one of its tasks has written, the other perhaps not: consumers go on at once, not after a timeout."""
     config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
-    # In each second several Arrow batches of 10,000 rows: a part of one would not reach the sink before the task ends.
-    rows = spark.readStream.format("rate").options(rowsPerSecond=30_000, numPartitions=1).load()
+    # In each second several Arrow batches of 10,000 rows for each task: a part of one would reach the sink at its end.
+    rows = spark.readStream.format("rate").options(rowsPerSecond=60_000, numPartitions=2).load()
 
     stalling = tmp_path / "stalling"  # while it exists: Spark's slots are for later tests, too
     stalling.touch()
@@ -204,6 +207,32 @@ def test_a_query_is_stopped_amid_a_batch(
             assert_none_is_open(kafka, once)
         finally:
             stalling.unlink()
+
+
+def test_a_driver_ends_amid_a_batch(once: Options, kafka: KafkaCluster, target: str, tmp_path: Path) -> None:
+    """Without `stop`, by the end of its program: consumers go on, although no other driver starts."""
+    options = once | {"topic": target, "checkpointLocation": str(tmp_path / "checkpoint")}
+    program = Path(__file__).with_name("leaving_driver.py")
+    command = [sys.executable, str(program), str(tmp_path), json.dumps(options)]
+    config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver,
+        BrokerClient(config) as client,
+    ):
+        transactions = Transactions(client, config)
+
+        def written() -> int:
+            found = transactions.find(options["kafka.transactional.id"], (ONGOING,), deadline_after(30_000))
+            return sum(not each.transactional_id.endswith("-driver") for each in found)
+
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"started\n"
+        while written() < 2:  # a busy machine can need minutes for a driver's first batch
+            assert driver.poll() is None
+            time.sleep(0.1)
+        driver.communicate()
+        assert driver.returncode == 0
+        assert_none_is_open(kafka, once)
 
 
 def test_a_checkpoint_was_deleted(
@@ -279,6 +308,25 @@ def test_a_task_that_outlives_its_batch(once: Options, kafka: KafkaCluster, targ
         plan.write(rows(), writing.config, target, {"value": "binary"})
     assert_none_is_open(kafka, once)
     assert seen(kafka, target) == ([0] if end == "commit" else [])
+
+
+def test_tasks_that_begin_after_a_stop_leave_nothing_open(once: Options, kafka: KafkaCluster, target: str) -> None:
+    """The stop has listed what is open by then, and Spark kills such a task while it waits for more rows."""
+    writing = ExactlyOnce.of({name.lower(): value for name, value in once.items()}, is_stream=False)
+    assert writing is not None
+    plan = writing.plan(is_job=True)
+    plan.write([pa.record_batch({"value": [b"0"]})], writing.config, target, {"value": "binary"})
+    writing.settle(plan.plan, is_job=True)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": [b"1"]})
+        pytest.fail("the task waits for more rows in its open transaction")
+
+    for _ in range(3):
+        with pytest.raises(ProducerFencedError, match="plan 1 is over"):
+            plan.write(rows(), writing.config, target, {"value": "binary"})
+    assert_none_is_open(kafka, once)
+    assert seen(kafka, target) == []
 
 
 def test_an_id_is_used_once_under_a_plan() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -23,14 +24,15 @@ from shmaccum.errors import (
     CoordinatorNotAvailableError,
     IllegalStateError,
     KafkaError,
+    NetworkError,
     ProducerFencedError,
     TransactionLostError,
 )
 from shmaccum.record.murmur2 import murmur2
 from shmaccum.transactions import batch_committer
 from shmaccum.transactions.administration import ONGOING, Transactions
-from shmaccum.transactions.batch_committer import BatchCommitter, Plan, Writer
-from shmaccum.transactions.broker_client import BrokerClient, MakeCall
+from shmaccum.transactions.batch_committer import BatchCommitter, Plan
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, MakeCall
 from shmaccum.transactions.commit_log import CommitLog
 from shmaccum.transactions.coordinator import (
     IMPLICIT,
@@ -40,6 +42,7 @@ from shmaccum.transactions.coordinator import (
     TransactionCoordinator,
     deadline_after,
 )
+from shmaccum.transactions.writer_id import Writer, WriterId
 from shmaccum.transactions.writer_state import Driver
 from tools.kafka import KafkaCluster
 
@@ -168,16 +171,16 @@ def test_a_task_can_tell_that_its_batch_is_over(job: Job) -> None:
 def test_a_commit_leaves_a_newer_plans_transactions_alone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     first, newer = job.plan(), []
     written = [job.write(0, b"decided")]
-    store = BatchCommitter._store
+    store = WriterId.store
 
-    def store_and_be_slow(self: BatchCommitter, *args: Any) -> tuple[Identity, int]:
+    def store_and_be_slow(self: WriterId, *args: Any) -> tuple[Identity, int]:
         stored = store(self, *args)
         if not newer:
             newer.append(None)
             newer[:] = [job.plan(), job.write(1, b"of the newer plan")]
         return stored
 
-    monkeypatch.setattr(BatchCommitter, "_store", store_and_be_slow)
+    monkeypatch.setattr(WriterId, "store", store_and_be_slow)
     job.commit(first, 0, written)
     job.commit(newer[0], 1, newer[1:])
     assert job.visible() == [b"decided", b"of the newer plan"]
@@ -301,7 +304,7 @@ def test_a_deleted_log_refuses_until_the_user_decides(job: Job) -> None:
     job.cluster.admin.delete_topic(f"{job.name}-log")
     before = job.holder()
     for _ in range(3):
-        with pytest.raises(IllegalStateError, match="the topic was deleted"):
+        with pytest.raises(IllegalStateError, match=r"the topic was deleted.* is there twice"):
             job.plan()
         with pytest.raises(IllegalStateError, match="the topic was deleted"), job.committer() as committer:
             committer.recover()
@@ -561,6 +564,97 @@ def test_a_coordinator_has_just_moved(job: Job, monkeypatch: pytest.MonkeyPatch)
     job.commit(plan, 0, written)
     assert unavailable == [written[0].transactional_id]
     assert job.visible() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("trouble", ["frozen", "lost"])
+def test_no_call_waits_for_ever(job: Job, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query's stop waits for its abort: also where a broker is frozen, or every connection to it is lost."""
+    plan = job.plan()
+    written = [job.write(number, b"a") for number in range(2)]
+    config = ProducerConfig.parse(job.settings | {"max.block.ms": 300})
+    calls: dict[str, Callable[[BatchCommitter], object]] = {
+        "commit": lambda committer: committer.commit(plan, 0, "query", written),
+        "settle": lambda committer: committer.settle(plan),
+        "plan": BatchCommitter.plan,
+        "settle a driver's": lambda committer: committer.settle(None),
+        "recover": BatchCommitter.recover,
+    }
+    node = job.cluster.nodes[1]
+    for name, call in calls.items():
+        for requests in (0, 4, 8):  # that are answered before
+            count = itertools.count()
+            ask_all = BrokerClient.ask_all
+
+            def troubled(
+                self: BrokerClient,
+                exchanges: Sequence[Exchange],
+                deadline_ms: float,
+                *,
+                count: Iterator[int] = count,
+                requests: int = requests,
+                ask_all: Callable[..., None] = ask_all,
+            ) -> None:
+                if next(count) >= requests:
+                    if trouble == "lost":
+                        for each in exchanges:
+                            each.error = NetworkError("lost")
+                        return
+                    node.pause()
+                ask_all(self, exchanges, deadline_ms)
+
+            try:
+                with monkeypatch.context() as patch, BrokerClient(config) as client:
+                    patch.setattr(BrokerClient, "ask_all", troubled)
+                    writer = Writer(job.name, f"{job.name}-", f"{job.name}-log", driver=Driver.of(os.getpid()))
+                    with suppress(KafkaError):
+                        call(BatchCommitter(client, config, writer))
+            finally:
+                node.resume()
+            assert next(count) > 0, name
+    with job.committer() as committer:
+        committer.recover()
+
+
+def emptied(answer: Any, level: int) -> None:
+    """Remove all elements of the arrays at a level of an answer."""
+    for name, array in list(vars(answer).items()):
+        if isinstance(array, tuple):
+            if level == 0:
+                setattr(answer, name, ())
+            for each in array:
+                if hasattr(each, "__dict__"):
+                    emptied(each, level - 1)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_empty_arrays_of_a_hostile_broker(job: Job, level: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of one element each: an error that a caller expects, not an IndexError."""
+    config = ProducerConfig.parse(job.settings | {"max.block.ms": 300})
+    ask_all = BrokerClient.ask_all
+    job.batch(0)
+    for hostile in range(14):  # requests from here on
+        count = itertools.count()
+
+        def answer_with_nothing(
+            self: BrokerClient,
+            exchanges: Sequence[Exchange],
+            deadline_ms: float,
+            *,
+            count: Iterator[int] = count,
+            hostile: int = hostile,
+        ) -> None:
+            ask_all(self, exchanges, deadline_ms)
+            if next(count) >= hostile:
+                for each in exchanges:
+                    if each.response is not None:
+                        emptied(each.response, level)
+
+        with monkeypatch.context() as patch, BrokerClient(config) as client, suppress(KafkaError):
+            patch.setattr(BrokerClient, "ask_all", answer_with_nothing)
+            committer = BatchCommitter(client, config, Writer(job.name, f"{job.name}-", f"{job.name}-log"))
+            committer.settle(committer.plan())
+    with job.committer() as committer:
+        committer.recover()
 
 
 def test_without_a_broker() -> None:

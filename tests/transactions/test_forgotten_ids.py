@@ -15,10 +15,11 @@ from processes import wait_until
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import TransactionalIdNotFoundError
 from shmaccum.record.murmur2 import murmur2
-from shmaccum.transactions.batch_committer import BatchCommitter, Writer
+from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.commit_log import CommitLog
 from shmaccum.transactions.coordinator import Identity, PreparedTransaction, TransactionCoordinator, deadline_after
+from shmaccum.transactions.writer_id import Writer
 from tools.kafka import KafkaCluster
 
 

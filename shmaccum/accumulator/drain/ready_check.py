@@ -20,6 +20,7 @@ from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.cluster import Cluster, Node
 from shmaccum.pool.buffer_pool import BufferPool
@@ -175,7 +176,9 @@ class ReadyCheck:
             if leader in leaders or not head:
                 continue
             if not leader:
-                unknown.add(self._map.by_entry[entry].topic_partition.topic)
+                queue = self._map.by_entry[entry]
+                self._store_leader(queue, cluster)  # again: damage can have erased one that the cluster has
+                unknown.add(queue.topic_partition.topic)
             elif can_number and self.may_send(at):
                 left_ms = self._left_ms(at, head - 1, now_ms)
                 if left_ms > 0:
@@ -383,10 +386,13 @@ class ReadyCheck:
             else:
                 queues += self._map.all_of(changed)
         for queue in queues:
-            leader = cluster.leader_for(queue.topic_partition)
-            at = self._slab.geometry.partition(queue.entry)
-            self._words[at + Partition.LEADER] = 0 if leader is None else leader.id + 1
-            self._leader_epochs[queue.entry] = cluster.leader_epochs.get(queue.topic_partition, -1)
+            self._store_leader(queue, cluster)
+
+    def _store_leader(self, queue: PartitionQueue, cluster: Cluster) -> None:
+        leader = cluster.leader_for(queue.topic_partition)
+        at = self._slab.geometry.partition(queue.entry)
+        self._words[at + Partition.LEADER] = 0 if leader is None else leader.id + 1
+        self._leader_epochs[queue.entry] = cluster.leader_epochs.get(queue.topic_partition, -1)
 
     def note_sent(self, slot: int, entry: int) -> None:
         """Note that a batch is being sent to its partition's current leader."""

@@ -15,7 +15,7 @@ import numpy as np
 from shmaccum.accumulator.drain.backoff import RetryBackoff
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
-from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
+from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
 from shmaccum.accumulator.drain.expirer import BatchExpirer
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
@@ -29,7 +29,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
-from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Slot, SlotState, Super
+from shmaccum.shm.layout import LIMITS_MASK, STATE_MASK, TIME_MASK, Slot, SlotState, Super
 
 
 class SenderAccumulator:
@@ -210,11 +210,16 @@ class SenderAccumulator:
         """Apply new values of the settings that the users of the slab share."""
         self._ready_check.backoff = RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
-    def holds_batches_older_than(self, time_ms: int) -> bool:
-        """Return whether any batch, queued or in flight, was created at this monotonic millisecond or before."""
+    def holds_batches_older_than(self, time_ms: int, now_ms: int) -> bool:
+        """Return whether any batch, queued or in flight, was created at this monotonic millisecond or before.
+
+        A batch that should have expired does not count: a stopped process has blocked it until now.
+        """
         headers = self.state.slab.headers
-        held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
-        return bool(((headers[held, Slot.CREATED_MS] & np.uint64(TIME_MASK)) <= time_ms).any())
+        held = headers[(headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN]
+        created_ms = held[:, Slot.CREATED_MS] & np.uint64(TIME_MASK)
+        overdue_ms = created_ms + (held[:, Slot.LIMITS] & np.uint64(LIMITS_MASK)) + np.uint64(RETRY_MS)
+        return bool(((created_ms <= time_ms) & (overdue_ms > now_ms)).any())
 
     def send_all(self) -> None:
         """Make everything sendable at once from now on, because the sender is about to leave."""

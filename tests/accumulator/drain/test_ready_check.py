@@ -184,16 +184,21 @@ DRAWN_WORDS = {
 )
 def test_numpy_and_loop_agree(many: Many, changes: list[tuple[int, tuple[int, int]]], ages_ms: list[int]) -> None:
     now_ms = created_ms(many.accumulator, TP_FIRST) if len(many.accumulator.map.queues[TP_FIRST]) else many.linger()
-    many.accumulator.sender.ready(many.cluster, now_ms)  # stores the leaders, which are not stored again
+    many.accumulator.sender.ready(many.cluster, now_ms)  # stores the leaders
     slab = many.accumulator.slab
     before = slab.partitions.copy()
     attempts = slab.headers[:, Slot.ATTEMPTS].copy()
     for number, age_ms in enumerate(ages_ms):
         slab.headers[int(before[entry_of(many, number), Partition.HEAD]) - 1, Slot.ATTEMPTS] = now_ms - age_ms
-    for number, (word, value) in changes:
-        many.set(number, word, value)
+
+    def change() -> None:
+        for number, (word, value) in changes:
+            many.set(number, word, value)
+
     try:
+        change()
         at_once = many.accumulator.sender.ready(many.cluster, now_ms)
+        change()  # again: it has stored an erased leader
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ready_check, "_MANY", sys.maxsize)
             one_by_one = many.accumulator.sender.ready(many.cluster, now_ms)

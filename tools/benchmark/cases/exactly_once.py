@@ -186,9 +186,10 @@ def _written(servers: str, name: str, topic: str, transactions: int) -> dict[str
     """
     from shmaccum import Producer
     from shmaccum.config import ProducerConfig
-    from shmaccum.transactions.batch_committer import BatchCommitter, Writer
+    from shmaccum.transactions.batch_committer import BatchCommitter
     from shmaccum.transactions.broker_client import BrokerClient
     from shmaccum.transactions.coordinator import IMPLICIT
+    from shmaccum.transactions.writer_id import Writer
 
     own = {"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": _TIMEOUT_MS}
     config = ProducerConfig.parse(for_shmaccum(Settings(), name) | own)
