@@ -35,6 +35,8 @@ release   owner = 0           no unit, as above
 takeover  owner = ticket      a dead holder; the takeover is not counted
           takeovers += 1      a dead holder
 ========  ==================  ========================================================================================
+
+Modelled in ``tools/model/lock.pml``; ``docs/crash-safety.md`` says what the model covers.
 """
 
 cdef extern from "<semaphore.h>" nogil:

@@ -1,482 +1,398 @@
 /*
- * The lock between processes and its takeover, as shmaccum.shm.locks.SlabLock has it.
+ * A lock between processes, as shmaccum/core/lock.pxi has it: a word that excludes, and for the pool's lock a gate.
  *
- * N processes, one lock. Every load and every store of a shared word is a step of its own, and so is every question
- * to the kernel. Between any two steps a process may be killed (DEATHS times in all), or stopped for any time: that is
- * only not being scheduled. Processes come and go as they like, and entries of the process table are used again.
+ * N processes, the first of which has THREADS threads, and N entries of the process table. Every load and every store
+ * of a shared word is a step of its own, and so is every call of the gate and every question to the kernel. Between any
+ * two steps a process can be killed, any number of times, or be stopped for any time: that is only not being scheduled.
+ * Processes attach, to any entry, and leave as they like.
  *
- *   in the code                                            here
- *   shmaccum.shm.locks.SlabLock.acquire                    idle, waiting, got_it
- *   shmaccum.shm.locks.SlabLock.__exit__                   leaving
- *   shmaccum.shm.locks.SlabLock._leave                     giving_up
- *   shmaccum.shm.locks.SlabLock._rest                      waiting, giving_up, idle
- *   shmaccum.shm.locks.SlabLock._wait                      waiting, ran_out, not_now
- *   shmaccum.shm.takeover.LockWait.take_over                  ran_out to not_now
- *   shmaccum.shm.takeover.LockWait._succeed                   ran_out to forget
- *   shmaccum.shm.takeover.LockWait._died_holding              named
- *   shmaccum.shm.takeover.LockWait._renew_looks               not_now
- *   shmaccum.shm.takeover.Look.__init__                    look_anew
- *   shmaccum.shm.takeover.Look.proves_dead_holder          conclude
- *   shmaccum.shm.takeover.LockState.dead                   look_anew
- *   shmaccum.shm.takeover.LockState.forget_dead            forget
- *   shmaccum.shm.processes.ProcessTable.dead_incarnation   look_anew, named, forget
- *   shmaccum.shm.processes.ProcessTable.take               end_absent
- *   shmaccum.shm.processes.ProcessTable.leave              idle
- *   shmaccum.shm.processes.ProcessTable.free_dead          free_dead
- *   shmaccum.shm.slab.Slab.reap_dead                       forget, free_dead
+ *   in the code                                        here
+ *   shmaccum.core.lock.lock_try                        waiting to give_back
+ *   shmaccum.core.lock.lock_try_word                   word, and the same steps behind `waiting`
+ *   shmaccum.core.lock.lock_take_over                  take_over
+ *   shmaccum.core.lock.lock_release                    release, unfinished
+ *   shmaccum.core.lock._open_gate                      OPEN_GATE
+ *   shmaccum.shm.processes.ProcessTable.take           attach
+ *   shmaccum.shm.processes.ProcessTable.leave          leave
+ *   shmaccum.shm.processes.ProcessTable.free_dead      free_dead
+ *   shmaccum.shm.processes.ProcessTable.is_alive       look
+ *   shmaccum.shm.slab.Slab.reap_dead                   look to release, and free_dead
  *
- * `parked`, `released` and the incarnation only grow. All that anybody asks of them is whether they have moved since
- * they were read, and that is what is kept, for each reader and entry: exact, and finite without a bound on how often
- * the lock is taken. Where the code decides by time (when a wait is given up), or has several looks to go by, each of
- * which is only read, the model can decide either way at every turn: it keeps a look, takes a new one, or waits on.
- * A load whose answer no other process can change is one step with the next store.
+ * An incarnation only grows, and all that is ever asked is whether two are equal. So an entry's next incarnation is the
+ * smallest number that no word and no living process has of that entry: exact, and finite without a bound on deaths.
  *
- * Options: -DN=processes -DDEATHS=deaths; -DREAP adds cleaning up behind the dead; -DONE_LOOKER and -DLIVE: options.h;
- * -DPLAIN does without the one reduction of the states (see `spoil`). -DM_... are mutants: mistakes that must be found.
+ * Checked: one living thread at most was told that it has the lock; no work on what was left half-changed; a gate that
+ * is open when no call is under way, without a pile of units; no freed entry that the word names. With LIVE: progress.
+ *
+ * Options: -DN=processes -DTHREADS=threads of the first; -DGATE for the pool's lock; -DREAP adds freeing the entries of
+ * the dead; -DINCARNATION_FIRST is another order of an attach; -DLIVE: options.h. -DM_... are mutants: mistakes that
+ * must be found.
  */
 
 #ifndef N
-#define N 3
+#define N 2
 #endif
-#ifndef DEATHS
-#define DEATHS 2
+#ifndef THREADS
+#define THREADS 1
 #endif
+#define ALL (N + THREADS - 1)
 
-#define THIS 1                  /* values of `wants` */
-#define OTHER 2
-#define NOBODY 0                /* values of the owner word; else entry + 1 */
-#define UNFINISHED (N + 1)
+/* Values of the owner word: 0, UNFINISHED, or a ticket. */
+#define UNFINISHED 255
+#define IS_FREE(word) (word == 0 || word == UNFINISHED)
+#define ENTRY(ticket) ((ticket - 1) % N)
+#ifdef M_NO_INCARNATION
+#define TICKET(entry, number) (1 + entry)
+#define IS_CURRENT(ticket) true
+#else
+#define TICKET(entry, number) (1 + entry + N * number)
+#define IS_CURRENT(ticket) (incarnation[ENTRY(ticket)] == (ticket - 1) / N)
+#endif
+#define NAMES(word, entry) (!IS_FREE(word) && ENTRY(word) == entry)
 
-bit semaphore = 1;
-byte owner = NOBODY;
-byte wants[N];
-bit alive[N];                   /* which the kernel knows by the process's byte of the lock file */
-byte takeover;                  /* entry + 1 of the holder of the takeover byte of the lock file */
+byte owner;
+#ifdef GATE
+byte gate = 1;
+#endif
+byte incarnation[N];
+byte held[N];                   /* the entry's byte of the lock file: process + 1 that holds it */
+byte lifecycle;                 /* the lifecycle byte of the lock file: process + 1 that holds it */
 #ifdef REAP
 bit in_use[N];                  /* the entry's STATE */
-byte lifecycle;                 /* entry + 1 of the holder of the lifecycle byte of the lock file */
-#define IN_USE(e) in_use[e]
-#else
-#define IN_USE(e) true
 #endif
 
-/* What a process has read of the others since it began its look; at rest as if it had read nothing. */
-typedef Look {
-    bit released_moved[N] = 1;
-    byte parked_since[N] = 2;   /* by how much `parked` has moved; 2 is two or more */
-    bit dead[N];                /* dead, and of the same incarnation still */
-    bit same[N];                /* its incarnation was read, and is the same still */
-    bit complete                /* the look can be concluded */
-#ifdef M_IGNORE_NEWCOMERS
-    ; bit came_since[N]
-#endif
-}
-Look look[N];
+/* What the threads of a process share. */
+byte ticket[N];
+bit joined[N];                  /* its threads can use the lock */
+
+/* The owner word as a thread read it: not a local variable because of `raise_incarnation`. */
+byte read[ALL];
 
 /* What no process can see. */
-byte holder;                    /* entry + 1 of the process that has the semaphore's unit */
+byte believer;                  /* thread + 1 that was told that it has the lock, and lives */
 bit half_done;                  /* what the lock guards is in the middle of a change */
-byte deaths;
+#if THREADS > 1
+bit killed[ALL];                /* another thread's step was the last one of the process */
+#endif
+bit busy[ALL];                  /* in a call; `leave` waits for it, by a count */
+#ifdef GATE
+bit unit_lost;                  /* a process died in a call, and none has looked after the gate since */
+#endif
 
 #include "options.h"
 
-#define DIE atomic { deaths < DEATHS -> die(); goto end_absent }
-#define STEP(...) if :: atomic { __VA_ARGS__ } :: DIE fi
+#define PROCESS(thread) (thread < N -> thread : 0)
 
-inline first_other() { e = (me == 0 -> 1 : 0) }
-inline next_other() { e++; if :: e == me -> e++ :: else fi }
-
-inline forget_look(p) {
-    for (j : 0 .. N - 1) {
-        look[p].released_moved[j] = 1;
-        look[p].parked_since[j] = 2;
-        look[p].dead[j] = 0;
-        look[p].same[j] = 0
-    }
-    look[p].complete = 0;
-    j = 0
-}
-
-/* A complete look that cannot prove anything any more is as good as none: fewer states, and none missed that matters. */
-inline spoil(p) {
-#if !defined(PLAIN) && !defined(M_NO_RELEASED)
-    if :: look[p].complete -> forget_look(p) :: else fi
+#ifdef M_NO_INCARNATION
+inline raise_incarnation(entry) { skip }
 #else
-    skip
+inline raise_incarnation(entry) {
+    i = 0;
+    do
+    :: i < 2 * N + ALL ->
+        taken = owner == TICKET(entry, i);
+        for (j : 0 .. N - 1) { taken = taken || (j != p && ticket[j] == TICKET(entry, i)) }
+        for (j : 0 .. ALL - 1) { taken = taken || read[j] == TICKET(entry, i) }
+        if :: taken -> i++ :: else -> break fi
+    od;
+    incarnation[entry] = i;
+    i = 0; j = 0; taken = 0
+}
 #endif
-}
 
-inline count_parked(p) {
-    for (i : 0 .. N - 1) { if :: look[i].parked_since[p] < 2 -> look[i].parked_since[p]++ :: else fi }
-    i = 0
-}
-
-inline count_released(p) {
-    for (i : 0 .. N - 1) { look[i].released_moved[p] = 1; spoil(i) }
-    i = 0
-}
-
-inline raise_incarnation(p) {
-    for (i : 0 .. N - 1) {
-        look[i].dead[p] = 0;
-        look[i].same[p] = 0;
-#ifdef M_IGNORE_NEWCOMERS
-        look[i].came_since[p] = 1
-#endif
-    }
-    i = 0
-}
-
-#ifdef M_LOOK_ONCE
-#define NO_LOOK_YET looked = 0
+#ifdef M_OWN_UNIT_ONLY
+#define HAD_UNIT(value) had_unit = value
 #else
-#define NO_LOOK_YET skip
+#define HAD_UNIT(value) skip
 #endif
-inline rest() { e = 0; o = 0; found = 0; reaping = 0; NO_LOOK_YET; forget_look(me) }
+#define FORGET e = 0; rebuild_first = 0; HAD_UNIT(0); i = 0; j = 0; taken = 0
 
-/* Of a dead process that has the semaphore's unit it can be seen that it has it, or may have it. */
-#define NOT_LOST (holder == 0 || alive[holder - 1] || owner == holder || (wants[holder - 1] == THIS && IN_USE(holder - 1)))
-
+/* The kernel frees what the process held. Its other threads make no step but to notice that they are dead. */
 inline die() {
-    deaths++;
-    alive[me] = 0;
-    assert(NOT_LOST);
-    if :: takeover == me + 1 -> takeover = 0 :: else fi;
-#ifdef REAP
-    if :: lifecycle == me + 1 -> lifecycle = 0 :: else fi;
+    for (j : 0 .. N - 1) { if :: held[j] == p + 1 -> held[j] = 0 :: else fi }
+    if :: lifecycle == p + 1 -> lifecycle = 0 :: else fi;
+    if :: believer && PROCESS((believer - 1)) == p -> believer = 0 :: else fi;
+    for (j : 0 .. ALL - 1) {
+        if
+        :: PROCESS(j) == p ->
+#ifdef GATE
+            unit_lost = unit_lost || busy[j];
 #endif
-    rest()
+#if THREADS > 1
+            killed[j] = (j != me);
+#endif
+            busy[j] = 0; read[j] = 0
+        :: else
+        fi
+    }
+    joined[p] = 0; ticket[p] = 0;
+    FORGET
 }
 
-proctype process(byte me) {
-    byte e;                     /* entry that a loop is at */
-    byte o;                     /* owner word as read */
-    bit found;                  /* a dead process wants the lock */
-    bit reaping;                /* forgets the dead without having taken over from one */
-    byte i, j;
-#ifdef M_LOOK_ONCE
-    bit looked;
+#define DIE atomic { MAY_DIE -> goto dying }
+#ifdef LIVE
+#define STOP atomic { stops < STOPS -> stops++; stopped[p] = 1; goto end_stopped }
+#else
+#define STOP false
+#endif
+#define STEP(...) if :: atomic { __VA_ARGS__ } :: DIE :: STOP fi
+
+#ifdef GATE
+inline end_call() {
+    busy[me] = 0;
+    for (j : 0 .. ALL - 1) { taken = taken || busy[j] }
+    assert(taken || unit_lost || gate > 0);
+    j = 0; taken = 0
+}
+#ifdef M_ALWAYS_POST
+#define NO_UNIT true
+#else
+#define NO_UNIT gate == 0
+#endif
+/* Two steps: the value, and the post. */
+#define OPEN_GATE(done) \
+    STEP(if :: NO_UNIT :: else -> unit_lost = 0; goto done fi); \
+    STEP(gate++; assert(gate <= ALL); unit_lost = 0)
+#else
+inline end_call() { busy[me] = 0 }
 #endif
 
-end_absent:
-#ifdef REAP
-    atomic { lifecycle == 0 -> lifecycle = me + 1 };
-#endif
-#ifdef M_REUSE_WANTED
-    atomic { wants[me] = 0; assert(NOT_LOST); alive[me] = 1 };
+/* The step that makes this thread the holder; `from` is what the word was. */
+inline take(from) {
+    assert(believer == 0);
+    believer = me + 1;
+    rebuild_first = (from != 0);
+    owner = ticket[p];
+    read[me] = 0
+}
+
+#ifdef M_OWN_TICKET
+#define IS_MINE(word) false
+#define HOLDS_BYTE(entry) (held[entry] != 0 && held[entry] != p + 1)    /* as F_GETLK answers */
 #else
-    /* An entry whose `wants` is set is not used again. */
-    atomic {
+#define IS_MINE(word) (word == ticket[p])
+#define HOLDS_BYTE(entry) (held[entry] != 0)
+#endif
+
+#if N > 2
+#define ENTRIES :: e = 0 :: e = 1 :: e = 2
+#else
+#define ENTRIES :: e = 0 :: e = 1
+#endif
+
+#if THREADS > 1 && !defined(M_LEAVE_INSIDE)
+#define LAST_INSIDE !(me == 0 && busy[N])
+#else
+#define LAST_INSIDE true
+#endif
+#ifdef M_LEAVE_INSIDE
+#define LEFT skip
+#else
+#define LEFT ticket[p] = 0
+#endif
+
+#ifdef M_NO_UNFINISHED
+#define LEFT_UNFINISHED 0
+#else
+#define LEFT_UNFINISHED UNFINISHED
+#endif
+
+proctype thread(byte me) {
+    byte p = PROCESS(me);
+    byte e;                     /* entry that this process attaches to, or frees */
+    bit rebuild_first;
+#ifdef M_OWN_UNIT_ONLY
+    bit had_unit;
+#endif
+    byte i, j;
+    bit taken;
+
+    do
+    ::  {
         if
-        :: wants[me] == 0 && (COMES_AND_GOES || !deaths) -> alive[me] = 1
+        :: joined[p] -> goto idle
+        :: !joined[p] && me < N
+        :: !joined[p] && me >= N -> goto idle
+        fi;
+
+end_attach:
+        atomic {
+            if
+            :: me < N && lifecycle == 0 && MAY_WHIM -> COUNT_WHIM; lifecycle = p + 1
+            :: me >= N -> goto idle
+            fi;
+            if ENTRIES fi;
+#ifndef M_NAMED_READ_FIRST
+            if :: held[e] -> goto not_this :: else fi
+#endif
+        };
+#if defined(M_REUSE_NAMED) || defined(INCARNATION_FIRST)
+#elif defined(M_NAMED_READ_FIRST)
+        STEP(if :: NAMES(owner, e) -> goto not_this :: else fi);
+        STEP(if :: held[e] -> goto not_this :: else fi);
+#else
+        /* A dead process makes no steps: if it is not named now, it never will be. */
+        STEP(if :: NAMES(owner, e) -> goto not_this :: else fi);
+#endif
+#ifdef INCARNATION_FIRST
+        STEP(raise_incarnation(e));
+        STEP(held[e] = p + 1);
+#else
+        STEP(held[e] = p + 1);
+        STEP(raise_incarnation(e));
+#endif
 #ifdef REAP
-        :: wants[me] != 0 -> lifecycle = 0; goto end_absent
+        STEP(in_use[e] = 1);
 #endif
-        fi
-    };
-#endif
-    STEP(raise_incarnation(me));
-#ifdef REAP
-    STEP(in_use[me] = 1);
-    STEP(lifecycle = 0);
-#endif
+        STEP(ticket[p] = TICKET(e, incarnation[e]); joined[p] = 1; lifecycle = 0; e = 0; goto idle);
+not_this:
+        atomic { lifecycle = 0; e = 0; goto end_attach };
 
 idle:
-    if
-#ifdef M_WANTS_AFTER_UNIT
-    :: goto waiting
-#else
-    :: atomic { wants[me] = THIS; goto waiting }
-#endif
-    :: atomic { COMES_AND_GOES; WHIM; wants[me] = OTHER; goto elsewhere }
+end_idle:
+        if
+        :: atomic { joined[p] -> busy[me] = 1; goto waiting }
+        :: atomic { COMES_AND_GOES && me < N && joined[p] -> joined[p] = 0 }
 #ifdef REAP
-    :: atomic { lifecycle == 0 -> lifecycle = me + 1; goto free_dead }
-    :: atomic { lifecycle == 0 -> lifecycle = me + 1 };
-       STEP(in_use[me] = 0);
-       STEP(alive[me] = 0; lifecycle = 0; goto end_absent)
-#else
-    :: atomic { COMES_AND_GOES; WHIM; alive[me] = 0; goto end_absent }
+        :: atomic { joined[p] && me < N && lifecycle == 0 -> lifecycle = p + 1; goto free_dead }
 #endif
-    fi;
+        :: atomic { joined[p] && MAY_DIE -> goto dying }
+        fi;
 
-elsewhere:                      /* waits for another lock, gets it or does not, leaves it: all that shows of it here */
-#ifdef M_PARKED_ELSEWHERE
-    if
-    :: atomic { count_parked(me); goto elsewhere }
-    :: true
-    :: DIE
-    fi;
+        /* Leave, when no thread is inside. */
+        STEP(LAST_INSIDE && lifecycle == 0 -> lifecycle = p + 1);
+#ifdef REAP
+        STEP(in_use[ENTRY(ticket[p])] = 0);
 #endif
-    STEP(wants[me] = 0; goto idle);
+        STEP(held[ENTRY(ticket[p])] = 0; LEFT);
+        STEP(lifecycle = 0; goto end_attach);
 
 waiting:
-    /* A slice gets the unit; or it finds the semaphore at 0 at some time, and runs out at a later one. */
-    if
-    :: atomic {
-        semaphore == 1 -> semaphore = 0;
-        assert(holder == 0); holder = me + 1;
-        rest();
-        goto got_it
-       }
-    :: atomic { semaphore == 0 -> goto ran_out }
-    :: atomic { WHIM; goto giving_up }      /* to rest, and come back */
-    :: DIE
-    fi;
-
-ran_out:
-    STEP(count_parked(me); if :: LOOKS :: else -> goto not_now fi);
-    STEP(
-        o = owner;
+#ifdef GATE
+        STEP(if :: gate > 0 -> gate-- :: else -> goto slice fi);
+#ifdef M_TRUST_GATE
+        STEP(take(owner); goto got);
+#endif
+        STEP(read[me] = owner; if :: !IS_FREE(read[me]) -> read[me] = 0; goto give_back :: else fi);
+        STEP(if :: owner == read[me] -> HAD_UNIT(1); take(owner); goto got :: else -> read[me] = 0 fi);
+give_back:
+#ifndef M_KEEP_UNIT
+        OPEN_GATE(slice);
+#endif
+slice:
+#endif
         if
-        :: (o == NOBODY || o == UNFINISHED) && (!look[me].complete || MAY_PASS) -> o = 0; goto not_now
-        :: look[me].complete
-        :: o != NOBODY && o != UNFINISHED
-        fi
-    );
-    if
-    :: o != NOBODY && o != UNFINISHED -> STEP(if :: alive[o - 1] -> o = 0; goto not_now :: else fi)
-    :: else
-    fi;
-    UNDISTURBED_BEGIN
-    STEP(
-        o = 0;
-#ifndef M_NO_TAKEOVER_BYTE
-        if
-        :: takeover == 0 -> takeover = me + 1
-        :: takeover != 0 -> goto not_now
-        fi
+        :: true
+        :: atomic { MAY_WHIM -> COUNT_WHIM; end_call(); goto idle }     /* its deadline has passed */
+#if defined(GATE) && !defined(LIVE)
+        :: goto waiting                                 /* its slice has not run out */
 #endif
-    );
-    STEP(
-        o = owner;
-        if
-        :: o != NOBODY && o != UNFINISHED -> goto named
-        :: (o == NOBODY || o == UNFINISHED) && look[me].complete -> o = 0; first_other(); goto conclude
-        :: else -> o = 0; goto free_byte
-        fi
-    );
+        fi;
 
-named:                          /* the process that is named is dead, and is named still */
-#ifndef M_OWNER_READ_ONCE
-    STEP(look[me].same[o - 1] = 1);
+#ifndef M_GATE_ALONE
+        STEP(read[me] = owner; if :: !IS_FREE(read[me]) -> read[me] = 0; goto look :: else fi);
+#ifdef M_LOAD_AND_STORE
+        STEP(take(read[me]); goto got);
 #endif
-    STEP(if :: alive[o - 1] -> goto free_byte :: else fi);
-#ifndef M_OWNER_READ_ONCE
-    STEP(if :: owner != o -> goto free_byte :: else fi);
-    STEP(if :: !look[me].same[o - 1] -> goto free_byte :: else fi);
-#endif
-    goto take_over;
-
-conclude:                       /* no owner is named, but the process with the unit was dead at the snapshot */
-    do
-    :: e < N ->
-        STEP(if :: wants[e] != THIS -> goto next_wants :: else fi);
-#ifdef M_ALIVE_AT_END
-        STEP(if :: !alive[e] -> found = 1; goto next_wants :: else fi);
-#else
-        STEP(if :: look[me].dead[e] -> found = 1; goto next_wants :: else fi);
-#endif
-#ifdef M_IGNORE_NEWCOMERS
-        STEP(if :: look[me].came_since[e] -> goto next_wants :: else fi);
-#endif
-#ifndef M_NO_PARKED
-#ifdef M_PARKED_ONCE
-        STEP(if :: look[me].parked_since[e] < 1 -> goto free_byte :: else fi);
-#else
-        STEP(if :: look[me].parked_since[e] < 2 -> goto free_byte :: else fi);
-#endif
-#endif
-next_wants:
-        atomic { next_other() }
-    :: else -> break
-    od;
-    if :: !found -> goto free_byte :: else fi;
-    STEP(if :: semaphore == 1 -> goto free_byte :: else -> first_other() fi);
-#ifndef M_NO_RELEASED
-    do
-    :: e < N -> STEP(if :: look[me].released_moved[e] -> goto free_byte :: else -> next_other() fi)
-    :: else -> break
-    od;
+        STEP(if :: owner == read[me] -> take(owner); goto got :: else -> read[me] = 0 fi);
 #endif
 
+look:   /* without the lock: is the holder dead? */
+        STEP(
+            read[me] = owner;
+            if :: IS_FREE(read[me]) || IS_MINE(read[me]) -> read[me] = 0; goto waiting :: else fi
+        );
+        STEP(if :: !IS_CURRENT(read[me]) -> goto take_over :: else fi);
+        STEP(if :: HOLDS_BYTE(ENTRY(read[me])) -> read[me] = 0; goto waiting :: else fi);
 take_over:
-#ifdef M_FORGET_BEFORE_OWNER
-    STEP(first_other());
-    do
-    :: e < N -> STEP(if :: !alive[e] && wants[e] == THIS -> count_released(e); wants[e] = 0 :: else fi; next_other())
-    :: else -> break
-    od;
+#ifdef M_STORE_OVER
+        STEP(take(UNFINISHED); goto got);
 #endif
-    STEP(
-        assert(holder != 0 && !alive[holder - 1]);
-        holder = me + 1; owner = me + 1;
-        rest(); first_other()
-    );
-forget:                         /* of every dead process that it does not want the lock any more */
-    do
-    :: e < N ->
-#ifdef M_FORGET_WANTS_FIRST
-        STEP(if :: wants[e] != THIS -> goto next_forget :: else fi);
-        STEP(if :: alive[e] -> goto next_forget :: else fi);
-#else
-        STEP(look[me].same[e] = 1);
-        STEP(if :: alive[e] || !IN_USE(e) -> goto next_forget :: else fi);
-        STEP(if :: wants[e] != THIS -> goto next_forget :: else fi);
-        STEP(if :: !look[me].same[e] -> goto next_forget :: else fi);
+        STEP(if :: owner == read[me] -> take(UNFINISHED) :: else -> read[me] = 0; goto waiting fi);
+#ifdef M_NO_REBUILD
+        STEP(rebuild_first = 0);
 #endif
-#ifndef M_SILENT_FORGET
-        STEP(count_released(e));
-#endif
-        STEP(wants[e] = 0; assert(NOT_LOST));
-next_forget:
-        atomic { look[me].same[e] = 0; next_other() }
-    :: reaping -> break         /* of some */
-    :: else -> break
-    od;
-    if :: reaping -> atomic { rest(); goto unlock } :: else fi;
-    STEP(rest(); takeover = 0; goto got_it);
 
-free_byte:
-    STEP(if :: o -> look[me].same[o - 1] = 0 :: else fi; e = 0; o = 0; found = 0; takeover = 0);
-    UNDISTURBED_END;
-not_now:
-    if
-#ifdef M_LOOK_ONCE
-    :: !looked -> goto look_anew
-    :: looked -> goto waiting
+got:
+#ifdef M_IGNORE_UNFINISHED
+        STEP(rebuild_first = 0);
+#endif
+        if
+        :: rebuild_first
+        :: !rebuild_first -> goto work
+        fi;
+        STEP(rebuild_first = 0; half_done = 1; if :: goto unfinished :: true fi);    /* an interrupt, or none */
+        STEP(half_done = 0; if :: goto work :: goto release fi);     /* or only frees the lock of a dead process */
+work:
+        STEP(assert(!half_done); half_done = 1; if :: goto unfinished :: true fi);   /* an interrupt, or none */
+        STEP(half_done = 0);
+release:
+        STEP(assert(believer == me + 1); believer = 0; owner = 0; goto released);
+unfinished:
+        STEP(assert(believer == me + 1); believer = 0; owner = LEFT_UNFINISHED);
+released:
+#ifdef GATE
+#ifdef M_OWN_UNIT_ONLY
+        STEP(if :: had_unit -> gate++ :: else fi; unit_lost = 0);
 #else
-    :: LOOKS && (MAY_PASS || !look[me].complete) -> goto look_anew
-    :: !LOOKS || MAY_PASS || look[me].complete -> goto waiting
-#endif
-    :: atomic { WHIM; goto giving_up }
-    fi;
-
-look_anew:
-    STEP(rest(); first_other());
-    do :: e < N -> STEP(look[me].released_moved[e] = 0; next_other()) :: else -> break od;
-#ifdef M_ALIVE_AFTER_PARKED
-    atomic { first_other() };
-    do :: e < N -> STEP(look[me].parked_since[e] = 0; next_other()) :: else -> break od;
-#endif
-    atomic { first_other() };
-    do
-    :: e < N ->
-#ifdef M_INCARNATION_AFTER_ALIVE
-        STEP(found = !alive[e] && IN_USE(e));
-        STEP(look[me].dead[e] = found; found = 0; next_other())
-#else
-        STEP(look[me].same[e] = 1);
-        STEP(look[me].dead[e] = !alive[e] && IN_USE(e) && look[me].same[e]; look[me].same[e] = 0; next_other())
-#endif
-    :: else -> break
-    od;
-#ifndef M_ALIVE_AFTER_PARKED
-    atomic { first_other() };
-    do :: e < N -> STEP(look[me].parked_since[e] = 0; next_other()) :: else -> break od;
-#endif
-    atomic {
-        e = 0;
-#ifdef M_LOOK_ONCE
-        looked = 1;
-#endif
-#ifdef M_IGNORE_NEWCOMERS
-        for (i : 0 .. N - 1) { look[me].came_since[i] = 0 };
-#endif
-#ifdef PLAIN
-        look[me].complete = 1;
-#else
-        for (i : 0 .. N - 1) { if :: look[me].dead[i] && wants[i] == THIS -> look[me].complete = 1 :: else fi };
-        for (i : 0 .. N - 1) { if :: i != me && look[me].released_moved[i] -> spoil(me) :: else fi };
-        if :: !look[me].complete -> forget_look(me) :: else fi;
-#endif
-        i = 0;
-        if :: goto waiting :: WHIM; goto giving_up fi
-    };
-
-giving_up:
-    STEP(rest(); wants[me] = 0; goto idle);
-
-got_it:
-progress:
-#ifdef M_WANTS_AFTER_UNIT
-    STEP(wants[me] = THIS);
-#endif
-    STEP(o = owner; owner = me + 1);
-    STEP(
-#ifndef M_NO_REBUILD
-        if :: o -> half_done = 0 :: else fi;
-#endif
-        o = 0; assert(!half_done)
-    );
-#if defined(REAP) || defined(ONE_LOOKER)
-    if
-    :: atomic { reaping = 1; first_other(); goto forget }
-    :: atomic { half_done = 1 }
-    :: DIE
-    fi;
-#else
-    STEP(half_done = 1);
-#endif
-    if
-#ifdef M_POST_BEFORE_OWNER
-    :: atomic { half_done = 0; assert(holder == me + 1); holder = 0; semaphore = 1 }
-#else
-    :: atomic { half_done = 0; owner = NOBODY }
-#ifdef M_NO_UNFINISHED
-    :: atomic { owner = NOBODY }
-#else
-    :: atomic { owner = UNFINISHED }    /* an exception has ended the change half-way */
+        OPEN_GATE(ended);
 #endif
 #endif
-    :: DIE
-    fi;
-    goto leaving;
-unlock:
-    STEP(owner = NOBODY);
-leaving:
-#ifdef M_POST_BEFORE_OWNER
-    STEP(owner = NOBODY);
-#else
-#ifdef M_RELEASED_BEFORE_POST
-    STEP(count_released(me));
-#endif
-    STEP(assert(holder == me + 1); holder = 0; semaphore = 1);
-#endif
-#ifdef M_WANTS_BEFORE_RELEASED
-    STEP(wants[me] = 0);
-    STEP(count_released(me); goto idle);
-#endif
-#ifndef M_RELEASED_BEFORE_POST
-    STEP(count_released(me));
-#endif
-    STEP(wants[me] = 0);
+ended:
+        atomic {
+            HAD_UNIT(0); end_call();
+            if
 #ifdef LIVE
-end_served: false;              /* a process that had its turn does not return: only waiting ones are of interest */
+            :: goto end_served  /* a thread that had its turn does not return: only waiting ones are of interest */
 #else
-    goto idle;
+            :: goto idle
 #endif
+            fi
+        };
 
 #ifdef REAP
-free_dead:                              /* no other process comes or goes meanwhile */
-    atomic { first_other() };
-    do
-    :: e < N ->
-#ifdef M_FREE_WANTS_FIRST
-        STEP(if :: wants[e] -> goto next_free :: else fi);
-        STEP(if :: alive[e] -> goto next_free :: else fi);
+free_dead:                      /* no other process comes or goes meanwhile */
+        if ENTRIES fi;
+#ifdef M_FREE_NAMED_FIRST
+        STEP(if :: NAMES(owner, e) -> goto freed :: else fi);
+        STEP(if :: held[e] -> goto freed :: else fi);
 #else
-        STEP(if :: alive[e] -> goto next_free :: else fi);
-        STEP(if :: wants[e] -> goto next_free :: else fi);
+        STEP(if :: held[e] -> goto freed :: else fi);
+        STEP(if :: NAMES(owner, e) -> goto freed :: else fi);
 #endif
-        STEP(in_use[e] = 0; assert(NOT_LOST));
-next_free:
-        atomic { next_other() }
-    :: else -> break
-    od;
-    STEP(e = 0; lifecycle = 0; goto idle)
+        STEP(assert(!NAMES(owner, e)); in_use[e] = 0);
+freed:
+        STEP(lifecycle = 0; e = 0; goto idle);
 #endif
+dying:
+        atomic { COUNT_DEATH; die(); goto end_attach };
+
+end_served:
+end_stopped:
+        false
+        }
+#if THREADS > 1
+        unless { atomic { killed[me] -> killed[me] = 0; FORGET } }
+#endif
+    od
 }
 
+#ifdef LIVE
+proctype excuse() {
+end_excuse:
+    do
+    :: believer && stopped[PROCESS((believer - 1))] -> progress_stopped: skip
+    od
+}
+#endif
+
 init {
-    atomic { byte p; for (p : 0 .. N - 1) { run process(p) } }
+    atomic {
+        byte t;
+#ifdef LIVE
+        for (t : 0 .. N - 1) { held[t] = t + 1; ticket[t] = TICKET(t, 0); joined[t] = 1 }
+        run excuse();
+#endif
+        for (t : 0 .. ALL - 1) { run thread(t) }
+    }
 }

@@ -1,41 +1,31 @@
 /*
- * Forms of lock.pml that are smaller, or ask for more.
+ * The form of lock.pml that progress is checked in: LIVE.
  *
- * ONE_LOOKER: only one process takes over; the others lock, wait, give up, clean up and die, and none comes or goes.
- * It is what four processes can be checked with.
+ * Each thread is served once. DEATHS processes can die, and STOPS of them can stop for ever, at any step. Progress
+ * cannot be asked for where waiters give up, or processes come, for ever: their whims are counted. Nor is it asked for
+ * while a stopped process has the lock: it is alive, and keeps it.
  *
- * LIVE: the form that progress is checked in. Each process is served once. Progress cannot be asked for where others
- * give up, come and go for ever: their whims are counted. Nor where a look is concluded whenever another one is, for
- * the second finds the takeover byte taken: here no other process moves during the microseconds of that.
+ * Otherwise deaths are not counted: any number of them is checked.
  */
-
-#ifdef ONE_LOOKER
-#define LOOKS (me == 0)
-#else
-#define LOOKS true
-#endif
-
-#if defined(ONE_LOOKER) || defined(LIVE)
-#define COMES_AND_GOES false
-#else
-#define COMES_AND_GOES true
-#endif
 
 #ifdef LIVE
 
-byte whims = 1;
-#define WHIM whims > 0 -> whims--
+byte deaths, stops;
+byte whims = WHIMS;
+bit stopped[N];
 
-#define UNDISTURBED_BEGIN atomic {
-#define UNDISTURBED_END }
-
-#define MAY_PASS false
+#define MAY_WHIM whims > 0
+#define COUNT_WHIM whims--
+#define MAY_DIE deaths < DEATHS
+#define COUNT_DEATH deaths++
+#define COMES_AND_GOES false
 
 #else
 
-#define WHIM true
-#define UNDISTURBED_BEGIN
-#define UNDISTURBED_END
-#define MAY_PASS true
+#define MAY_WHIM true
+#define COUNT_WHIM skip
+#define MAY_DIE true
+#define COUNT_DEATH skip
+#define COMES_AND_GOES true
 
 #endif

@@ -9,8 +9,10 @@ from enum import StrEnum
 class Property(StrEnum):
     """What can be violated, as `pan` reports it. A model's assertions differ in their first words."""
 
-    TAKEN_FROM_THE_LIVING = "assertion violated ((holder!=0)&& !(alive"
-    LOCK_LOST = "assertion violated ((((holder==0)||alive"
+    TWO_INSIDE = "assertion violated (believer==0)"
+    GATE_SHUT = "assertion violated ((taken||unit_lost)"
+    UNITS_PILE_UP = "assertion violated (gate<="
+    NAMED_ENTRY_FREED = "assertion violated  !(( !(((owner"
     HALF_DONE_SEEN = "assertion violated  !(half_done)"
     NO_PROGRESS = "non-progress cycle"
     WRONG_RECORD_SENT = "assertion violated ((first!=0)&&(rank"
@@ -49,9 +51,14 @@ class Run:
     long: bool = False
 
 
-def _lock(name: str, processes: int, deaths: int, *options: str, progress: bool = False) -> Run:
-    defines = {"N": processes, "DEATHS": deaths} | dict.fromkeys(options)
-    return Run(name, "lock.pml", defines, progress)
+def _lock(name: str, processes: int, *options: str, threads: int = 1) -> Run:
+    defines: dict[str, int | None] = {"N": processes, "THREADS": threads}
+    return Run(name, "lock.pml", defines | dict.fromkeys(options))
+
+
+def _progress(name: str, processes: int, *options: str, deaths: int = 1) -> Run:
+    defines: dict[str, int | None] = {"N": processes, "DEATHS": deaths, "STOPS": 1, "WHIMS": 1, "LIVE": None}
+    return Run(name, "lock.pml", defines | dict.fromkeys(options), progress=True)
 
 
 def _pool(name: str, producers: int, records: int, slots: int, deaths: int, large: int = 0) -> Run:
@@ -73,9 +80,14 @@ def _mutants(of: Run, violates: Property, *names: str) -> list[Run]:
 
 
 BRIEF = (
-    _lock("lock: 3 processes, 1 death", 3, 1),
-    _lock("lock: 2 processes, 2 deaths, clean-up", 2, 2, "REAP"),
-    _lock("lock: progress, 2 processes, 1 death", 2, 1, "LIVE", progress=True),
+    _lock("lock: 2 processes", 2),
+    _lock("lock: 2 processes, gate", 2, "GATE"),
+    _lock("lock: 2 processes, clean-up", 2, "REAP"),
+    _lock("lock: 2 processes, 1 of them with 2 threads", 2, threads=2),
+    _lock("lock: 2 processes, incarnation before byte", 2, "INCARNATION_FIRST"),
+    _progress("lock: progress, 2 processes", 2),
+    _progress("lock: progress, 2 processes, gate", 2, "GATE"),
+    _progress("lock: progress, 2 processes, incarnation before byte", 2, "INCARNATION_FIRST"),
     _pool("pool: 2 producers, 1 record each, 2 slots, 1 death", 2, 1, 2, 1),
     _pool("pool: 2 producers, 1 record each, 1 slot, 1 death", 2, 1, 1, 1),
     _pool("pool: 1 producer, 3 records, 2 slots, 1 death", 1, 3, 2, 1),
@@ -87,12 +99,11 @@ BRIEF = (
 """For every change: about a minute."""
 
 _FULL = (
-    _lock("lock: 3 processes, 2 deaths", 3, 2),
-    _lock("lock: 3 processes, 3 deaths", 3, 3),
-    _lock("lock: 3 processes, 1 death, states not reduced", 3, 1, "PLAIN"),
-    _lock("lock: 3 processes, 1 death, clean-up", 3, 1, "REAP"),
-    _lock("lock: 4 processes, 1 looks, 1 death", 4, 1, "ONE_LOOKER"),
-    _lock("lock: progress, 3 processes, 1 death", 3, 1, "LIVE", progress=True),
+    _lock("lock: 3 processes", 3),
+    _lock("lock: 2 processes, gate, clean-up", 2, "GATE", "REAP"),
+    _lock("lock: 2 processes, 1 of them with 2 threads, gate", 2, "GATE", threads=2),
+    _progress("lock: progress, 3 processes", 3),
+    _progress("lock: progress, 3 processes, gate", 3, "GATE"),
     _pool("pool: 2 producers, 1 record each, 2 slots, 2 deaths", 2, 1, 2, 2),
     _pool("pool: 2 producers, 2 records each, 2 slots, 1 death", 2, 2, 2, 1),
     _pool("pool: 1 producer, 3 records, 2 slots, 3 deaths", 1, 3, 2, 3),
@@ -104,36 +115,27 @@ FULL = tuple(replace(run, long=True) for run in _FULL)
 """Larger: many minutes, and gigabytes."""
 
 _ONCE = _once("", 3, revokes=1)
-_THREE = _lock("", 3, 1)
-_ONE_LOOKS = _lock("", 3, 1, "ONE_LOOKER")
+_TWO = _lock("", 2)
+_GATE = _lock("", 2, "GATE")
+_THREADS = _lock("", 2, threads=2)
 _POOL = _pool("", 2, 1, 2, 1)
 _CHAIN = _pool("", 1, 3, 3, 1, large=2)
 
 MUTANTS = (
-    # The rules of a look.
-    *_mutants(
-        _THREE, Property.TAKEN_FROM_THE_LIVING, "NO_PARKED", "NO_RELEASED", "PARKED_ELSEWHERE", "IGNORE_NEWCOMERS"
-    ),
-    *_mutants(_ONE_LOOKS, Property.TAKEN_FROM_THE_LIVING, "PARKED_ONCE", "ALIVE_AFTER_PARKED"),
-    *_mutants(_lock("", 3, 1, "ONE_LOOKER", "PLAIN"), Property.TAKEN_FROM_THE_LIVING, "ALIVE_AT_END"),
-    *_mutants(_lock("", 4, 1, "ONE_LOOKER"), Property.TAKEN_FROM_THE_LIVING, "WANTS_BEFORE_RELEASED"),
-    *_mutants(_lock("", 4, 2, "ONE_LOOKER"), Property.TAKEN_FROM_THE_LIVING, "SILENT_FORGET"),
-    *_mutants(_lock("", 2, 1, "LIVE", progress=True), Property.NO_PROGRESS, "LOOK_ONCE"),
-    # The order of two stores, and what goes with a store.
-    *_mutants(
-        _THREE,
-        Property.TAKEN_FROM_THE_LIVING,
-        "POST_BEFORE_OWNER",
-        "RELEASED_BEFORE_POST",
-        "NO_TAKEOVER_BYTE",
-    ),
-    *_mutants(_lock("", 3, 2, "ONE_LOOKER"), Property.LOCK_LOST, "FORGET_BEFORE_OWNER"),
-    *_mutants(_THREE, Property.HALF_DONE_SEEN, "NO_UNFINISHED", "NO_REBUILD"),
-    *_mutants(_lock("", 2, 1), Property.LOCK_LOST, "REUSE_WANTED", "WANTS_AFTER_UNIT"),
-    # The code before there was a model: a process that was asked about had moved on to another lock.
-    *_mutants(_THREE, Property.TAKEN_FROM_THE_LIVING, "OWNER_READ_ONCE"),
-    *_mutants(_lock("", 2, 0, "PLAIN"), Property.TAKEN_FROM_THE_LIVING, "INCARNATION_AFTER_ALIVE"),
-    *_mutants(_lock("", 2, 1, "REAP"), Property.LOCK_LOST, "FORGET_WANTS_FIRST", "FREE_WANTS_FIRST"),
+    # The word.
+    *_mutants(_TWO, Property.TWO_INSIDE, "LOAD_AND_STORE", "STORE_OVER", "NO_INCARNATION"),
+    *_mutants(_THREADS, Property.TWO_INSIDE, "OWN_TICKET", "LEAVE_INSIDE"),
+    *_mutants(_TWO, Property.HALF_DONE_SEEN, "NO_REBUILD", "IGNORE_UNFINISHED", "NO_UNFINISHED"),
+    # The gate.
+    *_mutants(_GATE, Property.TWO_INSIDE, "TRUST_GATE"),
+    *_mutants(_GATE, Property.UNITS_PILE_UP, "ALWAYS_POST"),
+    *_mutants(_GATE, Property.GATE_SHUT, "OWN_UNIT_ONLY", "KEEP_UNIT"),
+    *_mutants(_progress("", 2, "GATE"), Property.NO_PROGRESS, "GATE_ALONE"),
+    # The entries of the dead.
+    *_mutants(_progress("", 2), Property.NO_PROGRESS, "REUSE_NAMED"),
+    *_mutants(_progress("", 3, deaths=2), Property.NO_PROGRESS, "NAMED_READ_FIRST"),
+    *_mutants(_lock("", 2, "REAP"), Property.NAMED_ENTRY_FREED, "FREE_NAMED_FIRST"),
+    # The code before there was a model: a slot that was asked about had moved on.
     *_mutants(_POOL, Property.RECORD_LOST, "RECLAIM_READ_ONCE"),
     # Slots and records.
     *_mutants(_POOL, Property.WRONG_RECORD_SENT, "STATE_BEFORE_FILL", "NEW_SEQUENCE"),
