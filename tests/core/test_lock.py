@@ -106,12 +106,14 @@ def test_a_process_without_a_ticket_gets_no_lock() -> None:
 def test_a_forked_child_has_no_ticket(fork: Callable[[], int]) -> None:
     segment = empty_segment(SMALL)
     lock = SlabLock(segment, NUMBER)
-    segment.join(0, 1)
+    ticket = segment.join(0, 1)
+    assert lock.acquire_now() == LOCK_TAKEN
     child = fork()
     if not child:
+        lock.release()
         os._exit(lock.acquire_now())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == LOCK_REJOIN
-    assert lock.acquire_now() == LOCK_TAKEN
+    assert lock.owner == ticket, "the child has not released its parent's lock"
 
 
 def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str) -> None:

@@ -246,7 +246,7 @@ def test_our_files_are_removed_though_the_segment_is_squatted(
     slab_name: str, geometry: Geometry, start: Start, squatter: Squat, by: str
 ) -> None:
     assert start(leave_without_segment, slab_name, geometry).join() == -signal.SIGKILL
-    assert len(of_owner(slab_name)) == 21  # or by a sweep of another test, of another user
+    assert len(of_owner(slab_name)) == 4  # or by a sweep of another test, of another user
     path = names.segment_path(slab_name)
     assert squatter([path]).hear() == [path]
 

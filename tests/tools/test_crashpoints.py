@@ -16,7 +16,6 @@ from shmaccum.accumulator.state import accumulator_state
 from shmaccum.pool.slots import Slots
 from shmaccum.sender.log.recent_batches import RecentBatches
 from shmaccum.shm.layout import LOCK_POOL, Lock, Partition, Process, Slot, Super, Topic
-from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
 from tools.crashpoints.__main__ import main
@@ -90,8 +89,8 @@ def test_lost_and_foreign_records_are_found(begin: Callable[[Victim], Callable[[
     assert said in problems_of(findings_of(Operation("bad", begin)))
 
 
-def test_a_lock_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SlabLock, "forget_dead", lambda lock, entry: None)
+def test_a_table_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Slab, "reap_dead", lambda slab: None)
     findings = findings_of(OPERATIONS["lock"])
     assert "is still that of dead process" in problems_of(findings)
     assert 0 < findings.survived < len(findings.outcomes)
@@ -225,7 +224,7 @@ def test_the_command(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_the_command_says_what_was_not_survived(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr(SlabLock, "forget_dead", lambda lock, entry: None)
+    monkeypatch.setattr(Slab, "reap_dead", lambda slab: None)
     assert main(["--operation", "lock", "--sample", "12", "--seed", "1"]) == 1
     printed = capsys.readouterr().out
     assert "killed before shmaccum/shm/locks.py" in printed

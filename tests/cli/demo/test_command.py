@@ -75,7 +75,7 @@ def test_a_thousand_flights_into_a_cluster(shmaccum: Command, kafka: KafkaCluste
     with shmaccum("demo", *arguments) as process:
         stdout, stderr = process.communicate(timeout=280)
     assert (process.returncode, stderr) == (0, "")
-    assert stdout.startswith("shmaccum runs as plain Python here.") == (not COMPILED)
+    assert stdout.startswith("shmaccum runs as plain Python here,") == (not COMPILED)
     assert f"into topic {topic} of {kafka.bootstrap_servers}" in stdout
     assert "sending: 1,000 of 1,000 records are acknowledged" in stdout
     assert "Every record arrived as it was sent, once" in stdout
