@@ -29,10 +29,12 @@ Wheel = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     package = tmp_path / "project" / "shmaccum"
-    package.mkdir(parents=True)
+    (package / "core").mkdir(parents=True)
     shutil.copy(ROOT / "setup.py", package.parent)
     (package.parent / "pyproject.toml").write_text(PYPROJECT)
     (package / "__init__.py").touch()
+    (package / "core" / "_core.pyx").write_text("def f(x):\n    return x\n")
+    (package / "core" / "atomics.h").touch()
     (package / "small.py").write_text("def f(x):\n    return x\n")
     (package / "small.pxd").write_text("cpdef int f(int x)\n")
     return package.parent
