@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from shmaccum.config import ProducerConfig
 from shmaccum.shm import layout
 
-SOURCE: Final = Path(layout.__file__).parents[2] / "core" / "layout.pxi"
+SOURCE: Final = Path(__file__).resolve().parents[2] / "shmaccum" / "core" / "layout.pxi"
 
 HEAD: Final = """\
 # The slab's layout
