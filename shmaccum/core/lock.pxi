@@ -228,11 +228,13 @@ cdef class SlabLock:
         return lock_take_over(self.line, dead, ticket) if ticket else LOCK_REJOIN
 
     def release(self, bint unfinished=False):
-        """Release the lock, which this process holds; with ``unfinished``, the next holder rebuilds first.
+        """Release the lock, if this process holds it; with ``unfinished``, the next holder rebuilds first.
 
         The full barrier makes the changes visible before the caller looks whether others sleep.
         """
-        lock_release(self.line, self.gate, unfinished)
+        cdef uint64_t ticket = ticket_of(self.segment)
+        if ticket != 0 and load_relaxed(&self.line.owner) == ticket:
+            lock_release(self.line, self.gate, unfinished)
         fence()
 
     @property

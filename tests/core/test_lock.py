@@ -106,12 +106,14 @@ def test_a_process_without_a_ticket_gets_no_lock() -> None:
 def test_a_forked_child_has_no_ticket(fork: Callable[[], int]) -> None:
     segment = empty_segment(SMALL)
     lock = SlabLock(segment, NUMBER)
-    segment.join(0, 1)
+    ticket = segment.join(0, 1)
+    assert lock.acquire_now() == LOCK_TAKEN
     child = fork()
     if not child:
+        lock.release()
         os._exit(lock.acquire_now())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == LOCK_REJOIN
-    assert lock.acquire_now() == LOCK_TAKEN
+    assert lock.owner == ticket, "the child has not released its parent's lock"
 
 
 def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str) -> None:
@@ -217,7 +219,7 @@ def test_a_death_at_any_step_leaves_a_lock_that_others_get(
 
 
 INSIDE, ROUNDS, VIOLATIONS = range(3)
-"""Words behind the segment: who is inside, how often anyone was, and how often somebody else was, too."""
+"""Words behind the segment: who is inside, how many turns there were, and in how many of them two were inside."""
 
 
 def take_turns(segment: Segment, words: memoryview, gate: str | None, entry: int) -> None:
