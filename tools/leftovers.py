@@ -3,7 +3,7 @@
 It checks everything that the command started, even if detached. Processes (senders, Java, Python workers) are
 recognised by an environment variable, which all descendants inherit. A new file of shmaccum's in /dev/shm, or a new
 listening TCP port, counts unless a process that the command did not start uses it. Things that are about to disappear
-get some seconds. The exit status is the command's, or 1 if something is left.
+get a minute and a half. The exit status is the command's, or 1 if something is left.
 
 Uses only the standard library and /proc.
 """
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Final
 
 VARIABLE: Final = "SHMACCUM_LEFTOVERS_OF"
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 90.0
+"""Longer than the minute (``max.block.ms``) for which a driver's watch asks brokers that have gone."""
 SHM: Final = Path("/dev/shm")
 LISTENING: Final = "0A"
 

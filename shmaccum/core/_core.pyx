@@ -1,6 +1,9 @@
 # cython: language_level=3, binding=True, auto_pickle=False, embedsignature=False
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
-"""The core: everything that knows where a word of the slab is.
+"""The core: the slab's layout, its mapping, and a lock.
+
+The package does not use the lock yet: its locks are those of `shmaccum.shm.locks`. `shmaccum/shm/layout/` has the same
+places of words for Python code.
 
 One extension of included files, a file for each concern, in the order in which they need each other.
 ``cdivision`` and ``boundscheck`` are off because a check would take the GIL to raise its error, under a lock of the

@@ -388,7 +388,7 @@ cdef struct PartitionEntry:
     word compression_drained
     # Records in batches that went back to the front of the deque, each time.
     word records_retried
-    # Most bytes of a batch that the topic takes, as far as is known: 0 for any. The sender writes it.
+    # For the most bytes of a batch that the topic takes. Not used yet.
     word max_bytes
     word unused_27[5]
 
@@ -598,7 +598,7 @@ cdef struct SlotHeader:
     # it when it appends, under the partition's lock and before `commit`. A death in between leaves it larger than
     # needed.
     word limits
-    # Slots of the batch, written under the pool's lock alone.
+    # For the number of the batch's slots, apart from `state`. Not used yet.
     word slots
 
 

@@ -3,7 +3,7 @@
 A `Segment` owns the mapping. Each array keeps its segment alive, and the memory is unmapped with the last of them, so
 an array that outlives everything else still reads mapped memory. Arrays are read-only.
 
-The dtypes come from the structs of `layout.pxi`: nothing outside of the core knows where a word is.
+The dtypes come from the structs of `layout.pxi`, so code that reads by them does not need the place of a word.
 """
 
 cdef extern from "<sys/mman.h>" nogil:

@@ -53,7 +53,7 @@ serve({pid}, {ticks})
 
 
 def settle_at_end(driver: Driver, config: ProducerConfig, writer: Writer, plan: Plan | None) -> None:
-    """Let `BatchCommitter.settle` be called when the driver's process has ended, unless `forget` comes before.
+    """End a writer's batch when the driver's process has ended (`BatchCommitter.settle`), unless `forget` comes first.
 
     Without a watch the batch is left to the writer's next plan, so its failure is a warning only.
 
@@ -188,7 +188,7 @@ def _begin_log(config: ProducerConfig) -> None:
 
 
 def _settle(batch: tuple[ProducerConfig, Writer, Plan | None]) -> None:
-    """Settle a writer's batch; a failure is logged, and leaves the batch to the next plan."""
+    """End a writer's batch; a failure is logged, and leaves the batch to the next plan."""
     from shmaccum.errors import ShmaccumError
     from shmaccum.transactions.batch_committer import BatchCommitter
     from shmaccum.transactions.broker_client import BrokerClient

@@ -219,7 +219,7 @@ def test_a_death_at_any_step_leaves_a_lock_that_others_get(
 
 
 INSIDE, ROUNDS, VIOLATIONS = range(3)
-"""Words behind the segment: who is inside, how often anyone was, and how often somebody else was, too."""
+"""Words behind the segment: who is inside, how many turns there were, and in how many of them two were inside."""
 
 
 def take_turns(segment: Segment, words: memoryview, gate: str | None, entry: int) -> None:

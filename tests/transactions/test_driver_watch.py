@@ -120,7 +120,7 @@ def test_a_job_that_has_ended_is_forgotten(
 
 
 def test_a_taken_name_is_a_warning(driver: Driver, topic: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Of the watch's socket: nothing is sent to whoever has it, unless that is the same user."""
+    """If another user has taken the name of the watch's socket, no settings are sent to it."""
     config = ProducerConfig.parse({"bootstrap.servers": "localhost:1"})
     with socket.socket(socket.AF_UNIX) as squatter:
         squatter.bind(driver_watch.socket_name(driver))  # and does not listen
