@@ -10,7 +10,7 @@ Environment variables:
   (``python -m tools.fuzz --sanitize``).
 * ``SHMACCUM_PURE=1`` leaves the modules out, for `tools.wheels`, which compiles them for other machines.
 
-Without a C compiler, Zig's is used, if ``ziglang`` is installed: `tools/build/backend.py` asks for it.
+Without a C compiler, Zig's is used, if ``ziglang`` is installed: `tools/packaging/backend.py` asks for it.
 """
 
 from __future__ import annotations

@@ -79,6 +79,6 @@ def test_a_build_asks_for_a_compiler_only_where_there_is_none(
     project: Path, hook: str, compiler: str, needed: list[str]
 ) -> None:
     program = f"import backend; print(backend.{hook}())"
-    where = {"PYTHONPATH": str(ROOT / "tools" / "build"), "CC": compiler}
+    where = {"PYTHONPATH": str(ROOT / "tools" / "packaging"), "CC": compiler}
     done = run_python("-c", program, cwd=project, env=os.environ | where)
     assert done.stdout.splitlines()[-1:] == [str(needed)], done.stderr

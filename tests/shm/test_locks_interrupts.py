@@ -186,9 +186,11 @@ def count(link: Connection, name: str) -> int:
     slab.locks[NUMBER].rebuild = rebuild
     came = 0
     going_on = iter(lambda: slab.words[over], 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until there is one who catches it
     link.send(slab.me)
     while True:
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             # Said in here: the next interrupt comes as soon as this one is known of, and must find one who catches it.
             if came:  # the process without interrupts, which can get here last, has nothing to report
                 slab.words[interrupts] = came

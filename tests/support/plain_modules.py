@@ -21,11 +21,16 @@ class _SourceOnly:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name.partition(".")[0] == "shmaccum":
+        if _has_two_forms(name):
             home = path[0] if path else str(Path(shmaccum.__file__).parents[1])
             return FileFinder(home, (SourceFileLoader, [".py"])).find_spec(name)
         found = (finder.find_spec(name, path, target) for finder in self._others)
         return next((spec for spec in found if spec is not None), None)
+
+
+def _has_two_forms(name: str) -> bool:
+    """Return whether a module is the package's, but not its core, which is compiled always."""
+    return name.partition(".")[0] == "shmaccum" and name != "shmaccum._core"
 
 
 def plain(*names: str) -> list[ModuleType]:
@@ -34,7 +39,7 @@ def plain(*names: str) -> list[ModuleType]:
     They are apart from those that `import` finds, classes included. What they import later, inside a function, is not.
     """
     finders = sys.meta_path[:]
-    imported = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "shmaccum"}
+    imported = {name: module for name, module in sys.modules.items() if _has_two_forms(name)}
     for name in imported:
         del sys.modules[name]
     try:
@@ -42,6 +47,6 @@ def plain(*names: str) -> list[ModuleType]:
         return [importlib.import_module(name) for name in names]
     finally:
         sys.meta_path[:] = finders
-        for name in [name for name in sys.modules if name.partition(".")[0] == "shmaccum"]:
+        for name in list(filter(_has_two_forms, sys.modules)):
             del sys.modules[name]
         sys.modules.update(imported)
