@@ -23,7 +23,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 (an older Python must get this mes
 
 import tomllib
 
-from shmaccum.cli.java import INSTALL_JAVA, missing_java
+from tools.bare import java
 from tools.kafka import KafkaMissingError, ensure_kafka
 from tools.kafka.jars import INSTALL_MAVEN, class_archive, jar_directory, missing_maven
 from tools.model.check import INSTALL as INSTALL_SPIN
@@ -88,9 +88,9 @@ def install_documents(venv: Path) -> None:
 
 
 def ensure_java() -> None:
-    if missing_java():
-        install_system_package(INSTALL_JAVA, "PySpark needs a Java runtime")
-    still = missing_java()
+    if java.missing_java():
+        install_system_package(java.INSTALL_JAVA, "PySpark needs a Java runtime")
+    still = java.missing_java()
     if still:
         sys.exit(still)
 

@@ -130,3 +130,10 @@ def test_the_site_needs_neither_the_project_nor_java(tmp_path: Path) -> None:
     (command,) = (tmp_path / "notes").read_text().splitlines()
     assert "mkdocs-material>=" in command
     assert "--editable" not in command
+
+
+@pytest.mark.parametrize("module", ["tools.setup_env", "tools.kafka.__main__", "tools.leftovers"])
+def test_the_set_up_does_not_need_the_package(module: str) -> None:
+    """Without its core, which the set-up compiles, the package cannot be imported."""
+    done = run_python("-c", f"import sys; sys.modules['shmaccum'] = None; import {module}")
+    assert done.returncode == 0, done.stderr

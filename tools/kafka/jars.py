@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from shmaccum.cli.java import missing_java
+from tools.bare import java
 from tools.kafka.errors import KafkaMissingError, KafkaToolError
 
 VERSION: Final = "4.3.1"
@@ -89,7 +89,7 @@ def ensure_jars(train: Callable[[Path], None]) -> None:
     Raises:
         KafkaMissingError: Java or Maven is missing, or Maven cannot get the jars; says what to do.
     """
-    wrong = missing_java("Apache Kafka")
+    wrong = java.missing_java("Apache Kafka")
     if wrong:
         raise KafkaMissingError(wrong)
     if class_archive().exists():

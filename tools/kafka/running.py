@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Final, NamedTuple
 
-from shmaccum.shm.procfs import start_time
+from tools.bare import procfs
 
 STOP_TIMEOUT_S: Final = 20.0
 
@@ -22,11 +22,11 @@ class Running(NamedTuple):
     @classmethod
     def process(cls, pid: int) -> Running:
         """Return the process that has a pid now."""
-        return cls(pid, start_time(pid))
+        return cls(pid, procfs.start_time(pid))
 
     def is_alive(self) -> bool:
         """Return whether it still is there."""
-        return self.start_time != 0 and start_time(self.pid) == self.start_time
+        return self.start_time != 0 and procfs.start_time(self.pid) == self.start_time
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it still is there."""
