@@ -110,7 +110,7 @@ def compiled_form(scratch: Path, say: Callable[[str], None]) -> Form:
 def _is_up_to_date() -> bool:
     libraries = [path.stat().st_mtime for path in _BUILT.glob(_LIBRARIES)]
     sources = [ROOT / "setup.py", ROOT / "pyproject.toml"]
-    sources += [path for path in (ROOT / "shmaccum").rglob("*") if path.suffix in (".py", ".pxd", ".pyx")]
+    sources += [path for path in (ROOT / "shmaccum").rglob("*") if path.suffix in (".py", ".pxd", ".pxi", ".pyx", ".h")]
     return bool(libraries) and min(libraries) > max(path.stat().st_mtime for path in sources)
 
 

@@ -60,7 +60,7 @@ def build_wheel(source: Path, plain: Path, target: Target, directory: Path) -> P
         str(target),
         [*command, "--build-temp", str(HOME / "objects" / str(target))],
         source,
-        cross_compiler(target) | {"SHMACCUM_REQUIRE_COMPILED": "1"},
+        cross_compiler(target),
     )
     return _pack(plain, modules, target, directory)
 
