@@ -23,12 +23,12 @@ if sys.version_info < (3, 11):  # noqa: UP036 (an older Python must get this mes
 
 import tomllib
 
-from tools.bare import java
 from tools.kafka import KafkaMissingError, ensure_kafka
 from tools.kafka.jars import INSTALL_MAVEN, class_archive, jar_directory, missing_maven
 from tools.model.check import INSTALL as INSTALL_SPIN
 from tools.model.check import missing_tools as missing_spin
 from tools.monitoring.prometheus import PrometheusMissingError, ensure_prometheus
+from tools.support.bare import java
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 KERBEROS: Final = ("krb5kdc", "kadmin.local", "kinit", "krb5-config")

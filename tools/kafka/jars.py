@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tools.bare import java
 from tools.kafka.errors import KafkaMissingError, KafkaToolError
+from tools.support.bare import java
 
 VERSION: Final = "4.3.1"
 """Of Apache Kafka; its broker runs on Java 17."""

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Final, NamedTuple
 
-from tools.bare import procfs
+from tools.support.bare import procfs
 
 STOP_TIMEOUT_S: Final = 20.0
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _load(name: str) -> ModuleType:
-    path = Path(__file__).resolve().parent.parent / f"{name.replace('.', '/')}.py"
+    path = Path(__file__).resolve().parents[2] / f"{name.replace('.', '/')}.py"
     spec = importlib.util.spec_from_file_location(f"{__name__}.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
