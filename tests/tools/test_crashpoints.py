@@ -91,7 +91,7 @@ def test_lost_and_foreign_records_are_found(begin: Callable[[Victim], Callable[[
 
 def test_a_table_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Slab, "reap_dead", lambda slab: None)
-    findings = findings_of(OPERATIONS["lock"])
+    findings = findings_of(OPERATIONS["attach"])
     assert "is still that of dead process" in problems_of(findings)
     assert 0 < findings.survived < len(findings.outcomes)
 
