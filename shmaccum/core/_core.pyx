@@ -2,8 +2,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
 """The core: the slab's layout, its mapping, and a lock.
 
-The package does not use the lock yet: its locks are those of `shmaccum.shm.locks`. `shmaccum/shm/layout/` has the same
-places of words for Python code.
+`shmaccum.shm.locks` waits for the lock. `shmaccum/shm/layout/` has the same places of words for Python code.
 
 One extension of included files, a file for each concern, in the order in which they need each other.
 ``cdivision`` and ``boundscheck`` are off because a check would take the GIL to raise its error, under a lock of the
