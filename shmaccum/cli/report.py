@@ -17,7 +17,6 @@ from shmaccum import __version__
 from shmaccum._compiled import FORM
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
-from shmaccum.pool.waiters import tickets
 from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.distribution import Distribution
@@ -161,7 +160,7 @@ def report(name: str) -> SlabReport:
                 slot_size=geometry.slot_size,
                 slot_count=geometry.slot_count,
                 segment_size=geometry.total_size,
-                waiting_threads=len(tickets(name, words, geometry)),
+                waiting_threads=view.memory_waiters(),
                 waiting_ms=_waiting_ms(words),
             ),
             tables=Tables(

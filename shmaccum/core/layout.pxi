@@ -511,7 +511,7 @@ cdef struct HistogramEntry:
 cdef struct WaiterCell:
     # A ticket of the waiter queue, guarded by the pool's lock.
 
-    # The waiter, its deadline and its look count (`shmaccum.pool.waiters`); 0 once it has left; stored after `slots`.
+    # The waiter, its deadline and its look count (`core/pool.pxi`); 0 once it has left; stored after `slots`.
     word holder
     # Slots that it waits for.
     word slots
@@ -533,7 +533,7 @@ cdef struct CompletionCell:
 cdef struct SlotHeader:
     # All but the two links is truth. The bitmap of contributors follows: one bit for each process entry.
 
-    # State | owner entry << 8 | slots of the batch << 24 | owner's incarnation << 48; its store commits each step.
+    # State | owner entry << 8 | owner's incarnation << 48; its store commits each step.
     word state
     # Raised by every allocation: (generation, slot) identifies a batch for ever.
     word generation
@@ -586,8 +586,8 @@ cdef struct SlotHeader:
     # `0` while the batch is sent as a whole. A part begins where the settled records end, and is stored before it is
     # sent.
     word part
-    # Next slot + 1 in the chain of a batch of several slots, 0 in the last one; valid only if a slot that is not FREE
-    # leads to it. The slots after the first are FREE by their own headers.
+    # Next slot + 1 in the chain of a batch; valid only if a slot that is not FREE leads to it, within the number of its
+    # `slots`. The slots after the first are FREE by their own headers.
     word chain
     # `linger.ms` << 8 | compression, as in `compressed`, of the producer that opened it; a producer with a lower one
     # lowers it when it appends, under the partition's lock.
@@ -598,7 +598,8 @@ cdef struct SlotHeader:
     # it when it appends, under the partition's lock and before `commit`. A death in between leaves it larger than
     # needed.
     word limits
-    # For the number of the batch's slots, apart from `state`. Not used yet.
+    # Slots of the batch: valid while the state is not FREE. Written under the pool's lock alone, before `state` or, if an
+    # open batch gets another slot, by one store that adds it.
     word slots
 
 

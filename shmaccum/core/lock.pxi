@@ -229,6 +229,22 @@ cdef class SlabLock:
         cdef uint64_t ticket = ticket_of(self.segment)
         return lock_take_over(self.line, dead, ticket) if ticket else LOCK_REJOIN
 
+    def unblock(self, uint64_t dead):
+        """Make the lock free for `acquire_now` if it is blocked by a dead holder, or by a lost unit of the gate.
+
+        It is acquired, as by `acquire_word` or `take_over`, and released at once. What a dead holder left is unfinished.
+
+        Args:
+            dead: the ticket of a process that is proved dead; 0 for none.
+        """
+        cdef uint64_t ticket = ticket_of(self.segment)
+        cdef int status
+        if ticket == 0:
+            return
+        status = lock_take_over(self.line, dead, ticket) if dead else lock_try_word(self.line, ticket)
+        if status != LOCK_BUSY:
+            lock_release(self.line, self.gate, status == LOCK_UNFINISHED)
+
     def release(self, bint unfinished=False):
         """Release the lock, if this process holds it; with ``unfinished``, the next holder rebuilds first.
 

@@ -215,6 +215,10 @@ cdef class Segment:
         self.forks = _forks
         return self.ticket
 
+    def leave(self):
+        """Become no process: locks and sections refuse this one from now on."""
+        self.ticket = 0
+
     def view(self, str region):
         """Return a region's entries as a read-only structured array; its fields are the words of the struct.
 

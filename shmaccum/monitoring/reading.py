@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Buckets, Metric
-from shmaccum.pool.waiters import tickets
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.incidents import IncidentInfo, read
 from shmaccum.shm.inspection import SlabView
@@ -183,7 +182,7 @@ def _slab(view: SlabView) -> dict[Metric, Series]:
         catalogue.BUFFER_TOTAL: geometry.slot_count * geometry.slot_size,
         catalogue.BUFFER_AVAILABLE: words[Super.FREE_SLOTS] * geometry.slot_size,
         catalogue.BUFFER_PEAK: words[Super.PEAK_SLOTS] * geometry.slot_size,
-        catalogue.MEMORY_WAITERS: len(tickets(view.name, words, geometry)),
+        catalogue.MEMORY_WAITERS: view.memory_waiters(),
         catalogue.LOCK_TAKEOVERS: view.lock_takeovers(),
         catalogue.SENDER_UP: int(sender.alive),
         catalogue.SENDER_STOPPED: int(sender.stopped),

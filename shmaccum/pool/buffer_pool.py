@@ -5,12 +5,9 @@ come, first served, over all processes. A request of ``batch.size`` gets one slo
 wherever they are free. So the pool serves any request as soon as that number of slots is free. Until the first waiter's
 number is free, the pool serves no later request.
 
-Three parts work under one lock, the pool's. `slots` allocates and frees, by the slot headers, which are the truth.
-`bitmap`, an index of them, finds free slots. `waiters` selects the next waiter, and when to wake it. If a process dies
-in any of this, the process that takes over the lock rebuilds the indexes, and slots that the dead one had not used
-become free. The wake-up, a system call, comes after the lock is released.
-
-Modelled in ``tools/model/pool.pml``.
+`shmaccum._core.BufferPool` allocates, frees and queues, in sections under the pool's lock. This module waits: for that
+lock, and for memory. It finds out which processes are dead before a section, and wakes after it, since both are system
+calls.
 """
 
 from __future__ import annotations
@@ -18,20 +15,18 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
+from shmaccum._core import Buffer, MemoryTicket
 from shmaccum.errors import (
     BufferExhaustedError,
     IllegalStateError,
     LockTimeoutError,
     ProducerClosedError,
     RecordTooLargeError,
-    SlabDamagedError,
 )
-from shmaccum.pool.slots import Buffer, Slots
-from shmaccum.pool.waiters import WaiterQueue
 from shmaccum.shm.histograms import count
 from shmaccum.shm.layout import WORD, OfProcess, Process, Super
 from shmaccum.shm.locks import MIN_TIMEOUT_S
@@ -42,6 +37,8 @@ WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it checks that the waiters before it live."""
 HEAD_SLICE_S: Final = 0.01
 """How long the head of the queue sleeps before it checks for fewer free slots than it is woken for."""
+ABSENT_S: Final = 1.0
+"""A waiter that has not looked for this long is passed over; a running waiter looks several times as often."""
 
 
 class MemoryWait:
@@ -54,32 +51,31 @@ class MemoryWait:
         patience_s: most seconds that a look waits for the lock, if a stopped process holds it.
 
     Attributes:
+        ticket: the place in the queue.
         was_woken: after a wait, whether a wake-up ended it.
     """
 
-    __slots__ = ("count", "is_head", "max_block_ms", "patience_s", "size", "started", "ticket", "was_woken")
+    __slots__ = ("count", "max_block_ms", "patience_s", "size", "ticket", "was_woken")
 
     def __init__(self, size: int, count: int, max_block_ms: float, patience_s: float = math.inf) -> None:
         self.size = size
         self.count = count
         self.max_block_ms = max_block_ms
         self.patience_s = patience_s
-        self.started = time.monotonic()
-        self.ticket = -1
-        self.is_head = False
+        self.ticket = MemoryTicket(count, time.monotonic(), max_block_ms / 1000)
         self.was_woken: bool | None = None
 
     def remaining_s(self) -> float:
         """Return how much of ``max_block_ms`` is left."""
-        return self.started + self.max_block_ms / 1000 - time.monotonic()
+        return self.ticket.started_s + self.ticket.timeout_s - time.monotonic()
 
     def slice_s(self) -> float:
         """Return how long to wait before the next look."""
-        return min(self.remaining_s(), HEAD_SLICE_S if self.is_head else WAIT_SLICE_S)
+        return min(self.remaining_s(), HEAD_SLICE_S if self.ticket.is_head else WAIT_SLICE_S)
 
 
 class BufferPool:
-    """The slots of a slab, as one process sees them. Threads may share it.
+    """The slots of a slab, as one process sees them. Threads can share it.
 
     Args:
         slab: the slab that has the slots.
@@ -99,8 +95,6 @@ class BufferPool:
         self._max_block_ms = max_block_ms
         self._words = slab.words
         self._lock = slab.pool_lock
-        self._slots = Slots(slab)
-        self._waiters = WaiterQueue(slab.name, slab.memory, slab.geometry)
         self._closed = False
         self._started = time.monotonic()
         self._waited_ns = 0
@@ -119,9 +113,8 @@ class BufferPool:
         Args:
             size: bytes.
             max_block_ms: how long to wait.
-            taken: an empty list; each buffer is added before it is taken, so that the caller can free it after an
-                interrupt.
-            most: take up to this number of buffers, all in ``taken``.
+            taken: an empty list for the buffers, so that the caller can free them after an interrupt.
+            most: take up to this number of buffers, at most 64, all in ``taken``.
 
         Returns:
             The first buffer.
@@ -148,13 +141,10 @@ class BufferPool:
 
         Args and errors: as of `allocate`; after an error, the caller frees what is in ``taken``.
         """
-        count = self.slots_for(size)
+        slots = self.slots_for(size)
         if self._closed:
             raise ProducerClosedError("the buffer pool has been closed")
-        with self._lock:
-            # If there is enough for all, a queue would only make each wait for a wake-up by the one before.
-            if self._waiters.spare(self._slots.free_count()) >= count:
-                self._slots.take(count, taken, most if self._waiters.is_empty() else 1)
+        self._lock.run(partial(self.slab.pool.allocate, taken, slots, most))
         return bool(taken)
 
     def slots_for(self, size: int) -> int:
@@ -163,44 +153,53 @@ class BufferPool:
         Raises:
             RecordTooLargeError: ``size`` exceeds the whole pool.
         """
-        count = max(1, -(-size // self.poolable_size))
-        if count > self.slab.geometry.slot_count:
+        slots = max(1, -(-size // self.poolable_size))
+        if slots > self.slab.geometry.slot_count:
             raise RecordTooLargeError(
                 f"Attempt to allocate {size} bytes, but there is a hard limit of {self.total_memory} on memory "
                 "allocations (buffer.memory)"
             )
-        return count
+        return slots
 
-    def deallocate(self, *buffers: Buffer, lock: AbstractContextManager[None] | None = None) -> None:
+    def deallocate(self, *buffers: Buffer, timeout_s: float | None = None) -> None:
         """Free memory, and wake the first waiter if enough is free.
 
         Args:
             buffers: to free.
-            lock: the pool's lock, with a shorter timeout than the default.
+            timeout_s: how long to wait for the pool's lock; None for this process's default.
 
         Raises:
-            IllegalStateError: one of them is not allocated; the others are freed all the same.
+            IllegalStateError: one of them is not allocated; the others are freed.
             LockTimeoutError: a living process holds the lock; nothing is freed.
         """
-        with lock or self._lock:
-            given = self._slots.give(buffers)
-            waiting = self._waiters.to_be_woken(self._slots.free_count())
-        self._wake(waiting)
-        if given < len(buffers):
-            raise IllegalStateError(f"cannot free {len(buffers) - given} of these buffers, not allocated: {buffers}")
+        _, waiter, freed = self._lock.run(partial(self.slab.pool.free, *buffers), timeout_s)
+        self._wake(waiter)
+        if freed < len(buffers):
+            raise IllegalStateError(f"cannot free {len(buffers) - freed} of these buffers, not allocated: {buffers}")
+
+    def grow(self, buffer: Buffer, timeout_s: float | None = None) -> bool:
+        """Add a slot to a batch, if one is free and no process waits for memory.
+
+        Args:
+            buffer: the batch's memory; gets the new number of slots.
+            timeout_s: as of `deallocate`.
+
+        Returns:
+            Whether it grew. It does not if it was freed, or another process was faster.
+        """
+        return self._lock.run(partial(self.slab.pool.grow, buffer), timeout_s)[1]
 
     def is_taken(self, buffer: Buffer) -> bool:
         """Return whether this allocation still exists, without taking the lock."""
-        return self._slots.is_taken(buffer)
+        return self.slab.pool.is_taken(buffer)
 
     # --- waiting ------------------------------------------------------------------------------------
 
     def _wait_for(self, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:
         """Wait in the queue; the ticket is returned however the wait ends."""
-        slab = self.slab
         wait = MemoryWait(size, self.slots_for(size), max_block_ms)
         try:
-            with slab.wakeup.listening(NO_COMPLETIONS) as listener:
+            with self.slab.wakeup.listening(NO_COMPLETIONS) as listener:
                 while not self.look(wait, taken, most=most):
                     self.while_waiting()
                     wait.was_woken = listener.wait(wait.slice_s())
@@ -229,22 +228,14 @@ class BufferPool:
             ProducerClosedError: the pool was closed.
             LockTimeoutError: a living process holds the lock.
         """
-        slab = self.slab
-        was_woken, wait.was_woken = wait.was_woken if wait.is_head else None, None
-        with self._lock.within(min(wait.patience_s, max(MIN_TIMEOUT_S, wait.remaining_s()))):
-            if wait.ticket < 0:
-                wait.ticket = self._waiters.join(slab.owner_tag, wait.started, wait.max_block_ms / 1000, wait.count)
-            else:
-                self._waiters.look(wait.ticket)
-            waiting = self._pass_over_the_absent(wait.ticket)
-            wait.is_head = wait.ticket >= 0 and self._waiters.head() == wait.ticket
-            if wait.is_head:
-                if was_woken is not None:
-                    self._waiters.learn(was_woken=was_woken)
-                self._slots.take(wait.count, taken, most if len(self._waiters) == 1 else 1)
+        slab, ticket = self.slab, wait.ticket
+        was_woken, wait.was_woken = wait.was_woken if ticket.is_head else None, None
+        dead = self._dead_before(ticket.number)
+        section = partial(slab.pool.look, ticket, taken, most, was_woken, dead, time.monotonic(), ABSENT_S)
+        _, waiter = self._lock.run(section, min(wait.patience_s, max(MIN_TIMEOUT_S, wait.remaining_s())))
         if taken:
             return True
-        self._wake(waiting)
+        self._wake(waiter)
         if self._closed:
             raise ProducerClosedError("the producer was closed while waiting for memory")
         if wait.remaining_s() <= 0:
@@ -254,25 +245,15 @@ class BufferPool:
         return False
 
     def leave(self, wait: MemoryWait) -> None:
-        """End a wait: return its ticket, if it has one."""
-        self._stop_waiting(wait.ticket, wait.started)
-
-    def _stop_waiting(self, ticket: int, started: float) -> None:
-        """Return the ticket, if there is one, and wake the next waiter."""
-        waited_ns = int((time.monotonic() - started) * 1e9)
-        entry = self.slab.geometry.process(self.slab.me)
+        """End a wait: return its ticket, if it has one, and wake the next waiter."""
+        slab = self.slab
+        waited_ns = max(0, int((time.monotonic() - wait.ticket.started_s) * 1e9))
         # At a timeout, other processes remove the ticket soon, since its deadline is over.
         with contextlib.suppress(LockTimeoutError):
-            with self._lock.within(MIN_TIMEOUT_S):
-                if ticket >= 0:
-                    self._waiters.leave(ticket)
-                waiting = self._next_waiter() if self._slots.free_count() else -1
-                self._waited_ns += waited_ns
-                self._words[entry + Process.WAITS] += 1
-                self._words[entry + Process.WAIT_NS] += waited_ns
-                waits_at = self.slab.geometry.process_histogram(self.slab.me, OfProcess.MEMORY_WAIT)
-                count(self.slab.memory, waits_at, waited_ns // 1000)
-            self._wake(waiting)
+            _, waiter = self._lock.run(partial(slab.pool.leave, wait.ticket, waited_ns), MIN_TIMEOUT_S)
+            self._waited_ns += waited_ns
+            count(slab.memory, slab.geometry.process_histogram(slab.me, OfProcess.MEMORY_WAIT), waited_ns // 1000)
+            self._wake(waiter)
 
     def exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:
         """Return the error for a wait that took too long, and count it."""
@@ -285,37 +266,22 @@ class BufferPool:
             f"`shmaccum status` why the sender frees so little{self.slab.trouble()}"
         )
 
-    def _pass_over_the_absent(self, me: int = -1) -> int:
-        """Make a running waiter the head: remove dead and overdue ones, pass over those that do not look.
-
-        Args:
-            me: this thread's ticket, at which the check ends.
-
-        Returns:
-            The process entry to wake, -1 if nothing has changed.
-        """
-        changed = False
-        now = time.monotonic()
-        for ticket in self._waiters.tickets():
-            if ticket == me:
+    def _dead_before(self, me: int) -> list[int]:
+        """Return the dead that wait before ticket ``me``, up to the first waiter that can be served."""
+        dead = []
+        for number, owner, is_passed_over in self.slab.pool.waiters():
+            if number == me:
                 break
-            tag = self._waiters.owner_tag(ticket)
-            alive = tag == self.slab.owner_tag or self.slab.owner_is_alive(tag)
-            if not alive or self._waiters.is_overdue(ticket, now):
-                self._waiters.leave(ticket)
-            elif self._waiters.is_passed_over(ticket):
-                continue
-            elif self._waiters.is_absent(ticket, now):
-                self._waiters.pass_over(ticket)
-            else:
+            if self._dead([owner]):
+                dead.append(owner)
+            elif not is_passed_over:
                 break
-            changed = True
-        return self._next_waiter() if changed else -1
+        return dead
 
-    def _next_waiter(self) -> int:
-        """Return the process entry of the waiter to serve next, -1 if there is none; under the lock."""
-        head = self._waiters.head()
-        return -1 if head < 0 else self._waiters.owner_entry(head)
+    def _dead(self, owners: Iterable[int]) -> list[int]:
+        """Return which owners are dead."""
+        slab = self.slab
+        return [owner for owner in owners if owner != slab.owner_tag and not slab.owner_is_alive(owner)]
 
     def _wake(self, entry: int) -> None:
         """Wake a waiter; call it without the lock, since it is a system call."""
@@ -326,15 +292,15 @@ class BufferPool:
 
     def queued(self) -> int:
         """Return how many threads, of all processes, wait for memory, without taking the lock."""
-        return len(self._waiters)
+        return len(self.slab.pool.waiters())
 
     def is_exhausted(self) -> bool:
         """Return whether a process waits for memory that is not free, without taking the lock."""
-        return not self._waiters.is_empty() and not self._waiters.spare(self._slots.free_count())
+        return self.slab.pool.is_exhausted()
 
     def available_memory(self) -> int:
         """Return the bytes that are free."""
-        return self._slots.free_count() * self.poolable_size
+        return self.slab.pool.free_slots * self.poolable_size
 
     def unallocated_memory(self) -> int:
         """Return the bytes that were never allocated; in Kafka, those outside of its free list."""
@@ -346,28 +312,25 @@ class BufferPool:
 
     # --- recovery and close -------------------------------------------------------------------------
 
-    def reclaim(self, lock: AbstractContextManager[None] | None = None) -> int:
+    def reclaim(self, timeout_s: float | None = None) -> int:
         """Free the slots that dead processes took and never used; return how many.
 
         Args:
-            lock: the pool's lock, with a shorter timeout than the default.
+            timeout_s: as of `deallocate`.
 
         Raises:
             LockTimeoutError: a living process holds the lock.
         """
-        with lock or self._lock:
-            reclaimed = self._slots.reclaim()
-            waiting = self._pass_over_the_absent()
-            if reclaimed:
-                waiting = self._next_waiter()
-        self._wake(waiting)
+        core = self.slab.pool
+        dead = self._dead(core.owners() | {owner for _, owner, _ in core.waiters()})
+        section = partial(core.reclaim, dead, time.monotonic(), ABSENT_S)
+        _, waiter, reclaimed = self._lock.run(section, timeout_s)
+        self._wake(waiter)
         return reclaimed
 
     def rebuild(self) -> None:
         """Rebuild the slots' indexes and the queue's head, after a death or an interrupt; under the pool's lock."""
-        self._slots.rebuild()
-        with contextlib.suppress(SlabDamagedError):  # each waiter raises it itself
-            self._waiters.move_on()
+        self.slab.pool.rebuild()
 
     def close(self) -> None:
         """End this process's waits and refuse further requests; other processes continue.

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from shmaccum._core import Buffer
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool, MemoryWait
-from shmaccum.pool.slots import Buffer
 
 
 class WouldWait(Exception):

@@ -21,11 +21,10 @@ cdef Py_ssize_t _COMMIT
 cdef Py_ssize_t _LINGER
 cdef Py_ssize_t _OPENED_US
 cdef Py_ssize_t _PART
+cdef Py_ssize_t _SLOTS
 cdef unsigned long long _STATE_BITS
 cdef unsigned long long _PROGRESS_MASK
 cdef int _SIZE_SHIFT
-cdef int _SLOTS_SHIFT
-cdef unsigned long long _SLOTS_MASK
 cdef unsigned long long _COMPRESSION_BITS
 cdef unsigned long long _COMPLETING
 
@@ -64,7 +63,7 @@ cdef class ResponseHandler:
 
     @cython.locals(
         memory=SlabMemory, words=word[::1], at=Py_ssize_t, opened_us="unsigned long long", size="unsigned long long",
-        room="unsigned long long",
+        slots="unsigned long long",
     )
     cdef _count(self, RecordBatch batch, ProduceBatch produced, unsigned long long now_us)
 

@@ -30,8 +30,6 @@ from shmaccum.shm.layout import (
     COMMIT_SIZE_SHIFT,
     COMPRESSION_MASK,
     PROGRESS_MASK,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
     STATE_MASK,
     OfSender,
     Partition,
@@ -56,11 +54,10 @@ _COMMIT: Final = Slot.COMMIT
 _LINGER: Final = Slot.LINGER
 _OPENED_US: Final = Slot.OPENED_US
 _PART: Final = Slot.PART
+_SLOTS: Final = Slot.SLOTS
 _STATE_BITS: Final = STATE_MASK
 _PROGRESS_MASK: Final = PROGRESS_MASK
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
-_SLOTS_SHIFT: Final = SLOTS_SHIFT
-_SLOTS_MASK: Final = SLOTS_MASK
 _COMPRESSION_BITS: Final = COMPRESSION_MASK
 _COMPLETING: Final = int(SlotState.COMPLETING)
 
@@ -170,11 +167,12 @@ class ResponseHandler:
         if words[at + _PART]:
             return
         size = words[at + _COMMIT] >> _SIZE_SHIFT
-        room = (words[at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK) * memory.slot_size
-        if not size or not room:
+        slots = words[at + _SLOTS]
+        # A damaged number of slots counts for nothing: in the compiled form, its product could wrap around to 0.
+        if not size or not 0 < slots <= memory.slot_count:
             return
         count(memory, self._record_counts_at, produced.record_count)
-        count(memory, self._fills_at, size * 1000 // room)
+        count(memory, self._fills_at, size * 1000 // (slots * memory.slot_size))
         if words[at + _LINGER] & _COMPRESSION_BITS:
             count(memory, self._compressions_at, produced.size * 1000 // size)
 

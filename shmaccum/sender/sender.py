@@ -356,7 +356,7 @@ class Sender:
         with contextlib.suppress(LockTimeoutError):
             self._accumulator.take_lanes_from_dead()
         with contextlib.suppress(LockTimeoutError):
-            self._pool.reclaim(self._accumulator.deferral.with_lock(self._slab.pool_lock))
+            self._accumulator.deferral.run(self._slab.pool_lock, self._pool.reclaim)
         self._slab.reap_dead()
         self.has_handed_over = self._gives_way and has_successor(self._slab)
         return True

@@ -28,6 +28,8 @@ from shmaccum.shm.layout import (
     OWNER_MASK,
     PROGRESS_MASK,
     SLEEP_BITS,
+    WAITER_WORDS,
+    WAITERS,
     WORD,
     Geometry,
     Lane,
@@ -47,7 +49,6 @@ from shmaccum.shm.layout import (
     lane_error,
     owner_of,
     size_of,
-    slots_of,
     state_of,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
@@ -220,10 +221,12 @@ class SlabView:
 
     def processes(self) -> list[ProcessInfo]:
         """Read the used entries of the process table, by number, with the memory that each holds."""
-        states = self._headers()[:, Slot.STATE]
-        taken = states[(state_of(states) != SlotState.FREE)]
+        headers = self._headers()
+        taken = headers[state_of(headers[:, Slot.STATE]) != SlotState.FREE]
+        # Limited: a damaged number would make the sum wrap around.
+        held = np.minimum(taken[:, Slot.SLOTS], np.uint64(self.geometry.slot_count))
         slots = np.zeros(OWNER_MASK + 1, np.uint64)
-        np.add.at(slots, owner_of(taken).astype(np.intp), slots_of(taken))
+        np.add.at(slots, owner_of(taken[:, Slot.STATE]).astype(np.intp), held)
         return [
             replace(
                 self._processes.info(entry),
@@ -380,6 +383,21 @@ class SlabView:
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""
         return undelivered(self._headers())
+
+    def memory_waiters(self) -> int:
+        """Return how many threads, of all processes, wait for memory.
+
+        Raises:
+            SlabDamagedError: the ends of the waiter queue are damaged.
+        """
+        words, cells_at = self.words, self.geometry.waiter(0)
+        before, tail, head = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL], words[Super.WAITER_HEAD]
+        head = min(head, tail)  # it can have moved; when the tail was read, it was between the two reads of it
+        if before > tail or tail - head > WAITERS:
+            raise validation.damaged(
+                self.name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {WAITERS}"
+            )
+        return sum(words[cells_at + ticket % WAITERS * WAITER_WORDS] != 0 for ticket in range(head, tail))
 
     def lock_takeovers(self) -> int:
         """Return the number of takeovers from dead holders, over all locks."""

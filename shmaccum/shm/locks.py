@@ -1,7 +1,10 @@
-"""The slab's locks, for Python code: ``with lock: ...``.
+"""The slab's locks, for Python code: ``with lock: ...``, or ``lock.run(section)``.
 
 `shmaccum._core.SlabLock` is the lock itself: an owner word that excludes, and names its holder. This module adds what a
 wait needs: sleep, the proof that a holder is dead, the time-out and its error, and the rebuild.
+
+A *section* of the core takes its lock, changes what that guards, and releases it, in one call. It returns at once if
+another process has the lock; `SlabLock.run` waits, and calls it again.
 
 No process sleeps in the lock. A waiter spins for a moment. If that is in vain, it *rests* once. Then it sleeps, and
 tries again, for longer each time. The less the process has run since its last rest, the longer is the next one. It is
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from shmaccum import _core
 from shmaccum._compiled import COMPILED
@@ -35,6 +38,13 @@ MIN_TIMEOUT_S: Final = 1.0
 SLICE_S: Final = 0.005
 """How long a waiter waits between two looks whether the holder is dead."""
 
+Outcome = TypeVar("Outcome", bound=tuple[Any, ...])
+"""What a section returns; its first item is a status."""
+
+_REENTRANT: Final = (
+    "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
+)
+_DETACHED: Final = "the slab has been detached"
 _BUSY: Final = _core.LOCK_BUSY
 _TAKEN: Final = _core.LOCK_TAKEN
 _UNFINISHED: Final = _core.LOCK_UNFINISHED
@@ -133,6 +143,51 @@ class SlabLock:
         else:
             self._end_turn()
 
+    def run(self, section: Callable[[], Outcome], timeout_s: float | None = None) -> Outcome:
+        """Run a section that takes this lock, and wait for the lock before if need be.
+
+        Args:
+            section: changes nothing where its outcome begins with `LOCK_BUSY` or `LOCK_REJOIN`.
+            timeout_s: how long to wait; None for this process's default (`Turn.timeout_s`), and a rest.
+
+        Returns:
+            Its outcome.
+
+        Raises:
+            LockTimeoutError, IllegalStateError: as `acquire`.
+        """
+        if not self.is_bound:
+            self._rejoin()
+        outcome = section()
+        return outcome if outcome[0] == _TAKEN else self._run_slowly(section, outcome, timeout_s)
+
+    def _run_slowly(self, section: Callable[[], Outcome], outcome: Outcome, timeout_s: float | None) -> Outcome:
+        last = outcome
+
+        def attempt() -> int:
+            nonlocal last
+            last = section()
+            status: int = last[0]
+            return status
+
+        def unblock() -> int:
+            owner = self._lock().owner
+            is_dead = owner not in (0, UNFINISHED_OWNER) and self.processes.is_dead(owner)
+            self._lock().unblock(owner if is_dead else 0)
+            return attempt()
+
+        if last[0] == _BUSY and self._turn.is_mine():
+            self.settle()  # raises if this thread is in the middle of a change
+            attempt()
+        if last[0] == _BUSY and timeout_s is None and self._is_worth_a_rest():
+            self._rest(native.pause)
+            attempt()
+        if last[0] == _BUSY:
+            self._wait(timeout_s, attempt, unblock, native.pause)
+        if last[0] == _REJOIN:
+            raise self._refusal()
+        return last
+
     def within(self, timeout_s: float) -> _Within:
         """Return a context like the lock's own, but with a timeout: ``with lock.within(0.1): ...``.
 
@@ -176,9 +231,7 @@ class SlabLock:
         # Compiled code is never interrupted between two statements, so a lock that is held there is in use.
         if COMPILED or is_reentrant():
             self._turn.mutex.release()
-            raise IllegalStateError(
-                "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
-            )
+            raise IllegalStateError(_REENTRANT)
         self.abandon()
 
     def abandon(self) -> None:
@@ -201,16 +254,17 @@ class SlabLock:
     def _acquire_slowly(self, status: int, timeout_s: float | None) -> None:
         """Wait for the lock, and rebuild what it guards if its last holder did not finish."""
         try:
-            if status == _BUSY and timeout_s is None and self._lock().owner & 0xFFFF != self._words[Super.SENDER_ENTRY]:
-                self._rest()
+
+            def sleep(sleep_s: float) -> None:
+                self._sleep(sleep_s, timeout_s)
+
+            if status == _BUSY and timeout_s is None and self._is_worth_a_rest():
+                self._rest(sleep)
                 status = self._acquire_now()
             if status == _BUSY:
-                status = self._wait(timeout_s)
+                status = self._wait(timeout_s, self._acquire_now, self._acquire_blocked, sleep)
             if status == _REJOIN:
-                raise IllegalStateError(
-                    "this process was forked without Python's fork hooks, so it would use its parent's entry of the "
-                    "slab: fork by os.fork or multiprocessing, or make the Producer after the fork"
-                )
+                raise self._refusal()
             if status == _UNFINISHED:
                 self.rebuild()
                 self._words[Super.REBUILDS] = self._words[Super.REBUILDS] + 1 & _COUNTER
@@ -219,18 +273,44 @@ class SlabLock:
                 self._leave()
             raise
 
-    def _rest(self) -> None:
+    def _refusal(self) -> IllegalStateError:
+        """Return the error for a process without a ticket."""
+        if self._core is None or self._turn.has_ended():
+            return IllegalStateError(_DETACHED)
+        return IllegalStateError(
+            "this process was forked without Python's fork hooks, so it would use its parent's entry of the slab: fork "
+            "by os.fork or multiprocessing, or make the Producer after the fork"
+        )
+
+    def _is_worth_a_rest(self) -> bool:
+        """Return whether another process than the sender holds the lock: the sender's turns are short."""
+        return self._lock().owner & 0xFFFF != self._words[Super.SENDER_ENTRY]
+
+    def _rest(self, sleep: Callable[[float], None]) -> None:
         """Sleep for a while before this process gets in the way of others again."""
         # Processor time, because with many running processes most time is spent waiting for a processor.
         ran_s = time.process_time() - self._rested_at_s
         if ran_s > _MIN_SLEEP_S:  # after less, the lock was busy by chance
             rest_s = self._rest_s * _RUN_S / max(ran_s, _RUN_S / 8)
             self._rest_s = min(max(rest_s, _MIN_SLEEP_S), _MAX_REST_S)
-        self._sleep(self._rest_s, None)
+        sleep(self._rest_s)
         self._rested_at_s = time.process_time()
 
-    def _wait(self, timeout_s: float | None) -> int:
-        """Wait for the lock a slice at a time, and look for a dead holder after each; return the status."""
+    def _wait(
+        self,
+        timeout_s: float | None,
+        attempt: Callable[[], int],
+        unblock: Callable[[], int],
+        sleep: Callable[[float], None],
+    ) -> int:
+        """Attempt to get the lock, a slice of time at a time; return the status.
+
+        Args:
+            timeout_s: how long; None for this process's default.
+            attempt: returns `LOCK_BUSY` while the lock is not free.
+            unblock: the same, after each slice: looks for a dead holder, too.
+            sleep: between two attempts.
+        """
         sleep_s = _MIN_SLEEP_S
         timeout_s = self._turn.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
@@ -238,14 +318,13 @@ class SlabLock:
             slice_end = min(time.monotonic() + SLICE_S, deadline)
             left_s = SLICE_S
             while left_s > 0:
-                self._sleep(min(sleep_s, max(0.0, slice_end - time.monotonic())), timeout_s)
-                status = self._acquire_now()
+                sleep(min(sleep_s, max(0.0, slice_end - time.monotonic())))
+                status = attempt()
                 if status != _BUSY:
                     return status
                 sleep_s = min(sleep_s * 2, _MAX_SLEEP_S)
                 left_s = slice_end - time.monotonic()
-            # The gate's unit can have died with a process; the word alone decides.
-            status = self._lock().acquire_word() or self._take_over()
+            status = unblock()
             if status != _BUSY:
                 return status
             if time.monotonic() >= deadline:
@@ -254,8 +333,11 @@ class SlabLock:
                     f"{self._describe_holder()}"
                 )
 
-    def _take_over(self) -> int:
-        """Take the lock from its holder if that is dead; return the status."""
+    def _acquire_blocked(self) -> int:
+        """Acquire the lock without a unit of its gate, which can be lost, or from a dead holder; return the status."""
+        status = self._lock().acquire_word()
+        if status != _BUSY:
+            return status
         owner = self._lock().owner
         if owner in (0, UNFINISHED_OWNER) or not self.processes.is_dead(owner):
             return _BUSY
@@ -291,7 +373,7 @@ class SlabLock:
 
 def _closed(*_: object) -> int:
     """Refuse the use of a lock of a slab that this process has left."""
-    raise IllegalStateError("the slab has been detached")
+    raise IllegalStateError(_DETACHED)
 
 
 class _Within:

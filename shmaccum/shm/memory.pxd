@@ -39,7 +39,7 @@ cdef class SlabMemory:
     cdef Py_ssize_t max_partitions
 
     @cython.locals(words=word[::1], slot=Py_ssize_t, following="unsigned long long")
-    cpdef list chain(self, Py_ssize_t first, Py_ssize_t count)
+    cpdef list chain(self, Py_ssize_t first, unsigned long long count)
 
     @cython.locals(
         behind=Py_ssize_t, index=Py_ssize_t, before=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t, stop=Py_ssize_t,

@@ -59,26 +59,26 @@ class SlabMemory:
     def chain(self, first: int, count: int) -> list[int]:
         """Return the slots of a large batch, in the order of its bytes.
 
-        `shmaccum.pool.slots` stores the links (`Slot.CHAIN`) under the pool's lock before it allocates the batch. No
-        process changes them until the batch is free again, so the batch's owner reads them without a lock.
+        The pool stores the links (`Slot.CHAIN`) under its lock, before it counts them in `Slot.SLOTS`. No process
+        changes a counted link until the batch is free again, so the batch's owner reads them without a lock. A link
+        behind the last counted slot is of a growth that its process did not finish: it is ignored.
 
         Args:
             first: the batch's first slot.
-            count: the number of slots in its state word.
+            count: its `Slot.SLOTS` word, which can be damaged.
 
         Returns:
-            The slots; only the first one if the chain is damaged. Damaged: a link leads out of the slab, back into the
-            chain or to a slot that is not FREE, or there are fewer or more links than ``count``.
+            The slots; only the first one if the chain is damaged. Damaged: ``count`` is 0 or more than the slab's
+            slots, there are fewer links, or a link leads out of the slab, back into the chain or to a slot that is not
+            FREE.
         """
-        if count == 1:
+        if not 1 < count <= self.slot_count:
             return [first]
         words = self.words
         slots, slot, following = [first], first, 0
         seen = {first}
-        while True:
+        while len(slots) < count:
             following = words[self.headers_at + slot * self.header_words + _CHAIN]
-            if len(slots) == count:
-                return [first] if following else slots
             slot = following - 1
             if not 0 < following <= self.slot_count or slot in seen:
                 return [first]
@@ -86,6 +86,7 @@ class SlabMemory:
                 return [first]
             slots.append(slot)
             seen.add(slot)
+        return slots
 
     def places(self, slots: list[int], begin: int, end: int) -> list[tuple[int, int]]:
         """Return the byte ranges of a part of a batch, with adjacent slots as one range.

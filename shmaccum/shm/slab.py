@@ -119,11 +119,16 @@ class Slab:
         """The words before the slots' memory, once they are asked for."""
         self._is_detached = False
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
+        cores = self._core_locks()
+        assert segment.core is not None
+        self._pool: _core.BufferPool | None = _core.BufferPool(
+            segment.core, cores[LOCK_POOL], partial(validation.damaged, name)
+        )
         self.locks: Final = [
             SlabLock(
                 number, core, segment.words, self.processes, name, self._rejoin, partial(self._refuse_rebuild, number)
             )
-            for number, core in enumerate(self._core_locks())
+            for number, core in enumerate(cores)
         ]
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
         self.button = DoorbellButton(self.private, segment.words)
@@ -260,6 +265,17 @@ class Slab:
     def pool_lock(self) -> SlabLock:
         """Guards the bitmap, the waiters, and every step of a slot from or to FREE."""
         return self.locks[LOCK_POOL]
+
+    @property
+    def pool(self) -> _core.BufferPool:
+        """The sections of the pool; `shmaccum.pool` waits for its lock and for memory.
+
+        Raises:
+            IllegalStateError: the slab has been detached.
+        """
+        if self._pool is None:
+            raise IllegalStateError(f"slab {self.name!r} has been detached")
+        return self._pool
 
     @property
     def tables_lock(self) -> SlabLock:
@@ -454,6 +470,8 @@ class Slab:
         self.settle()
         self.wakeup.close()
         self.pool_lock.end_turns()
+        if self._segment.core is not None:
+            self._segment.core.leave()
 
     def unmap(self) -> None:
         """Release memory, semaphores and wake-ups; only the caller still uses them."""
@@ -461,6 +479,7 @@ class Slab:
         self.button.close()
         for lock in self.locks:
             lock.close()
+        self._pool = None
         self.memory.close()
         self._array = None
         self._is_detached = True

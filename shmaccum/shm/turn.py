@@ -128,6 +128,10 @@ class Turn:
             self.holding = _Detached(self)
             self.keeper = None
 
+    def has_ended(self) -> bool:
+        """Return whether this process has left the slab."""
+        return isinstance(self.holding, _Detached)
+
 
 class _Detached:
     """Refuses the turn in a slab that this process has left, in place of a lock that is held."""

@@ -25,7 +25,7 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import (
@@ -53,7 +53,6 @@ from shmaccum.shm.layout import (
     Topic,
     TopicState,
     column_of,
-    slots_of,
     state_of,
 )
 
@@ -279,6 +278,7 @@ def _wrong_lanes(words: memoryview, geometry: Geometry) -> Iterator[str]:
 def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
     start, rows, width = geometry.header(0), geometry.slot_count, geometry.slot_words
     states = column_of(words, start + Slot.STATE, rows, width)
+    counts = column_of(words, start + Slot.SLOTS, rows, width)  # after the states, before which they are stored
     generations = column_of(words, start + Slot.GENERATION, rows, width)
     of_partitions = column_of(words, start + Slot.PARTITION, rows, width)
     # After the headers: a partition is added before its first batch.
@@ -287,47 +287,60 @@ def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
     for slot, state in enumerate(states):
         if not (state or is_any_newer):
             continue
-        if not _is_wrong(state, generations[slot], of_partitions[slot], rows, partitions):
+        seen = _Header(state, counts[slot], generations[slot], of_partitions[slot])
+        if not _is_wrong(seen, rows, partitions):
             continue
         # A header that changes during a read can look wrong. So it must be wrong in two reads, of the same allocation.
-        header = geometry.header(slot)
-        again, generation, partition = (words[header + each] for each in (Slot.STATE, Slot.GENERATION, Slot.PARTITION))
+        at = geometry.header(slot)
+        again = _Header(*(words[at + each] for each in (Slot.STATE, Slot.SLOTS, Slot.GENERATION, Slot.PARTITION)))
         partitions = words[Super.PARTITION_COUNT]
-        if (again, generation) == (state, generations[slot]) and _is_wrong(
-            state, generation, partition, rows, partitions
-        ):
+        is_same = (again.state, again.generation) == (seen.state, seen.generation)
+        if is_same and _is_wrong(again, rows, partitions):
             yield (
-                f"the header of slot {slot} says state {state_of(state)}, {slots_of(state)} slots of {rows}, partition "
-                f"entry {partition} of {partitions}, generation {generation}"
+                f"the header of slot {slot} says state {state_of(state)}, {again.slots} slots of {rows}, partition "
+                f"entry {again.partition} of {partitions}, generation {again.generation}"
             )
 
 
-def _is_wrong(state: int, generation: int, partition: int, slot_count: int, partitions: int) -> bool:
-    """Return whether a header's state, number of slots, generation or partition is impossible."""
-    kind = state_of(state)
+class _Header(NamedTuple):
+    """Words of a slot header."""
+
+    state: int
+    slots: int
+    generation: int
+    partition: int
+
+
+def _is_wrong(header: _Header, slot_count: int, partitions: int) -> bool:
+    """Return whether a header's state, number of slots, generation or partition is impossible.
+
+    A FREE slot has the number of its last batch, which means nothing.
+    """
+    kind = state_of(header.state)
     return (
         kind > _COMPLETING
-        or generation > _MAX_GENERATION
-        or (kind and not 1 <= slots_of(state) <= slot_count)
-        or (kind >= _OPEN and partition >= partitions)
+        or header.generation > _MAX_GENERATION
+        or (kind and not 1 <= header.slots <= slot_count)
+        or (kind >= _OPEN and header.partition >= partitions)
     )
 
 
 def _wrong_chains(words: memoryview, geometry: Geometry) -> Iterator[str]:
     """Yield, for each damaged chain, what is wrong with it.
 
-    The links of a chain do not change until its first slot is FREE again. So a chain is followed between two reads of
-    its first header, and a fault counts only if both are of the same allocation.
+    The counted links of a chain do not change until its first slot is FREE again. So a chain is followed between two
+    reads of its first header, and a fault counts only if both are of the same allocation.
     """
-    states = column_of(words, geometry.header(0) + Slot.STATE, geometry.slot_count, geometry.slot_words)
+    start, rows, width = geometry.header(0), geometry.slot_count, geometry.slot_words
+    states = column_of(words, start + Slot.STATE, rows, width)
+    counts = column_of(words, start + Slot.SLOTS, rows, width)
     found: dict[int, tuple[int, int]] = {}
     """Slot -> first slot and generation of its chain."""
     for first, seen in enumerate(states):
-        if not state_of(seen) or slots_of(seen) < 2:
+        if not state_of(seen) or counts[first] < 2:
             continue
-        generation = words[geometry.header(first) + Slot.GENERATION]
-        state = words[geometry.header(first) + Slot.STATE]
-        count = slots_of(state)
+        at = geometry.header(first)
+        generation, state, count = (words[at + each] for each in (Slot.GENERATION, Slot.STATE, Slot.SLOTS))
         if not state_of(state) or count < 2:
             continue
         fault = _fault_of_chain(words, geometry, (first, generation), count, found)
@@ -338,13 +351,20 @@ def _wrong_chains(words: memoryview, geometry: Geometry) -> Iterator[str]:
 def _fault_of_chain(
     words: memoryview, geometry: Geometry, chain: tuple[int, int], count: int, found: dict[int, tuple[int, int]]
 ) -> str:
-    """Follow a chain and note its slots; return what is wrong with it, or "". It visits no slot twice, so it ends."""
-    slot, length = chain[0], 1
+    """Follow a chain to its last counted slot and note its slots; return what is wrong with it, or "".
+
+    It visits no slot twice, so it ends whatever ``count`` is. A link behind the last counted slot is of a growth that
+    its process did not finish.
+    """
+    slot = chain[0]
     found[slot] = chain
-    while following := words[geometry.header(slot) + Slot.CHAIN]:
+    for length in range(1, count):
+        following = words[geometry.header(slot) + Slot.CHAIN]
+        if not following:
+            return f"has {length}"
         if following > geometry.slot_count:
             return f"continues in slot {following - 1}, of {geometry.slot_count}"
-        slot, length = following - 1, length + 1
+        slot = following - 1
         other = found.get(slot)
         if other == chain:
             return f"returns to slot {slot}"
@@ -353,7 +373,7 @@ def _fault_of_chain(
         if other is not None and _is_held(words, geometry, other):
             return f"shares slot {slot} with the one from slot {other[0]}"
         found[slot] = chain
-    return "" if length == count else f"has {length}"
+    return ""
 
 
 def _is_held(words: memoryview, geometry: Geometry, chain: tuple[int, int]) -> bool:

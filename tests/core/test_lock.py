@@ -97,6 +97,34 @@ def test_only_the_named_dead_holder_loses_the_lock(gate: str | None) -> None:
     lock.release()
 
 
+@GATES
+def test_a_blocked_lock_is_freed_for_all_and_stays_unfinished(gate: str | None) -> None:
+    segment = empty_segment(SMALL)
+    lock = SlabLock(segment, NUMBER, gate)
+    dead = segment.join(0, 1)
+    assert lock.acquire_now() == LOCK_TAKEN
+    segment.join(1, 1)
+    lock.unblock(0)
+    lock.unblock(3 | 1 << 16)
+    assert lock.owner == dead
+    lock.unblock(dead)
+    assert lock.owner == UNFINISHED
+    lock.unblock(0)
+    assert lock.owner == UNFINISHED
+    segment.join(2, 1)
+    assert lock.acquire_now() == LOCK_UNFINISHED
+    lock.release()
+
+
+def test_a_process_that_has_left_gets_no_lock() -> None:
+    segment = empty_segment(SMALL)
+    lock = SlabLock(segment, NUMBER)
+    segment.join(0, 1)
+    segment.leave()
+    lock.unblock(0)
+    assert (lock.acquire_now(), lock.owner) == (LOCK_REJOIN, 0)
+
+
 def test_a_process_without_a_ticket_gets_no_lock() -> None:
     lock = SlabLock(empty_segment(SMALL), NUMBER)
     assert (lock.acquire_now(), lock.acquire_word(), lock.take_over(1)) == (LOCK_REJOIN,) * 3
@@ -174,6 +202,8 @@ OPERATIONS: dict[str, tuple[int, Callable[[SlabLock], object]]] = {
     "acquire and leave unfinished": (0, lambda lock: (lock.acquire_now(), lock.release(unfinished=True))),
     "acquire an unfinished one": (UNFINISHED, lambda lock: (lock.acquire_now(), lock.release())),
     "acquire the word alone": (0, lambda lock: (lock.acquire_word(), lock.release())),
+    "unblock a dead one": (1 | 9 << 16, lambda lock: lock.unblock(1 | 9 << 16)),
+    "unblock an unfinished one": (UNFINISHED, lambda lock: lock.unblock(0)),
     "take over": (1 | 9 << 16, lambda lock: (lock.take_over(1 | 9 << 16), lock.release())),
 }
 """What a process does when it dies, behind the owner word that it finds."""

@@ -48,12 +48,14 @@ def test_a_sound_slab_has_no_violation(accumulator: Accumulators) -> None:
         ("partition", Partition.QUEUED),
         ("bitmap", 0),
         ("slot", Slot.STATE),
+        ("slot", Slot.SLOTS),
         ("slot", Slot.PARTITION),
         ("slot", Slot.POSITION),
         ("slot", Slot.NEXT),
         ("slot", Slot.PREVIOUS),
         ("slot", Slot.COMMIT),
         ("chain", Slot.STATE),
+        ("chain", Slot.SLOTS),
         ("chain", Slot.CHAIN),
     ],
 )
@@ -82,6 +84,17 @@ def test_damage_is_found(accumulator: Accumulators, entry: str, word: int, value
         assert (found(accumulator) != []) == (value != before)
     finally:
         slab.words[at] = before
+
+
+def test_a_link_behind_the_last_slot_is_no_violation(accumulator: Accumulators) -> None:
+    slab, batch = accumulator.slab, accumulator.map.queues[TP1].first()
+    assert batch is not None
+    count = slab.words[slab.geometry.header(batch.slot) + Slot.SLOTS]
+    assert count == 3
+    at = slab.geometry.header(slab.memory.chain(batch.slot, count)[-1]) + Slot.CHAIN
+    slab.words[at] = batch.slot + 1
+    assert found(accumulator) == []
+    slab.words[at] = 0
 
 
 def test_a_position_that_was_given_already_is_found(accumulator: Accumulators) -> None:

@@ -209,7 +209,8 @@ def fill_slot(slab: Slab, slot: int, state: SlotState, partition: int, records: 
     at = slab.geometry.header(slot)
     slab.words[at + Slot.PARTITION] = partition
     slab.words[at + Slot.COMMIT] = size << COMMIT_SIZE_SHIFT | records << 1 | 1
-    slab.words[at + Slot.STATE] = state | 0xABCD << 48 | 1 << 24 | 3 << 8
+    slab.words[at + Slot.SLOTS] = 1
+    slab.words[at + Slot.STATE] = state | 0xABCD << 48 | 3 << 8
 
 
 def test_queues_are_read_from_the_slots(slab: Slab) -> None:

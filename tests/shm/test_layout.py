@@ -49,7 +49,7 @@ def at(text: str) -> dict[str, int]:
     return words
 
 
-ABI_OF_VERSION = 11
+ABI_OF_VERSION = 12
 ABI: dict[str, dict[str, int]] = {
     "Super": at(
         "0 MAGIC ABI READY TOTAL_SIZE OWNER_UID DIGEST SLOT_SIZE SLOT_COUNT MAX_PROCESSES MAX_TOPICS "
@@ -103,8 +103,6 @@ ABI: dict[str, dict[str, int]] = {
         "STATE_MASK": 0xFF,
         "OWNER_SHIFT": 8,
         "OWNER_MASK": 0xFFFF,
-        "SLOTS_SHIFT": 24,
-        "SLOTS_MASK": 0xFFFFFF,
         "INCARNATION_SHIFT": 48,
         "COMMIT_SIZE_SHIFT": 25,
         "COMMIT_COUNT_MASK": 0xFFFFFF,
@@ -266,7 +264,6 @@ def test_the_fields_of_a_state_word_hold_their_largest_values_side_by_side() -> 
     fields = [
         (0, layout.STATE_MASK, max(SlotState)),
         (layout.OWNER_SHIFT, layout.OWNER_MASK, MAX_PROCESSES - 1),
-        (layout.SLOTS_SHIFT, layout.SLOTS_MASK, MAX_SLOTS),
         (layout.INCARNATION_SHIFT, 0xFFFF, 0xFFFF),
     ]
 

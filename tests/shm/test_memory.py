@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum.shm.layout import SLOTS_SHIFT, Geometry, Slot, SlotState
+from shmaccum.shm.layout import Geometry, Slot, SlotState
 from shmaccum.shm.memory import SlabMemory
 
 GEOMETRY = Geometry(16, 12, max_processes=1, max_topics=1, max_partitions=1)
@@ -19,7 +19,7 @@ def memory_with(slots: list[int]) -> tuple[SlabMemory, memoryview]:
     words = memoryview(bytearray(GEOMETRY.total_size)).cast("Q")
     for slot, following in zip(slots, [*slots[1:], -1], strict=True):
         words[GEOMETRY.header(slot) + Slot.CHAIN] = following + 1
-    words[GEOMETRY.header(slots[0]) + Slot.STATE] = SlotState.CLOSED | len(slots) << SLOTS_SHIFT
+    words[GEOMETRY.header(slots[0]) + Slot.STATE] = SlotState.CLOSED
     return SlabMemory(words, GEOMETRY), words
 
 
@@ -70,11 +70,21 @@ def test_a_damaged_chain_has_only_its_first_slot(link: int) -> None:
     assert memory.chain(1, 3) == [1]
 
 
-@pytest.mark.parametrize("count", [0, 2, 4, 12, 1 << 24])
+@pytest.mark.parametrize("count", [0, 4, 12, 13, 1 << 24, 1 << 63, (1 << 64) - 1])
 def test_a_chain_of_the_wrong_length_is_damaged(count: int) -> None:
     memory, _ = memory_with([1, 2, 5])
 
     assert memory.chain(1, count) == [1]
+
+
+@pytest.mark.parametrize("link", [0, 1, 2, 8, 13, (1 << 64) - 1])
+def test_a_link_behind_the_last_counted_slot_is_ignored(link: int) -> None:
+    memory, words = memory_with([1, 2, 5])
+    words[GEOMETRY.header(7) + Slot.STATE] = SlotState.OPEN
+    words[GEOMETRY.header(5) + Slot.CHAIN] = link
+
+    assert memory.chain(1, 3) == [1, 2, 5]
+    assert memory.chain(1, 2) == [1, 2]
 
 
 def test_a_batch_of_one_slot_has_no_links() -> None:

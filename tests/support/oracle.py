@@ -32,12 +32,15 @@ def _of_slots(segment: Segment) -> Iterator[str]:
     """Each slot belongs to one batch or is free; the bitmap and the count say the same."""
     headers, superblock = segment.view("headers"), segment.view("superblock")
     owner_of: dict[int, int] = {}
-    for first, state in enumerate(headers["state"].tolist()):
+    for first, (state, count) in enumerate(zip(headers["state"].tolist(), headers["slots"].tolist(), strict=True)):
         if state & 0xFF > COMPLETING:
             yield f"slot {first} has the state {state & 0xFF}"
         if state & 0xFF == FREE:
             continue
-        chain = _chain(headers, first, state >> 24 & 0xFFFFFF)
+        if not 0 < count <= len(headers):
+            yield f"slot {first} begins a batch of {count} slots, of {len(headers)}"
+            continue
+        chain = _chain(headers, first, count)
         if chain is None:
             yield f"slot {first} begins a damaged chain"
             continue
@@ -70,16 +73,14 @@ def _begin_of_slots(segment: Segment) -> int:
 
 
 def _chain(headers: np.ndarray, first: int, count: int) -> list[int] | None:
-    """Return the slots of a batch, in order; None if its links are wrong."""
+    """Return the slots of a batch, in order; None if its links are wrong. A link behind the last slot means nothing."""
     chain = [first]
-    while count > 1:
+    while len(chain) < count:
         following = int(headers["chain"][chain[-1]]) - 1
-        if len(chain) == count:
-            return chain if following < 0 else None
         if not 0 <= following < len(headers) or following in chain or headers["state"][following] & 0xFF != FREE:
             return None
         chain.append(following)
-    return chain if count == 1 else None
+    return chain
 
 
 def _of_deques(segment: Segment) -> Iterator[str]:

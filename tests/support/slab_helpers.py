@@ -9,7 +9,6 @@ from multiprocessing.connection import Connection
 from shmaccum.shm import names
 from shmaccum.shm.layout import (
     COMMIT_SIZE_SHIFT,
-    SLOTS_SHIFT,
     WORD,
     Geometry,
     Lock,
@@ -85,7 +84,8 @@ def words_of_a_batch(geometry: Geometry) -> dict[int, int]:
         geometry.partition(0) + Partition.KEY: 1 << 32,
         Super.PARTITION_COUNT: 1,
         header + Slot.COMMIT: 64 << COMMIT_SIZE_SHIFT | 3 << 1,
-        header + Slot.STATE: SlotState.CLOSED | 1 << SLOTS_SHIFT,
+        header + Slot.SLOTS: 1,
+        header + Slot.STATE: SlotState.CLOSED,
     }
 
 

@@ -15,8 +15,8 @@ from processes import wait_until
 from transaction_broker import TransactionBroker, decoded
 
 from shmaccum import ConsumerGroupMetadata, FutureRecordMetadata, OffsetAndMetadata, Producer, TopicPartition
+from shmaccum._core import Buffer
 from shmaccum.errors import KafkaError
-from shmaccum.pool.slots import Buffer
 
 Error = type[KafkaError]
 

@@ -13,7 +13,7 @@ from fixture_types import Capture
 from runs import run_python
 
 from shmaccum.accumulator.state import accumulator_state
-from shmaccum.pool.slots import Slots
+from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.sender.log.recent_batches import RecentBatches
 from shmaccum.shm.layout import LOCK_POOL, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.shm.semaphores import open_semaphore
@@ -97,7 +97,7 @@ def test_a_table_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_memory_that_is_not_taken_back_from_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Slots, "_free_dead", lambda slots, taken: [])
+    monkeypatch.setattr(BufferPool, "_dead", lambda pool, owners: [])
     assert "is allocated to dead process entry" in problems_of(findings_of(OPERATIONS["allocate"]))
 
 
@@ -148,8 +148,10 @@ def test_a_slab_that_is_whole(survivor: Survivor) -> None:
         (lambda slab: Super.FREE_SLOTS, 5, "5 slots are counted free, 6 are"),
         (lambda slab: Super.TOUCHED_SLOTS, 1, "but those from 1 on were never"),
         (lambda slab: slab.geometry.bitmap // 8, 0, "the bitmap has [] free"),
-        (lambda slab: slab.geometry.header(7) + Slot.STATE, 1 | 2 << 24, "the chain of 2 slots at slot 7 has [7]"),
-        (lambda slab: slab.geometry.header(6) + Slot.STATE, 1 | 5 << 8 | 1 << 24, "slot 6 is allocated to dead"),
+        (lambda slab: first_header(slab) + Slot.SLOTS, 2, "the chain of 2 slots at slot 0 has [0]"),
+        (lambda slab: first_header(slab) + Slot.SLOTS, 0, "the chain of 0 slots at slot 0 has [0]"),
+        (lambda slab: first_header(slab) + Slot.SLOTS, 1 << 63, "slots at slot 0 has [0]"),
+        (lambda slab: slab.geometry.header(6) + Slot.STATE, 1 | 5 << 8, "slot 6 is allocated to dead"),
         (lambda slab: first_header(slab) + Slot.NEXT, 0, "deque of partition entry 0"),
         (lambda slab: slab.geometry.partition(0) + Partition.TAIL, 7, "TAIL is 7"),
         (lambda slab: slab.geometry.partition(0) + Partition.QUEUED, 1, "QUEUED is 1, not 2"),

@@ -23,7 +23,6 @@ from shmaccum.shm.layout import (
     Topic,
     TopicState,
     owner_of,
-    slots_of,
     state_of,
 )
 from shmaccum.shm.slab import Slab
@@ -79,9 +78,9 @@ def _nobody_waits_for_memory(slab: Slab) -> Iterator[str]:
 def _taken(slab: Slab) -> Iterator[tuple[int, int]]:
     """Yield allocated slots by the headers: (first slot, number of slots)."""
     for slot in range(slab.geometry.slot_count):
-        state = slab.words[slab.geometry.header(slot) + Slot.STATE]
-        if state_of(state):
-            yield slot, slots_of(state)
+        header = slab.geometry.header(slot)
+        if state_of(slab.words[header + Slot.STATE]):
+            yield slot, slab.words[header + Slot.SLOTS]
 
 
 def _every_slot_is_free_or_allocated_once(slab: Slab) -> Iterator[str]:
@@ -98,14 +97,13 @@ def _every_slot_is_free_or_allocated_once(slab: Slab) -> Iterator[str]:
 
 
 def _chain(slab: Slab, first: int, count: int) -> Iterator[int]:
-    """Yield a batch's slots; stop one after the expected number. A batch of one slot has no links."""
-    yield first
-    following = slab.words[slab.geometry.header(first) + Slot.CHAIN] if count > 1 else 0
-    for _ in range(count):
+    """Yield a batch's slots, at most as many as the slab has. Links behind the last counted slot are no part of it."""
+    yield (slot := first)
+    for _ in range(min(count, slab.geometry.slot_count) - 1):
+        following = slab.words[slab.geometry.header(slot) + Slot.CHAIN]
         if not 0 < following <= slab.geometry.slot_count:
             return
-        yield following - 1
-        following = slab.words[slab.geometry.header(following - 1) + Slot.CHAIN]
+        yield (slot := following - 1)
 
 
 def _the_bitmap_is_what_the_headers_say(slab: Slab) -> Iterator[str]:

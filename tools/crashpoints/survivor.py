@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from shmaccum._core import Buffer
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.config import ProducerConfig
-from shmaccum.pool.slots import Buffer
 from shmaccum.shm.lifecycle import detach
 from shmaccum.shm.slab import Slab
 from tools.crashpoints.sending import HandSender

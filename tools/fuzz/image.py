@@ -19,6 +19,7 @@ from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NetworkError
+from shmaccum.pool.buffer_pool import MemoryWait
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Geometry, Slot, SlotState
@@ -185,8 +186,7 @@ def _be_transactional(accumulator: Accumulators) -> None:
 def _be_waiting_producer(accumulator: Accumulators) -> None:
     _append(accumulator, 0, b"of another producer")
     accumulator.pool.allocate(SLOT_SIZE, 0)
-    with accumulator.slab.pool_lock:
-        accumulator.pool._waiters.join(accumulator.slab.owner_tag, 0.0, 1e6)
+    accumulator.pool.look(MemoryWait(SLOT_SIZE, 1, 1e9), [])
 
 
 def _be_killed_over_a_replacement(accumulator: Accumulators) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm import names
-from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, WAITERS, Geometry, Super, slots_of, state_of
+from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, WAITERS, Geometry, Slot, Super, state_of
 from tools.fuzz.child import Attempt, allow, try_in_child
 from tools.fuzz.damage import Damage, Region, regions
 from tools.fuzz.operations import Session
@@ -167,8 +167,9 @@ def _one_of_each(region: Region, words: memoryview) -> Iterable[int]:
     """Return slots, one in each state and of each length, and what follows the first free one."""
     found: dict[tuple[int, int], int] = {}
     for slot in range(region.entries):
-        state = words[region.start + slot * region.words]
-        found.setdefault((state_of(state), slots_of(state) & 3), slot)
+        header = region.start + slot * region.words
+        state = state_of(words[header + Slot.STATE])
+        found.setdefault((state, words[header + Slot.SLOTS] & 3 if state else 0), slot)
     return sorted(found.values())
 
 

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum._core import Buffer
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
@@ -27,7 +28,6 @@ from shmaccum.accumulator.state.batch_header import begin
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.loop_memory import WouldWait
-from shmaccum.pool.slots import Buffer
 from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.histograms import count as count_value
 from shmaccum.shm.histograms import count_sample

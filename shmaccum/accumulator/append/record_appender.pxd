@@ -10,9 +10,7 @@ from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef bint _COMPILED
-cdef Py_ssize_t _STATE
-cdef int _SLOTS_SHIFT
-cdef unsigned long long _SLOTS_MASK
+cdef Py_ssize_t _SLOTS
 cdef Py_ssize_t _COMMIT
 cdef int _SIZE_SHIFT
 cdef Py_ssize_t _COUNT_MASK

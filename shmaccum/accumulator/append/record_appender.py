@@ -29,8 +29,6 @@ from shmaccum.shm.layout import (
     LIMITS_SHIFT,
     LINGER_SHIFT,
     MAX_LINGER_MS,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
     Process,
     Slot,
     SlotState,
@@ -45,9 +43,7 @@ MAX_TIMESTAMP: Final = (1 << 63) - 1
 
 # Constants of this module: they are looked up for every record.
 _COMPILED: Final = COMPILED
-_STATE: Final = Slot.STATE
-_SLOTS_SHIFT: Final = SLOTS_SHIFT
-_SLOTS_MASK: Final = SLOTS_MASK
+_SLOTS: Final = Slot.SLOTS
 _COMMIT: Final = Slot.COMMIT
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
@@ -275,7 +271,7 @@ class RecordAppender:
             size: bytes of the records as they will be in the slab.
         """
         memory = self._memory
-        slots = memory.chain(slot, memory.words[header + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK)
+        slots = memory.chain(slot, memory.words[header + _SLOTS])
         return memory.places(slots, self.header_size, self.header_size + size)
 
     def _place(self, queue: PartitionQueue, slot: int, state: SlotState, added: int, compressed: int) -> None:

@@ -25,9 +25,8 @@ cdef Py_ssize_t _BASE_OFFSET
 cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _SETTLED
 cdef Py_ssize_t _PART
+cdef Py_ssize_t _SLOTS
 cdef unsigned long long _STATE_BITS
-cdef int _SLOTS_SHIFT
-cdef unsigned long long _SLOTS_MASK
 cdef unsigned long long _COUNT_MASK
 cdef int _SIZE_SHIFT
 cdef unsigned long long _PROGRESS_MASK
@@ -83,6 +82,7 @@ cdef class BatchCompleter:
         memory=SlabMemory, base_offset="long long", at=Py_ssize_t, partition_at=Py_ssize_t,
         commit="unsigned long long", state="unsigned long long", count="unsigned long long",
         end="unsigned long long", records="unsigned long long", batches="unsigned long long",
+        slots="unsigned long long",
     )
     cdef _conclude(self, RecordBatch batch, BatchOutcome outcome, _Tally tally)
 

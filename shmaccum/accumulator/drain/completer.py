@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
 
+from shmaccum._core import Buffer
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.state.completion_ring import RingWriter, pack_result, unpack_error
@@ -24,15 +26,12 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.pool.slots import Buffer
 from shmaccum.shm import native
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     PROGRESS_MASK,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
     STATE_MASK,
     Partition,
     Slot,
@@ -64,9 +63,8 @@ _BASE_OFFSET: Final = Slot.BASE_OFFSET
 _RESULT: Final = Slot.RESULT
 _SETTLED: Final = Slot.SETTLED
 _PART: Final = Slot.PART
+_SLOTS: Final = Slot.SLOTS
 _STATE_BITS: Final = STATE_MASK
-_SLOTS_SHIFT: Final = SLOTS_SHIFT
-_SLOTS_MASK: Final = SLOTS_MASK
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _PROGRESS_MASK: Final = PROGRESS_MASK
@@ -241,9 +239,12 @@ class BatchCompleter:
         to_free, self._to_free = self._to_free, []
         if to_free:
             try:
-                self._pool.deallocate(*to_free, lock=self._deferral.with_lock(self._slab.pool_lock))
+                self._deferral.run(self._slab.pool_lock, partial(self._free, to_free))
             except LockTimeoutError:
                 self._to_free = to_free
+
+    def _free(self, buffers: list[Buffer], timeout_s: float) -> None:
+        self._pool.deallocate(*buffers, timeout_s=timeout_s)
 
     def _conclude(self, batch: RecordBatch, outcome: BatchOutcome, tally: _Tally) -> None:
         """Store the outcome of a batch or part, and add it to a tally."""
@@ -275,7 +276,9 @@ class BatchCompleter:
         tally.batches_sent += batches
         tally.records_sent += records
         tally.fill_bytes += batches * (commit >> _SIZE_SHIFT)
-        tally.slots += batches * (state >> _SLOTS_SHIFT & _SLOTS_MASK)
+        slots = memory.words[at + _SLOTS]
+        if slots <= memory.slot_count:  # a damaged number would overflow the sum
+            tally.slots += batches * slots
         memory.words[partition_at + _BATCHES_SENT] += batches
         memory.words[partition_at + _RECORDS_SENT] += records
         if base_offset >= 0:

@@ -6,6 +6,7 @@ cdef class Deferral:
     cdef readonly dict _until_ms
     cpdef DeferringLock with_lock(self, SlabLock lock)
     cpdef acquire(self, SlabLock lock)
+    cpdef run(self, SlabLock lock, work)
 
 @cython.final
 cdef class BatchReturns:

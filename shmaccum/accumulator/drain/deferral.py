@@ -59,20 +59,43 @@ class Deferral:
 
     def acquire(self, lock: SlabLock) -> None:
         """Acquire a lock as `with_lock` does, which is too slow for some; its own `leave` releases it."""
-        if self._until_ms and self._until_ms.get(lock.number, 0) > _now_ms():
-            raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")
+        if self._until_ms:
+            self._check(lock)
         try:
             lock.acquire(STOPPED_TIMEOUT_S)
         except LockTimeoutError as error:
-            self._until_ms[lock.number] = _now_ms() + RETRY_MS
-            logger.warning(
-                "%s; deferring the work that needs this lock for 1 s",
-                error,
-                extra={"seldom": ("deferred", lock.number)},
-            )
+            self._remember(lock, error)
             raise
         if self._until_ms:
             self._until_ms.pop(lock.number, None)
+
+    def run(self, lock: SlabLock, work: Callable[[float], object]) -> None:
+        """Do work that begins with a wait for a lock.
+
+        Args:
+            lock: which one.
+            work: gets the timeout of that wait.
+
+        Raises:
+            LockTimeoutError: as of `with_lock`.
+        """
+        self._check(lock)
+        try:
+            work(STOPPED_TIMEOUT_S)
+        except LockTimeoutError as error:
+            self._remember(lock, error)
+            raise
+        self._until_ms.pop(lock.number, None)
+
+    def _check(self, lock: SlabLock) -> None:
+        if self._until_ms.get(lock.number, 0) > _now_ms():
+            raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")
+
+    def _remember(self, lock: SlabLock, error: LockTimeoutError) -> None:
+        self._until_ms[lock.number] = _now_ms() + RETRY_MS
+        logger.warning(
+            "%s; deferring the work that needs this lock for 1 s", error, extra={"seldom": ("deferred", lock.number)}
+        )
 
 
 class DeferringLock:

@@ -1,5 +1,4 @@
 cimport cython
-from shmaccum.pool.buffer_pool cimport BufferPool
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _FREE_SLOTS
@@ -11,7 +10,7 @@ cdef unsigned long long _IN_FLIGHT
 @cython.final
 cdef class OpenBatchThrottle:
     cdef SlabMemory _memory
-    cdef BufferPool _pool
+    cdef object _pool
     cdef unsigned long long _least_free
     cdef unsigned long long _slot_count
     cdef Py_ssize_t _at_once

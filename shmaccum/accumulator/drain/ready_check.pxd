@@ -3,7 +3,6 @@ from shmaccum.accumulator.drain.open_batch_throttle cimport OpenBatchThrottle
 from shmaccum.accumulator.state.partition_map cimport PartitionMap
 from shmaccum.accumulator.drain.deferral cimport BatchReturns, Deferral
 from shmaccum.accumulator.drain.sequences cimport Sequences
-from shmaccum.pool.buffer_pool cimport BufferPool
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _MANY
@@ -37,7 +36,7 @@ cdef long long _AHEAD_MS
 cdef class ReadyCheck:
     cdef public bint closed
     cdef object _slab
-    cdef BufferPool _pool
+    cdef object _pool
     cdef PartitionMap _map
     cdef Sequences _sequences
     cdef Deferral _deferral

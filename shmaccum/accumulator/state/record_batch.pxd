@@ -1,5 +1,4 @@
 cimport cython
-from shmaccum.pool.slots cimport Buffer
 from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _STATE
@@ -15,12 +14,11 @@ cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _SETTLED
 cdef Py_ssize_t _COMPRESSED
 cdef Py_ssize_t _PART
+cdef Py_ssize_t _SLOTS
 cdef Py_ssize_t _CONTRIBUTORS
 cdef unsigned long long _COUNT_MASK
 cdef int _SIZE_SHIFT
 cdef int _STORED_SIZE_SHIFT
-cdef int _SLOTS_SHIFT
-cdef unsigned long long _SLOTS_MASK
 cdef unsigned long long _PROGRESS_MASK
 cdef unsigned long long _STATE_BITS
 cdef unsigned long long _COMPRESSION_BITS
@@ -38,8 +36,8 @@ cdef class RecordBatch:
     cdef readonly Py_ssize_t partition
     cdef readonly Py_ssize_t partition_at
 
-    @cython.locals(buffer=Buffer)
-    cpdef Buffer buffer(self)
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t)
+    cpdef object buffer(self)
 
     @cython.locals(memory=SlabMemory, at=Py_ssize_t)
     cpdef set_sequence(self, long long producer_id, unsigned long long epoch, unsigned long long sequence)
@@ -64,14 +62,15 @@ cdef class RecordBatch:
 
     @cython.locals(
         memory=SlabMemory, at=Py_ssize_t, compressed="unsigned long long", start=Py_ssize_t, size=Py_ssize_t,
-        count=Py_ssize_t, slots=list,
+        count="unsigned long long", slots=list,
     )
     cpdef tuple views(self)
 
     @cython.locals(
         memory=SlabMemory, at=Py_ssize_t, commit="unsigned long long", compressed="unsigned long long",
         count="unsigned long long", size="unsigned long long", stored_size="unsigned long long",
-        settled="unsigned long long", room="unsigned long long", number="unsigned long long",
+        settled="unsigned long long", slots="unsigned long long", room="unsigned long long",
+        number="unsigned long long",
         has_times=bint, is_known=bint, is_numbered=bint, is_sound=bint,
     )
     cpdef check(self, unsigned long long header_size)

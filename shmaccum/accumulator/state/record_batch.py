@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from shmaccum._core import Buffer
 from shmaccum.accumulator.state.completion_ring import pack_range
 from shmaccum.errors import CorruptRecordError
-from shmaccum.pool.slots import Buffer
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
 from shmaccum.shm.layout import (
@@ -25,8 +25,6 @@ from shmaccum.shm.layout import (
     PROGRESS_MASK,
     PROGRESS_SHIFT,
     RENEWALS_SHIFT,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
     STATE_MASK,
     TIME_MASK,
     Slot,
@@ -47,12 +45,11 @@ _RESULT: Final = Slot.RESULT
 _SETTLED: Final = Slot.SETTLED
 _COMPRESSED: Final = Slot.COMPRESSED
 _PART: Final = Slot.PART
+_SLOTS: Final = Slot.SLOTS
 _CONTRIBUTORS: Final = Slot.CONTRIBUTORS
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
-_SLOTS_SHIFT: Final = SLOTS_SHIFT
-_SLOTS_MASK: Final = SLOTS_MASK
 _PROGRESS_MASK: Final = PROGRESS_MASK
 _STATE_BITS: Final = STATE_MASK
 _COMPRESSION_BITS: Final = COMPRESSION_MASK
@@ -101,11 +98,8 @@ class RecordBatch:
 
     def buffer(self) -> Buffer:
         """Return its slots, as the pool knows them."""
-        buffer = Buffer.__new__(Buffer)  # bypasses the constructor, see above
-        buffer.slot = self.slot
-        buffer.slots = self._memory.words[self.at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK
-        buffer.generation = self._memory.words[self.at + _GENERATION]
-        return buffer
+        memory, at = self._memory, self.at
+        return Buffer(self.slot, memory.words[at + _SLOTS], memory.words[at + _GENERATION])
 
     @property
     def position(self) -> int:
@@ -385,7 +379,9 @@ class RecordBatch:
         count, size = commit >> 1 & _COUNT_MASK, commit >> _SIZE_SHIFT
         stored_size = compressed >> _STORED_SIZE_SHIFT if compressed else size
         settled = memory.words[at + _SETTLED] & _PROGRESS_MASK
-        room = (memory.words[at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK) * memory.slot_size
+        slots = memory.words[at + _SLOTS]
+        # In the compiled form, the product of a damaged number could wrap around to a room that is large enough.
+        room = slots * memory.slot_size if slots <= memory.slot_count else 0
         number = memory.words[at + _SEQUENCE]
         is_numbered = (
             number & _SEQUENCE_BITS <= _LAST_SEQUENCE
@@ -397,9 +393,10 @@ class RecordBatch:
         is_known = not compressed or compressed & _COMPRESSION_BITS in _COMPRESSIONS
         if not (is_sound and has_times and is_numbered and is_known):
             raise CorruptRecordError(
-                f"slot {self.slot} is damaged: {count} records in {size} bytes, {stored_size} bytes stored, slots for "
-                f"{room} bytes; {settled} records complete; first timestamp {self.base_timestamp} ms, largest "
-                f"{self.max_timestamp} ms; sequence word {number:#x} of producer id {self.producer_id}"
+                f"slot {self.slot} is damaged: {count} records in {size} bytes, {stored_size} bytes stored, {slots} "
+                f"slots of {memory.slot_size} bytes, of {memory.slot_count} in the slab; {settled} records complete; "
+                f"first timestamp {self.base_timestamp} ms, largest {self.max_timestamp} ms; "
+                f"sequence word {number:#x} of producer id {self.producer_id}"
             )
 
     def write_off(self) -> None:
@@ -423,7 +420,7 @@ class RecordBatch:
         start = memory.slots_at + self.slot * memory.slot_size
         if size <= memory.slot_size:
             return (memory.buffer[start : start + size],)
-        count = memory.words[at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK
+        count = memory.words[at + _SLOTS]
         slots = memory.chain(self.slot, count)
         if len(slots) != count:
             raise CorruptRecordError(f"the chain of {count} slots from slot {self.slot} on is broken")

@@ -19,8 +19,6 @@ Word = TypeVar("Word", int, "npt.NDArray[np.uint64]")
 STATE_MASK: Final = 0xFF
 OWNER_SHIFT: Final = 8
 OWNER_MASK: Final = 0xFFFF
-SLOTS_SHIFT: Final = 24
-SLOTS_MASK: Final = (1 << 24) - 1
 INCARNATION_SHIFT: Final = 48
 """The low 16 bits of an owner's incarnation distinguish it from the next process in the same entry."""
 COMMIT_SIZE_SHIFT: Final = 25
@@ -79,11 +77,6 @@ def holder_of(holder: int) -> tuple[int, int]:
 def state_of(state_word: Word) -> Word:
     """Return the `SlotState` in a slot's state word."""
     return _field(state_word, 0, STATE_MASK)
-
-
-def slots_of(state_word: Word) -> Word:
-    """Return the number of slots of the batch in a slot's state word."""
-    return _field(state_word, SLOTS_SHIFT, SLOTS_MASK)
 
 
 def owner_of(state_word: Word) -> Word:

@@ -7,7 +7,7 @@ from typing import Final
 
 from shmaccum.abi import MAX_LANES
 from shmaccum.errors import MESSAGE_BYTES
-from shmaccum.shm.layout.fields import KEY_TOPIC_MASK, SLOTS_MASK
+from shmaccum.shm.layout.fields import KEY_TOPIC_MASK
 from shmaccum.shm.layout.statistics import Broker, Histogram, OfProcess, OfSender
 from shmaccum.shm.layout.words import Incident, Process, Slot
 
@@ -15,7 +15,7 @@ WORD: Final = 8
 CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
-MAX_SLOTS: Final = SLOTS_MASK
+MAX_SLOTS: Final = (1 << 24) - 1
 """One less than the slot numbers of `Completion.BATCH`: all slots can be one chain."""
 MAX_PROCESSES: Final = 1024
 

@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runs import in_threads, threads
 
+from shmaccum._core import Buffer
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -34,7 +35,6 @@ from shmaccum.errors import (
     SerializationError,
     UnsupportedForMessageFormatError,
 )
-from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 

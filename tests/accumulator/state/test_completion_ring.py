@@ -104,7 +104,7 @@ def die_before_free(accumulator: Accumulators, action: Callable[[], object]) -> 
     """Act in a child that dies as it is about to free a slot."""
 
     def act() -> None:
-        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
+        accumulator.pool.deallocate = lambda *buffers, timeout_s: die()  # type: ignore[method-assign]
         action()
 
     die_in(act)

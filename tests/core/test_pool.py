@@ -1,0 +1,685 @@
+"""The core's pool: one owner for each slot, fair waiting, and nothing lost by a death at any step."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from core_builds import build_core
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from oracle import violations
+
+from shmaccum import _core
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, Buffer, MemoryTicket
+from shmaccum.shm.layout import INCARNATION_SHIFT, LOCK_POOL, OWNER_SHIFT, WAITERS, SlotState
+
+LIVING, DYING = 0, 1
+"""Process entries."""
+ABSENT_S = 1.0
+UNFINISHED = 0xFFFF
+
+
+class Damaged(Exception):
+    pass
+
+
+def owner(entry: int, incarnation: int = 1) -> int:
+    return entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
+
+
+class Slab:
+    """A pool of free slots, which processes of the test use in turn, by entry.
+
+    Args:
+        slot_count: slots of 64 bytes.
+        core: the module to use.
+    """
+
+    def __init__(self, slot_count: int, core: Any = _core) -> None:
+        geometry = core.Geometry(64, slot_count, max_processes=8, max_topics=1, max_partitions=1, max_lanes=1)
+        self.descriptor = os.memfd_create("slab")
+        os.ftruncate(self.descriptor, geometry.total_size)
+        self.segment = core.Segment(self.descriptor, geometry)
+        self.lock = core.SlabLock(self.segment, LOCK_POOL)
+        self.pool = core.BufferPool(self.segment, self.lock, Damaged)
+        self.words = self.segment.writable().cast("Q")
+        self.slot_count = slot_count
+        self.core = core
+        self.be(LIVING)
+        self.pool.rebuild()
+
+    def be(self, entry: int, incarnation: int = 1) -> int:
+        """Act as another process from now on; return its ticket."""
+        ticket: int = self.segment.join(entry, incarnation)
+        return ticket
+
+    def close(self) -> None:
+        self.words.release()
+        os.close(self.descriptor)
+
+    def word(self, region: str, name: str, entry: int = 0) -> int:
+        """Return the index of a word."""
+        view = self.segment.view(region)
+        begin = view.__array_interface__["data"][0]
+        begin -= self.segment.view("superblock").__array_interface__["data"][0]
+        assert view.dtype.fields is not None
+        return int(begin + entry * view.dtype.itemsize + view.dtype.fields[name][1]) // 8
+
+    def take(self, count: int, most: int = 1) -> list[Buffer]:
+        taken: list[Buffer] = []
+        assert self.pool.allocate(taken, count, most) == (LOCK_TAKEN, len(taken))
+        return taken
+
+    def wait(self, slots: int, now_s: float = 0.0, timeout_s: float = 60.0) -> MemoryTicket:
+        """Return a ticket that is drawn at ``now_s``; nothing is free."""
+        ticket: MemoryTicket = self.core.MemoryTicket(slots, now_s, timeout_s)
+        assert self.look(ticket, now_s) == []
+        return ticket
+
+    def look(
+        self,
+        ticket: MemoryTicket,
+        now_s: float = 0.0,
+        dead: tuple[int, ...] = (),
+        was_woken: bool | None = None,
+        most: int = 1,
+    ) -> list[Buffer]:
+        taken: list[Buffer] = []
+        status, self.woken = self.pool.look(ticket, taken, most, was_woken, dead, now_s, ABSENT_S)
+        assert status == LOCK_TAKEN
+        return taken
+
+    def chain(self, buffer: Buffer) -> list[int]:
+        """Return a buffer's slots, by its headers."""
+        headers = self.segment.view("headers")
+        chain = [buffer.slot]
+        while len(chain) < headers["slots"][buffer.slot]:
+            chain.append(int(headers["chain"][chain[-1]]) - 1)
+        return chain
+
+    def die_at(self, step: int, operation: Callable[[], object]) -> bool:
+        """Run an operation as a process that is killed before a step; take over and reclaim. Return whether it was."""
+        child = os.fork()
+        if not child:
+            try:
+                self.be(DYING)
+                steps = ctypes.c_uint64.in_dll(ctypes.CDLL(self.core.__file__), "shmaccum_steps_left")
+                steps.value = step
+                operation()
+            finally:
+                os._exit(0)
+        was_killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        named = self.lock.owner
+        assert named in (0, UNFINISHED, DYING + 1 | 1 << 16)
+        self.lock.unblock(named if named != UNFINISHED else 0)
+        assert self.pool.reclaim([owner(DYING)], 0.0, ABSENT_S)[0] == LOCK_TAKEN
+        return was_killed
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the core with a step at each access to shared memory."""
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+
+
+# --- slots ----------------------------------------------------------------------------------------
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Allocates, frees and grows; other processes die in any of it."""
+
+    core: ModuleType
+    slab: Slab | None = None
+
+    @initialize(slot_count=st.one_of(st.integers(1, 20), st.sampled_from([63, 64, 65, 130])))
+    def make(self, slot_count: int) -> None:
+        self.slab = Slab(slot_count, self.core)
+        self.held: list[Buffer] = []
+
+    def teardown(self) -> None:
+        if self.slab is not None:
+            self.slab.close()
+
+    @property
+    def made(self) -> Slab:
+        assert self.slab is not None
+        return self.slab
+
+    def free(self) -> int:
+        return self.made.slot_count - sum(len(self.made.chain(buffer)) for buffer in self.held)
+
+    @rule(data=st.data(), most=st.integers(1, 70))
+    def take(self, data: st.DataObject, most: int) -> None:
+        count = data.draw(st.one_of(st.integers(1, 5), st.integers(1, self.made.slot_count + 1)), "count")
+        free = self.free()
+        taken = self.made.take(count, most)
+        assert len(taken) == min(most, 64, free // count)
+        assert all(len(self.made.chain(buffer)) == buffer.slots == count for buffer in taken)
+        self.held += taken
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def free_some(self, data: st.DataObject) -> None:
+        some = data.draw(st.lists(st.sampled_from(self.held), min_size=1, unique=True), "some")
+        assert self.made.pool.free(*some) == (LOCK_TAKEN, -1, len(some))
+        assert self.made.pool.free(*some) == (LOCK_TAKEN, -1, 0)
+        self.held = [buffer for buffer in self.held if buffer not in some]
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), is_stale=st.booleans())
+    def grow(self, data: st.DataObject, is_stale: bool) -> None:
+        buffer = data.draw(st.sampled_from(self.held), "which")
+        slots, free = len(self.made.chain(buffer)), self.free()
+        handle = self.made.core.Buffer(buffer.slot, slots - is_stale, buffer.generation)
+        grew = self.made.pool.grow(handle)[1]
+        assert grew == (free > 0 and not is_stale)
+        assert len(self.made.chain(buffer)) == slots + grew == handle.slots + is_stale
+
+    @rule(count=st.integers(1, 5), most=st.integers(1, 3), step=st.integers(1, 90))
+    def die_over_allocating(self, count: int, most: int, step: int) -> None:
+        self.made.die_at(step, lambda: self.made.pool.allocate([], count, most))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), step=st.integers(1, 60))
+    def die_over_freeing(self, data: st.DataObject, step: int) -> None:
+        some = data.draw(st.lists(st.sampled_from(self.held), min_size=1, unique=True), "some")
+        self.made.die_at(step, lambda: self.made.pool.free(*some))
+        self.held = [buffer for buffer in self.held if self.made.pool.is_taken(buffer)]
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), step=st.integers(1, 60))
+    def die_over_growing(self, data: st.DataObject, step: int) -> None:
+        buffer = data.draw(st.sampled_from(self.held), "which")
+        slots = len(self.made.chain(buffer))
+        handle = self.made.core.Buffer(buffer.slot, slots, buffer.generation)
+        self.made.die_at(step, lambda: self.made.pool.grow(handle))
+        assert len(self.made.chain(buffer)) in (slots, slots + 1)
+
+    @rule(count=st.integers(1, 5), step=st.integers(1, 200))
+    def die_over_reclaiming(self, count: int, step: int) -> None:
+        self.made.be(DYING)
+        self.made.take(count, 2)
+        self.made.be(LIVING)
+        self.made.die_at(step, lambda: self.made.pool.reclaim([owner(DYING)], 0.0, ABSENT_S))
+
+    @invariant()
+    def each_slot_has_one_owner_or_is_free(self) -> None:
+        if self.slab is not None:
+            assert violations(self.slab.segment) == []
+            chains = [slot for buffer in self.held for slot in self.slab.chain(buffer)]
+            assert len(set(chains)) == len(chains)
+            assert self.slab.pool.free_slots == self.free()
+            assert all(map(self.slab.pool.is_taken, self.held))
+
+    @invariant()
+    def as_many_slots_as_are_free_serve_a_request(self) -> None:
+        if self.slab is not None and self.free():
+            (buffer,) = self.slab.take(self.free())
+            assert self.slab.pool.free_slots == 0
+            self.slab.pool.free(buffer)
+
+
+def test_random_operations_and_deaths_lose_no_slot(stepping: ModuleType) -> None:
+    class Machine(PoolMachine):
+        core = stepping
+
+    case = Machine.TestCase()
+    case.settings = settings(
+        max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    case.runTest()
+
+
+def fragmented(core: ModuleType) -> tuple[Slab, list[Buffer]]:
+    """Return a slab of 7 slots with every other one taken by this process, and these."""
+    slab = Slab(7, core)
+    buffers = slab.take(1, 7)
+    slab.pool.free(*buffers[1::2])
+    return slab, buffers[::2]
+
+
+OPERATIONS: dict[str, Callable[[Slab, list[Buffer]], object]] = {
+    "allocate": lambda slab, held: slab.take(1),
+    "allocate several": lambda slab, held: slab.take(1, 3),
+    "allocate a chain": lambda slab, held: slab.take(3),
+    "free": lambda slab, held: slab.pool.free(held[1]),
+    "grow and free": lambda slab, held: (slab.pool.grow(held[1]), slab.pool.free(held[1])),
+    "grow twice": lambda slab, held: (slab.pool.grow(held[1]), slab.pool.grow(held[1])),
+    "wait and leave": lambda slab, held: slab.pool.leave(slab.wait(4), 5),
+    "wait and get": lambda slab, held: (ticket := slab.wait(4), slab.pool.free(held[1]), slab.look(ticket)),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_death_at_any_step_leaves_a_sound_pool(stepping: ModuleType, operation: str) -> None:
+    for step in itertools.count(1):
+        slab, held = fragmented(stepping)
+        was_killed = slab.die_at(step, lambda slab=slab, held=held: OPERATIONS[operation](slab, held))  # type: ignore[misc]
+        assert violations(slab.segment) == []
+        assert slab.pool.waiters() == []
+        slab.pool.free(*held)
+        assert slab.pool.free_slots == 7
+        assert slab.take(7)
+        slab.close()
+        if not was_killed:
+            break
+    assert step > 10
+
+
+# --- locks and damage -----------------------------------------------------------------------------
+
+
+def test_nothing_changes_while_another_process_has_the_lock() -> None:
+    slab = Slab(4)
+    (held,) = slab.take(1)
+    before = bytes(slab.segment)
+    slab.be(2)
+    assert slab.lock.acquire_now() == LOCK_TAKEN
+    slab.be(LIVING)
+    ticket, taken = MemoryTicket(1, 0.0, 1.0), [held]
+    assert slab.pool.allocate(taken, 1, 3) == (LOCK_BUSY, 0)
+    assert slab.pool.free(held) == (LOCK_BUSY, -1, 0)
+    assert slab.pool.grow(held) == (LOCK_BUSY, False)
+    assert slab.pool.look(ticket, taken, 1, None, (), 0.0, ABSENT_S) == (LOCK_BUSY, -1)
+    assert slab.pool.leave(ticket, 1) == (LOCK_BUSY, -1)
+    assert slab.pool.reclaim([], 0.0, ABSENT_S) == (LOCK_BUSY, -1, 0)
+    assert (ticket.number, taken) == (-1, [held])
+    slab.be(2)
+    slab.lock.release()
+    slab.be(LIVING)
+    assert bytes(slab.segment) == before
+
+
+def test_a_process_without_a_ticket_is_refused() -> None:
+    slab = Slab(4)
+    slab.segment.leave()
+    assert slab.pool.allocate([], 1) == (LOCK_REJOIN, 0)
+    assert slab.pool.free() == (LOCK_REJOIN, -1, 0)
+
+
+def test_a_rebuild_follows_an_unfinished_lock() -> None:
+    slab = Slab(70)
+    held = slab.take(3)[0], slab.take(1)[0]
+    for index, bits in enumerate((0, (1 << 64) - 1)):
+        slab.words[slab.word("bitmap", "bits", index)] = bits
+    assert slab.lock.acquire_now() == LOCK_TAKEN
+    slab.lock.release(unfinished=True)
+    assert slab.take(66)[0].slot == 4
+    assert slab.words[slab.word("superblock", "rebuilds")] == 1
+    slab.pool.free(*held)
+    assert slab.pool.free_slots == 4
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_bitmap_that_contradicts_the_headers_is_an_error_and_then_rebuilt(count: int) -> None:
+    slab = Slab(4)
+    (held,) = slab.take(2)
+    slab.words[slab.word("bitmap", "bits")] = 0b1111
+    with pytest.raises(Damaged, match="its bitmap says that slot 0 is free, of 4"):
+        slab.take(count)
+    assert slab.lock.owner == UNFINISHED
+    assert slab.chain(slab.take(2)[0]) == [2, 3]
+    assert slab.pool.is_taken(held)
+    assert violations(slab.segment) == []
+
+
+@pytest.mark.parametrize(("head", "tail"), [(2, 1), (0, WAITERS + 1), ((1 << 62) + 1, (1 << 62) + 1), (1 << 63, 1)])
+def test_damaged_ends_of_the_queue_are_an_error(head: int, tail: int) -> None:
+    slab = Slab(4)
+    (held,) = slab.take(1)
+    slab.words[slab.word("superblock", "waiter_head")] = head
+    slab.words[slab.word("superblock", "waiter_tail")] = tail
+    ticket = MemoryTicket(1, 0.0, 1.0)
+    calls: list[Callable[[], object]] = [
+        lambda: slab.take(1),
+        lambda: slab.look(ticket),
+        lambda: slab.pool.leave(ticket, 1),
+        lambda: slab.pool.grow(held),
+        lambda: slab.pool.reclaim([], 0.0, ABSENT_S),
+        lambda: slab.pool.free(held),
+        slab.pool.waiters,
+        slab.pool.is_exhausted,
+    ]
+    for call in calls:
+        with pytest.raises(Damaged, match=f"begins at ticket {head} and ends at {tail}"):
+            call()
+        assert slab.lock.owner == 0
+    assert not slab.pool.is_taken(held)
+
+
+@pytest.mark.parametrize("slots", [0, 5, 1 << 63])
+def test_a_damaged_number_of_slots_can_be_freed(slots: int) -> None:
+    slab = Slab(4)
+    (held,) = slab.take(3)
+    slab.words[slab.word("headers", "slots", held.slot)] = slots
+    assert slab.pool.grow(held) == (LOCK_TAKEN, False)
+    slab.pool.free(held)
+    assert slab.pool.reclaim([], 0.0, ABSENT_S) == (LOCK_TAKEN, -1, 0)
+    assert slab.pool.free_slots == 4
+    assert slab.take(4)
+
+
+def test_an_entry_that_does_not_exist_is_not_woken() -> None:
+    slab = Slab(1)
+    (held,) = slab.take(1)
+    slab.wait(1)
+    slab.words[slab.word("waiters", "holder")] = 999 << OWNER_SHIFT | 1 << 24 | 1
+    assert slab.pool.free(held) == (LOCK_TAKEN, -1, 1)
+
+
+def test_a_pool_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(Slab(1).pool)
+
+
+# --- growth ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_grows_wherever_a_slot_is_free() -> None:
+    slab = Slab(5)
+    first, second, third = slab.take(1, 3)
+    assert slab.pool.grow(first) == (LOCK_TAKEN, True)
+    assert slab.pool.grow(second) == (LOCK_TAKEN, True)
+    assert slab.pool.grow(third) == (LOCK_TAKEN, False)
+    assert [slab.chain(buffer) for buffer in (first, second, third)] == [[0, 3], [1, 4], [2]]
+    assert slab.pool.free(first)[2] == 1
+    assert slab.pool.grow(second) == (LOCK_TAKEN, True)
+    assert slab.chain(second) == [1, 4, 0]
+    assert second.slots == 3
+
+
+def test_a_batch_does_not_grow_after_another_process_grew_or_freed_it() -> None:
+    slab = Slab(4)
+    (buffer,) = slab.take(1)
+    stale = Buffer(buffer.slot, buffer.slots, buffer.generation)
+    assert slab.pool.grow(buffer) == (LOCK_TAKEN, True)
+    assert slab.pool.grow(stale) == (LOCK_TAKEN, False)
+    slab.pool.free(buffer)
+    assert slab.pool.grow(buffer) == (LOCK_TAKEN, False)
+    assert slab.take(2)[0].slot == buffer.slot
+    assert slab.pool.grow(buffer) == (LOCK_TAKEN, False)
+
+
+def test_nothing_grows_while_a_process_waits_for_memory() -> None:
+    slab = Slab(4)
+    (buffer,) = slab.take(1)
+    ticket = slab.wait(4)
+    assert slab.pool.grow(buffer) == (LOCK_TAKEN, False)
+    slab.pool.leave(ticket, 0)
+    assert slab.pool.grow(buffer) == (LOCK_TAKEN, True)
+
+
+# --- the waiter queue -----------------------------------------------------------------------------
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Processes wait, look, leave, are stopped and die; against a list in the order of arrival."""
+
+    @initialize(drawn=st.sampled_from([0, WAITERS - 2, 5 * WAITERS - 1, 2**40]))
+    def make(self, drawn: int) -> None:
+        self.slab = Slab(6)
+        for name in ("waiter_head", "waiter_tail"):
+            self.slab.words[self.slab.word("superblock", name)] = drawn
+        self.next_number = drawn
+        self.processes = 0
+        self.waiting: list[tuple[int, MemoryTicket]] = []
+        """The incarnation of each waiter, and its ticket."""
+        self.passed_over: set[int] = set()
+        self.held: list[Buffer] = []
+        self.now_s = 100.0
+
+    def free(self) -> int:
+        return 6 - sum(buffer.slots for buffer in self.held)
+
+    def served(self) -> list[MemoryTicket]:
+        return [ticket for _, ticket in self.waiting if ticket.number not in self.passed_over]
+
+    def look(self, process: int, ticket: MemoryTicket) -> None:
+        """Look, and leave if there was memory; a waiter looks often enough to be present."""
+        self.slab.be(2, process)
+        is_turn = self.served()[:1] == [ticket] and ticket.slots <= self.free()
+        taken = self.slab.look(ticket, self.now_s)
+        assert [buffer.slots for buffer in taken] == ([ticket.slots] if is_turn else [])
+        if taken:
+            self.held += taken
+            self.slab.pool.leave(ticket, 7)
+            self.waiting.remove((process, ticket))
+
+    @rule(slots=st.integers(1, 6), timeout_s=st.floats(1000, 1e6))
+    def join(self, slots: int, timeout_s: float) -> None:
+        self.processes += 1
+        self.slab.be(2, self.processes)
+        spare = self.free() - sum(ticket.slots for ticket in self.served())
+        taken = self.slab.take(slots)
+        assert [buffer.slots for buffer in taken] == ([slots] if slots <= spare else [])
+        self.held += taken
+        if taken:
+            return
+        ticket = MemoryTicket(slots, self.now_s, timeout_s)
+        number, self.next_number = self.next_number, self.next_number + 1
+        is_turn = not self.served() and slots <= self.free()
+        got = self.slab.look(ticket, self.now_s)
+        assert (ticket.number, bool(got)) == (number, is_turn)
+        if got:
+            self.held += got
+            self.slab.pool.leave(ticket, 7)
+        else:
+            self.waiting.append((self.processes, ticket))
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def look_again(self, data: st.DataObject) -> None:
+        process, ticket = data.draw(st.sampled_from(self.waiting), "which")
+        self.passed_over.discard(ticket.number)
+        self.look(process, ticket)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        process, ticket = data.draw(st.sampled_from(self.waiting), "which")
+        self.slab.be(2, process)
+        self.passed_over.discard(ticket.number)
+        self.slab.pool.leave(ticket, 7)
+        assert ticket.number == -1
+        self.waiting.remove((process, ticket))
+
+    @precondition(lambda self: self.served())
+    @rule()
+    def stop_the_first(self) -> None:
+        """Others pass over those at the head that do not look."""
+        self.slab.be(LIVING)
+        self.slab.pool.reclaim([], self.now_s, ABSENT_S)
+        self.now_s += 1.1
+        self.slab.pool.reclaim([], self.now_s, ABSENT_S)
+        before = [ticket.number for ticket in self.served()]
+        self.passed_over = {number for number, _, is_passed_over in self.slab.pool.waiters() if is_passed_over}
+        left = [ticket.number for ticket in self.served()]
+        assert left in (before[1:], before[2:])
+
+    @precondition(lambda self: self.served())
+    @rule()
+    def kill_the_head(self) -> None:
+        self.slab.be(LIVING)
+        dead = next(each for each in self.waiting if each[1] is self.served()[0])
+        self.slab.pool.reclaim([owner(2, dead[0])], self.now_s, math.inf)
+        self.waiting.remove(dead)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def free_one(self, data: st.DataObject) -> None:
+        buffer = self.held.pop(data.draw(st.integers(0, len(self.held) - 1), "which"))
+        assert self.slab.pool.free(buffer)[2] == 1
+
+    @invariant()
+    def it_is_like_the_list(self) -> None:
+        if not hasattr(self, "slab"):
+            return
+        assert self.slab.pool.waiters() == [
+            (ticket.number, owner(2, process), ticket.number in self.passed_over) for process, ticket in self.waiting
+        ]
+        served = sum(ticket.slots for ticket in self.served())
+        assert self.slab.pool.is_exhausted() == (bool(self.waiting) and self.free() <= served)
+        assert violations(self.slab.segment) == []
+
+
+TestQueue = QueueMachine.TestCase
+TestQueue.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+def test_a_full_ring_gives_no_ticket_until_its_head_leaves() -> None:
+    slab = Slab(1)
+    slab.take(1)
+    tickets = [slab.wait(1) for _ in range(WAITERS)]
+    assert [ticket.number for ticket in tickets] == list(range(WAITERS))
+    assert slab.wait(1).number == -1
+    slab.pool.leave(tickets[1], 0)
+    assert slab.wait(1).number == -1
+    slab.pool.leave(tickets[0], 0)
+    assert [slab.wait(1).number for _ in range(3)] == [WAITERS, WAITERS + 1, -1]
+
+
+def test_a_late_leave_does_not_remove_another_waiter() -> None:
+    slab = Slab(1)
+    slab.take(1)
+    slab.be(3)
+    late = slab.wait(1)
+    slab.pool.reclaim([owner(3)], 0.0, ABSENT_S)
+    for _ in range(WAITERS - 1):
+        slab.pool.leave(slab.wait(1), 0)
+    slab.be(2)
+    assert slab.wait(1).number == WAITERS
+    slab.be(3)
+    slab.look(late)
+    slab.pool.leave(late, 0)
+    assert slab.pool.waiters() == [(WAITERS, owner(2), False)]
+
+
+@pytest.mark.parametrize("now_s", [0.0, 0.9, 12345.6, 2.0**24 - 3, 2.0**24 + 5, 7 * 2.0**24 - 0.5])
+@pytest.mark.parametrize("patience_s", [0.0, 0.01, 1.0, 59.99, 3600.0, 1e6])
+def test_a_waiter_is_overdue_after_its_deadline_and_never_before(now_s: float, patience_s: float) -> None:
+    slab = Slab(1)
+    slab.take(1)
+    slab.wait(1, now_s, patience_s)
+    deadline = now_s + patience_s
+    for now in (now_s, deadline, max(now_s, deadline - 100)):
+        slab.pool.reclaim([], now, math.inf)
+        assert len(slab.pool.waiters()) == 1
+    slab.pool.reclaim([], deadline + 3, math.inf)
+    assert slab.pool.waiters() == []
+
+
+def test_an_endless_wait_is_not_overdue_for_weeks() -> None:
+    slab = Slab(1)
+    slab.take(1)
+    slab.wait(1, 100.0, math.inf)
+    slab.pool.reclaim([], 100.0 + 40 * 86400, math.inf)
+    assert len(slab.pool.waiters()) == 1
+
+
+def test_a_waiter_without_a_look_for_a_second_is_passed_over_until_it_looks() -> None:
+    slab = Slab(1)
+    slab.take(1)
+    first, second = slab.wait(1, 10.0, 1000.0), slab.wait(1, 10.0, 1000.0)
+
+    def passed_over(now_s: float) -> list[bool]:
+        slab.pool.reclaim([], now_s, ABSENT_S)
+        return [is_passed_over for _, _, is_passed_over in slab.pool.waiters()]
+
+    assert passed_over(10.9) == [False, False]
+    assert passed_over(11.1) == [True, False]
+    slab.look(first, 11.2)
+    for look in range(130):
+        slab.look(first, 11.3 + look)
+        assert passed_over(11.4 + look) == [False, False]
+    slab.pool.leave(first, 0)
+    assert passed_over(200.0) == [False], "the new head is watched from its own start"
+    assert passed_over(201.1) == [True]
+    slab.look(second, 201.2)
+    assert passed_over(201.3) == [False]
+
+
+def test_enough_slots_rises_after_wakeups_and_falls_after_vain_waits() -> None:
+    slab = Slab(100)
+    slab.take(100)
+    ticket = slab.wait(1)
+    enough = []
+    for was_woken in (True,) * 6 + (False,) * 5:
+        slab.look(ticket, was_woken=was_woken)
+        enough.append(slab.words[slab.word("superblock", "enough_slots")])
+    assert enough == [1, 2, 4, 8, 12, 12, 6, 3, 1, 0, 0]
+
+
+def test_the_head_is_woken_for_enough_slots_and_once_for_each_of_its_looks() -> None:
+    slab = Slab(12)
+    held = slab.take(1, 12)
+    slab.words[slab.word("superblock", "enough_slots")] = 2
+
+    def free_one() -> int:
+        waiter: int = slab.pool.free(held.pop())[1]
+        return waiter
+
+    assert free_one() == -1, "no process waits"
+    assert slab.take(1)
+    slab.be(2)
+    first = slab.wait(3)
+    slab.be(3)
+    second = slab.wait(1)
+    slab.be(LIVING)
+    assert [free_one() for _ in range(4)] == [-1, -1, 2, -1]
+    slab.be(3)
+    slab.look(second)
+    slab.be(LIVING)
+    assert free_one() == -1
+    slab.be(2)
+    assert slab.look(first)
+    slab.pool.leave(first, 0)
+    slab.be(LIVING)
+    assert [free_one() for _ in range(2)] == [3, -1]
+
+
+def test_leaving_wakes_the_next_and_counts_the_wait() -> None:
+    slab = Slab(2)
+    (held,) = slab.take(1)
+    slab.be(2)
+    first = slab.wait(2)
+    slab.be(3)
+    slab.wait(1)
+    slab.be(2)
+    assert slab.pool.leave(first, 1234) == (LOCK_TAKEN, 3)
+    assert slab.words[slab.word("processes", "waits", 2)] == 1
+    assert slab.words[slab.word("processes", "wait_ns", 2)] == 1234
+    slab.pool.free(held)
+
+
+def test_handles_compare_by_value() -> None:
+    buffer = Buffer(3, 2, 7)
+    assert buffer == Buffer(3, 2, 7)
+    assert hash(buffer) == hash(Buffer(3, 2, 7))
+    assert pickle.loads(pickle.dumps(buffer)) == buffer
+    assert repr(buffer) == "Buffer(slot=3, slots=2, generation=7)"
+    others = (Buffer(4, 2, 7), Buffer(3, 1, 7), Buffer(3, 2, 8), (3, 2, 7))
+    assert not any(buffer == other for other in others)
+
+
+def test_memory_of_the_dead_is_reclaimed_unless_it_is_used() -> None:
+    slab = Slab(8)
+    slab.be(DYING)
+    used, unused = slab.take(2)[0], slab.take(3)[0]
+    slab.words[slab.word("headers", "state", used.slot)] += SlotState.OPEN - SlotState.ALLOCATED
+    slab.be(DYING, 2)  # another process, which has the entry of the dead one
+    (kept,) = slab.take(1)
+    slab.be(LIVING)
+    assert slab.pool.owners() == {owner(DYING), owner(DYING, 2)}
+    assert slab.pool.reclaim([owner(DYING)], 0.0, ABSENT_S) == (LOCK_TAKEN, -1, 3)
+    assert [slab.pool.is_taken(buffer) for buffer in (used, unused, kept)] == [True, False, True]
+    assert slab.words[slab.word("superblock", "reclaimed_slots")] == 3
