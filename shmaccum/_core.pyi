@@ -1,7 +1,7 @@
 """Types of the core, which ``core/_core.pyx`` defines."""
 
 from collections.abc import Callable, Iterable
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -101,3 +101,76 @@ class BufferPool:
     def is_exhausted(self) -> bool: ...
     def waiters(self) -> list[tuple[int, int, bool]]: ...
     def owners(self) -> set[int]: ...
+
+APPEND_NO_ROOM: int
+APPEND_NOT_CONTRIBUTOR: int
+APPEND_RING_UNREAD: int
+APPEND_LEASE_OVER: int
+
+class RecordFuture:
+    def __init__(self, result: object, index: int, timestamp: int, sizes: int = 0) -> None: ...
+    @property
+    def batch_result(self) -> Any: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def sizes(self) -> int: ...
+
+@final
+class Contributions:
+    def __init__(self, slot_count: int, entry: int) -> None: ...
+    def reset(self, entry: int) -> None: ...
+    def expect(self, batch: int, result: object, is_made: bool = False) -> None: ...
+    def withdraw(self, batch: int) -> bool: ...
+    def is_expected(self, batch: int) -> bool: ...
+    def contribute(self, batch: int) -> None: ...
+    def forget(self, batch: int) -> None: ...
+
+@final
+class Appender:
+    def __init__(
+        self,
+        segment: Segment,
+        contributions: Contributions,
+        future: type[RecordFuture],
+        damaged: Callable[[str], Exception],
+        magic: int,
+        linger_ms: int,
+        compression: int,
+        delivery_timeout_ms: int,
+        retries: int,
+        compresses: bool,
+    ) -> None: ...
+    @property
+    def linger(self) -> int: ...
+    @property
+    def limits(self) -> int: ...
+    def append(
+        self, partition: int, lane: int, lane_generation: int, timestamp: int, body: bytes, sizes: int
+    ) -> tuple[Any, ...]: ...
+    def append_batch(
+        self,
+        partition: int,
+        lane: int,
+        lane_generation: int,
+        timestamp: int,
+        body: bytes,
+        sizes: int,
+        slot: int,
+        is_open: bool,
+    ) -> tuple[Any, ...]: ...
+    def write_first(self, slot: int, header_size: int, timestamp: int, body: bytes) -> int: ...
+    def begin(
+        self,
+        slot: int,
+        now_us: int,
+        size: int,
+        count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        largest: int,
+        compressed: int = 0,
+    ) -> None: ...
+    def commit(self, slot: int, end: int, count: int, timestamp: int, largest: int) -> None: ...

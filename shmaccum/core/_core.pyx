@@ -1,9 +1,9 @@
 # cython: language_level=3, binding=True, auto_pickle=False, embedsignature=False
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
-"""The core: the slab's layout, its mapping, its locks, and its pool of slots.
+"""The core: the slab's layout, its mapping, its locks, its pool of slots, and the append of a record.
 
-No function here waits: `shmaccum.shm.locks` waits for a lock, `shmaccum.pool` for memory. `shmaccum/shm/layout/` has
-the same places of words for Python code.
+No function here waits: `shmaccum.shm.locks` waits for a lock, `shmaccum.pool` for memory,
+`shmaccum.accumulator.append` for both. `shmaccum/shm/layout/` has the same places of words for Python code.
 
 One extension of included files, a file for each concern, in the order in which they need each other.
 ``cdivision`` and ``boundscheck`` are off because a check would take the GIL to raise its error, under a lock of the
@@ -12,13 +12,18 @@ slab. So each word of the slab is loaded once, checked, then used.
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_SetFromErrno
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memset
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.types cimport off_t
 
 include "layout.pxi"
 include "segment.pxi"
 include "lock.pxi"
 include "pool.pxi"
+include "queue.pxi"
+include "results.pxi"
+include "append.pxi"

@@ -1,5 +1,4 @@
 cimport cython
-from shmaccum.accumulator.append.futures cimport FutureRecordMetadata
 from shmaccum.accumulator.append.record_accumulator cimport RecordAccumulator
 from shmaccum.accumulator.state.partition_map cimport PartitionMap, TopicEntry
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
@@ -39,19 +38,19 @@ cdef class RecordPath:
     cdef public bint never_waits
     cdef public Py_ssize_t burst
 
-cpdef FutureRecordMetadata send_now(
+cpdef object send_now(
     RecordPath path, topic, value, key, headers, partition, timestamp_ms, on_delivery
 )
 
-cdef FutureRecordMetadata _send(
+cdef object _send(
     RecordPath path, transaction, topic, value, key, headers, partition, timestamp_ms, on_delivery
 )
 
 @cython.locals(
     entry=TopicEntry, queues=tuple, queue=PartitionQueue, fast=FastRecords, body=bytes, sticky=StickyPartitioner, number=Py_ssize_t,
-    timestamp="long long", future=FutureRecordMetadata, batch_is_full=bint, new_batch_created=bint,
+    timestamp="long long", batch_is_full=bint, new_batch_created=bint,
     appended_bytes=Py_ssize_t, sizes="unsigned long long", asleep="unsigned long long",
 )
-cdef FutureRecordMetadata _append(
+cdef object _append(
     RecordPath path, transaction, topic, value, key, headers, partition, timestamp_ms, callback
 )

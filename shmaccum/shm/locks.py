@@ -49,6 +49,8 @@ _BUSY: Final = _core.LOCK_BUSY
 _TAKEN: Final = _core.LOCK_TAKEN
 _UNFINISHED: Final = _core.LOCK_UNFINISHED
 _REJOIN: Final = _core.LOCK_REJOIN
+_NOT_RUN: Final = (_BUSY, _UNFINISHED, _REJOIN)
+"""Statuses of a section that has changed nothing for want of its lock."""
 _COUNTER: Final = (1 << 64) - 1
 """A counter wraps to 0: an overflow error of a damaged one must not prevent the release."""
 _MIN_SLEEP_S: Final = 0.00005
@@ -147,7 +149,7 @@ class SlabLock:
         """Run a section that takes this lock, and wait for the lock before if need be.
 
         Args:
-            section: changes nothing where its outcome begins with `LOCK_BUSY` or `LOCK_REJOIN`.
+            section: changes nothing where its outcome begins with `LOCK_BUSY`, `LOCK_UNFINISHED` or `LOCK_REJOIN`.
             timeout_s: how long to wait; None for this process's default (`Turn.timeout_s`), and a rest.
 
         Returns:
@@ -159,7 +161,7 @@ class SlabLock:
         if not self.is_bound:
             self._rejoin()
         outcome = section()
-        return outcome if outcome[0] == _TAKEN else self._run_slowly(section, outcome, timeout_s)
+        return self._run_slowly(section, outcome, timeout_s) if outcome[0] in _NOT_RUN else outcome
 
     def _run_slowly(self, section: Callable[[], Outcome], outcome: Outcome, timeout_s: float | None) -> Outcome:
         last = outcome
@@ -186,6 +188,10 @@ class SlabLock:
             self._wait(timeout_s, attempt, unblock, native.pause)
         if last[0] == _REJOIN:
             raise self._refusal()
+        if last[0] == _UNFINISHED:
+            with self if timeout_s is None else self.within(timeout_s):
+                pass  # rebuilds what it guards
+            return self.run(section, timeout_s)
         return last
 
     def within(self, timeout_s: float) -> _Within:

@@ -120,9 +120,8 @@ class Slab:
         self._is_detached = False
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         cores = self._core_locks()
-        assert segment.core is not None
         self._pool: _core.BufferPool | None = _core.BufferPool(
-            segment.core, cores[LOCK_POOL], partial(validation.damaged, name)
+            self.core, cores[LOCK_POOL], partial(validation.damaged, name)
         )
         self.locks: Final = [
             SlabLock(
@@ -141,9 +140,7 @@ class Slab:
             SlabAbiError: the semaphore does not exist.
             SlabPermissionError: it does not belong to this user alone.
         """
-        core = self._segment.core
-        assert core is not None
-        name = self.private.pool_semaphore()
+        core, name = self.core, self.private.pool_semaphore()
         try:
             with contextlib.closing(open_semaphore(name)):  # checks whose it is, and keeps it until the core has it
                 gates = {LOCK_POOL: name}
@@ -164,8 +161,7 @@ class Slab:
         self.wakeup = Wakeup(self.private, entry, self.words, self.geometry)
         self.button.open()
         self._turn = turn = Turn() if self._timeout_s is None else Turn(self._timeout_s)
-        assert self._segment.core is not None
-        self._segment.core.join(entry, self.processes.incarnation)
+        self.core.join(entry, self.processes.incarnation)
         for lock in self.locks:
             lock.bind(turn)
         incarnation = self.processes.incarnation & 0xFFFF
@@ -265,6 +261,17 @@ class Slab:
     def pool_lock(self) -> SlabLock:
         """Guards the bitmap, the waiters, and every step of a slot from or to FREE."""
         return self.locks[LOCK_POOL]
+
+    @property
+    def core(self) -> _core.Segment:
+        """The mapping, for sections.
+
+        Raises:
+            IllegalStateError: the slab has been detached.
+        """
+        if self._segment.core is None:
+            raise IllegalStateError(f"slab {self.name!r} has been detached")
+        return self._segment.core
 
     @property
     def pool(self) -> _core.BufferPool:

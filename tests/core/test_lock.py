@@ -16,7 +16,7 @@ from types import ModuleType
 import posix_ipc
 import pytest
 from core_builds import build_core
-from core_slabs import empty_segment
+from core_slabs import die_at, empty_segment
 
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, Geometry, Segment, SlabLock
 
@@ -130,7 +130,7 @@ def test_a_process_without_a_ticket_gets_no_lock() -> None:
     assert (lock.acquire_now(), lock.acquire_word(), lock.take_over(1)) == (LOCK_REJOIN,) * 3
 
 
-@pytest.mark.parametrize("fork", [os.fork, ctypes.CDLL(None).fork], ids=["by Python", "by C"])
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["by Python", "by C"])
 def test_a_forked_child_has_no_ticket(fork: Callable[[], int]) -> None:
     segment = empty_segment(SMALL)
     lock = SlabLock(segment, NUMBER)
@@ -184,16 +184,6 @@ def test_a_ticket_that_does_not_fit_is_refused(entry: int, incarnation: int) -> 
 def test_a_lock_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(SlabLock(empty_segment(SMALL), NUMBER))
-
-
-def die_at(core: ModuleType, step: int, operation: Callable[[], object]) -> bool:
-    """Run an operation in a child that is killed before a step; return whether it was, or had fewer steps."""
-    child = os.fork()
-    if not child:
-        ctypes.c_uint64.in_dll(ctypes.CDLL(core.__file__), "shmaccum_steps_left").value = step
-        operation()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 OPERATIONS: dict[str, tuple[int, Callable[[SlabLock], object]]] = {

@@ -2,128 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
-import os
 import pickle
-import signal
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 import pytest
 from core_builds import build_core
+from core_slabs import ABSENT_S, DYING, LIVING, UNFINISHED, Damaged, Slab, owner
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from oracle import violations
 
-from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, Buffer, MemoryTicket
-from shmaccum.shm.layout import INCARNATION_SHIFT, LOCK_POOL, OWNER_SHIFT, WAITERS, SlotState
-
-LIVING, DYING = 0, 1
-"""Process entries."""
-ABSENT_S = 1.0
-UNFINISHED = 0xFFFF
-
-
-class Damaged(Exception):
-    pass
-
-
-def owner(entry: int, incarnation: int = 1) -> int:
-    return entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
-
-
-class Slab:
-    """A pool of free slots, which processes of the test use in turn, by entry.
-
-    Args:
-        slot_count: slots of 64 bytes.
-        core: the module to use.
-    """
-
-    def __init__(self, slot_count: int, core: Any = _core) -> None:
-        geometry = core.Geometry(64, slot_count, max_processes=8, max_topics=1, max_partitions=1, max_lanes=1)
-        self.descriptor = os.memfd_create("slab")
-        os.ftruncate(self.descriptor, geometry.total_size)
-        self.segment = core.Segment(self.descriptor, geometry)
-        self.lock = core.SlabLock(self.segment, LOCK_POOL)
-        self.pool = core.BufferPool(self.segment, self.lock, Damaged)
-        self.words = self.segment.writable().cast("Q")
-        self.slot_count = slot_count
-        self.core = core
-        self.be(LIVING)
-        self.pool.rebuild()
-
-    def be(self, entry: int, incarnation: int = 1) -> int:
-        """Act as another process from now on; return its ticket."""
-        ticket: int = self.segment.join(entry, incarnation)
-        return ticket
-
-    def close(self) -> None:
-        self.words.release()
-        os.close(self.descriptor)
-
-    def word(self, region: str, name: str, entry: int = 0) -> int:
-        """Return the index of a word."""
-        view = self.segment.view(region)
-        begin = view.__array_interface__["data"][0]
-        begin -= self.segment.view("superblock").__array_interface__["data"][0]
-        assert view.dtype.fields is not None
-        return int(begin + entry * view.dtype.itemsize + view.dtype.fields[name][1]) // 8
-
-    def take(self, count: int, most: int = 1) -> list[Buffer]:
-        taken: list[Buffer] = []
-        assert self.pool.allocate(taken, count, most) == (LOCK_TAKEN, len(taken))
-        return taken
-
-    def wait(self, slots: int, now_s: float = 0.0, timeout_s: float = 60.0) -> MemoryTicket:
-        """Return a ticket that is drawn at ``now_s``; nothing is free."""
-        ticket: MemoryTicket = self.core.MemoryTicket(slots, now_s, timeout_s)
-        assert self.look(ticket, now_s) == []
-        return ticket
-
-    def look(
-        self,
-        ticket: MemoryTicket,
-        now_s: float = 0.0,
-        dead: tuple[int, ...] = (),
-        was_woken: bool | None = None,
-        most: int = 1,
-    ) -> list[Buffer]:
-        taken: list[Buffer] = []
-        status, self.woken = self.pool.look(ticket, taken, most, was_woken, dead, now_s, ABSENT_S)
-        assert status == LOCK_TAKEN
-        return taken
-
-    def chain(self, buffer: Buffer) -> list[int]:
-        """Return a buffer's slots, by its headers."""
-        headers = self.segment.view("headers")
-        chain = [buffer.slot]
-        while len(chain) < headers["slots"][buffer.slot]:
-            chain.append(int(headers["chain"][chain[-1]]) - 1)
-        return chain
-
-    def die_at(self, step: int, operation: Callable[[], object]) -> bool:
-        """Run an operation as a process that is killed before a step; take over and reclaim. Return whether it was."""
-        child = os.fork()
-        if not child:
-            try:
-                self.be(DYING)
-                steps = ctypes.c_uint64.in_dll(ctypes.CDLL(self.core.__file__), "shmaccum_steps_left")
-                steps.value = step
-                operation()
-            finally:
-                os._exit(0)
-        was_killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-        named = self.lock.owner
-        assert named in (0, UNFINISHED, DYING + 1 | 1 << 16)
-        self.lock.unblock(named if named != UNFINISHED else 0)
-        assert self.pool.reclaim([owner(DYING)], 0.0, ABSENT_S)[0] == LOCK_TAKEN
-        return was_killed
+from shmaccum.shm.layout import OWNER_SHIFT, WAITERS, SlotState
 
 
 @pytest.fixture(scope="module")

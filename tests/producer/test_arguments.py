@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from fixture_types import Produce, Settings
-from producers import wait_until, wait_until_gone
+from producers import sender_pid, stop_sender, wait_until, wait_until_gone
 from senders import read_partition
 
 from shmaccum import Producer, RecordMetadata, TopicPartition
@@ -115,8 +117,10 @@ def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None
     hasty = produce(max_block_ms=0)
     assert hasty.send("t", b"v").get(20).offset == 0
     assert len(hasty.send_batch("t", pa.record_batch({"value": ["v"] * 5000})).get(20).offsets) == 5000
+    stop_sender(hasty)  # or it could answer before the call looks
     with pytest.raises(KafkaTimeoutError, match=r"u not present in metadata after 0 ms.*max\.block\.ms = 0.*requested"):
         hasty.send("u", b"v")
+    os.kill(sender_pid(hasty), signal.SIGCONT)
     wait_until(lambda: hasty._accumulator.state.map.topics["u"].partition_count, "the sender has asked")
     assert hasty.send("u", b"v").get(20).offset == 0
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 from shmaccum import _core
+from shmaccum._core import LOCK_TAKEN, Buffer, MemoryTicket
 from shmaccum.shm import names
-from shmaccum.shm.layout import Geometry
+from shmaccum.shm.layout import INCARNATION_SHIFT, LOCK_POOL, OWNER_SHIFT, Geometry
+
+LIVING, DYING = 0, 1
+"""Process entries."""
+ABSENT_S = 1.0
+UNFINISHED = 0xFFFF
 
 
 def core_geometry(geometry: Geometry) -> _core.Geometry:
@@ -32,3 +42,111 @@ def empty_segment(geometry: _core.Geometry) -> _core.Segment:
         return _core.Segment(descriptor, geometry)
     finally:
         os.close(descriptor)
+
+
+class Damaged(Exception):
+    """Stands for a SlabDamagedError."""
+
+
+def owner(entry: int, incarnation: int = 1) -> int:
+    """Return the owner bits of a process."""
+    return entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
+
+
+class Slab:
+    """A pool of free slots, which processes of the test use in turn, by entry.
+
+    Args:
+        slot_count: how many.
+        core: the module to use.
+        slot_size: bytes of each.
+    """
+
+    def __init__(self, slot_count: int, core: Any = _core, slot_size: int = 64) -> None:
+        geometry = core.Geometry(slot_size, slot_count, max_processes=8, max_topics=1, max_partitions=20, max_lanes=2)
+        self.descriptor = os.memfd_create("slab")
+        os.ftruncate(self.descriptor, geometry.total_size)
+        self.segment = core.Segment(self.descriptor, geometry)
+        self.lock = core.SlabLock(self.segment, LOCK_POOL)
+        self.pool = core.BufferPool(self.segment, self.lock, Damaged)
+        self.words = self.segment.writable().cast("Q")
+        self.slot_count = slot_count
+        self.core = core
+        sizes = {"total_size": geometry.total_size, "slot_size": slot_size, "slot_count": slot_count}
+        for name, size in sizes.items():
+            self.words[self.word("superblock", name)] = size
+        self.be(LIVING)
+        self.pool.rebuild()
+
+    def be(self, entry: int, incarnation: int = 1) -> int:
+        """Act as another process from now on; return its ticket."""
+        ticket: int = self.segment.join(entry, incarnation)
+        return ticket
+
+    def close(self) -> None:
+        """Release the memory."""
+        self.words.release()
+        os.close(self.descriptor)
+
+    def word(self, region: str, name: str, entry: int = 0) -> int:
+        """Return the index of a word."""
+        view = self.segment.view(region)
+        begin = view.__array_interface__["data"][0]
+        begin -= self.segment.view("superblock").__array_interface__["data"][0]
+        assert view.dtype.fields is not None
+        return int(begin + entry * view.dtype.itemsize + view.dtype.fields[name][1]) // 8
+
+    def take(self, count: int, most: int = 1) -> list[Buffer]:
+        """Allocate without a wait."""
+        taken: list[Buffer] = []
+        assert self.pool.allocate(taken, count, most) == (LOCK_TAKEN, len(taken))
+        return taken
+
+    def wait(self, slots: int, now_s: float = 0.0, timeout_s: float = 60.0) -> MemoryTicket:
+        """Return a ticket that is drawn at ``now_s``; nothing is free."""
+        ticket: MemoryTicket = self.core.MemoryTicket(slots, now_s, timeout_s)
+        assert self.look(ticket, now_s) == []
+        return ticket
+
+    def look(
+        self,
+        ticket: MemoryTicket,
+        now_s: float = 0.0,
+        dead: tuple[int, ...] = (),
+        was_woken: bool | None = None,
+        most: int = 1,
+    ) -> list[Buffer]:
+        """Look at the queue; return what was allocated. `woken` is the process to wake."""
+        taken: list[Buffer] = []
+        status, self.woken = self.pool.look(ticket, taken, most, was_woken, dead, now_s, ABSENT_S)
+        assert status == LOCK_TAKEN
+        return taken
+
+    def chain(self, buffer: Buffer) -> list[int]:
+        """Return a buffer's slots, by its headers."""
+        headers = self.segment.view("headers")
+        chain = [buffer.slot]
+        while len(chain) < headers["slots"][buffer.slot]:
+            chain.append(int(headers["chain"][chain[-1]]) - 1)
+        return chain
+
+    def die_at(self, step: int, operation: Callable[[], object]) -> bool:
+        """Run an operation as a process that is killed before a step; take over and reclaim. Return whether it was."""
+        was_killed = die_at(self.core, step, lambda: (self.be(DYING), operation()))
+        named = self.lock.owner
+        assert named in (0, UNFINISHED, DYING + 1 | 1 << 16)
+        self.lock.unblock(named if named != UNFINISHED else 0)
+        assert self.pool.reclaim([owner(DYING)], 0.0, ABSENT_S)[0] == LOCK_TAKEN
+        return was_killed
+
+
+def die_at(core: Any, step: int, operation: Callable[[], object]) -> bool:
+    """Run an operation in a child that is killed before a step; return whether it was, or had fewer steps."""
+    child = os.fork()
+    if not child:
+        try:
+            ctypes.c_uint64.in_dll(ctypes.CDLL(core.__file__), "shmaccum_steps_left").value = step
+            operation()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

@@ -94,8 +94,7 @@ class BatchAppender:
             # Look for an open batch again: another process may have opened one while this one compressed, and the
             # other partition may have one.
             queue = chosen
-            with queue.lock:
-                result = records.try_append(queue, timestamp, body, callback, sizes)
+            result = records.append(queue, timestamp, body, callback, sizes)
             if result is not None:
                 return result
         # Compressed before slots are allocated: waiting for slots can take much longer than compressing.
@@ -107,10 +106,10 @@ class BatchAppender:
         try:
             self.before_new_batch()
             size = self._slot_size if large is None else large.size
-            slot = self.allocate(size, max_block_ms, taken).slot
+            buffer = self.allocate(size, max_block_ms, taken)
             if route is not None:  # another thread may have switched partitions during the wait for slots
                 queue = route.reroute(queue)
-            result = records.begin_batch(queue, slot, timestamp, body, callback, large, sizes)
+            result = records.begin_batch(queue, buffer, timestamp, body, callback, large, sizes)
             if result[2]:
                 del taken[:]  # it is in its deque now
         finally:

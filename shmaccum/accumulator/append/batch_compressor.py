@@ -100,7 +100,11 @@ class BatchCompressor:
             return
         since_ms = time.monotonic_ns() // 1_000_000
         self._words[header + Slot.SEALING] = since_ms
-        self._claims.append(_Claim(queue, slot, self._words[header + Slot.GENERATION], since_ms))
+        self.add(queue, slot, self._words[header + Slot.GENERATION], since_ms)
+
+    def add(self, queue: PartitionQueue, slot: int, generation: int, since_ms: int) -> None:
+        """Add a batch that this process has claimed."""
+        self._claims.append(_Claim(queue, slot, generation, since_ms))
 
     def compress_claimed(self) -> bool:
         """Compress all claimed batches, under no lock; return whether there were any."""

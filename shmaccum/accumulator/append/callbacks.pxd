@@ -1,5 +1,4 @@
 cimport cython
-from shmaccum.accumulator.append.futures cimport FutureRecordMetadata
 
 @cython.final
 cdef class Callbacks:
@@ -8,14 +7,14 @@ cdef class Callbacks:
     cdef readonly object due
 
     @cython.locals(waiting=list)
-    cpdef add(self, batch, callback, FutureRecordMetadata future)
+    cpdef add(self, batch, callback, future)
 
     cpdef told_of(self, unsigned long long batch)
 
     cpdef run(self)
 
-    @cython.locals(waiting=list, at=Py_ssize_t, future=FutureRecordMetadata)
+    @cython.locals(waiting=list, at=Py_ssize_t)
     cpdef run_of(self, batch)
 
 @cython.locals(error=object, metadata=object)
-cdef _run(callback, FutureRecordMetadata future)
+cdef _run(callback, future)

@@ -1,7 +1,6 @@
 cimport cython
 from shmaccum.accumulator.append.pending_batches cimport PendingBatches
 from shmaccum.accumulator.append.record_appender cimport RecordAppender
-from shmaccum.accumulator.state.batch_header cimport begin
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.histograms cimport count as count_value, count_sample
 from shmaccum.shm.memory cimport SlabMemory, word
@@ -46,7 +45,6 @@ cdef class ColumnAppender:
     cdef Py_ssize_t _slots_at
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
-    cdef Py_ssize_t _contributor_words
 
     @cython.locals(words=word[::1], opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t)
     cdef _open_batch(self, PartitionQueue queue)
@@ -72,10 +70,10 @@ cdef class ColumnAppender:
         sizes=list, cuts=list, bases=list, latest=list, largest=list, compressed_words=list,
         now_us="unsigned long long", index=Py_ssize_t, number=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t,
     )
-    cdef _fill(self, _NewBatches batches, Py_ssize_t first, list slots, list headers)
+    cdef _fill(self, _NewBatches batches, Py_ssize_t first, list slots)
 
     @cython.locals(places=list)
-    cdef _write_large(self, _NewBatches batches, Py_ssize_t number, Py_ssize_t slot, Py_ssize_t header)
+    cdef _write_large(self, _NewBatches batches, Py_ssize_t number, Py_ssize_t slot)
 
     @cython.locals(words=word[::1], process=Py_ssize_t, cuts=list)
     cdef _count(self, _NewBatches batches, Py_ssize_t first, Py_ssize_t end)

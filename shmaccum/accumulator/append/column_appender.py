@@ -24,7 +24,6 @@ from shmaccum._core import Buffer
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
-from shmaccum.accumulator.state.batch_header import begin
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.loop_memory import WouldWait
@@ -127,7 +126,6 @@ class ColumnAppender:
         self._slots_at = geometry.slot(0)
         self._headers_at = geometry.header(0)
         self._header_words = geometry.slot_words
-        self._contributor_words = geometry.contributor_words
 
     def append(
         self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, deadline_s: float
@@ -208,7 +206,7 @@ class ColumnAppender:
             records.write(self._slab.buffer, [place])
             result = self._pending.contribute(queue, slot, header)
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
-            self._records.commit(header, commit, end, before + count, latest, largest)
+            self._records.core.commit(slot, end, before + count, latest, largest)
             future.add(Chunk([result], bodies.rows, [0, count], before))
             self._note_largest(largest)
         return count
@@ -255,7 +253,7 @@ class ColumnAppender:
             slots = [buffer.slot for buffer in taken]
             headers = [self._headers_at + slot * self._header_words for slot in slots]
             ids = [buffer.generation << _BATCH_SLOT_BITS | buffer.slot for buffer in taken]
-            self._fill(batches, first, slots, headers)
+            self._fill(batches, first, slots)
             is_open = batches.is_open and end == len(sizes)
             with queue.lock:
                 if queue.lane_at:
@@ -278,17 +276,15 @@ class ColumnAppender:
                 self._batches.free_unused()
         return end - first
 
-    def _fill(self, batches: _NewBatches, first: int, slots: list[int], headers: list[int]) -> None:
+    def _fill(self, batches: _NewBatches, first: int, slots: list[int]) -> None:
         """Write batches from number ``first`` on, complete but for their place, into slots that only we use."""
         records, sizes, cuts = batches.records, batches.sizes, batches.cuts
         bases, latest, largest = records.base_timestamps, records.max_timestamps, records.largest
         now_us = time.monotonic_ns() // 1_000
         for index in range(len(slots)):
             number = first + index
-            begin(
-                self._memory,
-                headers[index],
-                self._contributor_words,
+            self._records.core.begin(
+                slots[index],
                 now_us,
                 sizes[number],
                 cuts[number + 1] - cuts[number],
@@ -296,11 +292,9 @@ class ColumnAppender:
                 latest[number],
                 largest[number],
                 batches.compressed_words[number],
-                self._records.linger,
-                self._records.limits,
             )
         if sizes[first] > self._slot_size:  # alone, see `_place`
-            self._write_large(batches, first, slots[0], headers[0])
+            self._write_large(batches, first, slots[0])
             return
         places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]
         for place in places:
@@ -312,14 +306,14 @@ class ColumnAppender:
         if len(compressed) < len(places):
             records.write(buffer, places[len(compressed) :], first + len(compressed))
 
-    def _write_large(self, batches: _NewBatches, number: int, slot: int, header: int) -> None:
+    def _write_large(self, batches: _NewBatches, number: int, slot: int) -> None:
         """Write the record of a batch that takes several slots."""
         records, memory = batches.records, self._memory
         if number < len(batches.compressed):
             stored = batches.compressed[number]
-            memory.write(self._records.places_of_large(slot, header, len(stored)), stored)
+            memory.write(self._records.places_of_large(slot, len(stored)), stored)
             return
-        places = self._records.places_of_large(slot, header, records.sizes[number])
+        places = self._records.places_of_large(slot, records.sizes[number])
         if len(places) == 1:
             begin, _ = places[0]
             memory.fault_in(begin)

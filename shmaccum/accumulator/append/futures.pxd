@@ -26,27 +26,6 @@ cdef class ProduceRequestResult:
     cpdef Part part_of(self, Py_ssize_t index)
 
 @cython.final
-cdef class FutureRecordMetadata:
-    cdef object __weakref__
-    cdef ProduceRequestResult _result
-    cdef readonly Py_ssize_t index
-    cdef long long _timestamp
-    cdef unsigned long long _sizes
-
-    @cython.final
-    @cython.locals(result=ProduceRequestResult)
-    cdef Part _part(self)
-
-    @cython.locals(part=Part, key_size="long long", value_size="long long")
-    cpdef tuple outcome(self)
-
-    @cython.locals(part=Part)
-    cpdef bint succeeded(self)
-
-    @cython.locals(part=Part)
-    cpdef bint failed(self)
-
-@cython.final
 cdef class Chunk:
     cdef readonly list results
     cdef readonly object rows

@@ -8,7 +8,7 @@ A split batch completes part by part, from its front to its end; every other bat
 
 No object reachable from a future leads back to a future. Callbacks live elsewhere (`callbacks`), the waiter is a weak
 reference, and each caller gets a new error, because a traceback leads to all that its frames hold. So no future is part
-of a cycle, and in the compiled form the garbage collector skips futures, however many are kept.
+of a cycle, and the garbage collector skips futures, however many are kept.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from itertools import chain, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from shmaccum._core import RecordFuture
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import IllegalStateError, ResultTimeoutError, ShmaccumError
 from shmaccum.later import np
@@ -171,7 +172,7 @@ class ProduceRequestResult:
                 yield max(part.first, first), min(end, stop), part
 
 
-class FutureRecordMetadata:
+class FutureRecordMetadata(RecordFuture):
     """Future of one record; asyncio code can ``await`` it.
 
     It has the methods of `concurrent.futures.Future` and of kafka-python's futures. An accepted record
@@ -184,28 +185,24 @@ class FutureRecordMetadata:
         sizes: bytes of the serialized key, plus 1, in the upper 32 bits, and of the value in the lower; 0 for a null.
     """
 
-    __slots__ = ("_result", "_sizes", "_timestamp", "index")
+    __slots__ = ()
 
-    def __init__(self, result: ProduceRequestResult, index: int, timestamp: int, sizes: int = NO_SIZES) -> None:
-        self._result = result
-        self.index = index
-        self._timestamp = timestamp
-        self._sizes = sizes
+    batch_result: ProduceRequestResult
 
     @property
     def topic_partition(self) -> TopicPartition:
         """Where the record goes."""
-        return self._result.topic_partition
+        return self.batch_result.topic_partition
 
     @property
     def batch(self) -> int:
         """The id of its batch."""
-        return self._result.batch
+        return self.batch_result.batch
 
     @property
     def is_done(self) -> bool:
         """Whether the record is acknowledged or has failed. Only changes when the producer polls."""
-        return self.index < self._result.told
+        return self.index < self.batch_result.told
 
     @property
     def value(self) -> RecordMetadata | None:
@@ -214,7 +211,7 @@ class FutureRecordMetadata:
 
     def _part(self) -> Part | None:
         """Return the part with its outcome; None while it is pending."""
-        result = self._result
+        result = self.batch_result
         return result.part_of(self.index) if self.index < result.told else None
 
     def outcome(self) -> tuple[ShmaccumError | None, RecordMetadata | None]:
@@ -224,10 +221,10 @@ class FutureRecordMetadata:
             return None, None
         if part.failure is not None:
             return part.failure(), None
-        topic, partition = self._result.topic_partition
+        topic, partition = self.batch_result.topic_partition
         offset = part.base_offset + self.index - part.first if part.base_offset >= 0 else -1
-        timestamp = part.append_time_ms if part.append_time_ms >= 0 else self._timestamp
-        key_size, value_size = (self._sizes >> _KEY_SHIFT) - 1, (self._sizes & _VALUE_MASK) - 1
+        timestamp = part.append_time_ms if part.append_time_ms >= 0 else self.timestamp
+        key_size, value_size = (self.sizes >> _KEY_SHIFT) - 1, (self.sizes & _VALUE_MASK) - 1
         # Bypasses its constructor: that would be one more Python call per record.
         return None, tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp, key_size, value_size))
 
@@ -261,7 +258,7 @@ class FutureRecordMetadata:
         return value
 
     def _wait(self, timeout: float | None) -> None:
-        result = self._result
+        result = self.batch_result
         if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
             raise ResultTimeoutError(
                 f"no acknowledgement from {self.topic_partition} after waiting {timeout} s{result.waiter.trouble()}"
@@ -301,12 +298,12 @@ class FutureRecordMetadata:
         It runs in the thread that next sends, polls, flushes or waits. If an event loop runs in the calling thread, it
         runs in that loop, soon, with no further call of this package.
         """
-        self._result.waiter.call_when_done(function, self)
+        self.batch_result.waiter.call_when_done(function, self)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """Wait in the running event loop; return and raise as `get`."""
         if not self.is_done:
-            yield from self._result.waiter.until_complete(self)
+            yield from self.batch_result.waiter.until_complete(self)
         return self.get(0)
 
     def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
@@ -328,7 +325,7 @@ class FutureRecordMetadata:
         return self._add(on_delivery)
 
     def _add(self, on_delivery: DeliveryCallback) -> FutureRecordMetadata:
-        self._result.waiter.call_back(on_delivery, self)
+        self.batch_result.waiter.call_back(on_delivery, self)
         return self
 
 

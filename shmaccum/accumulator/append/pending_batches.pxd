@@ -1,7 +1,7 @@
 cimport cython
 from shmaccum.accumulator.append.callbacks cimport Callbacks
 from shmaccum.accumulator.state.completion_ring cimport Outcome, RingReader
-from shmaccum.accumulator.append.futures cimport FutureRecordMetadata, Part, ProduceRequestResult
+from shmaccum.accumulator.append.futures cimport Part, ProduceRequestResult
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.memory cimport SlabMemory, word
 
@@ -19,6 +19,7 @@ cdef class PendingBatches:
     cdef object _weakly
     cdef SlabMemory _memory
     cdef public dict _results
+    cdef readonly object contributions
     cdef readonly set flushes
     cdef public object lost
     cdef object _reading
@@ -39,8 +40,8 @@ cdef class PendingBatches:
     cpdef poll(self)
 
     @cython.locals(ring=RingReader, outcome=Outcome, result=ProduceRequestResult)
-    cpdef _read(self)
+    cpdef read(self)
 
     cdef _settle(self, ProduceRequestResult result, Outcome outcome)
 
-    cpdef call_back(self, callback, FutureRecordMetadata future)
+    cpdef call_back(self, callback, future)

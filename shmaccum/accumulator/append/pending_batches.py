@@ -3,9 +3,10 @@
 The process reads its completion ring when it appends, polls, flushes or waits. Futures resolve and callbacks run then,
 in order, in the calling thread.
 
-In shared memory the process stores its bit of a batch's CONTRIBUTORS, under the partition's lock. It alone stores
-FLUSHING and its ring's RING_HEAD in its table entry, without a lock of the slab. After its death the ring is not read,
-and FLUSHING counts until the entry is freed. Modelled in ``tools/model/pool.pml``.
+In shared memory the process stores its bit of a batch's CONTRIBUTORS, under the partition's lock: here for columns, in
+`shmaccum._core.Appender` for records. It alone stores FLUSHING and its ring's RING_HEAD in its table entry, without a
+lock of the slab. After its death the ring is not read, and FLUSHING counts until the entry is freed. Modelled in
+``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from shmaccum._core import Contributions
 from shmaccum.accumulator.append.callbacks import Callbacks
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.accumulator.state.completion_ring import NOWHERE, Outcome, RingReader
@@ -77,11 +79,14 @@ class PendingBatches:
         self._map = slab.companion(PartitionMap)
         self._weakly = weakref.ref(self)
         self._memory = slab.memory
+        self.contributions: Final = Contributions(slab.geometry.slot_count, slab.me)
+        """Its batches by slot, for sections that append."""
         self._join()
         slab.on_fork(self)
 
     def _join(self) -> None:
         me = self._slab.me
+        self.contributions.reset(me)
         self._results: dict[int, ProduceRequestResult] = {}
         self.flushes: set[object] = set()
         self.lost: Counter[int] = Counter()
@@ -117,6 +122,21 @@ class PendingBatches:
 
     # --- contributing -------------------------------------------------------------------------------
 
+    def expect(self, queue: PartitionQueue, batch: int) -> None:
+        """Make the result of a batch that this process is about to append a record to; `withdraw` it afterwards."""
+        result, is_made = self._results.get(batch), True
+        if result is None:
+            result, is_made = ProduceRequestResult(queue.topic_partition, batch, self._weakly, queue.lane), False
+            self._results[batch] = result
+        self.contributions.expect(batch, result, is_made)
+
+    def withdraw(self, batch: int) -> None:
+        """Forget an expected batch, unless this process has appended to it: who waits for its result goes on."""
+        if self.contributions.withdraw(batch):
+            result = self._results.pop(batch, None)
+            if result is not None:
+                result.settle(Part(result.told, -1, -1, None), 0)
+
     def contribute(self, queue: PartitionQueue, slot: int, header: int) -> ProduceRequestResult:
         """Return the result object of a slot's batch; on first use, store this process as its contributor.
 
@@ -126,12 +146,13 @@ class PendingBatches:
         memory = self._memory
         batch = memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot
         result = self._results.get(batch)
-        if result is None:
+        if result is None or self.contributions.is_expected(batch):
             if memory.words[self._ring.tail_at] != self._ring.head:
-                self._read()  # or the ring could overflow after many threads have waited for slots
-            result = ProduceRequestResult(queue.topic_partition, batch, self._weakly, queue.lane)
-            self._results[batch] = result
+                self.read()  # or the ring could overflow after many threads have waited for slots
+            self.expect(queue, batch)
+            result = self._results[batch]
             memory.words[header + self._contributor_at] |= self._contributor_bit
+            self.contributions.contribute(batch)
         return result
 
     def contribute_new(
@@ -148,7 +169,7 @@ class PendingBatches:
         """
         words = self._memory.words
         if words[self._ring.tail_at] != self._ring.head:
-            self._read()
+            self.read()
         for header in headers:
             words[header + self._contributor_at] = self._contributor_bit
         results = []
@@ -159,8 +180,9 @@ class PendingBatches:
         return results
 
     def forget(self, batch: int) -> None:
-        """Undo `contribute` for a batch that was not placed."""
+        """Undo `contribute_new` for a batch that was not placed."""
         self._results.pop(batch, None)
+        self.contributions.forget(batch)
 
     # --- listening ----------------------------------------------------------------------------------
 
@@ -170,10 +192,10 @@ class PendingBatches:
         if self._memory.words[ring.tail_at] == ring.head and not self._callbacks.due:
             return
         self.check_process()
-        self._read()
+        self.read()
         self._callbacks.run()
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Pop all completions from the ring and resolve their results."""
         with self._reading:
             ring = self._ring
@@ -190,11 +212,15 @@ class PendingBatches:
         Completions are pushed before the slot is freed. So a batch that is gone, without one in the ring read after
         that, was lost with a damaged header.
         """
-        gone = [batch for batch in list(self._results) if not self._is_there(batch)]
+        gone = [
+            batch
+            for batch in list(self._results)
+            if not self._is_there(batch) and not self.contributions.is_expected(batch)
+        ]
         if not gone:
             return
         with self._reading:
-            self._read()
+            self.read()
             for batch in gone:
                 result = self._results.pop(batch, None)
                 if result is not None:
@@ -219,6 +245,7 @@ class PendingBatches:
         self._callbacks.told_of(outcome.batch)
         if not outcome.records:
             self._results.pop(outcome.batch, None)
+            self.contributions.forget(outcome.batch)
 
     def _failure(self, topic_partition: TopicPartition, outcome: Outcome) -> Callable[[], ShmaccumError]:
         """Return a function that makes the error of failed records, with the text of their incident.

@@ -2,7 +2,6 @@ cimport cython
 from shmaccum.accumulator.append.pending_batches cimport PendingBatches
 from shmaccum.accumulator.append.record_appender cimport RecordAppender
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
-from shmaccum.shm.locks cimport SlabLock
 
 @cython.final
 @cython.final
@@ -19,7 +18,7 @@ cdef class RecordAccumulator:
     cdef bint _is_closed
     cdef bint _is_unusual
 
-    @cython.locals(lock=SlabLock, result=tuple)
+    @cython.locals(result=tuple)
     cpdef tuple append(
         self, PartitionQueue queue, long long timestamp, bytes body, callback, max_block_ms, route=*,
         unsigned long long sizes=*,

@@ -1,9 +1,7 @@
 """The producers' half of Kafka's RecordAccumulator: append, flush, close.
 
-A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`). These modules
-name the words they own. This one holds the partition's lock around `try_append`; if the process dies or is interrupted
-there, the lock's next holder rebuilds the deques. It runs for every record, so it is compiled where possible. Modelled
-in ``tools/model/pool.pml``.
+A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`). It runs for
+every record, so it is compiled where possible. Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -126,14 +124,7 @@ class RecordAccumulator:
         if self._is_unusual:
             self._before_append()
         self.pending.poll()
-        lock = queue.lock
-        lock.acquire()
-        try:  # ``with lock:``, spelled out: each half is a C call in the compiled form
-            result = self.records.try_append(queue, timestamp, body, callback, sizes)
-        except BaseException:
-            lock.leave(True)
-            raise
-        lock.leave(False)
+        result = self.records.append(queue, timestamp, body, callback, sizes)
         if result is None:
             result = self._batches.append(queue, timestamp, body, callback, max_block_ms, route, sizes)
         return result
@@ -252,6 +243,7 @@ class RecordAccumulator:
         """Stop accepting records and end waits for memory, in this process only."""
         self._is_closed = True
         self._is_unusual = True
+        self.records.close()
         self._batches.close()
         self.state.pool.close()
 

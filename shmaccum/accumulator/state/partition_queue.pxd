@@ -32,7 +32,7 @@ cdef class PartitionQueue:
     cdef readonly Py_ssize_t queued_at
     cdef readonly Py_ssize_t lane
     cdef readonly Py_ssize_t lane_at
-    cdef unsigned long long _generation
+    cdef readonly unsigned long long lease_generation
     cdef SlabMemory _memory
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
@@ -47,17 +47,8 @@ cdef class PartitionQueue:
     @cython.locals(words=word[::1], at=Py_ssize_t, newer="unsigned long long", failed="unsigned long long")
     cpdef check_lease(self)
 
-    @cython.locals(words=word[::1], head="unsigned long long", sealing_at=Py_ssize_t)
-    cpdef bint has_full(self)
-
     @cython.locals(words=word[::1], opened="unsigned long long", slot="unsigned long long", state_at=Py_ssize_t)
     cpdef Py_ssize_t close_open(self) except? -2
-
-    @cython.locals(
-        words=word[::1], closed=Py_ssize_t, header=Py_ssize_t, position="unsigned long long",
-        tail="unsigned long long",
-    )
-    cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except? -2
 
     @cython.locals(
         memory=SlabMemory, at=Py_ssize_t, slot="unsigned long long", batch=RecordBatch, header=Py_ssize_t,

@@ -46,7 +46,6 @@ class PartitionQueue:
 
     __slots__ = (
         "_at",
-        "_generation",
         "_geometry",
         "_header_words",
         "_headers_at",
@@ -60,6 +59,7 @@ class PartitionQueue:
         "head_at",
         "lane",
         "lane_at",
+        "lease_generation",
         "lock",
         "open_at",
         "queued_at",
@@ -73,7 +73,8 @@ class PartitionQueue:
         """Its lane's entry + 1; 0 outside of transactions."""
         self.lane_at = 0
         """Word index of the lane, if this object accepts records only for one transaction in it; else 0."""
-        self._generation = 0
+        self.lease_generation = 0
+        """The generation that the lane must have."""
         self.lock = slab.stripe(entry)
         self._slab = slab
         self._words = slab.words
@@ -96,7 +97,7 @@ class PartitionQueue:
     def lease(self, lane_at: int, generation: int) -> None:
         """Accept records, through this object, only while the lane at an index of the slab has this generation."""
         self.lane_at = lane_at
-        self._generation = generation
+        self.lease_generation = generation
 
     def check_lease(self) -> None:
         """Check, under the lock, that the lane still takes records of this lease and transaction.
@@ -109,7 +110,7 @@ class PartitionQueue:
             IllegalStateError: another thread has ended the transaction.
         """
         words, at = self._memory.words, self.lane_at
-        newer = words[at + _LANE_GENERATION] ^ self._generation
+        newer = words[at + _LANE_GENERATION] ^ self.lease_generation
         if newer >> _LEASE_SHIFT:
             raise ProducerFencedError(
                 f"no record of this transaction is accepted for {self.topic_partition} any more: another producer of "
@@ -123,17 +124,6 @@ class PartitionQueue:
         if failed:
             error = lane_error(failed)
             raise error(f"{self.topic_partition}: a batch of the transaction failed, so abort it: {error.meaning()}")
-
-    def has_full(self) -> bool:
-        """Return whether the first batch is full and its compression, if any, is finished."""
-        words = self._memory.words
-        if words[self.queued_at] <= 1:
-            return False
-        head = words[self.head_at]
-        if not 0 < head <= self._slot_count:
-            return True
-        sealing_at = self._headers_at + (head - 1) * self._header_words + _SEALING
-        return not words[sealing_at]
 
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""
@@ -153,41 +143,8 @@ class PartitionQueue:
         words[self.open_at] = 0
         return slot
 
-    def append(self, slot: int, state: SlotState) -> int:
-        """Append a slot's batch, complete but for its place, and close the open one.
-
-        The store of the state makes the batch, with its records, part of the deque.
-
-        Returns:
-            The slot of the batch that was closed, or -1.
-        """
-        closed = self.close_open()
-        words = self._memory.words
-        header = self._headers_at + slot * self._header_words
-        position = words[self._next_position_at]
-        tail = words[self._tail_at]
-        if tail:
-            self._check_link(tail - 1)
-        words[header + _PARTITION] = self.entry
-        words[header + _POSITION] = position
-        words[header + _PREVIOUS] = tail
-        words[header + _NEXT] = 0
-        # No calls or loops from here on: an interrupt between these stores would leave a half-made link.
-        words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | state
-        words[self._next_position_at] = position + 1
-        words[self._tail_at] = slot + 1
-        words[self.queued_at] += 1
-        if state == _IS_OPEN:
-            words[self.open_at] = slot + 1
-        if tail:
-            words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slot + 1
-        else:
-            # Last: the sender reads the head without the lock, and must find a whole batch behind it.
-            words[self.head_at] = slot + 1
-        return closed
-
     def append_all(self, slots: list[int], last_state: int) -> int:
-        """Append the batches of several slots at once, as `append` does for one.
+        """Append the batches of several slots at once, and close the open one. The states make them part of the deque.
 
         An interrupt can stop it halfway; the next holder of the lock then rebuilds the deque.
 

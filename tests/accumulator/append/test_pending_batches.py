@@ -266,7 +266,7 @@ def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None
         log.take_all()
 
     prepare(Told())
-    read = accumulator.producer.pending._read
+    read = accumulator.producer.pending.read
     lines = lines_here(read, *modules, hits=2)
     for line in lines:
         told = Told()

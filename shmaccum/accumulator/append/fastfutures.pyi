@@ -1,3 +1,0 @@
-from shmaccum.accumulator.append.futures import FutureRecordMetadata, ProduceRequestResult
-
-def new_future(result: ProduceRequestResult, index: int, timestamp: int, sizes: int) -> FutureRecordMetadata: ...

@@ -1,0 +1,756 @@
+"""The producers' half of the RecordAccumulator: appends a record to the open batch, or as the first of a new one.
+
+A record goes behind the committed bytes of the open batch; one store of the commit word then makes bytes and count
+valid. Before that store the record does not exist; after it, the record survives this process::
+
+      header | record | record | record | bytes of no record
+      0                                 ^ committed bytes, in `SlotHeader.commit`
+
+The stores of an append, in order, and what a death after each leaves:
+
+=====================  ================================================================================================
+contributors           a contributor without a record: it gets a completion that no future waits for
+bytes                  bytes behind the committed ones, which the next append overwrites
+linger, limits         values of a record that does not exist: sent sooner, or kept longer, than needed
+max_timestamp          a value in the cell that the commit word does not select
+commit                 the record
+counters, histogram    statistics that lack it
+=====================  ================================================================================================
+
+A new batch is written into a slot that only its owner knows, then `deque_append` makes it part of the deque.
+
+A section ends without an append where its caller has to do something first, and then calls again:
+
+* ``NO_ROOM``: there is no open batch with room for the record; one that had none is closed.
+* ``NOT_CONTRIBUTOR``: the batch is not expected (`Contributions.expect`).
+* ``RING_UNREAD``: this process has completions to read. It may contribute to one more batch only with an empty ring, or
+  the ring could overflow (`shmaccum.accumulator.state.completion_ring`).
+* ``LEASE_OVER``: the transaction of the record has ended.
+"""
+
+cpdef enum:
+    APPEND_NO_ROOM = 4
+    APPEND_NOT_CONTRIBUTOR = 5
+    APPEND_RING_UNREAD = 6
+    APPEND_LEASE_OVER = 7
+
+cdef enum:
+    APPEND_DAMAGED = 8
+
+    COMMIT_SIZE_SHIFT = 25
+    COMMIT_COUNT_MASK = (1 << 24) - 1
+    LINGER_SHIFT = 8
+    COMPRESSION_MASK = 0xFF
+    LIMITS_SHIFT = 32
+
+    RECORD_SIZES = 1  # which of the histograms of a process
+    HISTOGRAM_EXACT = 16
+    HISTOGRAM_PARTS = 8
+
+    V2 = 2
+    V2_HEADER_SIZE = 61
+
+
+cdef uint64_t LIMITS_MASK = (1ULL << LIMITS_SHIFT) - 1
+
+
+cdef struct Appending:
+    # A producer: the slab, and its settings.
+    Slots slots
+    Superblock *superblock
+    char *processes
+    char *histograms
+    uint64_t linger_ms
+    uint64_t linger
+    uint64_t timeout_ms
+    uint64_t retries
+    uint64_t limits
+    bint compresses
+
+
+cdef struct Record:
+    # A record, and where it went.
+    int magic
+    int64_t timestamp
+    const uint8_t *body
+    uint64_t body_size
+    uint64_t now_ms
+
+    uint64_t slot
+    uint64_t generation
+    uint64_t index
+    uint64_t added
+    bint is_full
+    bint is_due_earlier
+    bint is_new
+    # The batch that was closed, and is to be compressed by this process; -1 for none.
+    int64_t claimed
+    uint64_t claimed_generation
+
+
+# --- the bytes of a record ------------------------------------------------------------------------
+
+
+cdef uint64_t _zigzag(int64_t number) noexcept nogil:
+    return <uint64_t>number << 1 ^ <uint64_t>(number >> 63)
+
+
+cdef uint64_t _varint_size(int64_t number) noexcept nogil:
+    """Return the bytes of a number as one of Kafka's varints: seven bits each."""
+    return (70 - leading_zeros(_zigzag(number) | 1)) // 7
+
+
+cdef uint8_t *_put_varint(uint8_t *at, int64_t number) noexcept nogil:
+    """Write a varint; return the place behind it."""
+    cdef uint64_t rest = _zigzag(number)
+    while rest > 0x7F:
+        at[0] = <uint8_t>(rest | 0x80)
+        at += 1
+        rest >>= 7
+    at[0] = <uint8_t>rest
+    return at + 1
+
+
+cdef uint64_t v2_write(
+    char *place, uint64_t room, uint64_t index, int64_t timestamp_delta, const Record *record
+) noexcept nogil:
+    """Write a record of format 2; return its bytes, 0 without a write if they do not fit.
+
+    length | attributes 0 | timestamp delta | offset delta | body
+    """
+    cdef uint64_t size = 1 + _varint_size(timestamp_delta) + _varint_size(index) + record.body_size
+    cdef uint64_t whole = _varint_size(size) + size
+    cdef uint8_t *at = <uint8_t *>place
+    if whole > room:
+        return 0
+    at = _put_varint(at, size)
+    at[0] = 0
+    at = _put_varint(_put_varint(at + 1, timestamp_delta), index)
+    memcpy(at, record.body, record.body_size)
+    return whole
+
+
+cdef uint32_t _crc_tables[8][256]
+
+
+cdef void _make_crc_tables() noexcept nogil:
+    """Make the tables of the CRC-32 that zlib and Kafka's old formats use, for eight bytes at a time."""
+    cdef uint32_t value
+    cdef int byte, bit, table
+    for byte in range(256):
+        value = byte
+        for bit in range(8):
+            value = value >> 1 ^ (0xEDB88320ULL if value & 1 else 0)
+        _crc_tables[0][byte] = value
+    for table in range(1, 8):
+        for byte in range(256):
+            value = _crc_tables[table - 1][byte]
+            _crc_tables[table][byte] = value >> 8 ^ _crc_tables[0][value & 0xFF]
+
+
+_make_crc_tables()
+
+
+cdef uint32_t _crc32(const uint8_t *data, uint64_t size) noexcept nogil:
+    cdef uint32_t crc = 0xFFFFFFFF
+    while size >= 8:
+        crc = (
+            _crc_tables[7][(crc ^ data[0]) & 0xFF]
+            ^ _crc_tables[6][(crc >> 8 ^ data[1]) & 0xFF]
+            ^ _crc_tables[5][(crc >> 16 ^ data[2]) & 0xFF]
+            ^ _crc_tables[4][crc >> 24 ^ data[3]]
+            ^ _crc_tables[3][data[4]]
+            ^ _crc_tables[2][data[5]]
+            ^ _crc_tables[1][data[6]]
+            ^ _crc_tables[0][data[7]]
+        )
+        data += 8
+        size -= 8
+    while size:
+        crc = crc >> 8 ^ _crc_tables[0][(crc ^ data[0]) & 0xFF]
+        data += 1
+        size -= 1
+    return ~crc
+
+
+cdef uint8_t *_put_big_endian(uint8_t *at, uint64_t number, int size) noexcept nogil:
+    """Write the low bytes of a number, highest first; return the place behind them."""
+    while size:
+        size -= 1
+        at[0] = <uint8_t>(number >> 8 * size)
+        at += 1
+    return at
+
+
+cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Record *record) noexcept nogil:
+    """Write a message of format 0 or 1; return its bytes, 0 without a write if they do not fit.
+
+    offset 8 | size 4 | crc 4 | magic 1 | attributes 0 | timestamp 8, in format 1 | body
+    """
+    cdef uint64_t whole = (26 if record.magic else 18) + record.body_size
+    cdef uint8_t *crc
+    cdef uint8_t *at
+    if whole > room:
+        return 0
+    crc = _put_big_endian(_put_big_endian(<uint8_t *>place, index, 8), whole - 12, 4)
+    at = _put_big_endian(_put_big_endian(crc + 4, record.magic, 1), 0, 1)
+    if record.magic:
+        at = _put_big_endian(at, record.timestamp, 8)
+    memcpy(at, record.body, record.body_size)
+    _put_big_endian(crc, _crc32(crc + 4, whole - 16), 4)
+    return whole
+
+
+cdef uint64_t record_write(
+    char *place, uint64_t room, uint64_t index, int64_t base_timestamp, const Record *record
+) noexcept nogil:
+    """Write a record; return its bytes, 0 without a write if they do not fit."""
+    if record.magic == V2:
+        return v2_write(place, room, index, <int64_t>(<uint64_t>record.timestamp - <uint64_t>base_timestamp), record)
+    return legacy_write(place, room, index, record)
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+cdef void histogram_count(HistogramEntry *histogram, uint64_t value) noexcept nogil:
+    """Count a value in a histogram that this process alone writes: `shmaccum.shm.histograms`."""
+    cdef uint64_t octave = 0, part = value, bucket
+    while part >= HISTOGRAM_EXACT:
+        part >>= 1
+        octave += 1
+    bucket = octave * HISTOGRAM_PARTS + part
+    if bucket >= HISTOGRAM_BUCKETS:
+        bucket = HISTOGRAM_BUCKETS - 1
+    store_relaxed(&histogram.buckets[bucket], load_relaxed(&histogram.buckets[bucket]) + 1)
+    store_relaxed(&histogram.total, load_relaxed(&histogram.total) + value)
+    if value > load_relaxed(&histogram.largest):
+        store_relaxed(&histogram.largest, value)
+
+
+cdef void _count(const Appending *producer, uint64_t entry, uint64_t records, uint64_t added) noexcept nogil:
+    """Count appended records in the words of this process."""
+    cdef ProcessEntry *process = <ProcessEntry *>producer.processes + entry
+    store_relaxed(&process.records, load_relaxed(&process.records) + records)
+    store_relaxed(&process.bytes, load_relaxed(&process.bytes) + added)
+
+
+cdef void _count_record(const Appending *producer, uint64_t entry, uint64_t added) noexcept nogil:
+    cdef uint64_t which = SENDER_HISTOGRAMS + BROKERS + entry * PROCESS_HISTOGRAMS + RECORD_SIZES
+    _count(producer, entry, 1, added)
+    histogram_count(<HistogramEntry *>producer.histograms + which, added)
+
+
+# --- sections -------------------------------------------------------------------------------------
+
+
+cdef int _enter(const Appending *producer, LockLine *line, uint64_t ticket) noexcept nogil:
+    """Take a partition's lock. One that is unfinished is left so: Python code rebuilds the deques."""
+    cdef int status
+    if ticket == 0:
+        return LOCK_REJOIN
+    status = lock_spin(line, NULL, ticket, load_relaxed(&producer.superblock.sender_entry))
+    if status == LOCK_UNFINISHED:
+        lock_release(line, NULL, True)
+    return status
+
+
+cdef void _leave(LockLine *line, const Record *record, const Damage *damage) noexcept nogil:
+    """Release a partition's lock; its next holder rebuilds the deques if they are damaged.
+
+    The fence makes a new or full batch visible before the caller looks whether the sender sleeps.
+    """
+    lock_release(line, NULL, damage.kind != SOUND)
+    if record.is_new or record.is_full or record.is_due_earlier:
+        fence()
+
+
+cdef bint _may_contribute(const Appending *producer, uint64_t entry) noexcept nogil:
+    """Return whether this process has read all of its completions."""
+    cdef ProcessEntry *process = <ProcessEntry *>producer.processes + entry
+    return load_acquire(&process.ring_tail) == load_relaxed(&process.ring_head)
+
+
+cdef void _close(const Appending *producer, const Queue *queue, Record *record, Damage *damage) noexcept nogil:
+    """Close the open batch, and claim its compression if it is to be compressed."""
+    cdef int64_t slot = deque_close_open(&producer.slots, queue, damage)
+    cdef SlotHeader *header
+    if slot < 0 or not producer.compresses:
+        return
+    header = _slot_header(&producer.slots, slot)
+    if load_relaxed(&header.linger) & COMPRESSION_MASK:
+        store_release(&header.sealing, record.now_ms)
+        record.claimed, record.claimed_generation = slot, load_relaxed(&header.generation)
+
+
+cdef bint _commit(
+    const Appending *producer, SlotHeader *header, uint64_t end, uint64_t count, uint64_t timestamp, uint64_t largest
+) noexcept nogil:
+    """Make written records part of an open batch; return whether the batch is due earlier than before.
+
+    `end` and `count` are the bytes and records of the batch with them; `timestamp` and `largest` are the largest
+    timestamp and the bytes of the largest record among the new ones.
+    """
+    cdef uint64_t linger = load_relaxed(&header.linger), limits = load_relaxed(&header.limits)
+    cdef uint64_t timeout_ms = limits & LIMITS_MASK, retries = limits >> LIMITS_SHIFT
+    cdef uint64_t cell = load_relaxed(&header.commit) & 1
+    cdef bint is_due_earlier = linger >> LINGER_SHIFT > producer.linger_ms
+    # Before the commit: a death in between must not leave the record lingering too long, nor failing too early.
+    if is_due_earlier:
+        store_relaxed(&header.linger, producer.linger_ms << LINGER_SHIFT | linger & COMPRESSION_MASK)
+    if limits != producer.limits:
+        if producer.timeout_ms > timeout_ms:
+            timeout_ms = producer.timeout_ms
+        if producer.retries > retries:
+            retries = producer.retries
+        store_relaxed(&header.limits, retries << LIMITS_SHIFT | timeout_ms)
+    if largest > load_relaxed(&header.max_record):
+        store_relaxed(&header.max_record, largest)
+    if timestamp > load_relaxed(&header.max_timestamp[cell]):
+        cell ^= 1
+        store_relaxed(&header.max_timestamp[cell], timestamp)
+    store_release(&header.commit, end << COMMIT_SIZE_SHIFT | count << 1 | cell)
+    return is_due_earlier
+
+
+cdef int append_to_open(
+    const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, Record *record,
+    Damage *damage
+) noexcept nogil:
+    """Append a record to the open batch, under the partition's lock."""
+    cdef uint64_t commit, size, slot = load_relaxed(&queue.partition.open) - 1
+    cdef SlotHeader *header
+    if slot == ALL_BITS:
+        return APPEND_NO_ROOM
+    if slot >= producer.slots.slot_count:
+        damage.kind, damage.first = WRONG_OPEN, slot
+        return APPEND_DAMAGED
+    header = _slot_header(&producer.slots, slot)
+    commit = load_relaxed(&header.commit)
+    size = commit >> COMMIT_SIZE_SHIFT
+    record.slot, record.generation = slot, load_relaxed(&header.generation)
+    record.index = commit >> 1 & COMMIT_COUNT_MASK
+    record.added = 0
+    if size < producer.slots.slot_size and record.index < COMMIT_COUNT_MASK:
+        record.added = record_write(
+            producer.slots.slots + slot * producer.slots.slot_size + size,
+            producer.slots.slot_size - size,
+            record.index,
+            <int64_t>load_relaxed(&header.base_timestamp),
+            record,
+        )
+    if not record.added:
+        _close(producer, queue, record, damage)
+        return APPEND_NO_ROOM if damage.kind == SOUND else APPEND_DAMAGED
+    if not contributions[slot].is_made and not _may_contribute(producer, entry):
+        return APPEND_RING_UNREAD
+    if not contributions_make(&contributions[slot], header, _batch_of(record), entry):
+        return APPEND_NOT_CONTRIBUTOR
+    size += record.added
+    record.is_due_earlier = _commit(
+        producer, header, size, record.index + 1, <uint64_t>record.timestamp, record.added
+    )
+    record.is_full = size == producer.slots.slot_size or deque_has_full(&producer.slots, queue)
+    _count_record(producer, entry, record.added)
+    return LOCK_TAKEN
+
+
+cdef uint64_t _batch_of(const Record *record) noexcept nogil:
+    """Return the id of a record's batch."""
+    return record.generation << BATCH_SLOT_BITS | record.slot
+
+
+cdef int append_record(
+    const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
+    Record *record, Damage *damage
+) noexcept nogil:
+    """Append a record to its partition's open batch."""
+    cdef int status = _enter(producer, queue.line, ticket)
+    if status != LOCK_TAKEN:
+        return status
+    if _is_leased(queue):
+        status = append_to_open(producer, queue, contributions, entry, record, damage)
+    else:
+        status = APPEND_LEASE_OVER
+    _leave(queue.line, record, damage)
+    return status
+
+
+cdef int append_batch(
+    const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
+    uint64_t slot, uint64_t state, Record *record, Damage *damage
+) noexcept nogil:
+    """Append a record as the first of a new batch, which is complete in a slot of this process but for its place.
+
+    If another process has opened a batch meanwhile that has room for it, the record goes there, and `is_new` is false.
+    """
+    cdef SlotHeader *header
+    cdef ProcessEntry *process
+    cdef int status = _enter(producer, queue.line, ticket)
+    if status != LOCK_TAKEN:
+        return status
+    if not _is_leased(queue):
+        status = APPEND_LEASE_OVER
+    else:
+        status = append_to_open(producer, queue, contributions, entry, record, damage)  # the second look
+    if status == APPEND_NO_ROOM:
+        header = _slot_header(&producer.slots, slot)
+        record.slot, record.generation, record.index = slot, load_relaxed(&header.generation), 0
+        record.added = load_relaxed(&header.commit) >> COMMIT_SIZE_SHIFT
+        if not _may_contribute(producer, entry):
+            status = APPEND_RING_UNREAD
+        elif not contributions_make(&contributions[slot], header, _batch_of(record), entry):
+            status = APPEND_NOT_CONTRIBUTOR
+        elif not deque_append(&producer.slots, queue, slot, state, damage):
+            status = APPEND_DAMAGED
+        else:
+            record.is_new = True
+            record.is_full = state == STATE_CLOSED or deque_has_full(&producer.slots, queue)
+            process = <ProcessEntry *>producer.processes + entry
+            store_relaxed(&process.batches, load_relaxed(&process.batches) + 1)
+            if load_relaxed(&header.compressed):
+                store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
+            _count_record(producer, entry, load_relaxed(&header.max_record))
+            status = LOCK_TAKEN
+    _leave(queue.line, record, damage)
+    return status
+
+
+# --- for Python code ------------------------------------------------------------------------------
+
+
+cdef extern from *:
+    """
+    /* An object that the garbage collector does not visit: no future is part of a cycle. Each class made by Python code
+     * has the collector's head. */
+    static inline PyObject *shmaccum_untracked(PyObject *type, PyObject *arguments) {
+        PyObject *made = ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, arguments, NULL);
+        if (made && PyObject_IS_GC(made)) PyObject_GC_UnTrack(made);
+        return made;
+    }
+    """
+    object shmaccum_untracked(object type, object arguments)
+
+
+@cython.final
+@cython.no_gc
+cdef class Appender:
+    """Appends the records of one producer. Each method is at most one section, and returns at once.
+
+    Args:
+        segment: the slab.
+        contributions: of this process.
+        future: the class of the records' futures, a subclass of `RecordFuture` without words of its own.
+        damaged: makes the error for a damage from its description.
+        magic: the format of the records.
+        linger_ms: the producer's.
+        compression: likewise, as a number.
+        delivery_timeout_ms: likewise.
+        retries: likewise.
+        compresses: whether this process compresses the batches that it closes.
+
+    Attributes:
+        linger: the `SlotHeader.linger` of the batches that this producer opens.
+        limits: their `SlotHeader.limits`.
+    """
+
+    cdef Segment segment
+    cdef Contributions contributions
+    cdef object future
+    cdef object damaged
+    cdef Appending producer
+    cdef int magic
+
+    def __cinit__(
+        self,
+        Segment segment not None,
+        Contributions contributions not None,
+        type future not None,
+        damaged,
+        int magic,
+        uint64_t linger_ms,
+        uint64_t compression,
+        uint64_t delivery_timeout_ms,
+        uint64_t retries,
+        bint compresses,
+    ):
+        cdef char *memory = segment.memory
+        cdef const Regions *regions = &segment.geometry.regions
+        if not issubclass(future, RecordFuture):
+            raise TypeError(f"{future} is no subclass of RecordFuture")
+        self.segment, self.contributions, self.future, self.damaged = segment, contributions, future, damaged
+        self.magic = magic
+        self.producer.slots.headers = memory + regions.headers
+        self.producer.slots.header_size = regions.header_size
+        self.producer.slots.slots = memory + regions.slots
+        self.producer.slots.slot_size = segment.geometry.sizes.slot_size
+        self.producer.slots.slot_count = segment.geometry.sizes.slot_count
+        self.producer.superblock = <Superblock *>memory
+        self.producer.processes = memory + regions.processes
+        self.producer.histograms = memory + regions.histograms
+        self.producer.linger_ms = linger_ms
+        self.producer.linger = linger_ms << LINGER_SHIFT | compression
+        self.producer.timeout_ms, self.producer.retries = delivery_timeout_ms, retries
+        self.producer.limits = retries << LIMITS_SHIFT | delivery_timeout_ms
+        self.producer.compresses = compresses
+
+    def __reduce__(self):
+        raise TypeError("an Appender cannot be pickled: its memory belongs to this process")
+
+    @property
+    def linger(self):
+        return self.producer.linger
+
+    @property
+    def limits(self):
+        return self.producer.limits
+
+    def append(
+        self,
+        uint64_t partition,
+        uint64_t lane,
+        uint64_t lane_generation,
+        int64_t timestamp,
+        bytes body not None,
+        uint64_t sizes,
+    ):
+        """Append a record to the open batch of a partition.
+
+        Args:
+            partition: its entry.
+            lane: entry + 1 of the lane whose transaction the record belongs to; 0 outside of transactions.
+            lane_generation: that the lane must have.
+            timestamp: milliseconds since the epoch.
+            body: from the format's ``encode_body``.
+            sizes: as of `RecordFuture`.
+
+        Returns:
+            (status, future, batch is full or due earlier, new batch created, appended bytes, claim).
+
+            The status is `LOCK_TAKEN` if the record was appended. If not, the id of the batch stands in place of the
+            future: that of the open batch, or 0. The claim is (slot, generation, time) of a closed batch that this
+            process is to compress, or None.
+
+        Raises:
+            SlabDamagedError: the deque is damaged.
+        """
+        cdef Queue queue
+        cdef Record record
+        cdef Damage damage
+        future = self._begin(&queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
+        status = append_record(
+            &self.producer,
+            &queue,
+            self.contributions.table,
+            self.contributions.entry,
+            ticket_of(self.segment),
+            &record,
+            &damage,
+        )
+        return self._outcome(status, &record, &damage, future, sizes, partition)
+
+    def append_batch(
+        self,
+        uint64_t partition,
+        uint64_t lane,
+        uint64_t lane_generation,
+        int64_t timestamp,
+        bytes body not None,
+        uint64_t sizes,
+        uint64_t slot,
+        bint is_open,
+    ):
+        """Append a record as the first of the batch that `begin` made in a slot, open or closed.
+
+        If another process has opened a batch meanwhile that has room for it, the record goes there.
+
+        Args and errors: as of `append`.
+
+        Returns:
+            As `append`. A record that went into another batch has created no new one.
+        """
+        cdef Queue queue
+        cdef Record record
+        cdef Damage damage
+        self._check_slot(slot)
+        future = self._begin(&queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
+        status = append_batch(
+            &self.producer,
+            &queue,
+            self.contributions.table,
+            self.contributions.entry,
+            ticket_of(self.segment),
+            slot,
+            STATE_OPEN if is_open else STATE_CLOSED,
+            &record,
+            &damage,
+        )
+        return self._outcome(status, &record, &damage, future, sizes, partition)
+
+    def write_first(self, uint64_t slot, uint64_t header_size, int64_t timestamp, bytes body not None):
+        """Write a record as the first into a slot that this process has allocated; return its bytes.
+
+        Raises:
+            ValueError: it does not fit.
+        """
+        cdef Record record
+        cdef uint64_t added
+        self._check_slot(slot)
+        _set_record(&record, self.magic, timestamp, body)
+        added = 0
+        if header_size < self.producer.slots.slot_size:
+            added = record_write(
+                self.producer.slots.slots + slot * self.producer.slots.slot_size + header_size,
+                self.producer.slots.slot_size - header_size,
+                0,
+                timestamp,
+                &record,
+            )
+        if not added:
+            raise ValueError(f"a record of {len(body)} bytes does not fit into a slot")
+        return added
+
+    def begin(
+        self,
+        uint64_t slot,
+        uint64_t now_us,
+        uint64_t size,
+        uint64_t count,
+        uint64_t base_timestamp,
+        uint64_t max_timestamp,
+        uint64_t largest,
+        uint64_t compressed=0,
+    ):
+        """Initialize the header of a slot that this process has allocated, but for its place in a deque.
+
+        No lock is held, and the order of stores does not matter: the state makes them count. A death before that
+        leaves a slot that the sender reclaims.
+
+        Args:
+            slot: the batch's first.
+            now_us: monotonic microseconds.
+            size: bytes of the whole batch, before any compression.
+            count: records in it.
+            base_timestamp: of the first record.
+            max_timestamp: the largest one.
+            largest: bytes in the largest record.
+            compressed: the `SlotHeader.compressed` word.
+        """
+        cdef SlotHeader *header
+        cdef word *bits
+        cdef uint64_t index
+        self._check_slot(slot)
+        header = _slot_header(&self.producer.slots, slot)
+        bits = <word *>(<char *>header + sizeof(SlotHeader))
+        store_relaxed(&header.commit, size << COMMIT_SIZE_SHIFT | count << 1)
+        store_relaxed(&header.max_timestamp[0], max_timestamp)
+        store_relaxed(&header.base_timestamp, base_timestamp)
+        store_relaxed(&header.opened_us, now_us)
+        store_relaxed(&header.created_ms, now_us // 1000)
+        store_relaxed(&header.attempts, now_us // 1000)  # no attempt yet: back-off and linger count from the creation
+        store_relaxed(&header.sequence, 0)
+        store_relaxed(&header.max_record, largest)
+        store_relaxed(&header.settled, 0)
+        store_relaxed(&header.part, 0)
+        store_relaxed(&header.compressed, compressed)
+        store_relaxed(&header.linger, self.producer.linger)
+        store_relaxed(&header.limits, self.producer.limits)
+        for index in range(self.segment.geometry.regions.contributor_words):
+            store_relaxed(&bits[index], 0)
+
+    def commit(self, uint64_t slot, uint64_t end, uint64_t count, uint64_t timestamp, uint64_t largest):
+        """Make rows that are written into an open batch part of it; the caller holds the partition's lock.
+
+        Args:
+            slot: the batch's first.
+            end: bytes in the batch, including the new records.
+            count: records in it, including the new ones.
+            timestamp: largest timestamp of the new ones.
+            largest: bytes in the largest of the new ones.
+        """
+        cdef SlotHeader *header
+        cdef uint64_t before
+        self._check_slot(slot)
+        header = _slot_header(&self.producer.slots, slot)
+        before = load_relaxed(&header.commit)
+        _commit(&self.producer, header, end, count, timestamp, largest)
+        _count(
+            &self.producer,
+            self.contributions.entry,
+            count - (before >> 1 & COMMIT_COUNT_MASK),
+            end - (before >> COMMIT_SIZE_SHIFT),
+        )
+
+    cdef RecordFuture _begin(
+        self,
+        Queue *queue,
+        Record *record,
+        Damage *damage,
+        uint64_t partition,
+        uint64_t lane,
+        uint64_t lane_generation,
+        int64_t timestamp,
+        bytes body,
+    ):
+        """Prepare a section; return the record's future."""
+        cdef const Regions *regions = &self.segment.geometry.regions
+        cdef char *memory = self.segment.memory
+        if partition >= self.segment.geometry.sizes.max_partitions:
+            raise IndexError(f"partition entry {partition} of {self.segment.geometry.sizes.max_partitions}")
+        if lane > self.segment.geometry.sizes.max_lanes:
+            raise IndexError(f"lane entry {lane - 1} of {self.segment.geometry.sizes.max_lanes}")
+        damage.kind = SOUND
+        queue.entry = partition
+        queue.partition = <PartitionEntry *>(memory + regions.partitions) + partition
+        queue.line = <LockLine *>(memory + regions.locks) + 2 + partition % STRIPES
+        queue.lane = <LaneEntry *>(memory + regions.lanes) + (lane - 1) if lane else NULL
+        queue.lane_generation = lane_generation
+        _set_record(record, self.magic, timestamp, body)
+        if self.producer.compresses:
+            record.now_ms = monotonic_ms()
+        return shmaccum_untracked(self.future, ())
+
+    cdef tuple _outcome(
+        self,
+        int status,
+        const Record *record,
+        const Damage *damage,
+        RecordFuture future,
+        uint64_t sizes,
+        uint64_t partition,
+    ):
+        claim = None
+        if record.claimed >= 0:
+            claim = record.claimed, record.claimed_generation, record.now_ms
+        if status != LOCK_TAKEN:
+            self._check(damage, partition)
+            batch = _batch_of(record) if status >= APPEND_NO_ROOM else 0
+            return status, batch, False, False, 0, claim
+        future.batch_result = self.contributions.results[<Py_ssize_t>record.slot]
+        future.index, future.timestamp, future.sizes = <Py_ssize_t>record.index, record.timestamp, sizes
+        is_full = bool(record.is_full or record.is_due_earlier)
+        return status, future, is_full, bool(record.is_new), record.added, claim
+
+    cdef _check(self, const Damage *damage, uint64_t partition):
+        """Raise the error for a damage that a section has found."""
+        if damage.kind == WRONG_OPEN:
+            raise self.damaged(f"the open batch of partition entry {partition} is in slot {damage.first}")
+        if damage.kind == WRONG_LINK:
+            raise self.damaged(f"a link in the deque of partition entry {partition} leads to slot {damage.first}")
+
+    cdef _check_slot(self, uint64_t slot):
+        if slot >= self.producer.slots.slot_count:
+            raise IndexError(f"slot {slot} of {self.producer.slots.slot_count}")
+
+
+cdef void _set_record(Record *record, int magic, int64_t timestamp, bytes body):
+    memset(record, 0, sizeof(Record))
+    record.magic, record.timestamp, record.claimed = magic, timestamp, -1
+    record.body = <const uint8_t *>PyBytes_AS_STRING(body)
+    record.body_size = <uint64_t>PyBytes_GET_SIZE(body)
+
+
+cdef uint64_t monotonic_ms() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <uint64_t>now.tv_sec * 1000 + <uint64_t>now.tv_nsec // 1_000_000
