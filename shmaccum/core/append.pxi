@@ -26,6 +26,8 @@ A section ends without an append where its caller has to do something first, and
 * ``RING_UNREAD``: this process has completions to read. It may contribute to one more batch only with an empty ring, or
   the ring could overflow (`shmaccum.accumulator.state.completion_ring`).
 * ``LEASE_OVER``: the transaction of the record has ended.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 cpdef enum:

@@ -18,6 +18,8 @@ state = OPEN or CLOSED    the batch is in the deque; without it there, the slot 
 next_position … tail      indexes that lack it
 next of the last, head    the same; the sender reads the head without the lock, so it is stored last
 ========================  =============================================================================================
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 cdef enum:

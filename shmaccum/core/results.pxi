@@ -6,6 +6,8 @@ record's future is made before, too, and filled in after.
 
 A batch's result is *expected* first, and *made* by the first commit, under the partition's lock. Whoever expected it in
 vain withdraws it.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 

@@ -11,30 +11,31 @@
  *
  *   in the code                                                        here
  *   shmaccum.pool.buffer_pool.BufferPool.allocate                      allocate
- *   shmaccum.pool.slots.Slots.take                                     allocate
- *   shmaccum.pool.slots.Slots._take_chain                              allocate
+ *   shmaccum.core.pool.slots_take                                      allocate
+ *   shmaccum.core.pool.slots_chain                                     allocate
  *   shmaccum.pool.buffer_pool.BufferPool.deallocate                    deallocate
  *   shmaccum.pool.buffer_pool.BufferPool.reclaim                       reclaim
- *   shmaccum.pool.slots.Slots.give                                     deallocate
- *   shmaccum.pool.slots.Slots._give_chain                              GIVE_CHAIN
- *   shmaccum.pool.slots.Slots.reclaim                                  reclaim
- *   shmaccum.pool.slots.Slots.rebuild                                  rebuild_pool
+ *   shmaccum.core.pool.slots_give                                      deallocate, GIVE_CHAIN
+ *   shmaccum.core.pool.pool_reclaim                                    reclaim
+ *   shmaccum.core.pool.slots_rebuild                                   rebuild_pool
  *   shmaccum.accumulator.append.batch_appender.BatchAppender.append           append
- *   shmaccum.accumulator.append.record_appender.RecordAppender.try_append     try_append
- *   shmaccum.accumulator.append.record_appender.RecordAppender.commit         try_append
- *   shmaccum.accumulator.append.record_appender.RecordAppender.begin_batch    fill, try_append, place
+ *   shmaccum.accumulator.append.record_appender.RecordAppender.begin_batch    fill
+ *   shmaccum.core.append.append_record                                 try_append
+ *   shmaccum.core.append.append_to_open                                try_append
+ *   shmaccum.core.append.append_batch                                  try_append, place
  *   shmaccum.accumulator.append.batch_appender.BatchAppender.free_unused      append
- *   shmaccum.accumulator.append.record_appender.RecordAppender._place         place
  *   shmaccum.accumulator.append.column_appender.ColumnAppender._place         allocate to place
- *   shmaccum.accumulator.state.partition_queue.PartitionQueue.append         place
+ *   shmaccum.core.queue.deque_append                                   place
+ *   shmaccum.core.queue.deque_close_open                               try_append, place
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.append_all     place, of several
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.close_open     try_append, place
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.pop_first      drain
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.put_back       put_back
  *   shmaccum.accumulator.state.partition_queue.rebuild_stripe                rebuild_stripe
+ *   shmaccum.core.results.contributions_make                           contribute
  *   shmaccum.accumulator.append.pending_batches.PendingBatches.contribute  contribute
  *   shmaccum.accumulator.append.pending_batches.PendingBatches.contribute_new  contribute
- *   shmaccum.accumulator.append.pending_batches.PendingBatches._read       read_ring
+ *   shmaccum.accumulator.append.pending_batches.PendingBatches.read        read_ring
  *   shmaccum.accumulator.state.completion_ring.RingWriter.push                    finish
  *   shmaccum.accumulator.state.completion_ring.RingWriter.has_pushed              finish
  *   shmaccum.accumulator.drain.sequences.Sequences.drained                   drain
@@ -91,7 +92,7 @@ typedef Slot {
     byte state;
     byte owner;                 /* process that allocated it */
 #if LARGE
-    bit is_chain;               /* a batch of two slots; a part of the state word */
+    bit is_chain;               /* SLOTS: a batch of two slots; in one store with the state, in growth.pml in two */
     byte next;                  /* + 1: the second slot of its chain */
 #endif
     bit generation;             /* its lowest bit: enough to tell two that follow each other */
@@ -209,7 +210,10 @@ inline reclaim() {
     s = 0
 }
 
-/* The same, and the bitmap is rebuilt, by the process that takes the lock over from a dead one. */
+/*
+ * By the process that takes the lock over from a dead one: the same, and the bitmap is rebuilt. The code reclaims only in
+ * `pool_reclaim`; growth.pml has it so.
+ */
 inline rebuild_pool() {
 #ifdef M_NO_INDEX_REBUILD
     skip

@@ -24,6 +24,12 @@ class Property(StrEnum):
     SLOT_LEAKED = "assertion violated ((slot[s].state==0)&&is_free"
     WRONGLY_TOLD = "assertion violated ((!q_full(ring"
     WAITS_FOR_EVER = "invalid end state"
+    TWO_OWNERS = "assertion violated (batch_of["
+    CHAIN_CUT = "assertion violated (slot[at].chain>0)"
+    READ_OUTSIDE = "assertion violated ((slot[s].chain>0)&&(batch_of["
+    WRITTEN_OUTSIDE = "assertion violated ((slot[1].state==2)&&(batch_of["
+    WRONG_BATCH_GROWN = "assertion violated (slot[1].generation=="
+    WAITER_OVERTAKEN = "assertion violated  !(((waits["
     DECIDED_AND_LOST = "assertion violated (0>timeouts)"
     VISIBLE_TWICE = "assertion violated (visible[k]<="
     DONE_AND_NOT_VISIBLE = "assertion violated ((visible["
@@ -66,6 +72,13 @@ def _pool(name: str, producers: int, records: int, slots: int, deaths: int, larg
     return Run(name, "pool.pml", defines | ({"LARGE": large} if large else {}))
 
 
+def _growth(
+    name: str, producers: int, others: int, records: int = 1, wanted: int = 1, slots: int = 3, deaths: int = 1
+) -> Run:
+    defines: dict[str, int | None] = {"P": producers, "T": others, "RECORDS": records, "WANTED": wanted}
+    return Run(name, "growth.pml", defines | {"S": slots, "DEATHS": deaths})
+
+
 def _once(name: str, attempts: int, revokes: int = 0, timeouts: int = 0) -> Run:
     defines: dict[str, int | None] = {"ATTEMPTS": attempts, "REVOKES": revokes, "TIMEOUTS": timeouts}
     return Run(name, "exactly_once.pml", defines)
@@ -93,6 +106,9 @@ BRIEF = (
     _pool("pool: 1 producer, 3 records, 2 slots, 1 death", 1, 3, 2, 1),
     _pool("pool: 2 producers, 1 record each, 1 of it large, 3 slots, 1 death", 2, 1, 3, 1, large=1),
     _pool("pool: 1 producer, 3 records, 2 of them large, 3 slots, 1 death", 1, 3, 3, 1, large=2),
+    _growth("growth: 2 producers, 1 other, 3 slots, 1 death", 2, 1),
+    _growth("growth: 1 producer, 2 others, 3 slots, 1 death", 1, 2),
+    _growth("growth: 1 producer, 2 records, 2 others' chains, 4 slots, 1 death", 1, 2, records=2, wanted=2, slots=4),
     _once("exactly once: 2 drivers, 2 micro-batches, 2 attempts", 2),
     _left("exactly once: 1 driver, 4 attempts, none is left open"),
 )
@@ -108,6 +124,9 @@ _FULL = (
     _pool("pool: 2 producers, 2 records each, 2 slots, 1 death", 2, 2, 2, 1),
     _pool("pool: 1 producer, 3 records, 2 slots, 3 deaths", 1, 3, 2, 3),
     _pool("pool: 2 producers, 1 record each, 1 of it large, 3 slots, 2 deaths", 2, 1, 3, 2, large=1),
+    _growth("growth: 2 producers, 2 others, 3 slots, 1 death", 2, 2),
+    _growth("growth: 2 producers, 2 others' chains, 4 slots, 1 death", 2, 2, wanted=2, slots=4),
+    _growth("growth: 2 producers, 1 other, 3 slots, 3 deaths", 2, 1, deaths=3),
     _once("exactly once: 2 attempts, 1 of them given up", 2, revokes=1),
     _once("exactly once: 2 attempts, 1 transaction expires", 2, timeouts=1),
 )
@@ -120,6 +139,9 @@ _GATE = _lock("", 2, "GATE")
 _THREADS = _lock("", 2, threads=2)
 _POOL = _pool("", 2, 1, 2, 1)
 _CHAIN = _pool("", 1, 3, 3, 1, large=2)
+_GROWTH = _growth("", 2, 1)
+_GROWTH_OF_ONE = _growth("", 1, 2)
+_GROWTH_WITH_LEAKS = replace(_GROWTH_OF_ONE, defines=_GROWTH_OF_ONE.defines | {"LEAKS": None})
 
 MUTANTS = (
     # The word.
@@ -148,6 +170,23 @@ MUTANTS = (
     *_mutants(_POOL, Property.WAITS_FOR_EVER, "NO_RECOVERY", "FREE_BEFORE_TELLING"),
     *_mutants(_POOL, Property.WRONGLY_TOLD, "COMPLETING_FIRST"),
     *_mutants(_pool("", 1, 1, 1, 2), Property.WRONGLY_TOLD, "TELL_AGAIN"),
+    # Growth.
+    *_mutants(_GROWTH_WITH_LEAKS, Property.TWO_OWNERS, "UNDER_STRIPE", "COUNT_UNDER_STRIPE", "REBUILD_ONE_SLOT"),
+    *_mutants(_GROWTH, Property.CHAIN_CUT, "COUNT_BEFORE_LINK"),
+    *_mutants(_GROWTH_OF_ONE, Property.CHAIN_CUT, "STATE_BEFORE_COUNT"),
+    *_mutants(
+        _GROWTH,
+        Property.SLOT_LEAKED,
+        "NO_LOOK_AT_STATE",
+        "NO_LOOK_AT_COUNT",
+        "COUNT_BEFORE_LOCK",
+        "NO_BITMAP_REBUILD",
+        "REBUILD_BY_LINKS",
+    ),
+    *_mutants(_GROWTH, Property.READ_OUTSIDE, "READ_BY_LINKS"),
+    *_mutants(_GROWTH, Property.WRITTEN_OUTSIDE, "NO_LOOK_AGAIN"),
+    *_mutants(_GROWTH_OF_ONE, Property.WRONG_BATCH_GROWN, "NO_LOOK_AT_GENERATION"),
+    *_mutants(_GROWTH_OF_ONE, Property.WAITER_OVERTAKEN, "WAITERS_READ_FIRST"),
     # Exactly once from Spark.
     *_mutants(
         _ONCE,

@@ -1,8 +1,9 @@
 """Appends a record to the open batch of its partition, or as the first of a new one.
 
-`shmaccum._core.Appender` does it, in a section under the partition's lock, and names the words that it owns. This module
-does what a section cannot, then calls it again: it waits for the lock, reads completions, makes a batch's result, and
-raises the errors. It runs for every record, so it is compiled where possible. Modelled in ``tools/model/pool.pml``.
+`shmaccum._core.Appender` does it, in a section under the partition's lock, and names the words that it owns. This
+module does what a section cannot, then calls it again: it waits for the lock, reads completions, makes a batch's
+result, and raises the errors. It runs for every record, so it is compiled where possible. Modelled in
+``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
