@@ -539,13 +539,14 @@ cdef class Appender:
         cdef Queue queue
         cdef Record record
         cdef Damage damage
-        future = self._begin(&queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
+        cdef Segment segment = self._opened()
+        future = self._begin(segment, &queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
         status = append_record(
             &self.producer,
             &queue,
             self.contributions.table,
             self.contributions.entry,
-            ticket_of(self.segment),
+            ticket_of(segment),
             &record,
             &damage,
         )
@@ -574,14 +575,15 @@ cdef class Appender:
         cdef Queue queue
         cdef Record record
         cdef Damage damage
+        cdef Segment segment = self._opened()
         self._check_slot(slot)
-        future = self._begin(&queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
+        future = self._begin(segment, &queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
         status = append_batch(
             &self.producer,
             &queue,
             self.contributions.table,
             self.contributions.entry,
-            ticket_of(self.segment),
+            ticket_of(segment),
             slot,
             STATE_OPEN if is_open else STATE_CLOSED,
             &record,
@@ -597,6 +599,7 @@ cdef class Appender:
         """
         cdef Record record
         cdef uint64_t added
+        self._opened()
         self._check_slot(slot)
         _set_record(&record, self.magic, timestamp, body)
         added = 0
@@ -641,6 +644,7 @@ cdef class Appender:
         cdef SlotHeader *header
         cdef word *bits
         cdef uint64_t index
+        cdef Segment segment = self._opened()
         self._check_slot(slot)
         header = _slot_header(&self.producer.slots, slot)
         bits = <word *>(<char *>header + sizeof(SlotHeader))
@@ -657,7 +661,7 @@ cdef class Appender:
         store_relaxed(&header.compressed, compressed)
         store_relaxed(&header.linger, self.producer.linger)
         store_relaxed(&header.limits, self.producer.limits)
-        for index in range(self.segment.geometry.regions.contributor_words):
+        for index in range(segment.geometry.regions.contributor_words):
             store_relaxed(&bits[index], 0)
 
     def commit(self, uint64_t slot, uint64_t end, uint64_t count, uint64_t timestamp, uint64_t largest):
@@ -672,6 +676,7 @@ cdef class Appender:
         """
         cdef SlotHeader *header
         cdef uint64_t before
+        self._opened()
         self._check_slot(slot)
         header = _slot_header(&self.producer.slots, slot)
         before = load_relaxed(&header.commit)
@@ -683,8 +688,23 @@ cdef class Appender:
             end - (before >> COMMIT_SIZE_SHIFT),
         )
 
+    def close(self):
+        """Append no more, and let go of the slab's memory."""
+        self.segment = None
+
+    cdef Segment _opened(self):
+        """Return the segment, which the caller keeps mapped while it uses it.
+
+        Raises:
+            ValueError: `close` was called.
+        """
+        if self.segment is None:
+            raise ValueError("the appender is closed")
+        return self.segment
+
     cdef RecordFuture _begin(
         self,
+        Segment segment,
         Queue *queue,
         Record *record,
         Damage *damage,
@@ -695,12 +715,12 @@ cdef class Appender:
         bytes body,
     ):
         """Prepare a section; return the record's future."""
-        cdef const Regions *regions = &self.segment.geometry.regions
-        cdef char *memory = self.segment.memory
-        if partition >= self.segment.geometry.sizes.max_partitions:
-            raise IndexError(f"partition entry {partition} of {self.segment.geometry.sizes.max_partitions}")
-        if lane > self.segment.geometry.sizes.max_lanes:
-            raise IndexError(f"lane entry {lane - 1} of {self.segment.geometry.sizes.max_lanes}")
+        cdef const Regions *regions = &segment.geometry.regions
+        cdef char *memory = segment.memory
+        if partition >= segment.geometry.sizes.max_partitions:
+            raise IndexError(f"partition entry {partition} of {segment.geometry.sizes.max_partitions}")
+        if lane > segment.geometry.sizes.max_lanes:
+            raise IndexError(f"lane entry {lane - 1} of {segment.geometry.sizes.max_lanes}")
         damage.kind = SOUND
         queue.entry = partition
         queue.partition = <PartitionEntry *>(memory + regions.partitions) + partition

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -346,6 +347,24 @@ def test_places_that_do_not_exist_are_refused() -> None:
     assert not producer.contributions.withdraw(4)
     with pytest.raises(TypeError, match="no subclass"):
         _core.Appender(slab.segment, producer.contributions, object, Damaged, 2, 0, 0, 0, 0, False)  # type: ignore[arg-type]
+
+
+def test_a_closed_appender_appends_nothing_and_keeps_no_memory() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    core = Producer(slab).core
+    before = sys.getrefcount(slab.segment)
+    core.close()
+    after = sys.getrefcount(slab.segment)
+    assert after == before - 1
+    for call in (
+        lambda: core.append(0, 0, 0, 0, b"", 0),
+        lambda: core.append_batch(0, 0, 0, 0, b"", 0, 0, True),
+        lambda: core.write_first(0, 61, 0, b""),
+        lambda: core.begin(0, 0, 0, 0, 0, 0, 0),
+        lambda: core.commit(0, 0, 0, 0, 0),
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            call()
 
 
 def test_neither_futures_nor_appenders_can_be_pickled() -> None:

@@ -1,1 +1,1 @@
-"""Promela models of the lock with its takeover and of the life of slots: ``python -m tools.model``."""
+"""Promela models of the lock, of the life of slots, of growth, and of exactly once: ``python -m tools.model``."""

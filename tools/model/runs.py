@@ -186,7 +186,7 @@ MUTANTS = (
     *_mutants(_GROWTH, Property.READ_OUTSIDE, "READ_BY_LINKS"),
     *_mutants(_GROWTH, Property.WRITTEN_OUTSIDE, "NO_LOOK_AGAIN"),
     *_mutants(_GROWTH_OF_ONE, Property.WRONG_BATCH_GROWN, "NO_LOOK_AT_GENERATION"),
-    *_mutants(_GROWTH_OF_ONE, Property.WAITER_OVERTAKEN, "WAITERS_READ_FIRST"),
+    *_mutants(_growth("", 2, 1, wanted=2), Property.WAITER_OVERTAKEN, "WAITERS_READ_FIRST"),
     # Exactly once from Spark.
     *_mutants(
         _ONCE,

@@ -224,8 +224,9 @@ class RecordAppender:
         return memory.places(slots, self.header_size, self.header_size + size)
 
     def close(self) -> None:
-        """Append no more; releases the slab's memory."""
+        """Append no more, and let go of the slab's memory."""
         self._append = _closed
+        self.core.close()
 
 
 def _closed(*_: object) -> tuple[Any, ...]:
