@@ -279,7 +279,7 @@ cdef void _close(const Appending *producer, const Queue *queue, Record *record, 
     cdef SlotHeader *header
     if slot < 0 or not producer.compresses:
         return
-    header = _slot_header(&producer.slots, slot)
+    header = header_of(&producer.slots, slot)
     if load_relaxed(&header.linger) & COMPRESSION_MASK:
         store_release(&header.sealing, record.now_ms)
         record.claimed, record.claimed_generation = slot, load_relaxed(&header.generation)
@@ -327,7 +327,7 @@ cdef int append_to_open(
     if slot >= producer.slots.slot_count:
         damage.kind, damage.first = WRONG_OPEN, slot
         return APPEND_DAMAGED
-    header = _slot_header(&producer.slots, slot)
+    header = header_of(&producer.slots, slot)
     commit = load_relaxed(&header.commit)
     size = commit >> COMMIT_SIZE_SHIFT
     record.slot, record.generation = slot, load_relaxed(&header.generation)
@@ -335,7 +335,7 @@ cdef int append_to_open(
     record.added = 0
     if size < producer.slots.slot_size and record.index < COMMIT_COUNT_MASK:
         record.added = record_write(
-            producer.slots.slots + slot * producer.slots.slot_size + size,
+            producer.slots.bytes + slot * producer.slots.slot_size + size,
             producer.slots.slot_size - size,
             record.index,
             <int64_t>load_relaxed(&header.base_timestamp),
@@ -396,7 +396,7 @@ cdef int append_batch(
     else:
         status = append_to_open(producer, queue, contributions, entry, record, damage)  # the second look
     if status == APPEND_NO_ROOM:
-        header = _slot_header(&producer.slots, slot)
+        header = header_of(&producer.slots, slot)
         record.slot, record.generation, record.index = slot, load_relaxed(&header.generation), 0
         record.added = load_relaxed(&header.commit) >> COMMIT_SIZE_SHIFT
         if not _may_contribute(producer, entry):
@@ -482,11 +482,7 @@ cdef class Appender:
             raise TypeError(f"{future} is no subclass of RecordFuture")
         self.segment, self.contributions, self.future, self.damaged = segment, contributions, future, damaged
         self.magic = magic
-        self.producer.slots.headers = memory + regions.headers
-        self.producer.slots.header_size = regions.header_size
-        self.producer.slots.slots = memory + regions.slots
-        self.producer.slots.slot_size = segment.geometry.sizes.slot_size
-        self.producer.slots.slot_count = segment.geometry.sizes.slot_count
+        self.producer.slots = slots_of(segment)
         self.producer.superblock = <Superblock *>memory
         self.producer.processes = memory + regions.processes
         self.producer.histograms = memory + regions.histograms
@@ -605,7 +601,7 @@ cdef class Appender:
         added = 0
         if header_size < self.producer.slots.slot_size:
             added = record_write(
-                self.producer.slots.slots + slot * self.producer.slots.slot_size + header_size,
+                self.producer.slots.bytes + slot * self.producer.slots.slot_size + header_size,
                 self.producer.slots.slot_size - header_size,
                 0,
                 timestamp,
@@ -646,7 +642,7 @@ cdef class Appender:
         cdef uint64_t index
         cdef Segment segment = self._opened()
         self._check_slot(slot)
-        header = _slot_header(&self.producer.slots, slot)
+        header = header_of(&self.producer.slots, slot)
         bits = <word *>(<char *>header + sizeof(SlotHeader))
         store_relaxed(&header.commit, size << COMMIT_SIZE_SHIFT | count << 1)
         store_relaxed(&header.max_timestamp[0], max_timestamp)
@@ -678,7 +674,7 @@ cdef class Appender:
         cdef uint64_t before
         self._opened()
         self._check_slot(slot)
-        header = _slot_header(&self.producer.slots, slot)
+        header = header_of(&self.producer.slots, slot)
         before = load_relaxed(&header.commit)
         _commit(&self.producer, header, end, count, timestamp, largest)
         _count(

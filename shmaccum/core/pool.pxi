@@ -24,8 +24,8 @@ lock, which processes are dead; a death is final. A process that is woken is wok
 The stores in order, and what a death after each leaves; then the lock is taken over, and the indexes are rebuilt:
 
 ==========  ===============================  =======================================================================
-allocate    generation += 1                  a free slot, whose next buffer has another generation
-            chain of each slot, then slots   links that no buffer counts
+allocate    chain of each slot               links that no buffer counts
+            generation += 1, then slots      the same; the next buffer there has another generation
             state = ALLOCATED                the buffer of a dead process, until `pool_reclaim`
             bitmap, count, statistics        the same
 free        state = FREE                     free slots, still taken in the bitmap
@@ -131,16 +131,23 @@ cdef struct Look:
     int64_t waiter
 
 
+cdef struct Slots:
+    # Where the headers and the slots are.
+    char *headers
+    uint64_t header_size
+    char *bytes
+    uint64_t slot_size
+    uint64_t slot_count
+
+
 cdef struct Pool:
     Superblock *superblock
     LockLine *line
     sem_t *gate
     char *processes
-    char *headers
     word *bitmap
     WaiterCell *cells
-    uint64_t header_size
-    uint64_t slot_count
+    Slots slots
     uint64_t max_processes
     uint64_t most_at_once
 
@@ -170,8 +177,23 @@ cdef bint _is_dead(const Dead *dead, uint64_t owned) noexcept nogil:
     return entry < MAX_PROCESSES and dead.owners[entry] == (owned & OWNER_BITS | 1)
 
 
+cdef Slots slots_of(Segment segment) noexcept:
+    """Return where a slab's headers and slots are."""
+    cdef Slots slots
+    slots.headers = segment.memory + segment.geometry.regions.headers
+    slots.header_size = segment.geometry.regions.header_size
+    slots.bytes = segment.memory + segment.geometry.regions.slots
+    slots.slot_size = segment.geometry.sizes.slot_size
+    slots.slot_count = segment.geometry.sizes.slot_count
+    return slots
+
+
+cdef SlotHeader *header_of(const Slots *slots, uint64_t slot) noexcept nogil:
+    return <SlotHeader *>(slots.headers + slot * slots.header_size)
+
+
 cdef SlotHeader *_header(const Pool *pool, uint64_t slot) noexcept nogil:
-    return <SlotHeader *>(pool.headers + slot * pool.header_size)
+    return header_of(&pool.slots, slot)
 
 
 # --- the bitmap -----------------------------------------------------------------------------------
@@ -192,11 +214,11 @@ cdef void _mark(Pool *pool, uint64_t slot, bint free) noexcept nogil:
 cdef int64_t _lowest(const Pool *pool, uint64_t begin) noexcept nogil:
     """Return the lowest free slot from `begin` on, -1 if there is none."""
     cdef uint64_t bits, slot = begin
-    while slot < pool.slot_count:
+    while slot < pool.slots.slot_count:
         bits = load_relaxed(&pool.bitmap[slot // WORD_BITS]) >> slot % WORD_BITS
         if bits:
             slot += trailing_zeros(bits)
-            return <int64_t>slot if slot < pool.slot_count else -1
+            return <int64_t>slot if slot < pool.slots.slot_count else -1
         slot = (slot // WORD_BITS + 1) * WORD_BITS
     return -1
 
@@ -208,7 +230,7 @@ cdef int64_t _lowest_adjacent(const Pool *pool, uint64_t count) noexcept nogil:
     """
     cdef uint64_t slot = 0, adjacent = 0, found = 0
     cdef int64_t lowest = -1
-    while slot < pool.slot_count:
+    while slot < pool.slots.slot_count:
         if slot % WORD_BITS == 0 and not load_relaxed(&pool.bitmap[slot // WORD_BITS]):
             adjacent = 0
             slot += WORD_BITS
@@ -232,7 +254,7 @@ cdef int64_t _lowest_adjacent(const Pool *pool, uint64_t count) noexcept nogil:
 cdef int64_t _following(const Pool *pool, uint64_t slot) noexcept nogil:
     """Return the slot that a chain continues with, -1 if its link is damaged."""
     cdef uint64_t link = load_relaxed(&_header(pool, slot).chain)
-    if not 0 < link <= pool.slot_count or load_relaxed(&_header(pool, link - 1).state) & STATE_BITS:
+    if not 0 < link <= pool.slots.slot_count or load_relaxed(&_header(pool, link - 1).state) & STATE_BITS:
         return -1
     return <int64_t>link - 1
 
@@ -240,7 +262,7 @@ cdef int64_t _following(const Pool *pool, uint64_t slot) noexcept nogil:
 cdef uint64_t _count_of(const Pool *pool, uint64_t slot) noexcept nogil:
     """Return the number of slots of a buffer; 1 if it is damaged."""
     cdef uint64_t count = load_relaxed(&_header(pool, slot).slots)
-    return count if 0 < count <= pool.slot_count else 1
+    return count if 0 < count <= pool.slots.slot_count else 1
 
 
 cdef void _note_touch(Pool *pool, uint64_t end) noexcept nogil:
@@ -251,7 +273,7 @@ cdef void _note_touch(Pool *pool, uint64_t end) noexcept nogil:
 
 cdef void _note_peak(Pool *pool) noexcept nogil:
     cdef uint64_t free = load_relaxed(&pool.superblock.free_slots)
-    cdef uint64_t used = pool.slot_count - free if free < pool.slot_count else 0
+    cdef uint64_t used = pool.slots.slot_count - free if free < pool.slots.slot_count else 0
     if used > load_relaxed(&pool.superblock.peak_slots):
         store_relaxed(&pool.superblock.peak_slots, used)
 
@@ -312,7 +334,7 @@ cdef void _mark_chain(Pool *pool, uint64_t first, uint64_t count) noexcept nogil
 cdef bint _is_taken(const Pool *pool, const Handle *handle) noexcept nogil:
     """Return whether the allocation of a handle still exists."""
     cdef SlotHeader *header
-    if handle.slot >= pool.slot_count:
+    if handle.slot >= pool.slots.slot_count:
         return False
     header = _header(pool, handle.slot)
     return load_acquire(&header.state) & STATE_BITS and load_relaxed(&header.generation) == handle.generation
@@ -338,13 +360,13 @@ cdef bint slots_give(Pool *pool, const Handle *handle) noexcept nogil:
 
 cdef void slots_rebuild(Pool *pool) noexcept nogil:
     """Rebuild bitmap and count from the headers."""
-    cdef uint64_t slot, count, bits, free = 0, words = (pool.slot_count + WORD_BITS - 1) // WORD_BITS
+    cdef uint64_t slot, count, bits, free = 0, words = (pool.slots.slot_count + WORD_BITS - 1) // WORD_BITS
     cdef int64_t link
     for slot in range(words):
         store_relaxed(&pool.bitmap[slot], ALL_BITS)
-    if pool.slot_count % WORD_BITS:
-        store_relaxed(&pool.bitmap[words - 1], (1ULL << pool.slot_count % WORD_BITS) - 1)
-    for slot in range(pool.slot_count):
+    if pool.slots.slot_count % WORD_BITS:
+        store_relaxed(&pool.bitmap[words - 1], (1ULL << pool.slots.slot_count % WORD_BITS) - 1)
+    for slot in range(pool.slots.slot_count):
         if not load_acquire(&_header(pool, slot).state) & STATE_BITS:
             continue
         count, link = _count_of(pool, slot), <int64_t>slot
@@ -365,7 +387,7 @@ cdef uint64_t _free_dead(Pool *pool, const Dead *dead) noexcept nogil:
     """
     cdef uint64_t slot, state, taken = 0, reclaimed = 0
     cdef Handle handle
-    for slot in range(pool.slot_count):
+    for slot in range(pool.slots.slot_count):
         state = load_acquire(&_header(pool, slot).state)
         if not state & STATE_BITS:
             continue
@@ -379,7 +401,7 @@ cdef uint64_t _free_dead(Pool *pool, const Dead *dead) noexcept nogil:
         store_relaxed(
             &pool.superblock.reclaimed_slots, load_relaxed(&pool.superblock.reclaimed_slots) + reclaimed
         )
-    if load_relaxed(&pool.superblock.free_slots) != pool.slot_count - taken:
+    if load_relaxed(&pool.superblock.free_slots) != pool.slots.slot_count - taken:
         slots_rebuild(pool)  # nothing else would notice a wrong count
     return reclaimed
 
@@ -851,13 +873,11 @@ cdef class BufferPool:
         self.pool.line = lock.line
         self.pool.gate = lock.gate
         self.pool.processes = memory + regions.processes
-        self.pool.headers = memory + regions.headers
         self.pool.bitmap = <word *>(memory + regions.bitmap)
         self.pool.cells = <WaiterCell *>(memory + regions.waiters)
-        self.pool.header_size = regions.header_size
-        self.pool.slot_count = segment.geometry.sizes.slot_count
+        self.pool.slots = slots_of(segment)
         self.pool.max_processes = segment.geometry.sizes.max_processes
-        self.pool.most_at_once = _within(self.pool.slot_count // PART_AT_ONCE, MOST_AT_ONCE)
+        self.pool.most_at_once = _within(self.pool.slots.slot_count // PART_AT_ONCE, MOST_AT_ONCE)
         self.pool.seen_ticket = self.pool.woken_ticket = ALL_BITS
 
     def __reduce__(self):
@@ -1047,7 +1067,7 @@ cdef class BufferPool:
         """Return the owners of memory that is allocated and not used yet: a set of owner bits of state words."""
         cdef uint64_t slot, state, last = 0
         found = set()
-        for slot in range(self.pool.slot_count):
+        for slot in range(self.pool.slots.slot_count):
             state = load_relaxed(&_header(&self.pool, slot).state)
             if state & STATE_BITS == STATE_ALLOCATED and state != last:
                 found.add(state & OWNER_BITS)
@@ -1062,7 +1082,7 @@ cdef class BufferPool:
         """Raise the error for a damage that a section has found."""
         if damage.kind == WRONG_BITMAP:
             raise self.damaged(
-                f"its bitmap says that slot {damage.first} is free, of {self.pool.slot_count}"
+                f"its bitmap says that slot {damage.first} is free, of {self.pool.slots.slot_count}"
             )
         if damage.kind == WRONG_QUEUE:
             raise self._wrong_queue(damage.first, damage.second)

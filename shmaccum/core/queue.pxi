@@ -44,19 +44,6 @@ cdef struct Queue:
     uint64_t lane_generation
 
 
-cdef struct Slots:
-    # Where headers and slots are.
-    char *headers
-    uint64_t header_size
-    char *slots
-    uint64_t slot_size
-    uint64_t slot_count
-
-
-cdef SlotHeader *_slot_header(const Slots *slots, uint64_t slot) noexcept nogil:
-    return <SlotHeader *>(slots.headers + slot * slots.header_size)
-
-
 cdef bint _is_leased(const Queue *queue) noexcept nogil:
     """Return whether the deque still takes records of its transaction: see `PartitionQueue.check_lease`."""
     if queue.lane == NULL:
@@ -72,8 +59,8 @@ cdef bint _is_queued(const Slots *slots, const Queue *queue, uint64_t slot, Dama
     """Return whether a link leads to a batch of this deque."""
     cdef uint64_t state
     if slot < slots.slot_count:
-        state = load_relaxed(&_slot_header(slots, slot).state) & STATE_BITS
-        if load_relaxed(&_slot_header(slots, slot).partition) == queue.entry and STATE_OPEN <= state <= STATE_CLOSED:
+        state = load_relaxed(&header_of(slots, slot).state) & STATE_BITS
+        if load_relaxed(&header_of(slots, slot).partition) == queue.entry and STATE_OPEN <= state <= STATE_CLOSED:
             return True
     damage.kind, damage.first = WRONG_LINK, slot
     return False
@@ -84,8 +71,8 @@ cdef int64_t deque_close_open(const Slots *slots, const Queue *queue, Damage *da
     cdef uint64_t state, slot = load_relaxed(&queue.partition.open) - 1
     if slot == ALL_BITS or not _is_queued(slots, queue, slot, damage):
         return -1
-    state = load_relaxed(&_slot_header(slots, slot).state)
-    store_release(&_slot_header(slots, slot).state, state & ~<uint64_t>STATE_BITS | STATE_CLOSED)
+    state = load_relaxed(&header_of(slots, slot).state)
+    store_release(&header_of(slots, slot).state, state & ~<uint64_t>STATE_BITS | STATE_CLOSED)
     store_release(&queue.partition.open, 0)
     return <int64_t>slot
 
@@ -94,7 +81,7 @@ cdef bint deque_append(
     const Slots *slots, const Queue *queue, uint64_t slot, uint64_t state, Damage *damage
 ) noexcept nogil:
     """Append the batch of a slot, complete but for its place; no batch is open. Return whether the links are sound."""
-    cdef SlotHeader *header = _slot_header(slots, slot)
+    cdef SlotHeader *header = header_of(slots, slot)
     cdef uint64_t position = load_relaxed(&queue.partition.next_position)
     cdef uint64_t tail = load_relaxed(&queue.partition.tail)
     if tail and not _is_queued(slots, queue, tail - 1, damage):
@@ -110,7 +97,7 @@ cdef bint deque_append(
     if state == STATE_OPEN:
         store_release(&queue.partition.open, slot + 1)
     if tail:
-        store_release(&_slot_header(slots, tail - 1).next, slot + 1)
+        store_release(&header_of(slots, tail - 1).next, slot + 1)
     else:
         store_release(&queue.partition.head, slot + 1)
     return True
@@ -121,4 +108,4 @@ cdef bint deque_has_full(const Slots *slots, const Queue *queue) noexcept nogil:
     cdef uint64_t head = load_relaxed(&queue.partition.head)
     if load_relaxed(&queue.partition.queued) <= 1:
         return False
-    return not 0 < head <= slots.slot_count or load_relaxed(&_slot_header(slots, head - 1).sealing) == 0
+    return not 0 < head <= slots.slot_count or load_relaxed(&header_of(slots, head - 1).sealing) == 0

@@ -92,7 +92,7 @@ typedef Slot {
     byte state;
     byte owner;                 /* process that allocated it */
 #if LARGE
-    bit is_chain;               /* SLOTS: a batch of two slots; in one store with the state, in growth.pml in two */
+    bit is_chain;               /* SLOTS: a batch of two slots */
     byte next;                  /* + 1: the second slot of its chain */
 #endif
     bit generation;             /* its lowest bit: enough to tell two that follow each other */
@@ -218,7 +218,6 @@ inline rebuild_pool() {
 #ifdef M_NO_INDEX_REBUILD
     skip
 #else
-    reclaim();
     STEP(
         for (s : 0 .. S - 1) { is_free[s] = (slot[s].state == FREE) }
 #if LARGE
@@ -369,7 +368,8 @@ allocate:
 #endif
            STEP(slot[mine].generation = !slot[mine].generation);
 #if LARGE
-           STEP(slot[mine].owner = me; slot[mine].is_chain = IS_LARGE(id); slot[mine].state = ALLOCATED);
+           STEP(slot[mine].is_chain = IS_LARGE(id));
+           STEP(slot[mine].owner = me; slot[mine].state = ALLOCATED);
            if
            :: IS_LARGE(id) -> STEP(is_free[other] = 0)
            :: else
