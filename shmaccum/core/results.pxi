@@ -84,13 +84,20 @@ cdef class Contributions:
             batch: its id.
             result: for its records' futures.
             is_made: whether this process has contributed to it already.
+
+        Returns:
+            The batch that was expected in the same slot, in vain: it has left the slot. 0 if there was none.
         """
         cdef uint64_t slot = batch & (1 << BATCH_SLOT_BITS) - 1
+        cdef uint64_t in_vain = 0
         if slot >= self.slot_count:
             raise IndexError(f"slot {slot} of {self.slot_count}")
         if self.table[slot].batch != batch:
+            if not self.table[slot].is_made:
+                in_vain = self.table[slot].batch
             self.results[slot] = result
             self.table[slot].batch, self.table[slot].is_made = batch, is_made
+        return in_vain
 
     def withdraw(self, uint64_t batch):
         """Forget a batch to which this process has not contributed; return whether that is so."""

@@ -239,6 +239,19 @@ def test_a_record_goes_into_the_batch_that_another_process_opened_meanwhile() ->
     assert not producer.contributions.withdraw(batch), "this process contributed"
 
 
+def test_a_batch_that_left_its_slot_was_expected_in_vain() -> None:
+    contributions = _core.Contributions(4, LIVING)
+    old, new = 1 << 24 | 2, 2 << 24 | 2
+    assert contributions.expect(old, object()) == 0
+    assert contributions.expect(old, object()) == 0
+    assert contributions.expect(new, object()) == old
+    assert not contributions.withdraw(old)
+    assert contributions.is_expected(new)
+    contributions.contribute(new)
+    assert not contributions.withdraw(new)
+    assert contributions.expect(3 << 24 | 2, object()) == 0, "this process contributed to the one before"
+
+
 def test_a_process_with_unread_completions_contributes_to_no_further_batch() -> None:
     slab = Slab(4, slot_size=SLOT_SIZE)
     Producer(slab, entry=2).append(body_of(b"theirs"))

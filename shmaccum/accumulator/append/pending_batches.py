@@ -128,14 +128,19 @@ class PendingBatches:
         if result is None:
             result, is_made = ProduceRequestResult(queue.topic_partition, batch, self._weakly, queue.lane), False
             self._results[batch] = result
-        self.contributions.expect(batch, result, is_made)
+        in_vain = self.contributions.expect(batch, result, is_made)
+        if in_vain:
+            self._drop(in_vain)
 
     def withdraw(self, batch: int) -> None:
         """Forget an expected batch, unless this process has appended to it: who waits for its result goes on."""
         if self.contributions.withdraw(batch):
-            result = self._results.pop(batch, None)
-            if result is not None:
-                result.settle(Part(result.told, -1, -1, None), 0)
+            self._drop(batch)
+
+    def _drop(self, batch: int) -> None:
+        result = self._results.pop(batch, None)
+        if result is not None:
+            result.settle(Part(result.told, -1, -1, None), 0)
 
     def contribute(self, queue: PartitionQueue, slot: int, header: int) -> ProduceRequestResult:
         """Return the result object of a slot's batch; on first use, store this process as its contributor.

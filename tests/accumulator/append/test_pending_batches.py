@@ -19,7 +19,7 @@ from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state import completion_ring
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeError, ShmaccumError
-from shmaccum.shm.layout import Process
+from shmaccum.shm.layout import BATCH_SLOT_BITS, Process
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -349,3 +349,19 @@ def test_flush_wakes_for_half_of_its_batches(accumulator: Accumulators, has_call
         Log(accumulator).take_all()
     assert not accumulator.producer.pending.incomplete()
     assert len(told.offsets) == 8 * has_callbacks
+
+
+def test_nothing_waits_for_a_batch_that_was_expected_in_vain(accumulator: Accumulators) -> None:
+    """Another thread can have waited so long that the slot holds the next batch."""
+    pending, queue = accumulator.producer.pending, accumulator.map.queues[TP0]
+    old, new = 1 << BATCH_SLOT_BITS | 2, 2 << BATCH_SLOT_BITS | 2
+    pending.expect(queue, old)
+    (result,) = pending.incomplete()
+
+    pending.expect(queue, new)
+
+    assert result.done
+    assert [each.batch for each in pending.incomplete()] == [new]
+    pending.withdraw(old)
+    pending.withdraw(new)
+    assert not pending.is_waiting()
