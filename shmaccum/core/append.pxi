@@ -328,9 +328,12 @@ cdef int append_to_open(
         damage.kind, damage.first = WRONG_OPEN, slot
         return APPEND_DAMAGED
     header = header_of(&producer.slots, slot)
+    record.slot, record.generation = slot, load_relaxed(&header.generation)
+    if not _batch_of(record):  # the id of no batch
+        damage.kind, damage.first = WRONG_OPEN, slot
+        return APPEND_DAMAGED
     commit = load_relaxed(&header.commit)
     size = commit >> COMMIT_SIZE_SHIFT
-    record.slot, record.generation = slot, load_relaxed(&header.generation)
     record.index = commit >> 1 & COMMIT_COUNT_MASK
     record.added = 0
     if size < producer.slots.slot_size and record.index < COMMIT_COUNT_MASK:
@@ -450,10 +453,6 @@ cdef class Appender:
         delivery_timeout_ms: likewise.
         retries: likewise.
         compresses: whether this process compresses the batches that it closes.
-
-    Attributes:
-        linger: the `SlotHeader.linger` of the batches that this producer opens.
-        limits: their `SlotHeader.limits`.
     """
 
     cdef Segment segment
@@ -494,14 +493,6 @@ cdef class Appender:
 
     def __reduce__(self):
         raise TypeError("an Appender cannot be pickled: its memory belongs to this process")
-
-    @property
-    def linger(self):
-        return self.producer.linger
-
-    @property
-    def limits(self):
-        return self.producer.limits
 
     def append(
         self,

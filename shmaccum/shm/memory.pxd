@@ -34,7 +34,6 @@ cdef class SlabMemory:
     cdef Py_ssize_t slots_at
     cdef Py_ssize_t slot_size
     cdef Py_ssize_t slot_count
-    cdef Py_ssize_t contributor_words
     cdef Py_ssize_t max_processes
     cdef Py_ssize_t max_partitions
 

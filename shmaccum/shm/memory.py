@@ -31,7 +31,6 @@ class SlabMemory:
         partitions_at: word index of the first partition entry.
         headers_at: word index of the first slot header, each of `header_words` words.
         slots_at: byte offset of the first of `slot_count` slots, each of `slot_size` bytes.
-        contributor_words: words of the contributors' bitmap in a slot header.
         max_processes, max_partitions: entries in the process and the partition table.
     """
 
@@ -44,7 +43,6 @@ class SlabMemory:
         self.slots_at = geometry.slot(0)
         self.slot_size = geometry.slot_size
         self.slot_count = geometry.slot_count
-        self.contributor_words = geometry.contributor_words
         self.max_processes = geometry.max_processes
         self.max_partitions = geometry.max_partitions
 

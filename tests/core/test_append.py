@@ -313,6 +313,8 @@ def test_nothing_is_appended_without_the_lock() -> None:
     [
         ({("partitions", "open", PARTITION): 5}, "the open batch of partition entry 3 is in slot 4"),
         ({("partitions", "open", PARTITION): 1 << 63}, "the open batch of partition entry 3 is in slot"),
+        ({("headers", "generation", 0): 0}, "the open batch of partition entry 3 is in slot 0"),
+        ({("headers", "generation", 0): 1 << 40}, "the open batch of partition entry 3 is in slot 0"),
         ({("headers", "partition", 0): 4}, "a link in the deque of partition entry 3 leads to slot 0"),
         ({("headers", "state", 0): 0}, "a link in the deque of partition entry 3 leads to slot 0"),
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from multiprocessing.connection import Connection
 
 import pytest
@@ -92,17 +91,6 @@ def test_a_wrong_handle_frees_nothing_and_the_others_are_freed(make_pool: MakePo
     assert pool.is_taken(wrong)
     assert pool.available_memory() == 48
     assert pool.slab.words[Super.REBUILDS] == 0
-
-
-def test_handles_compare_by_value() -> None:
-    buffer = Buffer(3, 2, 7)
-
-    assert buffer == Buffer(3, 2, 7)
-    assert hash(buffer) == hash(Buffer(3, 2, 7))
-    assert pickle.loads(pickle.dumps(buffer)) == buffer
-    assert repr(buffer) == "Buffer(slot=3, slots=2, generation=7)"
-    others = (Buffer(4, 2, 7), Buffer(3, 1, 7), Buffer(3, 2, 8), (3, 2, 7))
-    assert not any(buffer == other for other in others)
 
 
 def free_what_is_told(link: Connection, name: str) -> None:

@@ -166,7 +166,7 @@ class RingReader:
         self.head = self._memory.words[self._head_at]
 
     def check(self) -> None:
-        """Validate the ring's head and tail.
+        """Validate head and tail; store the head again, which looks like unread completions where it is damaged.
 
         Raises:
             SlabDamagedError: tail - head is negative or larger than the ring.
@@ -174,6 +174,7 @@ class RingReader:
         tail = self._memory.words[self.tail_at]
         if self.head > tail or tail > _LAST_INDEX or tail - self.head > self._length:
             raise damaged(self._name, f"completion ring of {self._length}: head {self.head}, tail {tail}")
+        self._memory.words[self._head_at] = self.head
 
     def first(self) -> Outcome | None:
         """Return the oldest unread completion, None if there is none."""

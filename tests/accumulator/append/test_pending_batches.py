@@ -365,3 +365,15 @@ def test_nothing_waits_for_a_batch_that_was_expected_in_vain(accumulator: Accumu
     pending.withdraw(old)
     pending.withdraw(new)
     assert not pending.is_waiting()
+
+
+@pytest.mark.parametrize("head", [1, 1 << 63, (1 << 64) - 1])
+def test_an_append_ends_although_the_head_of_the_ring_is_damaged(accumulator: Accumulators, head: int) -> None:
+    """The process knows its head; the word looks as if completions were unread for ever."""
+    slab = accumulator.slab
+    head_at = slab.geometry.process(slab.me) + Process.RING_HEAD
+    slab.words[head_at] = head
+
+    accumulator.append(TP0, 0, KEY, VALUE)
+
+    assert slab.words[head_at] == 0
