@@ -70,6 +70,7 @@ cdef enum:
     OWNER_ENTRY_SHIFT = 8
     OWNER_INCARNATION_SHIFT = 48
 
+    BATCH_SLOT_BITS = 24
     WORD_BITS = 64
     MOST_TAKEN = 64  # buffers in one section
     MOST_AT_ONCE = 32  # filling that many slots makes the cost of a wake-up small
@@ -797,6 +798,11 @@ cdef class Buffer:
         self.slot = slot
         self.slots = slots
         self.generation = generation
+
+    @property
+    def batch(self):
+        """The id of the batch in it: generation and slot in one word, as completions have it."""
+        return self.generation << BATCH_SLOT_BITS | self.slot
 
     def __eq__(self, other):
         if not isinstance(other, Buffer):

@@ -27,7 +27,6 @@ cdef enum:
     STATE_CLOSED = 3
 
     LEASE_SHIFT = 40
-    BATCH_SLOT_BITS = 24
 
 cdef enum:
     # More kinds of damage.

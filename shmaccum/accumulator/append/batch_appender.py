@@ -16,7 +16,7 @@ from shmaccum.accumulator.append.record_appender import AppendResult, LargeRecor
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import BATCH_SLOT_BITS, STATE_MASK, Slot, SlotState
+from shmaccum.shm.layout import STATE_MASK, Slot, SlotState
 
 
 class Allocate(Protocol):
@@ -139,7 +139,7 @@ class BatchAppender:
             try:
                 unused = [buffer for buffer in taken if self._is_unused(buffer)]
                 for buffer in unused:
-                    self._records.pending.forget(buffer.generation << BATCH_SLOT_BITS | buffer.slot)
+                    self._records.pending.forget(buffer.batch)
                 if unused:
                     self.pool.deallocate(*unused)
             except LockTimeoutError:

@@ -10,7 +10,6 @@ cdef Py_ssize_t _GENERATION
 cdef Py_ssize_t _BASE_TIMESTAMP
 cdef int _SIZE_SHIFT
 cdef Py_ssize_t _COUNT_MASK
-cdef int _BATCH_SLOT_BITS
 cdef Py_ssize_t _RECORDS
 cdef Py_ssize_t _BYTES
 cdef Py_ssize_t _BATCHES

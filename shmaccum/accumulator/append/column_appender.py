@@ -31,7 +31,6 @@ from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.histograms import count as count_value
 from shmaccum.shm.histograms import count_sample
 from shmaccum.shm.layout import (
-    BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     Process,
@@ -51,7 +50,6 @@ _GENERATION: Final = Slot.GENERATION
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
-_BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
 _RECORDS: Final = Process.RECORDS
 _BYTES: Final = Process.BYTES
 _BATCHES: Final = Process.BATCHES
@@ -252,7 +250,7 @@ class ColumnAppender:
             end = first + len(taken)
             slots = [buffer.slot for buffer in taken]
             headers = [self._headers_at + slot * self._header_words for slot in slots]
-            ids = [buffer.generation << _BATCH_SLOT_BITS | buffer.slot for buffer in taken]
+            ids = [buffer.batch for buffer in taken]
             self._fill(batches, first, slots)
             is_open = batches.is_open and end == len(sizes)
             with queue.lock:

@@ -6,6 +6,7 @@ from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _GENERATION
+cdef unsigned long long _ALL_BITS
 
 @cython.final
 cdef class PendingBatches:

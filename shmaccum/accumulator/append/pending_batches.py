@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # asyncio takes long to import
     from shmaccum.accumulator.state.partition_queue import PartitionQueue
 
 _GENERATION: Final = Slot.GENERATION
+_ALL_BITS: Final = (1 << 64) - 1
 
 WAIT_SLICE_S: Final = 0.25
 """How long a wait for the sender sleeps before it makes sure that one runs."""
@@ -149,7 +150,7 @@ class PendingBatches:
         seeing this contributor.
         """
         memory = self._memory
-        batch = memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot
+        batch = (memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot) & _ALL_BITS
         result = self._results.get(batch)
         if result is None or self.contributions.is_expected(batch):
             if memory.words[self._ring.tail_at] != self._ring.head:

@@ -6,7 +6,6 @@ from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _SLOTS
 cdef object _APPENDED
-cdef int _BATCH_SLOT_BITS
 
 @cython.final
 cdef class RecordAppender:

@@ -22,7 +22,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
-from shmaccum.shm.layout import BATCH_SLOT_BITS, MAX_LINGER_MS, Slot
+from shmaccum.shm.layout import MAX_LINGER_MS, Slot
 from shmaccum.shm.slab import Slab
 
 if COMPILED:
@@ -37,7 +37,6 @@ _NO_ROOM: Final = _core.APPEND_NO_ROOM
 _NOT_CONTRIBUTOR: Final = _core.APPEND_NOT_CONTRIBUTOR
 _RING_UNREAD: Final = _core.APPEND_RING_UNREAD
 _LEASE_OVER: Final = _core.APPEND_LEASE_OVER
-_BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
 
 
 AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool, int]
@@ -188,7 +187,7 @@ class RecordAppender:
             added, compressed = core.write_first(slot, self.header_size, timestamp, body), 0
         now_us = time.monotonic_ns() // 1_000
         core.begin(slot, now_us, self.header_size + added, 1, timestamp, timestamp, added, compressed)
-        batch = buffer.generation << _BATCH_SLOT_BITS | slot
+        batch = buffer.batch
         lane = queue.lane if queue.lane_at else 0
         section = partial(
             core.append_batch,
