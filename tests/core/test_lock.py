@@ -11,12 +11,14 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from types import ModuleType
 
 import posix_ipc
 import pytest
 from core_builds import build_core
 from core_slabs import die_at, empty_segment
+from processes import Start
 
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, Geometry, Segment, SlabLock
 
@@ -130,18 +132,26 @@ def test_a_process_without_a_ticket_gets_no_lock() -> None:
     assert (lock.acquire_now(), lock.acquire_word(), lock.take_over(1)) == (LOCK_REJOIN,) * 3
 
 
-@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["by Python", "by C"])
-def test_a_forked_child_has_no_ticket(fork: Callable[[], int]) -> None:
+FORKS = {"by Python": os.fork, "by C": ctypes.PyDLL(None).fork}
+
+
+def fork_with_a_lock(_link: Connection, fork: str) -> None:
     segment = empty_segment(SMALL)
     lock = SlabLock(segment, NUMBER)
     ticket = segment.join(0, 1)
     assert lock.acquire_now() == LOCK_TAKEN
-    child = fork()
+    child = FORKS[fork]()
     if not child:
         lock.release()
         os._exit(lock.acquire_now())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == LOCK_REJOIN
     assert lock.owner == ticket, "the child has not released its parent's lock"
+
+
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_forked_child_has_no_ticket(fork: str, start: Start) -> None:
+    # In a process with one thread: without Python's hooks the child could wait for ever for the GIL of another.
+    start(fork_with_a_lock, fork).result()
 
 
 def test_a_lost_unit_of_the_gate_comes_back_with_the_next_release(slab_name: str) -> None:

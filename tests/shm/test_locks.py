@@ -141,8 +141,8 @@ def test_an_owner_word_that_names_no_process_is_a_dead_holders(slab: Slab, garba
     assert takeovers(slab) == 1
 
 
-def test_a_child_forked_without_pythons_hooks_gets_no_lock(slab: Slab) -> None:
-    """It would use its parent's ticket, and be in a lock together with it."""
+def fork_in_c(link: Connection, name: str) -> None:
+    slab = attach(name)
     child = ctypes.CDLL(None).fork()
     if not child:
         try:
@@ -152,6 +152,13 @@ def test_a_child_forked_without_pythons_hooks_gets_no_lock(slab: Slab) -> None:
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not any(owners(slab))
+    detach(slab)
+
+
+def test_a_child_forked_without_pythons_hooks_gets_no_lock(slab: Slab, start: Start) -> None:
+    """It would use its parent's ticket, and be in a lock together with it."""
+    # In a process with one thread: if another one had the GIL, the child would wait for it for ever.
+    start(fork_in_c, slab.name).result()
 
 
 def hold_and_stop(link: Connection, name: str) -> None:
