@@ -33,7 +33,7 @@ DIRECTIVES = {
     "boundscheck": True,
     "wraparound": False,  # the sources must not index from the end
     "cdivision": True,
-    "binding": False,  # no function but one becomes a method, and to allow it takes an eighth of the compiler's time
+    "binding": False,  # no function becomes a method, and to allow it takes an eighth of the compiler's time
     "auto_pickle": False,  # nothing here can be pickled, and the code to say so takes a fifth of the compiler's time
 }
 
@@ -83,10 +83,7 @@ HOT = {
     "produce_request.py",
     "produce_response.py",
     "ready_check.py",
-    "record_accumulator.py",
-    "record_appender.py",
     "record_batch.py",
-    "record_path.py",
     "records.py",
     "response_handler.py",
     "sealer.py",

@@ -1,10 +1,13 @@
 """Types of the core, which ``core/_core.pyx`` defines."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+
+from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.record.fields import Headers
 
 @final
 class Geometry:
@@ -127,7 +130,6 @@ class Contributions:
     def expect(self, batch: int, result: object, is_made: bool = False) -> int: ...
     def withdraw(self, batch: int) -> bool: ...
     def is_expected(self, batch: int) -> bool: ...
-    def contribute(self, batch: int) -> None: ...
     def forget(self, batch: int) -> None: ...
 
 @final
@@ -159,7 +161,7 @@ class Appender:
         slot: int,
         is_open: bool,
     ) -> tuple[Any, ...]: ...
-    def write_first(self, slot: int, header_size: int, timestamp: int, body: bytes) -> int: ...
+    def write_first(self, slot: int, timestamp: int, body: bytes) -> int: ...
     def begin(
         self,
         slot: int,
@@ -171,5 +173,101 @@ class Appender:
         largest: int,
         compressed: int = 0,
     ) -> None: ...
-    def commit(self, slot: int, end: int, count: int, timestamp: int, largest: int) -> None: ...
+    asks_first: bool
+    def append_rows(
+        self,
+        partition: int,
+        lane: int,
+        lane_generation: int,
+        slot: int,
+        batch: int,
+        commit: int,
+        rows: bytes | memoryview,
+        count: int,
+        timestamp: int,
+        largest: int,
+    ) -> tuple[Any, ...]: ...
+    def append_batches(
+        self, partition: int, lane: int, lane_generation: int, buffers: list[Buffer], is_open: bool
+    ) -> tuple[Any, ...]: ...
     def close(self) -> None: ...
+
+def murmur2(data: bytes) -> int: ...
+
+class CallGuard:
+    closed: bool
+
+class StickyPartition:
+    partition: int
+    produced: int
+    @property
+    def sticky_bytes(self) -> int: ...
+    def __init__(self, sticky_bytes: int) -> None: ...
+    def switch(self) -> None: ...
+
+@final
+class Destination:
+    def __init__(
+        self,
+        generation: int,
+        count: int,
+        sticky: StickyPartition | None = None,
+        lane: int = 0,
+        lane_generation: int = 0,
+    ) -> None: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def sticky(self) -> StickyPartition | None: ...
+    def lead(self, number: int, entry: int) -> None: ...
+
+class RecordPath:
+    burst: int
+    @property
+    def destinations(self) -> dict[str, Destination]: ...
+    def __init__(
+        self,
+        appender: Appender,
+        guard: CallGuard,
+        pending: object,
+        due: Sized,
+        max_body_size: int,
+        ignores_keys: bool,
+        is_direct: bool,
+        pool: BufferPool | None,
+        unused: dict[int, list[Buffer]],
+    ) -> None: ...
+    def try_send(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        on_delivery: Any,
+    ) -> Any: ...
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        body: bytes | None = None,
+        partition: object = None,
+        timestamp_ms: object = None,
+        on_delivery: Callable[..., Any] | None = None,
+        destinations: dict[str, Destination] | None = None,
+    ) -> Any: ...
+
+class Producer:
+    _records: Any
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> FutureRecordMetadata: ...

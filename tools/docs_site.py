@@ -60,7 +60,7 @@ _INHERITED: Final = "    options:\n      inherited_members: true\n"
 _OPTIONS: Final[Mapping[str, str]] = {"shmaccum": _INHERITED}
 """Module -> options of its names. ProducerConfig inherits its settings; an error would repeat what all inherit."""
 
-_METHODS: Final[Mapping[str, str]] = {"shmaccum.Producer": "shmaccum.producer.record_path.send"}
+_METHODS: Final[Mapping[str, str]] = {"shmaccum.Producer": "shmaccum._core.Producer.send"}
 """Class -> a function that is its method, which mkdocstrings would leave out."""
 
 _LINK: Final = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")

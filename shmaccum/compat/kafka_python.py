@@ -37,7 +37,6 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.producer.producer import no_pickle
-from shmaccum.producer.record_path import send_in
 
 _BYTES: Final = (bytes, bytearray, memoryview, type(None))
 
@@ -124,7 +123,7 @@ class KafkaProducer:
             if partition is None and self._partitioner is not None:
                 partition = self._choose(topic, key, key_bytes, value, value_bytes)
             path = producer._records
-            future = send_in(path, transaction, topic, value_bytes, key_bytes, headers, partition, timestamp_ms, None)
+            future = path.send_in(transaction, topic, value_bytes, key_bytes, headers, partition, timestamp_ms, None)
         except (InvalidTopicError, UnknownTopicOrPartitionError) as error:
             raise ValueError(str(error)) from error
         except ShmaccumError as error:

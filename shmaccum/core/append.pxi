@@ -17,11 +17,13 @@ commit                 the record
 counters, histogram    statistics that lack it
 =====================  ================================================================================================
 
-A new batch is written into a slot that only its owner knows, then `deque_append` makes it part of the deque.
+A new batch is written into a slot that only its owner knows, then `deque_append` makes it part of the deque. Rows of
+columns take the same stores: some into the open batch, many batches at a time into the deque.
 
 A section ends without an append where its caller has to do something first, and then calls again:
 
-* ``NO_ROOM``: there is no open batch with room for the record; one that had none is closed.
+* ``NO_ROOM``: there is no open batch with room for the record; one that had none is closed. For rows: the open batch is
+  not as it was when they were encoded.
 * ``NOT_CONTRIBUTOR``: the batch is not expected (`Contributions.expect`).
 * ``RING_UNREAD``: this process has completions to read. It may contribute to one more batch only with an empty ring, or
   the ring could overflow (`shmaccum.accumulator.state.completion_ring`).
@@ -67,6 +69,8 @@ cdef struct Appending:
     uint64_t timeout_ms
     uint64_t retries
     uint64_t limits
+    uint64_t contributor_words
+    uint64_t header_size
     bint compresses
 
 
@@ -74,8 +78,13 @@ cdef struct Record:
     # A record, and where it went.
     int magic
     int64_t timestamp
+    # Its bytes behind those that depend on its place. NULL for a record of key and value alone, a size of -1 for a null.
     const uint8_t *body
     uint64_t body_size
+    const uint8_t *key
+    const uint8_t *value
+    int64_t key_size
+    int64_t value_size
     uint64_t now_ms
 
     uint64_t slot
@@ -88,6 +97,19 @@ cdef struct Record:
     # The batch that was closed, and is to be compressed by this process; -1 for none.
     int64_t claimed
     uint64_t claimed_generation
+
+
+cdef struct Rows:
+    # Encoded rows of columns, for an open batch as it was when they were encoded.
+    uint64_t slot
+    uint64_t batch
+    uint64_t commit
+    const void *bytes
+    uint64_t size
+    uint64_t count
+    # The largest timestamp and the bytes of the largest record among them.
+    uint64_t timestamp
+    uint64_t largest
 
 
 # --- the bytes of a record ------------------------------------------------------------------------
@@ -113,6 +135,48 @@ cdef uint8_t *_put_varint(uint8_t *at, int64_t number) noexcept nogil:
     return at + 1
 
 
+cdef uint8_t *_put_big_endian(uint8_t *at, uint64_t number, int size) noexcept nogil:
+    """Write the low bytes of a number, highest first; return the place behind them."""
+    while size:
+        size -= 1
+        at[0] = <uint8_t>(number >> 8 * size)
+        at += 1
+    return at
+
+
+cdef uint64_t _field_size(int magic, int64_t size) noexcept nogil:
+    """Return the bytes of a key or value with its size before it."""
+    return (_varint_size(size) if magic == V2 else 4) + (<uint64_t>size if size > 0 else 0)
+
+
+cdef uint64_t body_size_of(const Record *record) noexcept nogil:
+    """Return the bytes of the body of a record without headers."""
+    return (
+        _field_size(record.magic, record.key_size)
+        + _field_size(record.magic, record.value_size)
+        + (1 if record.magic == V2 else 0)
+    )
+
+
+cdef uint8_t *_put_field(uint8_t *at, int magic, const uint8_t *field, int64_t size) noexcept nogil:
+    at = _put_varint(at, size) if magic == V2 else _put_big_endian(at, <uint64_t>size, 4)
+    if size > 0:
+        memcpy(at, field, size)
+        at += size
+    return at
+
+
+cdef void _put_body(uint8_t *at, const Record *record) noexcept nogil:
+    """Write a record's body: key and value, then the headers, which only format 2 has."""
+    if record.body != NULL:
+        memcpy(at, record.body, record.body_size)
+        return
+    at = _put_field(at, record.magic, record.key, record.key_size)
+    at = _put_field(at, record.magic, record.value, record.value_size)
+    if record.magic == V2:
+        at[0] = 0
+
+
 cdef uint64_t v2_write(
     char *place, uint64_t room, uint64_t index, int64_t timestamp_delta, const Record *record
 ) noexcept nogil:
@@ -128,7 +192,7 @@ cdef uint64_t v2_write(
     at = _put_varint(at, size)
     at[0] = 0
     at = _put_varint(_put_varint(at + 1, timestamp_delta), index)
-    memcpy(at, record.body, record.body_size)
+    _put_body(at, record)
     return whole
 
 
@@ -175,15 +239,6 @@ cdef uint32_t _crc32(const uint8_t *data, uint64_t size) noexcept nogil:
     return ~crc
 
 
-cdef uint8_t *_put_big_endian(uint8_t *at, uint64_t number, int size) noexcept nogil:
-    """Write the low bytes of a number, highest first; return the place behind them."""
-    while size:
-        size -= 1
-        at[0] = <uint8_t>(number >> 8 * size)
-        at += 1
-    return at
-
-
 cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Record *record) noexcept nogil:
     """Write a message of format 0 or 1; return its bytes, 0 without a write if they do not fit.
 
@@ -198,7 +253,7 @@ cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Rec
     at = _put_big_endian(_put_big_endian(crc + 4, record.magic, 1), 0, 1)
     if record.magic:
         at = _put_big_endian(at, record.timestamp, 8)
-    memcpy(at, record.body, record.body_size)
+    _put_body(at, record)
     _put_big_endian(crc, _crc32(crc + 4, whole - 16), 4)
     return whole
 
@@ -360,6 +415,94 @@ cdef int append_to_open(
     return LOCK_TAKEN
 
 
+cdef int append_rows(
+    const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
+    const Rows *rows, Record *record, Damage *damage
+) noexcept nogil:
+    """Append encoded rows to the open batch, if that is as it was when they were encoded."""
+    cdef SlotHeader *header = header_of(&producer.slots, rows.slot)
+    cdef uint64_t commit, size
+    cdef int status = _enter(producer, queue.line, ticket)
+    if status != LOCK_TAKEN:
+        return status
+    record.slot, record.generation = rows.slot, load_relaxed(&header.generation)
+    commit = load_relaxed(&header.commit)
+    size = rows.commit >> COMMIT_SIZE_SHIFT
+    if not _is_leased(queue):
+        status = APPEND_LEASE_OVER
+    elif not rows.batch:  # the id of no batch
+        damage.kind, damage.first = WRONG_OPEN, rows.slot
+        status = APPEND_DAMAGED
+    elif (
+        load_relaxed(&queue.partition.open) != rows.slot + 1
+        or _batch_of(record) != rows.batch
+        or commit != rows.commit
+        or size + rows.size > producer.slots.slot_size
+    ):
+        status = APPEND_NO_ROOM
+    elif not contributions[rows.slot].is_made and not _may_contribute(producer, entry):
+        status = APPEND_RING_UNREAD
+    elif not contributions_make(&contributions[rows.slot], header, rows.batch, entry):
+        status = APPEND_NOT_CONTRIBUTOR
+    else:
+        memcpy(producer.slots.bytes + rows.slot * producer.slots.slot_size + size, rows.bytes, rows.size)
+        record.is_due_earlier = _commit(
+            producer,
+            header,
+            size + rows.size,
+            (commit >> 1 & COMMIT_COUNT_MASK) + rows.count,
+            rows.timestamp,
+            rows.largest,
+        )
+        record.is_full = size + rows.size == producer.slots.slot_size or deque_has_full(&producer.slots, queue)
+        _count(producer, entry, rows.count, rows.size)
+    _leave(queue.line, record, damage)
+    return status
+
+
+cdef int append_batches(
+    const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
+    const Handle *batches, uint64_t count, uint64_t last_state, Record *record, Damage *damage
+) noexcept nogil:
+    """Append batches that are complete in slots of this process but for their place; close the open one."""
+    cdef uint64_t index, commit
+    cdef SlotHeader *header
+    cdef ProcessEntry *process = <ProcessEntry *>producer.processes + entry
+    cdef int status = _enter(producer, queue.line, ticket)
+    if status != LOCK_TAKEN:
+        return status
+    if not _is_leased(queue):
+        status = APPEND_LEASE_OVER
+    elif not _may_contribute(producer, entry):
+        status = APPEND_RING_UNREAD
+    for index in range(count if status == LOCK_TAKEN else 0):
+        record.slot, record.generation = batches[index].slot, batches[index].generation
+        header = header_of(&producer.slots, record.slot)
+        if not contributions_make(&contributions[record.slot], header, _batch_of(record), entry):
+            status = APPEND_NOT_CONTRIBUTOR
+            break
+    if status == LOCK_TAKEN:
+        _close(producer, queue, record, damage)
+        for index in range(count if damage.kind == SOUND else 0):
+            header = header_of(&producer.slots, batches[index].slot)
+            if not deque_append(
+                &producer.slots, queue, batches[index].slot, last_state if index + 1 == count else STATE_CLOSED, damage
+            ):
+                break
+            commit = load_relaxed(&header.commit)
+            _count(
+                producer, entry, commit >> 1 & COMMIT_COUNT_MASK, (commit >> COMMIT_SIZE_SHIFT) - producer.header_size
+            )
+            store_relaxed(&process.batches, load_relaxed(&process.batches) + 1)
+            if load_relaxed(&header.compressed):
+                store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
+            record.is_new = True
+        if damage.kind != SOUND:
+            status = APPEND_DAMAGED
+    _leave(queue.line, record, damage)
+    return status
+
+
 cdef uint64_t _batch_of(const Record *record) noexcept nogil:
     """Return the id of a record's batch."""
     return record.generation << BATCH_SLOT_BITS | record.slot
@@ -421,6 +564,31 @@ cdef int append_batch(
     return status
 
 
+cdef void batch_begin(
+    const Appending *producer, uint64_t slot, uint64_t now_us, uint64_t size, uint64_t count, uint64_t base_timestamp,
+    uint64_t max_timestamp, uint64_t largest, uint64_t compressed
+) noexcept nogil:
+    """Initialize the header of a slot that this process has allocated, but for its place in a deque."""
+    cdef SlotHeader *header = header_of(&producer.slots, slot)
+    cdef word *bits = <word *>(<char *>header + sizeof(SlotHeader))
+    cdef uint64_t index
+    store_relaxed(&header.commit, size << COMMIT_SIZE_SHIFT | count << 1)
+    store_relaxed(&header.max_timestamp[0], max_timestamp)
+    store_relaxed(&header.base_timestamp, base_timestamp)
+    store_relaxed(&header.opened_us, now_us)
+    store_relaxed(&header.created_ms, now_us // 1000)
+    store_relaxed(&header.attempts, now_us // 1000)  # no attempt yet: back-off and linger count from the creation
+    store_relaxed(&header.sequence, 0)
+    store_relaxed(&header.max_record, largest)
+    store_relaxed(&header.settled, 0)
+    store_relaxed(&header.part, 0)
+    store_relaxed(&header.compressed, compressed)
+    store_relaxed(&header.linger, producer.linger)
+    store_relaxed(&header.limits, producer.limits)
+    for index in range(producer.contributor_words):
+        store_relaxed(&bits[index], 0)
+
+
 # --- for Python code ------------------------------------------------------------------------------
 
 
@@ -453,6 +621,9 @@ cdef class Appender:
         delivery_timeout_ms: likewise.
         retries: likewise.
         compresses: whether this process compresses the batches that it closes.
+
+    Attributes:
+        asks_first: whether Python code is to be called before each append: `RecordPath` leaves all records to it then.
     """
 
     cdef Segment segment
@@ -461,6 +632,7 @@ cdef class Appender:
     cdef object damaged
     cdef Appending producer
     cdef int magic
+    cdef public bint asks_first
 
     def __cinit__(
         self,
@@ -489,6 +661,8 @@ cdef class Appender:
         self.producer.linger = linger_ms << LINGER_SHIFT | compression
         self.producer.timeout_ms, self.producer.retries = delivery_timeout_ms, retries
         self.producer.limits = retries << LIMITS_SHIFT | delivery_timeout_ms
+        self.producer.contributor_words = regions.contributor_words
+        self.producer.header_size = V2_HEADER_SIZE if magic == V2 else 0
         self.producer.compresses = compresses
 
     def __reduce__(self):
@@ -578,14 +752,14 @@ cdef class Appender:
         )
         return self._outcome(status, &record, &damage, future, sizes, partition)
 
-    def write_first(self, uint64_t slot, uint64_t header_size, int64_t timestamp, bytes body not None):
+    def write_first(self, uint64_t slot, int64_t timestamp, bytes body not None):
         """Write a record as the first into a slot that this process has allocated; return its bytes.
 
         Raises:
             ValueError: it does not fit.
         """
         cdef Record record
-        cdef uint64_t added
+        cdef uint64_t added, header_size = self.producer.header_size
         self._opened()
         self._check_slot(slot)
         _set_record(&record, self.magic, timestamp, body)
@@ -628,52 +802,113 @@ cdef class Appender:
             largest: bytes in the largest record.
             compressed: the `SlotHeader.compressed` word.
         """
-        cdef SlotHeader *header
-        cdef word *bits
-        cdef uint64_t index
-        cdef Segment segment = self._opened()
-        self._check_slot(slot)
-        header = header_of(&self.producer.slots, slot)
-        bits = <word *>(<char *>header + sizeof(SlotHeader))
-        store_relaxed(&header.commit, size << COMMIT_SIZE_SHIFT | count << 1)
-        store_relaxed(&header.max_timestamp[0], max_timestamp)
-        store_relaxed(&header.base_timestamp, base_timestamp)
-        store_relaxed(&header.opened_us, now_us)
-        store_relaxed(&header.created_ms, now_us // 1000)
-        store_relaxed(&header.attempts, now_us // 1000)  # no attempt yet: back-off and linger count from the creation
-        store_relaxed(&header.sequence, 0)
-        store_relaxed(&header.max_record, largest)
-        store_relaxed(&header.settled, 0)
-        store_relaxed(&header.part, 0)
-        store_relaxed(&header.compressed, compressed)
-        store_relaxed(&header.linger, self.producer.linger)
-        store_relaxed(&header.limits, self.producer.limits)
-        for index in range(segment.geometry.regions.contributor_words):
-            store_relaxed(&bits[index], 0)
-
-    def commit(self, uint64_t slot, uint64_t end, uint64_t count, uint64_t timestamp, uint64_t largest):
-        """Make rows that are written into an open batch part of it; the caller holds the partition's lock.
-
-        Args:
-            slot: the batch's first.
-            end: bytes in the batch, including the new records.
-            count: records in it, including the new ones.
-            timestamp: largest timestamp of the new ones.
-            largest: bytes in the largest of the new ones.
-        """
-        cdef SlotHeader *header
-        cdef uint64_t before
         self._opened()
         self._check_slot(slot)
-        header = header_of(&self.producer.slots, slot)
-        before = load_relaxed(&header.commit)
-        _commit(&self.producer, header, end, count, timestamp, largest)
-        _count(
+        batch_begin(&self.producer, slot, now_us, size, count, base_timestamp, max_timestamp, largest, compressed)
+
+    def append_rows(
+        self,
+        uint64_t partition,
+        uint64_t lane,
+        uint64_t lane_generation,
+        uint64_t slot,
+        uint64_t batch,
+        uint64_t commit,
+        const uint8_t[::1] rows not None,
+        uint64_t count,
+        uint64_t timestamp,
+        uint64_t largest,
+    ):
+        """Append encoded rows to the open batch of a partition, if it is as it was when they were encoded.
+
+        Args:
+            partition: as of `append`.
+            lane: as of `append`.
+            lane_generation: as of `append`.
+            slot: the batch's.
+            batch: its id.
+            commit: its commit word, as it was.
+            rows: the records.
+            count: how many there are.
+            timestamp: the largest of them.
+            largest: bytes in the largest of them.
+
+        Returns:
+            As `append`, with the id of the batch in place of a future.
+        """
+        cdef Queue queue
+        cdef Record record
+        cdef Rows of
+        cdef Damage damage
+        cdef Segment segment = self._opened()
+        self._check_slot(slot)
+        damage.kind = SOUND
+        _set_queue(&queue, segment, partition, lane, lane_generation)
+        memset(&record, 0, sizeof(Record))
+        record.claimed = -1
+        of.slot, of.batch, of.commit, of.size, of.count = slot, batch, commit, <uint64_t>rows.shape[0], count
+        of.bytes = &rows[0] if of.size else NULL
+        of.timestamp, of.largest = timestamp, largest
+        status = append_rows(
             &self.producer,
+            &queue,
+            self.contributions.table,
             self.contributions.entry,
-            count - (before >> 1 & COMMIT_COUNT_MASK),
-            end - (before >> COMMIT_SIZE_SHIFT),
+            ticket_of(segment),
+            &of,
+            &record,
+            &damage,
         )
+        return self._outcome_of_rows(status, &record, &damage, partition)
+
+    def append_batches(
+        self, uint64_t partition, uint64_t lane, uint64_t lane_generation, list buffers not None, bint is_open
+    ):
+        """Append batches, which `begin` made in slots of this process, and close the open one.
+
+        Args:
+            partition: as of `append`.
+            lane: as of `append`.
+            lane_generation: as of `append`.
+            buffers: the slots, in the order of their batches; at most 64.
+            is_open: whether the last batch can take more records; those before it are closed.
+
+        Returns:
+            As `append`, with the id of a batch in place of a future.
+
+        Raises:
+            SlabDamagedError: the deque is damaged; none of them is in it.
+        """
+        cdef Handle handles[MOST_TAKEN]
+        cdef Queue queue
+        cdef Record record
+        cdef Damage damage
+        cdef Py_ssize_t index
+        cdef Segment segment = self._opened()
+        if len(buffers) > MOST_TAKEN:
+            raise ValueError(f"{len(buffers)} batches, of {MOST_TAKEN} at most")
+        damage.kind = SOUND
+        _set_queue(&queue, segment, partition, lane, lane_generation)
+        memset(&record, 0, sizeof(Record))
+        record.claimed = -1
+        if self.producer.compresses:
+            record.now_ms = monotonic_us() // 1000
+        for index in range(len(buffers)):
+            handles[index] = _handle_of(buffers[index])
+            self._check_slot(handles[index].slot)
+        status = append_batches(
+            &self.producer,
+            &queue,
+            self.contributions.table,
+            self.contributions.entry,
+            ticket_of(segment),
+            handles,
+            <uint64_t>len(buffers),
+            STATE_OPEN if is_open else STATE_CLOSED,
+            &record,
+            &damage,
+        )
+        return self._outcome_of_rows(status, &record, &damage, partition)
 
     def close(self):
         """Append no more, and let go of the slab's memory."""
@@ -702,21 +937,11 @@ cdef class Appender:
         bytes body,
     ):
         """Prepare a section; return the record's future."""
-        cdef const Regions *regions = &segment.geometry.regions
-        cdef char *memory = segment.memory
-        if partition >= segment.geometry.sizes.max_partitions:
-            raise IndexError(f"partition entry {partition} of {segment.geometry.sizes.max_partitions}")
-        if lane > segment.geometry.sizes.max_lanes:
-            raise IndexError(f"lane entry {lane - 1} of {segment.geometry.sizes.max_lanes}")
         damage.kind = SOUND
-        queue.entry = partition
-        queue.partition = <PartitionEntry *>(memory + regions.partitions) + partition
-        queue.line = <LockLine *>(memory + regions.locks) + 2 + partition % STRIPES
-        queue.lane = <LaneEntry *>(memory + regions.lanes) + (lane - 1) if lane else NULL
-        queue.lane_generation = lane_generation
+        _set_queue(queue, segment, partition, lane, lane_generation)
         _set_record(record, self.magic, timestamp, body)
         if self.producer.compresses:
-            record.now_ms = monotonic_ms()
+            record.now_ms = monotonic_us() // 1000
         return shmaccum_untracked(self.future, ())
 
     cdef tuple _outcome(
@@ -728,17 +953,23 @@ cdef class Appender:
         uint64_t sizes,
         uint64_t partition,
     ):
-        claim = None
-        if record.claimed >= 0:
-            claim = record.claimed, record.claimed_generation, record.now_ms
         if status != LOCK_TAKEN:
-            self._check(damage, partition)
-            batch = _batch_of(record) if status >= APPEND_NO_ROOM else 0
-            return status, batch, False, False, 0, claim
-        future.batch_result = self.contributions.results[<Py_ssize_t>record.slot]
-        future.index, future.timestamp, future.sizes = <Py_ssize_t>record.index, record.timestamp, sizes
+            return self._outcome_of_rows(status, record, damage, partition)
+        claim = _claim_of(record)
+        self._fill_in(future, record, sizes)
         is_full = bool(record.is_full or record.is_due_earlier)
         return status, future, is_full, bool(record.is_new), record.added, claim
+
+    cdef tuple _outcome_of_rows(self, int status, const Record *record, const Damage *damage, uint64_t partition):
+        if status != LOCK_TAKEN:
+            self._check(damage, partition)
+        batch = _batch_of(record) if status == LOCK_TAKEN or status >= APPEND_NO_ROOM else 0
+        is_full = bool(record.is_full or record.is_due_earlier)
+        return status, batch, is_full, bool(record.is_new), 0, _claim_of(record)
+
+    cdef void _fill_in(self, RecordFuture future, const Record *record, uint64_t sizes):
+        future.batch_result = self.contributions.results[<Py_ssize_t>record.slot]
+        future.index, future.timestamp, future.sizes = <Py_ssize_t>record.index, record.timestamp, sizes
 
     cdef _check(self, const Damage *damage, uint64_t partition):
         """Raise the error for a damage that a section has found."""
@@ -752,6 +983,30 @@ cdef class Appender:
             raise IndexError(f"slot {slot} of {self.producer.slots.slot_count}")
 
 
+cdef tuple _claim_of(const Record *record):
+    """Return (slot, generation, time) of a batch that this process is to compress, or None."""
+    if record.claimed < 0:
+        return None
+    return record.claimed, record.claimed_generation, record.now_ms
+
+
+cdef int _set_queue(
+    Queue *queue, Segment segment, uint64_t partition, uint64_t lane, uint64_t lane_generation
+) except -1:
+    cdef const Regions *regions = &segment.geometry.regions
+    cdef char *memory = segment.memory
+    if partition >= segment.geometry.sizes.max_partitions:
+        raise IndexError(f"partition entry {partition} of {segment.geometry.sizes.max_partitions}")
+    if lane > segment.geometry.sizes.max_lanes:
+        raise IndexError(f"lane entry {lane - 1} of {segment.geometry.sizes.max_lanes}")
+    queue.entry = partition
+    queue.partition = <PartitionEntry *>(memory + regions.partitions) + partition
+    queue.line = <LockLine *>(memory + regions.locks) + 2 + partition % STRIPES
+    queue.lane = <LaneEntry *>(memory + regions.lanes) + (lane - 1) if lane else NULL
+    queue.lane_generation = lane_generation
+    return 0
+
+
 cdef void _set_record(Record *record, int magic, int64_t timestamp, bytes body):
     memset(record, 0, sizeof(Record))
     record.magic, record.timestamp, record.claimed = magic, timestamp, -1
@@ -759,7 +1014,7 @@ cdef void _set_record(Record *record, int magic, int64_t timestamp, bytes body):
     record.body_size = <uint64_t>PyBytes_GET_SIZE(body)
 
 
-cdef uint64_t monotonic_ms() noexcept nogil:
+cdef uint64_t monotonic_us() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
-    return <uint64_t>now.tv_sec * 1000 + <uint64_t>now.tv_nsec // 1_000_000
+    return <uint64_t>now.tv_sec * 1_000_000 + <uint64_t>now.tv_nsec // 1000

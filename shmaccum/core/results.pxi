@@ -112,12 +112,6 @@ cdef class Contributions:
         cdef uint64_t slot = batch & (1 << BATCH_SLOT_BITS) - 1
         return slot < self.slot_count and self.table[slot].batch == batch and not self.table[slot].is_made
 
-    def contribute(self, uint64_t batch):
-        """Note that this process has stored its bit in the header of an expected batch."""
-        cdef uint64_t slot = batch & (1 << BATCH_SLOT_BITS) - 1
-        if slot < self.slot_count and self.table[slot].batch == batch:
-            self.table[slot].is_made = True
-
     def forget(self, uint64_t batch):
         """Forget a batch."""
         cdef uint64_t slot = batch & (1 << BATCH_SLOT_BITS) - 1

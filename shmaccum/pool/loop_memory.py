@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from shmaccum._core import Buffer
 from shmaccum.errors import LockTimeoutError
@@ -18,13 +17,7 @@ from shmaccum.pool.buffer_pool import BufferPool, MemoryWait
 
 
 class WouldWait(Exception):
-    """A call in an event loop would have to wait: do that in the loop, then call again.
-
-    Attributes:
-        call: the arguments of the call that was ended, with which it is resumed.
-    """
-
-    call: tuple[Any, ...] = ()
+    """A call in an event loop would have to wait: do that in the loop, then call again."""
 
 
 class TurnOver(WouldWait):
@@ -42,10 +35,9 @@ class LockHeld(WouldWait):
         error: names the process.
     """
 
-    def __init__(self, error: LockTimeoutError, call: tuple[Any, ...]) -> None:
+    def __init__(self, error: LockTimeoutError) -> None:
         super().__init__(str(error))
         self.error = error
-        self.call = call
 
 
 class NoMemory(WouldWait):

@@ -33,10 +33,9 @@ from shmaccum.cluster import RecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, IllegalStateError, ShmaccumError
-from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.loop_producer import LoopProducer, LoopSends
 from shmaccum.producer.producer import check_timeout, no_pickle
-from shmaccum.producer.record_path import send_now
+from shmaccum.producer.record_path import Sending
 from shmaccum.record.fields import Headers
 from shmaccum.shm.loop_wakeup import LoopDoorbell
 
@@ -69,7 +68,6 @@ class AsyncProducer:
                 "Producer in a thread for them"
             )
         self._opened: LoopProducer | None = None
-        self._records: Any = None
         self._sends: LoopSends | None = None
         self._starting: asyncio.Lock | None = None
         self._has_interceptors = bool(self.config.interceptor_classes)
@@ -108,7 +106,6 @@ class AsyncProducer:
                     opening.abandon()
                     raise
                 self._sends = LoopSends(self._opened)
-                self._records = self._opened._records
 
     @property
     def _producer(self) -> LoopProducer:
@@ -145,17 +142,17 @@ class AsyncProducer:
         Raises:
             KafkaError: as `Producer.send`. After an error, or a cancellation, the record is not accepted.
         """
-        try:
-            future = send_now(self._records, topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        except WouldWait as wait:
-            future = await self._wait_and_send(wait)
+        path = self._producer._records
+        future: FutureRecordMetadata | None = path.try_send(
+            topic, value, key, headers, partition, timestamp_ms, on_delivery
+        )
+        if future is None:
+            assert self._sends is not None
+            record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            future = await self._sends.send(record)
         if on_delivery is not None or self._has_interceptors:
             self._run_callbacks()
         return future
-
-    async def _wait_and_send(self, wait: WouldWait) -> FutureRecordMetadata:
-        assert self._sends is not None
-        return await self._sends.send(wait)
 
     def _run_callbacks(self) -> None:
         assert self._sends is not None

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from shmaccum import _core
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.errors import IllegalStateError, ProducerClosedError
 
 
-class CallGuard:
+class CallGuard(_core.CallGuard):
     """``with guard: ...`` around a call of an open producer.
 
     Args:
         accumulator: of the producer's slab.
-
-    Attributes:
-        closed: whether the producer has been closed, or is not open yet.
     """
 
     def __init__(self, accumulator: RecordAccumulator) -> None:
-        self.closed = True
         self._accumulator = accumulator
         self._slab = accumulator.state.slab
 

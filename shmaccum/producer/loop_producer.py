@@ -1,7 +1,7 @@
 """A producer whose calls never wait, and the waits of its calls in an event loop.
 
 Where a call of `Producer` would wait for memory, metadata or the start of a sender, the same call of `LoopProducer`
-raises a `WouldWait`, and has appended nothing. `LoopSends` does that wait in the loop, and resumes the call.
+raises a `WouldWait`, and has appended nothing. `LoopSends` does that wait in the loop, then calls again.
 
 One wait is left: for a lock whose holder is stopped (SIGSTOP, a debugger). It blocks the loop for `MIN_TIMEOUT_S` at
 most; then other tasks run, and the call is tried again, up to ``max.block.ms``.
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Final
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
@@ -21,26 +21,22 @@ from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.config import ProducerConfig
+from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import MemoryWait
 from shmaccum.pool.loop_memory import LockHeld, LoopMemory, NoMemory, NoSender, TurnOver, WouldWait
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.metadata import ProducerMetadata
 from shmaccum.producer.producer import Producer
-from shmaccum.producer.record_path import resume
+from shmaccum.producer.record_path import RecordPath, Sending
 from shmaccum.sender.process import WATCH_S
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener
 from shmaccum.shm.wakeup import NO_COMPLETIONS
 
-if TYPE_CHECKING:
-    pass
-
 BURST: Final = 1024
 """Calls of `send` in a row before other tasks run: less than a millisecond, compiled. A switch takes as long as 20."""
 _LOCK_PAUSE_S: Final = 0.1
 """How long other tasks run between two attempts at a lock that a stopped process holds."""
-
-_Result = TypeVar("_Result")
 
 
 class NoMetadata(WouldWait):
@@ -75,7 +71,7 @@ class LoopMetadata(ProducerMetadata):
 
 
 class LoopProducer(Producer):
-    """A producer whose `record_path.send_now` and steps of columns never wait.
+    """A producer whose `RecordPath.append_prepared` and steps of columns never wait.
 
     Attributes:
         memory: what its batches are allocated from.
@@ -132,8 +128,7 @@ class LoopSends:
         """Sends that have passed by lines since other tasks ran."""
         self._process = object()
         """Another one in a forked child."""
-        self._path = producer._records
-        self._path.never_waits = True
+        self._path: Final[RecordPath] = producer._records
         self._path.burst = BURST
         self._slab.on_fork(self)
 
@@ -156,32 +151,40 @@ class LoopSends:
 
     # --- calls --------------------------------------------------------------------------------------
 
-    async def send(self, wait: WouldWait) -> FutureRecordMetadata:
-        """Finish a call of `send_now`; after an error or a cancellation its record is not accepted.
-
-        Args:
-            wait: what the call has raised.
-        """
+    async def send(self, record: Sending) -> FutureRecordMetadata:
+        """Send a record; after an error or a cancellation it is not accepted."""
         started = time.monotonic()
-        while True:
-            topic = wait.call[0]
-            if isinstance(wait, NoMetadata) or (self._asking and isinstance(topic, str) and topic in self._asking):
-                outcome = await self._send_for_topic(wait, started)
-            elif isinstance(wait, NoMemory) or self._queued:
-                outcome = await self._send_in_line(wait, started)
-            else:
-                await self._refusing(self._wait(wait, started), wait.call)
-                outcome = self._try(wait)
-            if not isinstance(outcome, WouldWait):
-                return outcome
-            wait = outcome
+        self._producer._guard.check_open()
+        wait = None if self._path.burst else TurnOver("other tasks of the event loop are due")
+        try:
+            self._path.prepare(record)
+            self._path.burst = max(0, self._path.burst - 1)
+            outcome = self._try(record) if wait is None else wait
+            while isinstance(outcome, WouldWait):
+                outcome = await self._send_after(outcome, record, started)
+            return outcome
+        except BaseException as error:
+            self._path.refuse_prepared(error, record)
+            raise
 
-    async def _send_for_topic(self, wait: WouldWait, started: float) -> FutureRecordMetadata | WouldWait:
+    async def _send_after(self, wait: WouldWait, record: Sending, started: float) -> FutureRecordMetadata | WouldWait:
+        """Try a call again after what it has to wait for."""
+        topic = record.topic
+        if isinstance(wait, NoMetadata) or (self._asking and isinstance(topic, str) and topic in self._asking):
+            return await self._send_for_topic(wait, record, started)
+        if isinstance(wait, NoMemory) or self._queued:
+            return await self._send_in_line(record, started)
+        await self._wait(wait, started)
+        return self._try(record)
+
+    async def _send_for_topic(
+        self, wait: WouldWait, record: Sending, started: float
+    ) -> FutureRecordMetadata | WouldWait:
         """Try a call as the first one of its topic, until that is known and there is memory.
 
         It returns at any other wait.
         """
-        topic: str = wait.topic if isinstance(wait, NoMetadata) else wait.call[0]
+        topic: str = wait.topic if isinstance(wait, NoMetadata) else record.topic
         line = self._asking.setdefault(topic, [])
         lock = line[0] if line else asyncio.Lock()
         line.append(lock)
@@ -189,13 +192,12 @@ class LoopSends:
         try:
             async with lock:
                 while True:
-                    outcome = self._try(wait)
+                    outcome = self._try(record)
                     if isinstance(outcome, NoMemory):  # outside, it would join this topic's line again
-                        return await self._send_in_line(outcome, started)
+                        return await self._send_in_line(record, started)
                     if not isinstance(outcome, NoMetadata):
                         return outcome
-                    wait = outcome
-                    await self._refusing(self.fetch(outcome.topic, started), wait.call)
+                    await self.fetch(outcome.topic, started)
         finally:
             line.pop()
             if not line and self._asking.get(topic) is line:
@@ -207,24 +209,24 @@ class LoopSends:
         if not self._queued and not self._asking:
             self._path.burst = BURST
 
-    async def _send_in_line(self, wait: WouldWait, started: float) -> FutureRecordMetadata | WouldWait:
+    async def _send_in_line(self, record: Sending, started: float) -> FutureRecordMetadata | WouldWait:
         """Try a call as the first in line, until it has the memory it needs or would wait for something else."""
-        call = wait.call
-        async with self._in_line(started, call) as turn:
+        async with self._in_line(started) as turn:
             while True:
-                outcome = self._try(wait, turn.memory)
+                outcome = self._try(record, turn.memory)
                 if not isinstance(outcome, NoMemory):
                     return outcome
-                wait = outcome
-                await self._refusing(turn.wait(outcome), call)
+                await turn.wait(outcome)
 
-    def _try(self, wait: WouldWait, memory: MemoryWait | None = None) -> FutureRecordMetadata | WouldWait:
-        """Resume a call; return what it would wait for if it would."""
+    def _try(self, record: Sending, memory: MemoryWait | None = None) -> FutureRecordMetadata | WouldWait:
+        """Append a record; return what that would wait for if it would."""
         try:
             with nullcontext() if memory is None else self._producer.memory.turn_of(memory):
-                return resume(self._path, wait)
-        except WouldWait as again:
-            return again
+                return self._path.append_prepared(record)
+        except WouldWait as wait:
+            return wait
+        except LockTimeoutError as error:
+            return LockHeld(error)
         finally:
             self._producer.metadata.answered.clear()
 
@@ -309,17 +311,8 @@ class LoopSends:
                 raise wait.error
             await asyncio.sleep(_LOCK_PAUSE_S)
 
-    async def _refusing(self, awaitable: Awaitable[_Result], call: tuple[Any, ...]) -> _Result:
-        """Await; tell callback and interceptors of an error, as `send` does."""
-        try:
-            return await awaitable
-        except BaseException as error:
-            topic, headers, partition, on_delivery = call[0], call[3], call[4], call[6]
-            self._path.refuse(error, topic, partition, on_delivery, headers)
-            raise
-
     @asynccontextmanager
-    async def _in_line(self, started: float, call: tuple[Any, ...] | None = None) -> AsyncIterator[_Turn]:
+    async def _in_line(self, started: float) -> AsyncIterator[_Turn]:
         """Be the first in line inside the block; there is no other call of this loop in the slab's queue then."""
         loop = asyncio.get_running_loop()
         line = self._lines.get(loop)
@@ -331,8 +324,7 @@ class LoopSends:
         self._queued += 1
         self._path.burst = 0
         try:
-            entering = self._enter(line, started)
-            await (entering if call is None else self._refusing(entering, call))
+            await self._enter(line, started)
             try:
                 with self._slab.companion(LoopDoorbell).of_loop().listening(NO_COMPLETIONS) as listener:
                     turn = _Turn(self, listener, started)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from shmaccum import _core
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.record.murmur2 import partition_for_key
 
@@ -23,7 +24,7 @@ class Topic(Protocol):
         """The deques of its partitions, by number."""
 
 
-class StickyPartitioner:
+class StickyPartitioner(_core.StickyPartition):
     """One process's sticky partition of one topic.
 
     Threads share it without a lock. A thread that loses a race between its reads and its stores counts some bytes for
@@ -39,16 +40,15 @@ class StickyPartitioner:
     """
 
     def __init__(self, topic: Topic, sticky_bytes: int, choose: Callable[[int], Sequence[int]]) -> None:
+        super().__init__(sticky_bytes)
         self._topic = topic
-        self._sticky_bytes = sticky_bytes
         self._choose = choose
-        self._produced = 0
         self.partition = choose(1)[0]
 
     def within(self, count: int) -> int:
         """Return the sticky partition; switch if the topic has only ``count`` partitions by now."""
         if self.partition >= count:
-            self._switch()
+            self.switch()
             self.partition %= count  # another thread can have switched among the partitions before the topic shrank
         return self.partition
 
@@ -58,9 +58,9 @@ class StickyPartitioner:
         At twice the sticky bytes it switches at once: where other processes' records keep a batch open, this process
         might never see it full (``updatePartitionInfo`` has the same limit).
         """
-        self._produced += size
-        if self._produced >= 2 * self._sticky_bytes:
-            self._switch()
+        self.produced += size
+        if self.produced >= 2 * self.sticky_bytes:
+            self.switch()
 
     def reroute(self, queue: PartitionQueue) -> PartitionQueue:
         """Return the deque for a record that the open batch of ``queue`` has no room for.
@@ -70,15 +70,15 @@ class StickyPartitioner:
         ``queue`` if the topic is gone.
         """
         if queue.topic_partition.partition == self.partition:
-            if self._produced < self._sticky_bytes:
+            if self.produced < self.sticky_bytes:
                 return queue
-            self._switch()
+            self.switch()
         queues = self._topic.queues
         return queues[self.within(len(queues))] if queues else queue
 
     def has_begun(self) -> bool:
         """Return whether the sticky partition gets another batch after the open one."""
-        return self._produced < self._sticky_bytes
+        return self.produced < self.sticky_bytes
 
     def spread(self, batches: int, of_moment: int) -> dict[int, int]:
         """Choose the partitions of this many batches, which are filled at once.
@@ -97,11 +97,12 @@ class StickyPartitioner:
         last = next(reversed(shares))
         if batches > of_moment:
             self.partition = last
-            self._produced = 0
+            self.produced = 0
         return shares
 
-    def _switch(self) -> None:
-        self._produced = 0
+    def switch(self) -> None:
+        """Choose another partition."""
+        self.produced = 0
         self.partition = self._choose(1)[0]
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
+from shmaccum import _core
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attach_for
@@ -35,7 +36,6 @@ from shmaccum.metrics import (
     slab_metrics,
     topic_metrics,
 )
-from shmaccum.producer import record_path
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(_core.Producer):
     """A Kafka producer that shares batches, memory and sender with all processes of the host.
 
     Any number of threads can use it. In a forked child it works on, as a new process of the slab; futures made before
@@ -71,8 +71,6 @@ class Producer:
         SlabError: the slab cannot be created or used; names the reason.
         SenderError: there was no sender, and none could be started.
     """
-
-    send = record_path.send  # not a method that calls it: that would cost each record a tenth of its time
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from shmaccum._core import Destination, StickyPartition
 from shmaccum.accumulator.append.record_appender import Route
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 
@@ -23,6 +24,7 @@ class Transaction:
 
     Attributes:
         queues: partition entry outside of transactions -> the lane's deque.
+        destinations: the topics to which records can go in this transaction without a question, by name.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class Transaction:
         outside: Callable[[PartitionQueue], PartitionQueue],
     ) -> None:
         self.queues: Final[dict[int, PartitionQueue]] = {}
+        self.destinations: Final[dict[str, Destination]] = {}
         self._routes: Final[dict[int, tuple[Route, _LaneRoute]]] = {}
         self._add = add
         self._outside = outside
@@ -61,9 +64,35 @@ class Transaction:
             known = self._routes[id(route)] = route, _LaneRoute(route, self)
         return known[1]
 
+    def learn(
+        self,
+        generation: int,
+        topic: str,
+        count: int,
+        number: int,
+        queue: PartitionQueue,
+        sticky: StickyPartition | None,
+    ) -> None:
+        """Let the next records of a partition be appended without a question.
+
+        Args:
+            generation: of the tables.
+            topic: of the partition.
+            count: how many partitions it has.
+            number: the partition's.
+            queue: the lane's deque.
+            sticky: chooses partitions of the topic, if it was needed.
+        """
+        known = self.destinations.get(topic)
+        if known is None or known.generation != generation or (sticky is not None and known.sticky is None):
+            known = Destination(generation, count, sticky, queue.lane, queue.lease_generation)
+            self.destinations[topic] = known
+        known.lead(number, queue.entry)
+
     def forget(self) -> None:
         """Forget the partitions: each call has to ask for them again, and is refused after the transaction's end."""
         self.queues.clear()
+        self.destinations.clear()
         self._routes.clear()
 
     def reroute(self, route: Route, queue: PartitionQueue) -> PartitionQueue:

@@ -5,12 +5,24 @@ from __future__ import annotations
 import itertools
 import pickle
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 from core_builds import build_core
+from core_producers import (
+    NO_ROOM,
+    NOT_CONTRIBUTOR,
+    PARTITION,
+    SLOT_SIZE,
+    Producer,
+    batches,
+    body_of,
+    queued,
+    rebuild,
+    records_of,
+    recover,
+)
 from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab, die_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,106 +30,12 @@ from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, Buffer, RecordFuture
-from shmaccum.accumulator.state.partition_queue import rebuild_stripe
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.v2 import records as v2
-from shmaccum.shm.layout import LOCK_STRIPES, Geometry, SlotState
+from shmaccum.shm.layout import LOCK_STRIPES, SlotState
 
-NO_ROOM, NOT_CONTRIBUTOR = _core.APPEND_NO_ROOM, _core.APPEND_NOT_CONTRIBUTOR
 RING_UNREAD, LEASE_OVER = _core.APPEND_RING_UNREAD, _core.APPEND_LEASE_OVER
-PARTITION = 3
-SLOT_SIZE = 256
-HEADER_SIZES = 0, 0, v2.HEADER_SIZE
-"""By magic."""
 GZIP = 1
-
-
-class Producer:
-    """Appends to a partition, as an accumulator does.
-
-    Args:
-        slab: of the test.
-        core: the module to use.
-        entry: of its process.
-        magic: of its records.
-        compression: of its batches, which it compresses if there is one.
-        linger_ms: likewise.
-    """
-
-    def __init__(
-        self,
-        slab: Slab,
-        core: Any = _core,
-        entry: int = LIVING,
-        magic: int = 2,
-        compression: int = 0,
-        linger_ms: int = 5,
-        retries: int = 7,
-    ) -> None:
-        class Future(core.RecordFuture):  # type: ignore[misc]
-            __slots__ = ()
-
-        self.slab, self.entry, self.header_size = slab, entry, HEADER_SIZES[magic]
-        self.contributions = core.Contributions(slab.slot_count, entry)
-        self.core = core.Appender(
-            slab.segment,
-            self.contributions,
-            Future,
-            Damaged,
-            magic,
-            linger_ms,
-            compression,
-            900,
-            retries,
-            compression > 0,
-        )
-        slab.words[slab.word("superblock", "partition_count")] = 20
-        self.claims: list[tuple[int, int, int]] = []
-
-    def try_append(self, body: bytes, timestamp: int = 0, lane: int = 0, lane_generation: int = 0) -> tuple[Any, ...]:
-        self.slab.be(self.entry)
-        outcome: tuple[Any, ...] = self.core.append(PARTITION, lane, lane_generation, timestamp, body, 0)
-        return self._noted(outcome)
-
-    def _noted(self, outcome: tuple[Any, ...]) -> tuple[Any, ...]:
-        if outcome[5] is not None:
-            self.claims.append(outcome[5])
-        return outcome
-
-    def begin(self, body: bytes, timestamp: int = 0) -> Buffer:
-        """Make a batch of one record in a new slot."""
-        (buffer,) = self.slab.take(1)
-        added = self.core.write_first(buffer.slot, self.header_size, timestamp, body)
-        self.core.begin(buffer.slot, 1_000_000, self.header_size + added, 1, timestamp, timestamp, added)
-        return buffer
-
-    def append(self, body: bytes, timestamp: int = 0) -> tuple[Any, ...]:
-        """Append to the open batch, or to a new one; return the outcome."""
-        outcome = self.try_append(body, timestamp)
-        if outcome[0] == NO_ROOM:
-            buffer = self.begin(body, timestamp)
-            self.contributions.expect(buffer.generation << 24 | buffer.slot, object())
-            outcome = self._noted(self.core.append_batch(PARTITION, 0, 0, timestamp, body, 0, buffer.slot, True))
-        while outcome[0] == NOT_CONTRIBUTOR:
-            self.contributions.expect(outcome[1], object())
-            outcome = self.try_append(body, timestamp)
-        assert outcome[0] == LOCK_TAKEN
-        return outcome
-
-
-def batches(slab: Slab) -> list[tuple[int, int, bytes]]:
-    """Return the deque's batches: state, number of records, all committed bytes."""
-    headers, memory = slab.segment.view("headers"), bytes(slab.segment)
-    found = []
-    for slot, count in queued(slab):
-        begin = len(memory) - (slab.slot_count - slot) * SLOT_SIZE
-        size = int(headers["commit"][slot]) >> 25
-        found.append((int(headers["state"][slot]) & 0xFF, count, memory[begin : begin + size]))
-    return found
-
-
-def body_of(value: bytes, magic: int = 2) -> bytes:
-    return v2.encode_body(None, value, ()) if magic == 2 else legacy.encode_body(None, value)
 
 
 def encode(magic: int, index: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
@@ -247,9 +165,10 @@ def test_a_batch_that_left_its_slot_was_expected_in_vain() -> None:
     assert contributions.expect(new, object()) == old
     assert not contributions.withdraw(old)
     assert contributions.is_expected(new)
-    contributions.contribute(new)
-    assert not contributions.withdraw(new)
-    assert contributions.expect(3 << 24 | 2, object()) == 0, "this process contributed to the one before"
+    newer = 3 << 24 | 2
+    assert contributions.expect(newer, object(), True) == new
+    assert not contributions.withdraw(newer)
+    assert contributions.expect(4 << 24 | 2, object()) == 0, "this process contributed to the one before"
 
 
 def test_a_process_with_unread_completions_contributes_to_no_further_batch() -> None:
@@ -351,14 +270,17 @@ def test_places_that_do_not_exist_are_refused() -> None:
         lambda: producer.core.append(0, 3, 0, 0, b"", 0),
         lambda: producer.core.append_batch(0, 0, 0, 0, b"", 0, 4, True),
         lambda: producer.core.begin(4, 0, 0, 0, 0, 0, 0),
-        lambda: producer.core.commit(4, 0, 0, 0, 0),
-        lambda: producer.core.write_first(4, 0, 0, b""),
+        lambda: producer.core.append_rows(0, 0, 0, 4, 1, 0, b"", 0, 0, 0),
+        lambda: producer.core.append_batches(0, 0, 0, [Buffer(4, 1, 1)], True),
+        lambda: producer.core.write_first(4, 0, b""),
         lambda: producer.contributions.expect(4, object()),
     ):
         with pytest.raises(IndexError):
             call()
     with pytest.raises(ValueError, match="does not fit"):
-        producer.core.write_first(0, 61, 0, bytes(SLOT_SIZE))
+        producer.core.write_first(0, 0, bytes(SLOT_SIZE))
+    with pytest.raises(ValueError, match="65 batches, of 64"):
+        producer.core.append_batches(0, 0, 0, [Buffer()] * 65, True)
     assert not producer.contributions.withdraw(4)
     with pytest.raises(TypeError, match="no subclass"):
         _core.Appender(slab.segment, producer.contributions, object, Damaged, 2, 0, 0, 0, 0, False)  # type: ignore[arg-type]
@@ -374,9 +296,10 @@ def test_a_closed_appender_appends_nothing_and_keeps_no_memory() -> None:
     for call in (
         lambda: core.append(0, 0, 0, 0, b"", 0),
         lambda: core.append_batch(0, 0, 0, 0, b"", 0, 0, True),
-        lambda: core.write_first(0, 61, 0, b""),
+        lambda: core.write_first(0, 0, b""),
         lambda: core.begin(0, 0, 0, 0, 0, 0, 0),
-        lambda: core.commit(0, 0, 0, 0, 0),
+        lambda: core.append_rows(0, 0, 0, 0, 1, 0, b"", 0, 0, 0),
+        lambda: core.append_batches(0, 0, 0, [], True),
     ):
         with pytest.raises(ValueError, match="closed"):
             call()
@@ -388,29 +311,138 @@ def test_neither_futures_nor_appenders_can_be_pickled() -> None:
             pickle.dumps(thing)
 
 
-# --- deaths ---------------------------------------------------------------------------------------
+# --- rows of columns ------------------------------------------------------------------------------
 
 
-def rebuild(slab: Slab) -> None:
-    """Rebuild the partition's deque, as the next holder of its lock does."""
-    view = slab.segment.view
-    rows = {name: view(name).dtype.itemsize // 8 for name in ("headers", "partitions")}
-    array = np.frombuffer(slab.segment.writable(), np.uint64)
-    geometry = Geometry(SLOT_SIZE, slab.slot_count, max_processes=8, max_topics=1, max_partitions=20, max_lanes=2)
-
-    def table(name: str, begin: int, count: int) -> np.ndarray:
-        return array[begin : begin + count * rows[name]].reshape(count, rows[name])
-
-    rebuild_stripe(
-        SimpleNamespace(  # type: ignore[arg-type]
-            words=slab.words,
-            geometry=geometry,
-            headers=table("headers", geometry.header(0), slab.slot_count),
-            partitions=table("partitions", geometry.partition(0), 20),
-            damaged=Damaged,
-        ),
-        PARTITION,
+def encoded(values: list[bytes], first: int = 0, base_timestamp: int = 0, timestamp: int = 0) -> bytes:
+    """Return records as columns encode them."""
+    return b"".join(
+        v2.encode_record(index, timestamp, base_timestamp, body_of(value)) for index, value in enumerate(values, first)
     )
+
+
+def rows_for(producer: Producer, slot: int, values: list[bytes], timestamp: int) -> tuple[Any, ...]:
+    """Return the arguments of `Appender.append_rows` for the batch in a slot as it is now."""
+    headers = producer.slab.segment.view("headers")
+    commit, base, generation = (int(headers[name][slot]) for name in ("commit", "base_timestamp", "generation"))
+    rows = encoded(values, commit >> 1 & 0xFFFFFF, base, timestamp)
+    return PARTITION, 0, 0, slot, generation << 24 | slot, commit, rows, len(values), timestamp, 99
+
+
+def begin_all(producer: Producer, batches_of: list[list[bytes]], timestamp: int) -> list[Buffer]:
+    """Write whole batches into new slots."""
+    slab, buffers = producer.slab, producer.slab.take(1, len(batches_of))
+    data = slab.segment.writable()
+    for buffer, values in zip(buffers, batches_of, strict=True):
+        records = encoded(values, 0, timestamp, timestamp)
+        begin = len(data) - (slab.slot_count - buffer.slot) * SLOT_SIZE + v2.HEADER_SIZE
+        data[begin : begin + len(records)] = records
+        size = v2.HEADER_SIZE + len(records)
+        producer.core.begin(buffer.slot, 1_000_000, size, len(values), timestamp, timestamp, 99)
+    return buffers
+
+
+def test_rows_go_into_an_open_batch_that_is_as_it_was() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    producer, other = Producer(slab, linger_ms=2), Producer(slab, entry=2, linger_ms=50)
+    other.append(body_of(b"first"), 10)
+    slab.be(LIVING)
+    rows = rows_for(producer, 0, [b"a", b"b"], 1)
+    assert producer.core.append_rows(*rows)[:2] == (NOT_CONTRIBUTOR, 1 << 24)
+    producer.contributions.expect(1 << 24, object())
+    status, batch, is_full, is_new, _, claim = producer.core.append_rows(*rows)
+    assert (status, batch, is_full, is_new, claim) == (LOCK_TAKEN, 1 << 24, True, False, None), "it is due earlier"
+    assert records_of(slab) == [(b"first", 10), (b"a", 1), (b"b", 1)]
+    words = {name: int(slab.segment.view("headers")[name][0]) for name in ("max_record", "linger")}
+    assert words == {"max_record": 99, "linger": 2 << 8}
+    assert slab.segment.view("headers")["contributors"][0].tolist() == [1 << LIVING | 1 << 2]
+    assert slab.words[slab.word("processes", "records", LIVING)] == 2
+    assert producer.core.append_rows(*rows)[0] == NO_ROOM, "the batch has grown since"
+    other.append(body_of(bytes(150)))
+    other.append(body_of(bytes(150)))
+    slab.be(LIVING)
+    assert producer.core.append_rows(*rows_for(producer, 0, [b"late"], 1))[0] == NO_ROOM, "it is closed"
+    assert violations(slab.segment) == []
+
+
+def test_rows_that_fill_a_batch_make_it_full_and_more_find_no_room() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    producer = Producer(slab)
+    producer.append(body_of(b"first"))
+    rest = SLOT_SIZE - (int(slab.segment.view("headers")["commit"][0]) >> 25)
+    assert producer.core.append_rows(*rows_for(producer, 0, [bytes(rest)], 0))[0] == NO_ROOM
+    assert producer.core.append_rows(*rows_for(producer, 0, [bytes(rest - 9)], 0))[::2] == (LOCK_TAKEN, True, 0)
+
+
+def test_batches_are_appended_at_once_and_the_open_one_is_closed() -> None:
+    slab = Slab(6, slot_size=SLOT_SIZE)
+    producer = Producer(slab, compression=GZIP)
+    producer.append(body_of(b"open"), 1)
+    buffers = begin_all(producer, [[b"a", b"b"], [b"c"], [b"d"]], 7)
+    assert producer.core.append_batches(PARTITION, 0, 0, buffers, True)[:2] == (NOT_CONTRIBUTOR, buffers[0].batch)
+    for buffer in buffers:
+        producer.contributions.expect(buffer.batch, object())
+    tail = slab.word("processes", "ring_tail", LIVING)
+    slab.words[tail] += 1
+    assert producer.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == RING_UNREAD
+    slab.words[tail] -= 1
+    outcome = producer.core.append_batches(PARTITION, 0, 0, buffers, True)
+    assert (outcome[0], outcome[3], outcome[5][:2]) == (LOCK_TAKEN, True, (0, 1)), "the open one is to be compressed"
+    assert [(state, count) for state, count, _ in batches(slab)] == [
+        (SlotState.CLOSED, 1),
+        (SlotState.CLOSED, 2),
+        (SlotState.CLOSED, 1),
+        (SlotState.OPEN, 1),
+    ]
+    assert records_of(slab) == [(b"open", 1), (b"a", 7), (b"b", 7), (b"c", 7), (b"d", 7)]
+    process = {name: slab.words[slab.word("processes", name, LIVING)] for name in ("records", "batches", "bytes")}
+    assert process == {
+        "records": 5,
+        "batches": 4,
+        "bytes": sum(len(data) - v2.HEADER_SIZE for _, _, data in batches(slab)),
+    }
+    assert violations(slab.segment) == []
+    buffers = begin_all(producer, [[b"e"]], 8)
+    producer.contributions.expect(buffers[0].batch, object())
+    assert producer.core.append_batches(PARTITION, 0, 0, buffers, False)[0] == LOCK_TAKEN
+    assert [state for state, _, _ in batches(slab)] == [SlotState.CLOSED] * 5
+
+
+def test_rows_and_batches_of_a_transaction_that_has_ended() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    producer = Producer(slab)
+    producer.append(body_of(b"open"))
+    rows = rows_for(producer, 0, [b"a"], 0)
+    assert producer.core.append_rows(PARTITION, 1, 7, *rows[3:])[0] == LEASE_OVER
+    assert producer.core.append_batches(PARTITION, 1, 7, begin_all(producer, [[b"a"]], 0), True)[0] == LEASE_OVER
+    assert records_of(slab) == [(b"open", 0)]
+
+
+def test_damage_keeps_all_batches_out() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    producer = Producer(slab)
+    producer.append(body_of(b"open"))
+    buffers = begin_all(producer, [[b"a"], [b"b"]], 0)
+    for buffer in buffers:
+        producer.contributions.expect(buffer.batch, object())
+    slab.words[slab.word("partitions", "open", PARTITION)] = 0
+    slab.words[slab.word("partitions", "tail", PARTITION)] = 99
+    with pytest.raises(Damaged, match="leads to slot 98"):
+        producer.core.append_batches(PARTITION, 0, 0, buffers, True)
+    assert [slab.pool.is_taken(buffer) for buffer in buffers] == [True, True]
+    assert slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION).owner == UNFINISHED
+
+
+def test_rows_for_a_batch_without_an_id_are_an_error() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    producer = Producer(slab)
+    producer.append(body_of(b"open"))
+    slab.words[slab.word("headers", "generation", 0)] = 0
+    with pytest.raises(Damaged, match="is in slot 0"):
+        producer.core.append_rows(*rows_for(producer, 0, [b"a"], 0))
+
+
+# --- deaths ---------------------------------------------------------------------------------------
 
 
 STARTS = {"empty": [], "open": [b"first"], "nearly full": [b"f" * 150], "two": [b"f" * 150, b"g" * 100]}
@@ -441,15 +473,7 @@ def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(
                 victim.append(body_of(value), timestamp)
 
         was_killed = die_at(stepping, step, append)
-        slab.be(LIVING)
-        for number in (0, LOCK_STRIPES + PARTITION):
-            lock = stepping.SlabLock(slab.segment, number)
-            if lock.owner:
-                lock.unblock(lock.owner if lock.owner != UNFINISHED else 0)
-            if lock.acquire_now() == LOCK_UNFINISHED:
-                slab.pool.rebuild() if number == 0 else rebuild(slab)
-            lock.release()
-        slab.pool.reclaim([DYING << 8 | 1 << 48], 0.0, 1.0)
+        recover(slab)
         assert violations(slab.segment) == []
         found = records_of(slab)
         assert found == whole[: len(found)]
@@ -473,45 +497,47 @@ def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(
     assert most == len(whole)
 
 
-def queued(slab: Slab) -> list[tuple[int, int]]:
-    """Return the slots of the deque's batches, and their numbers of records."""
-    headers = slab.segment.view("headers")
-    states = headers["state"] & 0xFF
-    slots = np.flatnonzero((states == SlotState.OPEN) | (states == SlotState.CLOSED)).tolist()
-    slots.sort(key=lambda slot: int(headers["position"][slot]))
-    return [(slot, int(headers["commit"][slot]) >> 1 & 0xFFFFFF) for slot in slots]
+@pytest.mark.parametrize("start", STARTS)
+def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: ModuleType, start: str) -> None:
+    """Rows of one section are there all or none; of several batches, the first ones."""
+    starts = [(value, number) for number, value in enumerate(STARTS[start])]
+    most = 0
+    for step in itertools.count(1):
+        slab = Slab(6, stepping, SLOT_SIZE)
+        survivor = Producer(slab, stepping)
+        for value, timestamp in starts:
+            survivor.append(body_of(value), timestamp)
+        victim = Producer(slab, stepping, DYING)
 
+        def append(slab: Slab = slab, victim: Producer = victim) -> None:
+            slab.be(DYING)
+            opened = slab.words[slab.word("partitions", "open", PARTITION)]
+            if opened:
+                rows = rows_for(victim, opened - 1, [b"x", b"y"], 50)
+                victim.contributions.expect(rows[4], object())
+                assert victim.core.append_rows(*rows)[0] == LOCK_TAKEN
+            buffers = begin_all(victim, [[b"1", b"2"], [b"3"], [b"4"]], 60)
+            for buffer in buffers:
+                victim.contributions.expect(buffer.batch, object())
+            assert victim.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == LOCK_TAKEN
 
-def records_of(slab: Slab) -> list[tuple[bytes, int]]:
-    """Return value and timestamp of all records, read by their lengths."""
-    found = []
-    bases = slab.segment.view("headers")["base_timestamp"]
-    for (slot, count), (_, _, data) in zip(queued(slab), batches(slab), strict=True):
-        at = v2.HEADER_SIZE
-        for index in range(count):
-            size, at = varint(data, at)
-            record, at = data[at : at + size], at + size
-            assert len(record) == size
-            delta, offset = varint(record, 1)
-            place, offset = varint(record, offset)
-            assert (record[0], place) == (0, index)
-            key, offset = varint(record, offset)
-            length, offset = varint(record, offset)
-            assert (key, record[offset + length :]) == (-1, b"\0")
-            found.append((record[offset : offset + length], int(bases[slot]) + delta))
-        assert at == len(data)
-    return found
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode a varint by its definition; return it and the place behind it."""
-    rest = shift = 0
-    while True:
-        rest |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if not data[at - 1] & 0x80:
-            return rest >> 1 ^ -(rest & 1), at
+        was_killed = die_at(stepping, step, append)
+        recover(slab)
+        assert violations(slab.segment) == []
+        found = records_of(slab)
+        rows = [(b"x", 50), (b"y", 50)] if starts else []
+        wholes = [[*starts], [*starts, *rows]]
+        for more in ([b"1", b"2"], [b"3"], [b"4"]):
+            wholes.append([*wholes[-1], *((value, 60) for value in more)])
+        assert found in wholes
+        assert len(found) >= most, "a later death loses no record of an earlier one"
+        most = len(found)
+        survivor.append(body_of(b"after"), 5)
+        assert records_of(slab) == [*found, (b"after", 5)]
+        slab.close()
+        if not was_killed:
+            break
+    assert most == len(starts) + 4 + 2 * bool(starts)
 
 
 def test_batches_of_all_appends_are_the_same_after_a_rebuild() -> None:

@@ -14,7 +14,6 @@ from plain_modules import plain
 from record_batches import NOW, Sample, blobs, examples, header_lists, samples
 
 import shmaccum
-from shmaccum.record import murmur2
 from shmaccum.record.columns import encoder, murmur2_columns, shares
 from shmaccum.record.columns.bodies import ReadyBatches
 from shmaccum.record.format import record_format
@@ -22,7 +21,7 @@ from shmaccum.record.v2 import records, varint
 
 pytestmark = pytest.mark.skipif(not shmaccum.compiled, reason="the plain form has no kernels to compare with")
 
-_PAIRS = (murmur2, encoder, murmur2_columns, shares, records, varint)
+_PAIRS = (encoder, murmur2_columns, shares, records, varint)
 _NAMES = [module.__name__ for module in _PAIRS]
 PLAIN = dict(zip(_NAMES, plain(*_NAMES), strict=True)) if shmaccum.compiled else {}
 
@@ -53,13 +52,6 @@ def test_varints(number: int) -> None:
 
 
 @examples
-@given(st.binary(max_size=300), st.integers(1, 10_000))
-def test_hashes_of_keys(key: bytes, partition_count: int) -> None:
-    in_both(murmur2.murmur2, key)
-    in_both(murmur2.partition_for_key, key, partition_count)
-
-
-@examples
 @given(st.none() | blobs, st.none() | blobs, header_lists, counts, longs)
 def test_a_record(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], offset: int, delta: int
@@ -67,14 +59,6 @@ def test_a_record(
     body = in_both(records.encode_body, key, value, headers)
     record = in_both(records.encode_record, offset, delta, 0, body)
     assert in_both(records.record_size, offset, delta, len(body)) == len(record)
-
-
-@examples
-@given(st.none() | blobs, st.none() | blobs)
-def test_a_body(key: bytes | None, value: bytes | None) -> None:
-    from shmaccum.record.v2.fastrecords import FastRecords
-
-    assert FastRecords().encode_body(key, value) == PLAIN[records.__name__].encode_body(key, value, ())
 
 
 @examples

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from processes import Start
 from senders import HandRun, counter, read_values
+from slab_helpers import close_open
 from splitting import (
     SLOTS,
     T0,
@@ -132,7 +133,7 @@ def test_ring_without_room_defers_the_next_parts(run: HandRun, log_dir: Path) ->
     run.transport.largest = 75  # one record
     for _ in range(4):
         futures += send(run, [b"%d" % (number % 10) for number in range(100)])
-        run.accumulator.map.queues[T0].close_open()
+        close_open(run.slab, run.accumulator.map.queues[T0])
     unread: list[int] = []
 
     def look() -> bool:

@@ -6,9 +6,11 @@ import os
 from importlib import import_module
 from multiprocessing.connection import Connection
 
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.shm import names
 from shmaccum.shm.layout import (
     COMMIT_SIZE_SHIFT,
+    STATE_MASK,
     WORD,
     Geometry,
     Lock,
@@ -33,6 +35,15 @@ def become(uid: int) -> None:
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
+
+
+def close_open(slab: Slab, queue: PartitionQueue) -> int:
+    """Close a deque's open batch, as the next record without room would; return its slot."""
+    slot = slab.words[queue.open_at] - 1
+    state_at = slab.geometry.header(slot) + Slot.STATE
+    slab.words[state_at] = slab.words[state_at] & ~STATE_MASK & (1 << 64) - 1 | SlotState.CLOSED
+    slab.words[queue.open_at] = 0
+    return int(slot)
 
 
 def scratch(slab: Slab) -> int:

@@ -27,14 +27,12 @@
  *   shmaccum.accumulator.append.column_appender.ColumnAppender._place         allocate to place
  *   shmaccum.core.queue.deque_append                                   place
  *   shmaccum.core.queue.deque_close_open                               try_append, place
- *   shmaccum.accumulator.state.partition_queue.PartitionQueue.append_all     place, of several
- *   shmaccum.accumulator.state.partition_queue.PartitionQueue.close_open     try_append, place
+ *   shmaccum.core.append.append_rows                                   try_append, of several records
+ *   shmaccum.core.append.append_batches                                place, of several
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.pop_first      drain
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.put_back       put_back
  *   shmaccum.accumulator.state.partition_queue.rebuild_stripe                rebuild_stripe
  *   shmaccum.core.results.contributions_make                           contribute
- *   shmaccum.accumulator.append.pending_batches.PendingBatches.contribute  contribute
- *   shmaccum.accumulator.append.pending_batches.PendingBatches.contribute_new  contribute
  *   shmaccum.accumulator.append.pending_batches.PendingBatches.read        read_ring
  *   shmaccum.accumulator.state.completion_ring.RingWriter.push                    finish
  *   shmaccum.accumulator.state.completion_ring.RingWriter.has_pushed              finish

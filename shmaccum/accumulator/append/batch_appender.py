@@ -8,7 +8,7 @@ dies before that store, the slot is reclaimed by its owner tag. Modelled in ``to
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from shmaccum._core import Buffer
 from shmaccum.accumulator.append.futures import DeliveryCallback
@@ -55,7 +55,12 @@ class BatchAppender:
         self._slot_size = records.slot_size
         self._large_body_size = records.slot_size - records.header_size - records.format.record_overhead_max
         self._is_closed = False
-        self.forked()
+        self.unused: Final[dict[int, list[Buffer]]] = {}
+        """Slots of calls that are over, allocated and not placed in a deque, by the list's id. While its call goes on,
+        a list is in no dict: a signal handler that appends in the middle of it does not see the slots.
+        """
+        self.allocates_at_once = allocate is None and not self._compressor.compresses_own
+        """Whether a new batch needs nothing but a free slot of the pool."""
         self._slab.on_fork(self)
 
     @property
@@ -69,10 +74,7 @@ class BatchAppender:
 
     def forked(self) -> None:
         """Forget all unused slots; in a forked child, they are the parent's."""
-        self.unused: dict[int, list[Buffer]] = {}
-        """Slots of calls that are over, allocated and not placed in a deque, by the list's id. While its call goes on,
-        a list is in no dict: a signal handler that appends in the middle of it does not see the slots.
-        """
+        self.unused.clear()
 
     def append(
         self,

@@ -13,7 +13,6 @@ died, was stopped or late, or the batch was sent while open, the sender compress
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -90,17 +89,6 @@ class BatchCompressor:
         if len(compressed) >= len(records):
             return records, compressed_word(start + len(records), CompressionType.NONE)
         return compressed, compressed_word(start + len(compressed), kind)
-
-    def claim(self, queue: PartitionQueue, slot: int) -> None:
-        """Claim a slot's batch (-1: none) under the lock that it was closed under."""
-        if slot < 0 or not self.enabled:
-            return
-        header = self._slab.geometry.header(slot)
-        if self._words[header + Slot.LINGER] & COMPRESSION_MASK == CompressionType.NONE:
-            return
-        since_ms = time.monotonic_ns() // 1_000_000
-        self._words[header + Slot.SEALING] = since_ms
-        self.add(queue, slot, self._words[header + Slot.GENERATION], since_ms)
 
     def add(self, queue: PartitionQueue, slot: int, generation: int, since_ms: int) -> None:
         """Add a batch that this process has claimed."""

@@ -19,15 +19,15 @@ logger = logging.getLogger(__name__)
 class Callbacks:
     """Callbacks that have not run yet. Threads may share it.
 
-    Attributes:
+    Args:
         due: batches with completions since their callbacks last ran.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: deque[int]) -> None:
         self._waiting: dict[int, list[Any]] = {}
         """By batch: callback, future, callback, future, ...: a tuple per pair would be one more object a record."""
         self._running = native.Lock()
-        self.due: deque[int] = deque()
+        self.due = due
 
     def __bool__(self) -> bool:
         """Whether there are any."""

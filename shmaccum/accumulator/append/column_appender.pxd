@@ -1,6 +1,5 @@
 cimport cython
 from shmaccum.accumulator.append.pending_batches cimport PendingBatches
-from shmaccum.accumulator.append.record_appender cimport RecordAppender
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.histograms cimport count as count_value, count_sample
 from shmaccum.shm.memory cimport SlabMemory, word
@@ -10,14 +9,7 @@ cdef Py_ssize_t _GENERATION
 cdef Py_ssize_t _BASE_TIMESTAMP
 cdef int _SIZE_SHIFT
 cdef Py_ssize_t _COUNT_MASK
-cdef Py_ssize_t _RECORDS
-cdef Py_ssize_t _BYTES
-cdef Py_ssize_t _BATCHES
-cdef Py_ssize_t _PRECOMPRESSED
-cdef int _OPEN
-cdef int _CLOSED
 
-@cython.final
 @cython.final
 cdef class _NewBatches:
     cdef object records
@@ -29,9 +21,8 @@ cdef class _NewBatches:
     cdef bint is_open
 
 @cython.final
-@cython.final
 cdef class ColumnAppender:
-    cdef RecordAppender _records
+    cdef object _records
     cdef object _batches
     cdef object _check_usable
     cdef object _compressor
@@ -50,7 +41,6 @@ cdef class ColumnAppender:
 
     @cython.locals(
         slot=Py_ssize_t, commit="unsigned long long", size=Py_ssize_t, before=Py_ssize_t, count=Py_ssize_t,
-        place=Py_ssize_t, header=Py_ssize_t, end=Py_ssize_t,
     )
     cdef Py_ssize_t _fill_open_batch(self, PartitionQueue queue, bodies, future) except -1
 
@@ -58,8 +48,7 @@ cdef class ColumnAppender:
     cdef _NewBatches _new_batches(self, bodies, records)
 
     @cython.locals(
-        sizes=list, cuts=list, end=Py_ssize_t, taken=list, slots=list, headers=list, ids=list, is_open=bint,
-        results=list, closed=Py_ssize_t,
+        sizes=list, cuts=list, end=Py_ssize_t, taken=list, slots=list, is_open=bint, results=list,
     )
     cdef Py_ssize_t _place(
         self, PartitionQueue queue, _NewBatches batches, Py_ssize_t first, future, deadline_s
@@ -73,8 +62,5 @@ cdef class ColumnAppender:
 
     @cython.locals(places=list)
     cdef _write_large(self, _NewBatches batches, Py_ssize_t number, Py_ssize_t slot)
-
-    @cython.locals(words=word[::1], process=Py_ssize_t, cuts=list)
-    cdef _count(self, _NewBatches batches, Py_ssize_t first, Py_ssize_t end)
 
     cdef _note_largest(self, Py_ssize_t size)

@@ -5,8 +5,8 @@ The rows of a partition are first divided among batches by the sizes of their bo
 lock. The first rows go into the open batch if it is still as it was when they were encoded. A record of another
 producer in between changes the offsets behind it; then these rows begin a batch of their own.
 
-Owners, locks and what a death leaves are as in `batch_appender`. A death within `PartitionQueue.append_all` leaves the
-first batches of a turn queued, the others allocated; the lock's next holder rebuilds the deque. Modelled in
+Owners, locks and what a death leaves are as in `batch_appender`. `shmaccum._core.Appender` queues the batches; a death
+within leaves the first ones queued, the others allocated, and the lock's next holder rebuilds the deque. Modelled in
 ``tools/model/pool.pml``.
 """
 
@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum import _core
 from shmaccum._core import Buffer
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
@@ -30,13 +31,7 @@ from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.histograms import count as count_value
 from shmaccum.shm.histograms import count_sample
-from shmaccum.shm.layout import (
-    COMMIT_COUNT_MASK,
-    COMMIT_SIZE_SHIFT,
-    Process,
-    Slot,
-    SlotState,
-)
+from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Slot
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 
 TURN_BATCHES: Final = 32
@@ -50,14 +45,10 @@ _GENERATION: Final = Slot.GENERATION
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
-_RECORDS: Final = Process.RECORDS
-_BYTES: Final = Process.BYTES
-_BATCHES: Final = Process.BATCHES
-_PRECOMPRESSED: Final = Process.COMPRESSED
-_OPEN: Final = int(SlotState.OPEN)
+_ALL_BITS: Final = (1 << 64) - 1
+_NO_ROOM: Final = _core.APPEND_NO_ROOM
 _OVERHEAD: Final = 6
 """Bytes that most records of message format 2 take in addition to their body."""
-_CLOSED: Final = int(SlotState.CLOSED)
 
 
 class _OpenBatch(NamedTuple):
@@ -188,25 +179,25 @@ class ColumnAppender:
         seen = self._open_batch(queue)
         if seen is None:
             return 0
-        slot, _, commit, base_timestamp = seen
+        slot, generation, commit, base_timestamp = seen
         size, before = commit >> _SIZE_SHIFT, commit >> 1 & _COUNT_MASK
         records = bodies.add_to(self._slot_size - size, before, base_timestamp)
         if records is None:
             return 0
-        count = records.cuts[1]
-        place = self._slots_at + slot * self._slot_size + size
-        header = self._headers_at + slot * self._header_words
-        with queue.lock:
-            if queue.lane_at:
-                queue.check_lease()
-            if self._open_batch(queue) != seen:
+        count, latest, largest = records.cuts[1], records.max_timestamps[0], records.largest[0]
+        batch = (generation << BATCH_SLOT_BITS | slot) & _ALL_BITS
+        result = self._pending.expect(queue, batch)
+        try:
+            appender, rows = self._records, records.records(0)
+            outcome = appender.run(queue, appender.core.append_rows, slot, batch, commit, rows, count, latest, largest)
+            if outcome[0] == _NO_ROOM:
                 return 0
-            records.write(self._slab.buffer, [place])
-            result = self._pending.contribute(queue, slot, header)
-            end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
-            self._records.core.commit(slot, end, before + count, latest, largest)
             future.add(Chunk([result], bodies.rows, [0, count], before))
-            self._note_largest(largest)
+        finally:
+            self._pending.withdraw(batch)
+        self._note_largest(largest)
+        if outcome[2]:
+            self._slab.button.press()
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
@@ -249,19 +240,13 @@ class ColumnAppender:
             self._batches.allocate(size, max_block_ms, taken, most=end - first)
             end = first + len(taken)
             slots = [buffer.slot for buffer in taken]
-            headers = [self._headers_at + slot * self._header_words for slot in slots]
-            ids = [buffer.batch for buffer in taken]
             self._fill(batches, first, slots)
             is_open = batches.is_open and end == len(sizes)
-            with queue.lock:
-                if queue.lane_at:
-                    queue.check_lease()
-                results = self._pending.contribute_new(queue, ids, headers)
-                closed = queue.append_all(slots, _OPEN if is_open else _CLOSED)
-                future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
-                self._compressor.claim(queue, closed)
-                self._count(batches, first, end)
-                del taken[:]
+            results = [self._pending.expect(queue, buffer.batch) for buffer in taken]
+            self._records.run(queue, self._records.core.append_batches, taken, is_open)
+            future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
+            del taken[:]
+            self._note_largest(max(batches.records.largest[first:end]))
         except BaseException:
             # Rebuilds the deque now. Otherwise a flush would wait for batches that no index leads the sender to.
             # It does not wait for stopped processes: the lock's next holder rebuilds as well.
@@ -318,15 +303,6 @@ class ColumnAppender:
             records.write(self._slab.buffer, [begin], number)
         else:
             memory.write(places, records.records(number))
-
-    def _count(self, batches: _NewBatches, first: int, end: int) -> None:
-        """Add queued batches to the counts of this process; under a lock."""
-        words, process, cuts = self._memory.words, self._pending.process_at, batches.cuts
-        words[process + _RECORDS] += cuts[end] - cuts[first]
-        words[process + _BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
-        words[process + _BATCHES] += end - first
-        words[process + _PRECOMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))
-        self._note_largest(max(batches.records.largest[first:end]))
 
     def _note_largest(self, size: int) -> None:
         """Note the size of the largest of some records, which are counted later, or are not all accepted."""

@@ -21,6 +21,7 @@ cdef class PendingBatches:
     cdef SlabMemory _memory
     cdef public dict _results
     cdef readonly object contributions
+    cdef readonly object due
     cdef readonly set flushes
     cdef public object lost
     cdef object _reading
@@ -31,12 +32,6 @@ cdef class PendingBatches:
     cdef RingReader _ring
     cdef readonly Py_ssize_t process_at
     cdef readonly Py_ssize_t sizes_at
-
-    @cython.locals(memory=SlabMemory, batch="unsigned long long", result=ProduceRequestResult)
-    cpdef ProduceRequestResult contribute(self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header)
-
-    @cython.locals(words=word[::1], header=Py_ssize_t, result=ProduceRequestResult, results=list)
-    cpdef list contribute_new(self, PartitionQueue queue, list batches, list headers)
 
     cpdef poll(self)
 

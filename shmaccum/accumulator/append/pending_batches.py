@@ -3,8 +3,8 @@
 The process reads its completion ring when it appends, polls, flushes or waits. Futures resolve and callbacks run then,
 in order, in the calling thread.
 
-In shared memory the process stores its bit of a batch's CONTRIBUTORS, under the partition's lock: here for columns, in
-`shmaccum._core.Appender` for records. It alone stores FLUSHING and its ring's RING_HEAD in its table entry, without a
+In shared memory the process stores its bit of a batch's CONTRIBUTORS, under the partition's lock: in
+`shmaccum._core.Appender`. It alone stores FLUSHING and its ring's RING_HEAD in its table entry, without a
 lock of the slab. After its death the ring is not read, and FLUSHING counts until the entry is freed. Modelled in
 ``tools/model/pool.pml``.
 """
@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -82,6 +82,8 @@ class PendingBatches:
         self._memory = slab.memory
         self.contributions: Final = Contributions(slab.geometry.slot_count, slab.me)
         """Its batches by slot, for sections that append."""
+        self.due: Final[deque[int]] = deque()
+        """Of the callbacks: not empty while `poll` has some to run."""
         self._join()
         slab.on_fork(self)
 
@@ -93,7 +95,8 @@ class PendingBatches:
         self.lost: Counter[int] = Counter()
         self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
         self._reading = native.RLock()  # reentrant: a signal handler may poll, too
-        self._callbacks = Callbacks()
+        self.due.clear()
+        self._callbacks = Callbacks(self.due)
         self._contributor_at = Slot.CONTRIBUTORS + me // 64
         self._contributor_bit = 1 << me % 64
         self.process_at = self._slab.geometry.process(me)
@@ -108,7 +111,8 @@ class PendingBatches:
         for result in self._results.values():
             result.settle(Part(result.told, -1, -1, failure), 0)
         self._results = {}
-        self._callbacks = Callbacks()
+        self.due.clear()
+        self._callbacks = Callbacks(self.due)
         self._joining = native.Lock()
         self._ring.head = NOWHERE  # makes `poll` notice a fork and a completion by one comparison
         self._pid = -1
@@ -123,8 +127,8 @@ class PendingBatches:
 
     # --- contributing -------------------------------------------------------------------------------
 
-    def expect(self, queue: PartitionQueue, batch: int) -> None:
-        """Make the result of a batch that this process is about to append a record to; `withdraw` it afterwards."""
+    def expect(self, queue: PartitionQueue, batch: int) -> ProduceRequestResult:
+        """Return the result of a batch that this process is about to append to, made if need be; `withdraw` it then."""
         result, is_made = self._results.get(batch), True
         if result is None:
             result, is_made = ProduceRequestResult(queue.topic_partition, batch, self._weakly, queue.lane), False
@@ -132,6 +136,7 @@ class PendingBatches:
         in_vain = self.contributions.expect(batch, result, is_made)
         if in_vain:
             self._drop(in_vain)
+        return result
 
     def withdraw(self, batch: int) -> None:
         """Forget an expected batch, unless this process has appended to it: who waits for its result goes on."""
@@ -143,59 +148,17 @@ class PendingBatches:
         if result is not None:
             result.settle(Part(result.told, -1, -1, None), 0)
 
-    def contribute(self, queue: PartitionQueue, slot: int, header: int) -> ProduceRequestResult:
-        """Return the result object of a slot's batch; on first use, store this process as its contributor.
-
-        Called under the partition's lock and before the commit, so that the sender cannot complete the batch without
-        seeing this contributor.
-        """
-        memory = self._memory
-        batch = (memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot) & _ALL_BITS
-        result = self._results.get(batch)
-        if result is None or self.contributions.is_expected(batch):
-            if memory.words[self._ring.tail_at] != self._ring.head:
-                self.read()  # or the ring could overflow after many threads have waited for slots
-            self.expect(queue, batch)
-            result = self._results[batch]
-            memory.words[header + self._contributor_at] |= self._contributor_bit
-            self.contributions.contribute(batch)
-        return result
-
-    def contribute_new(
-        self, queue: PartitionQueue, batches: list[int], headers: list[int]
-    ) -> list[ProduceRequestResult]:
-        """Store this process as contributor of new batches, in slots that it has allocated.
-
-        Reading the ring once is enough: no other process uses these slots meanwhile.
-
-        Args:
-            queue: where they go.
-            batches: their ids.
-            headers: word index of each one's header.
-        """
-        words = self._memory.words
-        if words[self._ring.tail_at] != self._ring.head:
-            self.read()
-        for header in headers:
-            words[header + self._contributor_at] = self._contributor_bit
-        results = []
-        for batch in batches:
-            result = ProduceRequestResult(queue.topic_partition, batch, self._weakly, queue.lane)
-            self._results[batch] = result
-            results.append(result)
-        return results
-
     def forget(self, batch: int) -> None:
-        """Undo `contribute_new` for a batch that was not placed."""
-        self._results.pop(batch, None)
+        """Forget a batch that was not placed."""
         self.contributions.forget(batch)
+        self._drop(batch)
 
     # --- listening ----------------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Read completions, resolve futures, run callbacks; in a forked child, join the slab first."""
         ring = self._ring
-        if self._memory.words[ring.tail_at] == ring.head and not self._callbacks.due:
+        if self._memory.words[ring.tail_at] == ring.head and not self.due:
             return
         self.check_process()
         self.read()

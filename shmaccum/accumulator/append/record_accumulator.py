@@ -1,7 +1,7 @@
 """The producers' half of Kafka's RecordAccumulator: append, flush, close.
 
-A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`). It runs for
-every record, so it is compiled where possible. Modelled in ``tools/model/pool.pml``.
+A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`). Modelled
+in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class RecordAccumulator:
     Attributes:
         pending: the batches that this process waits for; all accumulators of a process share them.
         records: appends to open batches.
+        batches: begins new ones.
         compressor: of closed ones.
     """
 
@@ -80,15 +81,13 @@ class RecordAccumulator:
             config.delivery_timeout_ms,
             config.retries,
         )
-        self._batches = BatchAppender(self.records, state.pool, before_new_batch or ensure_sender, allocate)
+        self.batches = BatchAppender(self.records, state.pool, before_new_batch or ensure_sender, allocate)
         self._columns: ColumnAppender | None = None  # not every program sends columns
         slab.note_timeout(config.delivery_timeout_ms)
         self._is_closed = False
         self._look: Callable[[], None] | None = None
         self._failure: Callable[[], ShmaccumError] | None = None
         """Makes the error of a batch after which nothing can be sent."""
-        self._is_unusual = False
-        """Whether it is closed, has failed, or has a function to call before every append: one test for all."""
         if config.enable_idempotence and not config.transactional_id:
             self.pending.idempotent.add(self)
 
@@ -121,12 +120,10 @@ class RecordAccumulator:
             RecordTooLargeError: the record is larger than ``buffer.memory``.
             ProducerClosedError: this process has closed its accumulator.
         """
-        if self._is_unusual:
-            self._before_append()
-        self.pending.poll()
+        self.check_usable()
         result = self.records.append(queue, timestamp, body, callback, sizes)
         if result is None:
-            result = self._batches.append(queue, timestamp, body, callback, max_block_ms, route, sizes)
+            result = self.batches.append(queue, timestamp, body, callback, max_block_ms, route, sizes)
         return result
 
     def append_columns(
@@ -146,7 +143,7 @@ class RecordAccumulator:
         if self._columns is None:
             from shmaccum.accumulator.append.column_appender import ColumnAppender
 
-            self._columns = ColumnAppender(self.records, self._batches, self.check_usable)
+            self._columns = ColumnAppender(self.records, self.batches, self.check_usable)
         return self._columns
 
     def open_room(self, queue: PartitionQueue) -> int:
@@ -165,19 +162,19 @@ class RecordAccumulator:
         Raises:
             ProducerClosedError: this process has closed its accumulator.
         """
-        if self._is_unusual:
+        if self.records.core.asks_first:  # one test for all
             self._before_append()
         self.pending.poll()
 
     def call_before_append(self, look: Callable[[], None] | None) -> None:
         """Set or clear a function to call before every append; if it raises, the record is not accepted."""
         self._look = look
-        self._is_unusual = self._is_closed or self._failure is not None or look is not None
+        self.records.core.asks_first = self._is_closed or self._failure is not None or look is not None
 
     def fail(self, failure: Callable[[], ShmaccumError]) -> None:
         """Accept no more records; ``failure`` makes the error that says why."""
         self._failure = failure
-        self._is_unusual = True
+        self.records.core.asks_first = True
 
     def _before_append(self) -> None:
         if self._is_closed:
@@ -237,14 +234,14 @@ class RecordAccumulator:
     def settle(self) -> None:
         """Publish the flushes under way, and free the slots that calls which are over left behind."""
         self.pending.count_flushes()
-        self._batches.free_unused()
+        self.batches.free_unused()
 
     def close(self) -> None:
         """Stop accepting records and end waits for memory, in this process only."""
         self._is_closed = True
-        self._is_unusual = True
+        self.records.core.asks_first = True
         self.records.close()
-        self._batches.close()
+        self.batches.close()
         self.state.pool.close()
 
 

@@ -2,8 +2,7 @@
 
 `shmaccum._core.Appender` does it, in a section under the partition's lock, and names the words that it owns. This
 module does what a section cannot, then calls it again: it waits for the lock, reads completions, makes a batch's
-result, and raises the errors. It runs for every record, so it is compiled where possible. Modelled in
-``tools/model/pool.pml``.
+result, and raises the errors. Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -14,24 +13,18 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from shmaccum import _core
-from shmaccum._compiled import COMPILED
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
 from shmaccum.record.format import RecordFormat
-from shmaccum.record.v2 import records as v2
 from shmaccum.shm.layout import MAX_LINGER_MS, Slot
 from shmaccum.shm.slab import Slab
-
-if COMPILED:
-    from shmaccum.record.v2.fastrecords import FastRecords as _FastRecords
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 
 # Constants of this module: they are looked up for every record.
-_SLOTS: Final = Slot.SLOTS
 _APPENDED: Final = _core.LOCK_TAKEN
 _NO_ROOM: Final = _core.APPEND_NO_ROOM
 _NOT_CONTRIBUTOR: Final = _core.APPEND_NOT_CONTRIBUTOR
@@ -93,7 +86,6 @@ class RecordAppender:
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.header_size = record_format.header_size
-        self.fast = _FastRecords() if COMPILED and record_format.magic == v2.MAGIC else None
         self.core = _core.Appender(
             slab.core,
             pending.contributions,
@@ -116,23 +108,28 @@ class RecordAppender:
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
     ) -> AppendResult | None:
         """Append to the open batch; return None if there is none or it has no room."""
-        lane = queue.lane if queue.lane_at else 0
-        outcome = self._append(queue.entry, lane, queue.lease_generation, timestamp, body, sizes)
-        if outcome[0] != _APPENDED:
-            section = partial(self._append, queue.entry, lane, queue.lease_generation, timestamp, body, sizes)
-            outcome = self._go_on(queue, section, outcome)
-            if outcome[0] == _NO_ROOM:
-                return None
+        outcome = self.run(queue, self._append, timestamp, body, sizes)
+        if outcome[0] == _NO_ROOM:
+            return None
         if callback is not None:
             self.pending.call_back(callback, outcome[1])
         return outcome[1:5]
 
-    def _go_on(
-        self, queue: PartitionQueue, section: Callable[[], tuple[Any, ...]], outcome: tuple[Any, ...]
-    ) -> tuple[Any, ...]:
-        """Do what a section needs that has appended nothing, and call it again, until it has, or there is no room."""
+    def run(self, queue: PartitionQueue, method: Callable[..., tuple[Any, ...]], *args: object) -> tuple[Any, ...]:
+        """Call a section of a deque; do what it needs if it has appended nothing, and call it again.
+
+        Args:
+            queue: the deque.
+            method: one of `core`, which takes the deque's entry and lane first.
+            args: its other arguments.
+
+        Returns:
+            What it returns at last: it has appended, or there is no room.
+        """
+        section = partial(method, queue.entry, queue.lane if queue.lane_at else 0, queue.lease_generation, *args)
         expected: list[int] = []
         try:
+            outcome = section()
             while True:
                 status, batch, _, _, _, claim = outcome
                 if claim is not None:
@@ -184,27 +181,13 @@ class RecordAppender:
             added, compressed = large.size - self.header_size, large.compressed
             self._memory.write(self.places_of_large(slot, len(large.records)), large.records)
         else:
-            added, compressed = core.write_first(slot, self.header_size, timestamp, body), 0
+            added, compressed = core.write_first(slot, timestamp, body), 0
         now_us = time.monotonic_ns() // 1_000
         core.begin(slot, now_us, self.header_size + added, 1, timestamp, timestamp, added, compressed)
         batch = buffer.batch
-        lane = queue.lane if queue.lane_at else 0
-        section = partial(
-            core.append_batch,
-            queue.entry,
-            lane,
-            queue.lease_generation,
-            timestamp,
-            body,
-            sizes,
-            slot,
-            large is None,
-        )
         self.pending.expect(queue, batch)
         try:
-            outcome = section()
-            if outcome[0] != _APPENDED or outcome[5] is not None:
-                outcome = self._go_on(queue, section, outcome)
+            outcome = self.run(queue, core.append_batch, timestamp, body, sizes, slot, large is None)
         finally:
             self.pending.withdraw(batch)
         if callback is not None:
@@ -219,7 +202,7 @@ class RecordAppender:
             size: bytes of the records as they will be in the slab.
         """
         memory = self._memory
-        slots = memory.chain(slot, memory.words[self._headers_at + slot * self._header_words + _SLOTS])
+        slots = memory.chain(slot, self.slab.words[self._headers_at + slot * self._header_words + Slot.SLOTS])
         return memory.places(slots, self.header_size, self.header_size + size)
 
     def close(self) -> None:

@@ -16,10 +16,9 @@ cdef class PartitionMap:
     cdef dict __dict__
     cdef object __weakref__
     cdef SlabMemory _memory
-    cdef unsigned long long _generation
+    cdef readonly unsigned long long generation
     cdef readonly dict topics
     cdef readonly list by_entry
     cdef readonly dict of_lanes
     cdef list _topics_by_entry
 
-    cdef TopicEntry current(self, name)

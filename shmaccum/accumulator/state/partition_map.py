@@ -123,7 +123,8 @@ class PartitionMap:
         self._words = slab.words
         self._memory = slab.memory
         self._geometry = slab.geometry
-        self._generation = _NEVER
+        self.generation = _NEVER
+        """Of the tables at the last refresh."""
         self.forked()
         self.topics: dict[str, TopicEntry] = {}
         """By name; entries are only ever added."""
@@ -147,14 +148,14 @@ class PartitionMap:
         Raises:
             SlabDamagedError: the tables are damaged.
         """
-        if self._words[Super.GENERATION] != self._generation:
+        if self._words[Super.GENERATION] != self.generation:
             with self._refreshing:
                 self._refresh()
 
     def _refresh(self) -> None:
         """Read new and changed entries. A signal handler can interrupt it and do the same."""
         words, slab = self._words, self._slab
-        generation, seen = words[Super.GENERATION], self._generation
+        generation, seen = words[Super.GENERATION], self.generation
         partitions = words[Super.PARTITION_COUNT]  # before the topics: then those of all partitions are there
         topics = words[Super.TOPIC_COUNT]
         validation.check_counts(slab.name, self._geometry, topics, partitions)
@@ -168,7 +169,7 @@ class PartitionMap:
         self._take_in_partitions(first_partition, partitions)
         for entry in changed:
             self._adopt_count(self._topics_by_entry[entry])
-        self._generation = generation
+        self.generation = generation
 
     def _take_in_topics(self, first: int, stop: int) -> None:
         new = []
@@ -213,7 +214,7 @@ class PartitionMap:
 
     def current(self, name: str) -> TopicEntry | None:
         """Return a topic's entry after a refresh, None if no producer has asked for it yet."""
-        if self._memory.words[_GENERATION] != self._generation:
+        if self._memory.words[_GENERATION] != self.generation:
             self.refresh()
         return self.topics.get(name)
 

@@ -41,27 +41,15 @@ cdef class PartitionQueue:
     cdef object _geometry
     cdef Py_ssize_t _at
     cdef unsigned long long _slot_count
-    cdef Py_ssize_t _next_position_at
-    cdef Py_ssize_t _tail_at
 
     @cython.locals(words=word[::1], at=Py_ssize_t, newer="unsigned long long", failed="unsigned long long")
     cpdef check_lease(self)
-
-    @cython.locals(words=word[::1], opened="unsigned long long", slot="unsigned long long", state_at=Py_ssize_t)
-    cpdef Py_ssize_t close_open(self) except? -2
 
     @cython.locals(
         memory=SlabMemory, at=Py_ssize_t, slot="unsigned long long", batch=RecordBatch, header=Py_ssize_t,
         following="unsigned long long",
     )
     cpdef RecordBatch pop_first(self)
-
-    @cython.locals(
-        words=word[::1], position="unsigned long long", tail="unsigned long long", count=Py_ssize_t,
-        last=Py_ssize_t, index=Py_ssize_t, slot=Py_ssize_t, header=Py_ssize_t, state_at=Py_ssize_t,
-        closed=Py_ssize_t,
-    )
-    cpdef Py_ssize_t append_all(self, list slots, unsigned long long last_state) except? -2
 
     @cython.locals(memory=SlabMemory, header=Py_ssize_t, state="unsigned long long")
     cdef _check_link(self, unsigned long long slot)

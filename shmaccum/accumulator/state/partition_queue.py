@@ -50,10 +50,8 @@ class PartitionQueue:
         "_header_words",
         "_headers_at",
         "_memory",
-        "_next_position_at",
         "_slab",
         "_slot_count",
-        "_tail_at",
         "_words",
         "entry",
         "head_at",
@@ -84,8 +82,6 @@ class PartitionQueue:
         self._geometry = slab.geometry
         self._at = slab.geometry.partition(entry)
         self._slot_count = slab.geometry.slot_count
-        self._next_position_at = self._at + Partition.NEXT_POSITION
-        self._tail_at = self._at + Partition.TAIL
         self.head_at = self._at + Partition.HEAD
         self.open_at = self._at + Partition.OPEN
         self.queued_at = self._at + Partition.QUEUED
@@ -129,61 +125,6 @@ class PartitionQueue:
         """Return the batch at the front."""
         head = self._words[self._at + Partition.HEAD]
         return batch_in(self._memory, head - 1) if head else None
-
-    def close_open(self) -> int:
-        """Close the open batch; return its slot, or -1 if none was open."""
-        words = self._memory.words
-        opened = words[self.open_at]
-        if not opened:
-            return -1
-        slot = opened - 1
-        self._check_link(slot)
-        state_at = self._headers_at + slot * self._header_words + _STATE_WORD
-        words[state_at] = words[state_at] & _WITHOUT_STATE | _IS_CLOSED
-        words[self.open_at] = 0
-        return slot
-
-    def append_all(self, slots: list[int], last_state: int) -> int:
-        """Append the batches of several slots at once, and close the open one. The states make them part of the deque.
-
-        An interrupt can stop it halfway; the next holder of the lock then rebuilds the deque.
-
-        Args:
-            slots: at least one, in the order of their batches, which are complete but for their place.
-            last_state: of the last batch; those before it are closed.
-
-        Returns:
-            The slot of the batch that was open before and is closed, or -1.
-        """
-        closed = self.close_open()
-        words = self._memory.words
-        position, tail = words[self._next_position_at], words[self._tail_at]
-        if tail:
-            self._check_link(tail - 1)
-        count = len(slots)
-        last = slots[count - 1]
-        for index in range(count):
-            slot = slots[index]
-            header = self._headers_at + slot * self._header_words
-            words[header + _PARTITION] = self.entry
-            words[header + _POSITION] = position + index
-            words[header + _PREVIOUS] = slots[index - 1] + 1 if index else tail
-            words[header + _NEXT] = slots[index + 1] + 1 if index + 1 < count else 0
-        for index in range(count):
-            slot = slots[index]
-            state_at = self._headers_at + slot * self._header_words + _STATE_WORD
-            words[state_at] = words[state_at] & _WITHOUT_STATE | (_IS_CLOSED if index + 1 < count else last_state)
-        words[self._next_position_at] = position + count
-        words[self._tail_at] = last + 1
-        words[self.queued_at] += count
-        if last_state == _IS_OPEN:
-            words[self.open_at] = last + 1
-        if tail:
-            words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slots[0] + 1
-        else:
-            # Last: the sender reads the head without the lock, and must find whole batches behind it.
-            words[self.head_at] = slots[0] + 1
-        return closed
 
     def pop_first(self) -> RecordBatch:
         """Remove the first batch from the deque; it is IN_FLIGHT."""

@@ -37,7 +37,6 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.producer.producer import no_pickle
-from shmaccum.producer.record_path import send_in
 from shmaccum.producer.topic_wait import is_metadata_timeout, still_unknown, wait_for_topic
 
 if TYPE_CHECKING:
@@ -198,8 +197,7 @@ class Producer(TransactionalCalls):
             number = None if not key and partitioner(key, 1) is None else partitioner(key, self._count(topic))
         delivery.thread = threading.get_ident()
         try:
-            delivery.future = send_in(
-                producer._records,
+            delivery.future = producer._records.send_in(
                 transaction,
                 topic,
                 delivery.value,

@@ -30,6 +30,7 @@ from faults import before, stop, stopped_with
 from fixture_types import OpenAccumulator
 from record_batches import decoders
 from runs import in_threads
+from slab_helpers import close_open
 
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
@@ -85,7 +86,11 @@ def append_and_claim(accumulator: Accumulators, *values: bytes) -> None:
         add(accumulator, TP0, value)
     queue = accumulator.map.queues[TP0]
     with queue.lock:
-        accumulator.producer.compressor.claim(queue, queue.close_open())
+        slot = close_open(accumulator.slab, queue)
+        header = accumulator.slab.geometry.header(slot)
+        since_ms = accumulator.slab.words[header + Slot.SEALING] = time.monotonic_ns() // 1_000_000
+        generation = accumulator.slab.words[header + Slot.GENERATION]
+        accumulator.producer.compressor.add(queue, slot, generation, since_ms)
 
 
 def append_claim_and_compress(accumulator: Accumulators) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -49,7 +50,7 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
     result = new_result()
     called: list[tuple[int, ShmaccumError | None, RecordMetadata | None]] = []
     futures = [FutureRecordMetadata(result, index, 100 + index) for index in range(COUNT)]
-    callbacks = Callbacks()
+    callbacks = Callbacks(deque())
     for index, future in enumerate(futures):
         callbacks.add(7, lambda error, metadata, index=index: called.append((index, error, metadata)), future)
     columns = FutureColumnsMetadata(COUNT, Nobody())

@@ -10,6 +10,7 @@ from fixture_types import OpenAccumulator
 from killpoints import die, die_in
 from record_batches import decoders
 from runs import interrupts
+from slab_helpers import close_open
 
 from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.record.compression import CompressionType
@@ -72,7 +73,7 @@ def in_the_middle(accumulator: Accumulators, copied: float) -> None:
         stored, word = accumulator.producer.compressor.compress(b"".join(batch.views())[start:])
         area, body = slab.geometry.redo_area(batch.partition), slab.geometry.slot(batch.slot)
         with accumulator.map.queues[TP0].lock:
-            accumulator.map.queues[TP0].close_open()
+            close_open(slab, accumulator.map.queues[TP0])
             slab.buffer[area + start : area + start + len(stored)] = stored
             slab.words[slab.geometry.header(batch.slot) + Slot.REDO] = word
             end = start + int(copied * len(stored))

@@ -1,0 +1,532 @@
+"""The path of a record from `Producer.send` into the slab, where no Python code has to run.
+
+`RecordPath` takes a record of a topic that its producer knows, chooses the partition, and appends it to the open batch,
+or begins another one. Where there is something to ask, to wait for or to refuse, it has done nothing, and Python code goes on:
+`shmaccum.producer.record_path`.
+
+It writes no word of the slab but by the sections of ``append.pxi``. All else here is memory of the process, which its
+threads share under the GIL.
+"""
+
+cdef extern from "Python.h":
+    bint PyUnicode_CheckExact(object value)
+    bint PyBytes_CheckExact(object value)
+    bint PyLong_CheckExact(object value)
+    bint PyCallable_Check(object value)
+    Py_ssize_t PyObject_Size(object value) except -1
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+
+
+cdef enum:
+    BURST_UNBOUNDED = -1
+    OVERHEAD_MAX = 21  # most bytes of a record besides its body
+
+cdef uint64_t UNKNOWN = ALL_BITS
+cdef uint32_t MURMUR2_SEED = 0x9747B28C
+cdef uint32_t MURMUR2_MULTIPLIER = 0x5BD1E995
+
+
+cdef uint32_t _murmur2(const uint8_t *data, uint64_t size) noexcept nogil:
+    cdef uint32_t digest = MURMUR2_SEED ^ <uint32_t>size
+    cdef uint32_t four = 0
+    while size >= 4:
+        memcpy(&four, data, 4)  # little-endian, as all machines are on which this runs
+        four *= MURMUR2_MULTIPLIER
+        digest = digest * MURMUR2_MULTIPLIER ^ (four ^ four >> 24) * MURMUR2_MULTIPLIER
+        data += 4
+        size -= 4
+    if size:
+        if size == 3:
+            digest ^= <uint32_t>data[2] << 16
+        if size >= 2:
+            digest ^= <uint32_t>data[1] << 8
+        digest = (digest ^ data[0]) * MURMUR2_MULTIPLIER
+    digest = (digest ^ digest >> 13) * MURMUR2_MULTIPLIER
+    return digest ^ digest >> 15
+
+
+def murmur2(bytes data not None):
+    """Return Kafka's hash of a key (``Utils.murmur2``), as in Java: a signed number of 32 bits."""
+    return <int32_t>_murmur2(<const uint8_t *>PyBytes_AS_STRING(data), <uint64_t>PyBytes_GET_SIZE(data))
+
+
+cdef uint64_t _partition_for_key(bytes key, uint64_t count):
+    """Return the partition of a serialized key (``BuiltInPartitioner.partitionForKey``)."""
+    cdef uint32_t digest = _murmur2(<const uint8_t *>PyBytes_AS_STRING(key), <uint64_t>PyBytes_GET_SIZE(key))
+    return (digest & 0x7FFFFFFF) % count
+
+
+cdef class CallGuard:
+    """Whether a producer takes calls.
+
+    Attributes:
+        closed: whether it has been closed, or is not open yet.
+    """
+
+    cdef public bint closed
+
+    def __cinit__(self, *_, **__):
+        self.closed = True
+
+
+cdef class StickyPartition:
+    """The partition of a topic for the records of one producer that have neither partition nor key.
+
+    Args:
+        sticky_bytes: bytes after which to switch to another one.
+
+    Attributes:
+        partition: its number.
+        produced: bytes since the last switch.
+    """
+
+    cdef public Py_ssize_t partition
+    cdef public int64_t produced
+    cdef readonly int64_t sticky_bytes
+
+    def __init__(self, sticky_bytes):
+        self.sticky_bytes = sticky_bytes
+
+    def switch(self):
+        """Choose another partition."""
+        raise NotImplementedError
+
+
+@cython.final
+cdef class Destination:
+    """The partitions of a topic, as they were at a generation of the tables.
+
+    Args:
+        generation: of the tables.
+        count: how many partitions the topic has.
+        sticky: for records with neither partition nor key; None if there was none so far.
+        lane: entry + 1 of the lane that the partitions are in; 0 outside of transactions.
+        lane_generation: that the lane must have.
+
+    Attributes:
+        generation, sticky: see above.
+    """
+
+    cdef readonly uint64_t generation
+    cdef uint64_t count
+    cdef uint64_t lane
+    cdef uint64_t lane_generation
+    cdef uint64_t *entries
+    cdef readonly StickyPartition sticky
+
+    def __cinit__(
+        self,
+        uint64_t generation,
+        Py_ssize_t count,
+        StickyPartition sticky=None,
+        uint64_t lane=0,
+        uint64_t lane_generation=0,
+    ):
+        self.generation, self.sticky, self.lane, self.lane_generation = generation, sticky, lane, lane_generation
+        self.count = <uint64_t>count
+        self.entries = <uint64_t *>PyMem_Malloc((self.count + 1) * sizeof(uint64_t))
+        if self.entries == NULL:
+            raise MemoryError
+        memset(self.entries, 0xFF, self.count * sizeof(uint64_t))  # UNKNOWN
+
+    def __dealloc__(self):
+        PyMem_Free(self.entries)
+
+    def lead(self, uint64_t number, uint64_t entry):
+        """Lead records of a partition to an entry of the table of partitions."""
+        if number >= self.count:
+            raise IndexError(f"partition {number} of {self.count}")
+        self.entries[number] = entry
+
+
+cdef class RecordPath:
+    """What a producer appends its records by.
+
+    Args:
+        appender: of its accumulator.
+        guard: the producer's.
+        pending: reads this process's completions: ``poll()``, ``call_back(callback, future)``.
+        due: not empty while callbacks are due.
+        max_body_size: most bytes of a record's body.
+        ignores_keys: whether the partition does not depend on the key.
+        is_direct: whether records are appended as they are given: no serializer, interceptor or transaction sees them.
+        pool: allocates new batches; None if `append` must begin none.
+        unused: gets lists of slots that did not become batches, to be freed.
+
+    Attributes:
+        destinations: the topics that records can go to without a question, by name.
+        burst: calls of an event loop that may follow until other tasks get their turn; below 0 without a bound.
+    """
+
+    cdef Appender appender
+    cdef CallGuard guard
+    cdef object pending
+    cdef object due
+    cdef BufferPool pool
+    cdef dict unused
+    cdef uint64_t max_body_size
+    cdef bint ignores_keys
+    cdef bint is_direct
+    cdef readonly dict destinations
+    cdef public int64_t burst
+
+    def __init__(
+        self,
+        Appender appender not None,
+        CallGuard guard not None,
+        pending not None,
+        due not None,
+        uint64_t max_body_size,
+        bint ignores_keys,
+        bint is_direct,
+        BufferPool pool,
+        dict unused not None,
+    ):
+        self.appender, self.guard, self.pending, self.due = appender, guard, pending, due
+        self.pool, self.unused = pool, unused
+        self.max_body_size, self.ignores_keys, self.is_direct = max_body_size, ignores_keys, is_direct
+        self.destinations = {}
+        self.burst = BURST_UNBOUNDED  # last: without it, nothing is appended
+
+    def __reduce__(self):
+        raise TypeError("a RecordPath cannot be pickled: its memory belongs to this process")
+
+    def try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+        """Send a record, as `Producer.send`, if no Python code has to see it and there is nothing to wait for.
+
+        Returns:
+            Its future; None if it was not sent.
+        """
+        return self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    cdef RecordFuture _try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+        cdef bytes body = None
+        if (
+            not self.is_direct
+            or (headers is not None and type(headers) is not list)  # the headers of an iterator can be read once
+            or (value is not None and not PyBytes_CheckExact(value))
+            or (key is not None and not PyBytes_CheckExact(key))
+        ):
+            return None
+        try:
+            if headers is not None and len(<list>headers):
+                body = self.encode_body(key, value, headers)
+            return self._append(
+                self.destinations, topic, <bytes>value, <bytes>key, body, partition, timestamp_ms, on_delivery
+            )
+        except BaseException as error:
+            self.refuse(error, topic, partition, on_delivery, headers)
+            raise
+
+    def append(
+        self,
+        topic,
+        bytes value,
+        bytes key,
+        bytes body=None,
+        partition=None,
+        timestamp_ms=None,
+        on_delivery=None,
+        dict destinations=None,
+    ):
+        """Append a serialized record to an open batch, or as the first of a new one.
+
+        Args:
+            topic: its name.
+            value: the value.
+            key: the key.
+            body: from the format's ``encode_body``, for a record with headers.
+            partition: as of `Producer.send`, as the following ones.
+            timestamp_ms: see there.
+            on_delivery: see there.
+            destinations: of the record's transaction; by default, those outside of transactions.
+
+        Returns:
+            Its future; None if it was not appended.
+
+        Raises:
+            SlabDamagedError: the deque is damaged.
+        """
+        return self._append(
+            self.destinations if destinations is None else destinations,
+            topic,
+            value,
+            key,
+            body,
+            partition,
+            timestamp_ms,
+            on_delivery,
+        )
+
+    cdef RecordFuture _append(
+        self, dict destinations, topic, bytes value, bytes key, bytes body, partition, timestamp_ms, on_delivery
+    ):
+        cdef Appender appender = self.appender
+        cdef Segment segment
+        cdef Destination destination
+        cdef StickyPartition sticky = None
+        cdef RecordFuture future
+        cdef uint64_t number, ticket, sizes = 0
+        cdef int64_t timestamp
+        cdef Queue queue
+        cdef Record record
+        cdef Damage damage
+        cdef int status
+        if self.burst == 0 or not PyUnicode_CheckExact(topic):
+            return None
+        if on_delivery is not None and not PyCallable_Check(on_delivery):
+            return None
+        segment = appender.segment
+        if segment is None or ticket_of(segment) == 0:
+            return None  # closed, or a forked child
+        if not _may_contribute(&appender.producer, appender.contributions.entry) or PyObject_Size(self.due):
+            self.pending.poll()  # runs callbacks, which can close the producer
+        if self.guard.closed or appender.asks_first:
+            return None
+        ticket = ticket_of(segment)
+        destination = <Destination>destinations.get(topic)
+        if destination is None:
+            return None
+        if load_relaxed(&appender.producer.superblock.generation) != destination.generation:
+            return None
+        if timestamp_ms is None:
+            timestamp = _now_ms()
+        else:
+            timestamp = _as_number(timestamp_ms)
+            if timestamp < 0:
+                return None
+        if partition is not None:
+            number = <uint64_t>_as_number(partition)
+        elif key is None or self.ignores_keys:
+            sticky = destination.sticky
+            if sticky is None:
+                return None
+            number = <uint64_t>sticky.partition
+        elif destination.count:
+            number = _partition_for_key(key, destination.count)
+        else:
+            return None
+        if number >= destination.count or destination.entries[number] == UNKNOWN:
+            return None
+
+        memset(&record, 0, sizeof(Record))
+        record.magic, record.timestamp, record.claimed = appender.magic, timestamp, -1
+        record.key_size = record.value_size = -1
+        if key is not None:
+            record.key, record.key_size = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+            sizes = (<uint64_t>record.key_size + 1) << 32
+        if value is not None:
+            record.value, record.value_size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+            sizes |= <uint64_t>record.value_size + 1
+        if body is None:
+            record.body_size = body_size_of(&record)
+        else:
+            record.body, record.body_size = <const uint8_t *>PyBytes_AS_STRING(body), <uint64_t>PyBytes_GET_SIZE(body)
+        if record.body_size > self.max_body_size:
+            return None
+        if appender.producer.compresses:
+            record.now_ms = monotonic_us() // 1000
+        damage.kind = SOUND
+        _set_queue(&queue, segment, destination.entries[number], destination.lane, destination.lane_generation)
+        future = <RecordFuture>shmaccum_untracked(appender.future, ())
+
+        status = append_record(
+            &appender.producer,
+            &queue,
+            appender.contributions.table,
+            appender.contributions.entry,
+            ticket,
+            &record,
+            &damage,
+        )
+        if status == APPEND_NO_ROOM and self.pool is not None and record.claimed < 0:
+            status = self._begin_batch(segment, destination, sticky, &queue, &record, &damage)
+        if record.claimed >= 0:
+            self.claimed(queue.entry, record.claimed, record.claimed_generation, record.now_ms)
+        if status != LOCK_TAKEN:
+            appender._check(&damage, queue.entry)
+            return None
+        appender._fill_in(future, &record, sizes)
+        if self.burst > 0:
+            self.burst -= 1
+        if on_delivery is not None:
+            self.pending.call_back(on_delivery, future)
+        if sticky is not None:
+            sticky.produced += <int64_t>record.added
+            if sticky.produced >= 2 * sticky.sticky_bytes:
+                self.appended(sticky, None)
+        if record.is_new or record.is_full or record.is_due_earlier:
+            if load_relaxed(&appender.producer.superblock.sender_asleep):
+                self.appended(None, bool(record.is_full or record.is_due_earlier))
+        return future
+
+    cdef int _begin_batch(
+        self,
+        Segment segment,
+        Destination destination,
+        StickyPartition sticky,
+        Queue *queue,
+        Record *record,
+        Damage *damage,
+    ) except -1:
+        """Append a record as the first of a new batch, if that needs no wait; return a status.
+
+        Python code runs on the way, so the producer can be closed meanwhile: then this process has no ticket.
+        """
+        cdef Appender appender = self.appender
+        cdef Contributions contributions = appender.contributions
+        cdef Buffer buffer
+        cdef Handle handle
+        cdef uint64_t number, count = 0
+        cdef int status
+        if sticky is not None and sticky.produced >= sticky.sticky_bytes:
+            # The batch is another partition's, which can have an open one: `StickyPartitioner.reroute`.
+            sticky.switch()
+            number = <uint64_t>sticky.partition
+            if number >= destination.count or destination.entries[number] == UNKNOWN:
+                return APPEND_NO_ROOM
+            _set_queue(queue, segment, destination.entries[number], destination.lane, destination.lane_generation)
+            status = append_record(
+                &appender.producer, queue, contributions.table, contributions.entry, ticket_of(segment), record, damage
+            )
+            if status != APPEND_NO_ROOM:
+                return status
+        if record.body_size + OVERHEAD_MAX + appender.producer.header_size >= appender.producer.slots.slot_size:
+            return APPEND_NO_ROOM  # it takes a slot or more
+        self.before_new_batch()
+        buffer = Buffer()
+        status = pool_allocate(&self.pool.pool, ticket_of(segment), 1, 1, &handle, &count, damage)
+        if count:
+            buffer.slot, buffer.slots, buffer.generation = handle.slot, handle.slots, handle.generation
+            try:
+                self.pool._check(damage)
+                status = self._place(segment, queue, &handle, record, damage)
+            except BaseException:
+                self._give_back(buffer)
+                raise
+            if status != LOCK_TAKEN or not record.is_new:
+                self._give_back(buffer)
+            return status
+        self.pool._check(damage)
+        return APPEND_NO_ROOM
+
+    cdef int _place(
+        self, Segment segment, Queue *queue, const Handle *handle, Record *record, Damage *damage
+    ) except -1:
+        """Write a record into a slot of this process, and make that the last batch of a deque; return a status."""
+        cdef Appending *producer = &self.appender.producer
+        cdef Contributions contributions = self.appender.contributions
+        cdef uint64_t slot_size = producer.slots.slot_size, added
+        cdef int status
+        cdef char *place = producer.slots.bytes + handle.slot * slot_size
+        # To read before the write saves page faults: `SlabMemory.fault_in`.
+        load_relaxed(<word *>place)
+        added = record_write(place + producer.header_size, slot_size - producer.header_size, 0, record.timestamp, record)
+        batch_begin(
+            producer,
+            handle.slot,
+            monotonic_us(),
+            producer.header_size + added,
+            1,
+            <uint64_t>record.timestamp,
+            <uint64_t>record.timestamp,
+            added,
+            0,
+        )
+        self.expect(queue.entry, handle.generation << BATCH_SLOT_BITS | handle.slot)
+        while True:
+            status = append_batch(
+                producer,
+                queue,
+                contributions.table,
+                contributions.entry,
+                ticket_of(segment),
+                handle.slot,
+                STATE_OPEN,
+                record,
+                damage,
+            )
+            if status != APPEND_RING_UNREAD:
+                return status
+            self.pending.read()
+
+    cdef int _give_back(self, Buffer buffer) except -1:
+        """Free a slot that did not become a batch. An interrupt leaves it noted, to be freed by the next call."""
+        self.unused[id(buffer)] = [buffer]
+        self.unplaced(buffer.batch)
+        return 0
+
+
+cdef int64_t _as_number(value):
+    """Return an int that has 63 bits at most; -1 for anything else."""
+    cdef int overflow = 0
+    cdef long long number
+    if not PyLong_CheckExact(value):
+        return -1
+    number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    return -1 if overflow or number < 0 else number
+
+
+cdef int64_t _now_ms() noexcept nogil:
+    """Return the time of day, in milliseconds since the epoch."""
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return <int64_t>now.tv_sec * 1000 + <int64_t>now.tv_nsec // 1_000_000
+
+
+cdef class Producer:
+    """The part of `shmaccum.Producer` that sends single records.
+
+    Attributes:
+        _records: the path of its records; None before it is open.
+    """
+
+    cdef public RecordPath _records
+
+    def send(
+        self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
+    ):
+        """Send a record. On return it is accepted: it will be acknowledged, or its error reported.
+
+        Args:
+            topic: the topic; created on first use where the cluster does that.
+            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
+            key: what ``key.serializer`` takes; without one, bytes or text, or None.
+            headers: pairs of name and value, or a dict; a value is bytes, text or None.
+            partition: its number; by default from the key's hash or, without a key, the sticky partition.
+            timestamp_ms: milliseconds since the epoch; by default, now.
+            on_delivery: called with (error, None) or (None, metadata) when the record is complete. It runs in this
+                process, in the thread that next sends, polls, flushes or waits.
+
+        Returns:
+            Its future, with the methods of kafka-python's.
+
+        Raises:
+            KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
+            BufferExhaustedError: no memory became free within ``max.block.ms``.
+            LockTimeoutError: a stopped process held a lock for ``max.block.ms``; names the process.
+            SlabDamagedError: the shared memory is damaged.
+            RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
+            InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: an argument.
+            IllegalArgumentError: the partition is negative, or ``on_delivery`` cannot be called.
+            IllegalStateError: an interceptor's ``on_send`` returned None.
+            ProducerClosedError: the producer has been closed.
+            SenderError: there was no sender, and none could be started.
+
+        With a ``transactional.id`` it also raises IllegalStateError outside of a transaction, and the error of one that
+        has failed. The record belongs to the transaction that is open when `send` is called. If another thread ends
+        that one while the call waits, it raises IllegalStateError.
+
+        Like Kafka's producer, it calls ``on_delivery`` before it raises an error that is an ``ApiException`` there
+        (`KafkaError.is_api`): both are about the same record. Interceptors see every error.
+
+        After an error the record is not accepted, and will not be sent. The exception is an interrupt, such as
+        KeyboardInterrupt from a signal handler: it can arrive after the record is accepted and before `send` returns.
+        """
+        cdef RecordPath path = self._records
+        if path is None:
+            raise AttributeError("the producer is not open: its __init__ was not called, or raised")
+        future = path._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if future is not None:
+            return future
+        return path.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)

@@ -1,0 +1,489 @@
+"""The core's path of a record: where it goes, what it leaves to Python code, and what deaths and errors leave."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from types import ModuleType
+from typing import Any
+
+import pytest
+from core_builds import build_core
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, queued, records_of, recover
+from core_slabs import DYING, LIVING, Damaged, Slab, die_at
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2
+from oracle import violations
+from record_batches import examples
+
+from shmaccum import _core
+from shmaccum.accumulator.append.futures import sizes_word
+from shmaccum.record.legacy import records as legacy
+from shmaccum.record.v2 import records as v2
+
+GENERATION = 7
+COUNT = 5
+FIRST = PARTITION - 2
+"""Partition n has the entry FIRST + n."""
+NOW = 1_700_000_000_000
+
+
+class Ring:
+    """Reads a process's completions."""
+
+    def __init__(self, slab: Slab, entry: int) -> None:
+        self.tail, self.head = (slab.word("processes", name, entry) for name in ("ring_tail", "ring_head"))
+        self.words = slab.words
+        self.reads = 0
+        self.called_back: list[object] = []
+
+    def poll(self) -> None:
+        self.read()
+
+    def read(self) -> None:
+        self.reads += 1
+        self.words[self.head] = self.words[self.tail]
+
+    def call_back(self, callback: object, future: object) -> None:
+        self.called_back.append((callback, future))
+
+
+def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: Any) -> Any:
+    """Return a path of a producer over the core alone, with a topic "t" of COUNT partitions.
+
+    Args:
+        slab: of the test.
+        entry: of its process.
+        begins: whether it begins new batches.
+        options: of the `Producer`, and ``max_body_size``, ``ignores_keys``, ``is_direct``.
+    """
+    core = slab.core
+    limits = options.pop("max_body_size", 1000), options.pop("ignores_keys", False), options.pop("is_direct", True)
+    producer = Producer(slab, core, entry, **options)
+
+    class Sticky(core.StickyPartition):  # type: ignore[misc]
+        def switch(self) -> None:
+            self.partition, self.produced = (self.partition + 1) % COUNT, 0
+
+    class Path(core.RecordPath):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.guard = core.CallGuard()
+            self.guard.closed = False
+            self.ring = Ring(slab, entry)
+            self.unplaced_batches: list[int] = []
+            self.unused: dict[int, list[Any]] = {}
+            self.wakes: list[bool] = []
+            self.claims: list[int] = []
+            self.errors: list[BaseException] = []
+            self.appender, self.due = producer.core, []
+            self.contributions = producer.contributions
+            self.sticky = Sticky(SLOT_SIZE)
+            size, ignores_keys, is_direct = limits
+            super().__init__(
+                self.appender,
+                self.guard,
+                self.ring,
+                self.due,
+                size,
+                ignores_keys,
+                is_direct,
+                slab.pool if begins else None,
+                self.unused,
+            )
+            self.destinations["t"] = core.Destination(GENERATION, COUNT, self.sticky)
+            for number in range(COUNT):
+                self.destinations["t"].lead(number, FIRST + number)
+
+        def before_new_batch(self) -> None:
+            pass
+
+        def expect(self, entry: int, batch: int) -> None:
+            self.contributions.expect(batch, f"result of {batch}")
+
+        def unplaced(self, batch: int) -> None:
+            self.contributions.withdraw(batch)
+            for buffers in self.unused.values():
+                slab.pool.free(*buffers)
+            self.unused.clear()
+
+        def appended(self, sticky: Any, batch_is_full: bool | None) -> None:
+            if sticky is not None:
+                sticky.switch()
+            if batch_is_full is not None:
+                self.wakes.append(batch_is_full)
+
+        def claimed(self, entry: int, slot: int, generation: int, since_ms: int) -> None:
+            self.claims.append(slot)
+
+        def refuse(self, error: BaseException, *what: object) -> None:
+            self.errors.append(error)
+
+        def encode_body(self, key: bytes | None, value: bytes | None, headers: Any) -> bytes:
+            return v2.encode_body(key, value, headers)
+
+    slab.words[slab.word("superblock", "generation")] = GENERATION
+    return Path()
+
+
+def send(path: Any, value: bytes | None = None, key: bytes | None = None, topic: Any = "t", **options: Any) -> Any:
+    names = "headers", "partition", "timestamp_ms", "on_delivery"
+    return path.try_send(topic, value, key, *(options.get(name) for name in names))
+
+
+def commits(slab: Slab) -> list[int]:
+    return [int(each) for each in slab.segment.view("headers")["commit"]]
+
+
+# --- what is appended -----------------------------------------------------------------------------
+
+fields = st.none() | st.binary(max_size=60)
+
+
+@examples
+@given(st.sampled_from([0, 1, 2]), st.lists(st.tuples(fields, fields, st.integers(0, 2**63 - 1)), max_size=12))
+def test_records_go_where_kafka_sends_them_as_the_formats_encode_them(
+    magic: int, records: list[tuple[bytes | None, bytes | None, int]]
+) -> None:
+    slab = Slab(40, slot_size=SLOT_SIZE)
+    path = path_of(slab, magic=magic, ignores_keys=False)
+    expected: dict[int, list[bytes]] = {}
+    for key, value, timestamp in records:
+        sticky = path.sticky.partition
+        future = send(path, value, key, timestamp_ms=timestamp)
+        number = sticky if key is None else (murmur2(key) & 0x7FFFFFFF) % COUNT
+        expected.setdefault(FIRST + number, []).append(
+            v2.encode_body(key, value, ()) if magic == 2 else legacy.encode_body(key, value)
+        )
+        assert future.timestamp == timestamp
+        assert future.sizes == sizes_word(None if key is None else len(key), None if value is None else len(value))
+    headers, memory = slab.segment.view("headers"), bytes(slab.segment)
+    found: dict[int, list[bytes]] = {}
+    for slot, _ in queued(slab):
+        begin = len(memory) - (slab.slot_count - slot) * SLOT_SIZE
+        data = memory[begin : begin + (int(headers["commit"][slot]) >> 25)]
+        found.setdefault(int(headers["partition"][slot]), []).append(data)
+    assert sorted(found) == sorted(expected)
+    for entry, bodies in expected.items():
+        data = b"".join(found[entry])
+        for body in bodies:
+            assert body in data
+            data = data[data.index(body) + len(body) :]
+    assert violations(slab.segment) == []
+    assert slab.words[slab.word("processes", "records", LIVING)] == len(records)
+
+
+def test_a_record_says_where_it_is_and_when_it_was_sent() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    before = time.time_ns() // 1_000_000
+    futures = [send(path, b"a", partition=2), send(path, b"b", partition=2)]
+    assert before <= futures[0].timestamp <= futures[1].timestamp <= time.time_ns() // 1_000_000
+    assert [future.index for future in futures] == [0, 1]
+    assert {future.batch_result for future in futures} == {"result of 16777216"}
+
+
+def test_headers_are_encoded_once() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    headers = [("name", b"value")]
+    assert send(path, b"v", b"k", partition=2, headers=headers).index == 0
+    assert send(path, b"v", b"k", partition=2, headers=[]).index == 1
+    assert send(path, b"v", b"k", partition=2, headers=iter(headers)) is None, "an iterator can be read only once"
+    assert v2.encode_body(b"k", b"v", headers) in bytes(slab.segment)
+
+
+def test_a_callback_is_noted_after_the_append() -> None:
+    path = path_of(Slab(4, slot_size=SLOT_SIZE))
+    future = send(path, b"v", on_delivery=print)
+    assert path.ring.called_back == [(print, future)]
+
+
+def test_the_sender_is_woken_for_a_new_batch_and_a_full_one() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    send(path, bytes(100), partition=2)
+    assert path.wakes == [], "it does not sleep"
+    slab.words[slab.word("superblock", "sender_asleep")] = 1
+    send(path, b"into the open batch", partition=2)
+    assert path.wakes == []
+    send(path, b"new", partition=1)
+    send(path, bytes(100), partition=2)  # a second batch: the first one is full
+    assert path.wakes == [False, True]
+
+
+def test_the_sticky_partition_changes_before_a_batch_that_would_come_after_it() -> None:
+    slab = Slab(8, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    sizes = []
+    for _ in range(5):  # two of 89 bytes fit into a batch
+        send(path, bytes(80), timestamp_ms=NOW)
+        sizes.append((path.sticky.partition, path.sticky.produced))
+    assert sizes == [(0, 150), (0, 239), (0, 389), (0, 478), (1, 150)], "239 bytes are less than a batch"
+    assert slab.segment.view("headers")["partition"][:3].tolist() == [FIRST, FIRST, FIRST + 1]
+
+
+def test_a_sticky_partition_changes_at_twice_its_bytes_though_others_keep_its_batch_open() -> None:
+    path = path_of(Slab(8, slot_size=SLOT_SIZE))
+    send(path, b"x", timestamp_ms=NOW)
+    path.sticky.produced = 2 * SLOT_SIZE - 100
+    send(path, b"x", timestamp_ms=NOW)
+    assert (path.sticky.partition, path.sticky.produced) == (0, 2 * SLOT_SIZE - 92)
+    path.sticky.produced = 2 * SLOT_SIZE - 1
+    send(path, b"x")
+    assert (path.sticky.partition, path.sticky.produced) == (1, 0)
+
+
+def test_completions_are_read_first() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    slab.words[path.ring.tail] += 3
+    assert send(path, b"v") is not None
+    assert path.ring.reads == 1
+    path.due.append(1)
+    assert send(path, b"v") is not None
+    assert path.ring.reads == 2, "a callback is due"
+
+
+# --- what is left to Python code ------------------------------------------------------------------
+
+
+def nothing_appended(slab: Slab) -> None:
+    assert slab.words[slab.word("processes", "records", LIVING)] == 0
+    assert violations(slab.segment) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"topic": "unknown"},
+        {"topic": b"t"},
+        {"topic": ["t"]},
+        {"value": "text"},
+        {"value": bytearray(b"v")},
+        {"key": "text"},
+        {"headers": {"name": b"value"}},
+        {"partition": COUNT},
+        {"partition": -1},
+        {"partition": True},
+        {"partition": 1 << 70},
+        {"partition": "1"},
+        {"timestamp_ms": -1},
+        {"timestamp_ms": 1 << 63},
+        {"timestamp_ms": True},
+        {"timestamp_ms": 1.0},
+        {"on_delivery": "not a function"},
+        {"value": bytes(1000)},
+    ],
+    ids=lambda given: f"{given!r:.40}",
+)
+def test_a_record_that_has_to_be_looked_at(given: dict[str, Any]) -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    assert send(path, **{"value": b"v", **given}) is None
+    assert path.errors == []
+    nothing_appended(slab)
+
+
+def test_a_producer_that_has_to_be_asked() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    path.guard.closed = True
+    assert send(path, b"v") is None
+    path.guard.closed, path.appender.asks_first = False, True
+    assert send(path, b"v") is None
+    path.appender.asks_first, path.burst = False, 0
+    assert send(path, b"v") is None
+    assert path.append("t", b"v", None) is None
+    path.burst = 1
+    path.destinations["t"] = _core.Destination(GENERATION, COUNT)
+    assert send(path, b"v") is None, "there is no sticky partition yet"
+    path.destinations["t"] = _core.Destination(GENERATION - 1, COUNT, path.sticky)
+    assert send(path, b"v", partition=1) is None, "the tables have changed"
+    path.destinations["t"] = _core.Destination(GENERATION, COUNT, path.sticky)
+    assert send(path, b"v", partition=1) is None, "the transaction does not have the partition yet"
+    path.destinations["t"] = _core.Destination(GENERATION, 0)
+    assert send(path, b"v", b"key") is None, "a topic without partitions"
+    assert send(path_of(slab, is_direct=False), b"v") is None
+    slab.segment.leave()
+    assert send(path_of(slab), b"v") is None
+    nothing_appended(slab)
+
+
+def test_a_burst_ends() -> None:
+    path = path_of(Slab(4, slot_size=SLOT_SIZE))
+    path.burst = 2
+    assert [send(path, b"v") is None for _ in range(3)] == [False, False, True]
+
+
+def test_a_forked_child_appends_nothing() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    child = os.fork()
+    if not child:
+        os._exit(send(path, b"v") is not None)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    nothing_appended(slab)
+
+
+def test_without_memory_or_without_a_pool_no_batch_begins() -> None:
+    slab = Slab(1, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    assert send(path, bytes(150), partition=0) is not None
+    assert send(path, b"v", partition=1) is None
+    slab.be(LIVING)
+    assert send(path_of(Slab(4, slot_size=SLOT_SIZE), begins=False), b"v") is None
+    assert violations(slab.segment) == []
+
+
+def test_a_record_that_takes_a_slot_or_more() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    assert send(path_of(slab), bytes(SLOT_SIZE - v2.HEADER_SIZE - v2.RECORD_OVERHEAD_MAX)) is None
+    nothing_appended(slab)
+
+
+# --- what can go wrong with a new batch -----------------------------------------------------------
+
+
+def free_slots(slab: Slab) -> int:
+    return int(slab.segment.view("superblock")["free_slots"])
+
+
+@pytest.mark.parametrize("method", ["before_new_batch", "expect"])
+def test_an_error_on_the_way_gives_the_slot_back(method: str) -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    setattr(path, method, fail)
+    with pytest.raises(KeyboardInterrupt):
+        send(path, b"v")
+    assert [type(error) for error in path.errors] == [KeyboardInterrupt]
+    assert (free_slots(slab), path.unused) == (4, {})
+    nothing_appended(slab)
+
+
+def test_a_producer_closed_on_the_way_appends_nothing() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    path.before_new_batch = slab.segment.leave
+    assert send(path, b"v") is None
+    nothing_appended(slab)
+
+
+def test_another_process_opens_a_batch_on_the_way() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path, other = path_of(slab), Producer(slab, entry=2)
+
+    def open_one() -> None:
+        other.append(body_of(b"theirs"), NOW)
+        slab.be(LIVING)
+
+    path.before_new_batch = open_one
+    assert send(path, b"mine", partition=PARTITION - FIRST) is None, "its result has to be made first"
+    assert free_slots(slab) == 3
+    slot, _ = queued(slab)[0]
+    path.contributions.expect(1 << 24 | slot, "theirs")
+    path.before_new_batch = lambda: None
+    assert send(path, b"mine", partition=PARTITION - FIRST).batch_result == "theirs"
+    assert violations(slab.segment) == []
+
+
+def test_completions_that_come_on_the_way_are_read() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+
+    def complete() -> None:
+        slab.words[path.ring.tail] += 1
+
+    path.before_new_batch = complete
+    assert send(path, b"v") is not None
+    assert path.ring.reads == 1
+
+
+def test_damage_is_an_error_and_the_slot_is_given_back() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    slab.words[slab.word("partitions", "tail", FIRST)] = 99
+    with pytest.raises(Damaged, match="leads to slot 98"):
+        send(path, b"v", partition=0)
+    assert [type(error) for error in path.errors] == [Damaged]
+    assert free_slots(slab) == 4
+    slab.words[slab.word("partitions", "open", FIRST + 1)] = 99
+    with pytest.raises(Damaged, match="is in slot 98"):
+        send(path, b"v", partition=1)
+
+
+def test_a_closed_batch_that_is_claimed_is_reported() -> None:
+    path = path_of(Slab(8, slot_size=SLOT_SIZE), compression=1, begins=False)
+    slab_path = path_of(Slab(8, slot_size=SLOT_SIZE), compression=1)
+    send(slab_path, bytes(120), partition=0)
+    assert send(slab_path, bytes(120), partition=0) is None
+    assert slab_path.claims == [0]
+    assert send(path, b"v") is None
+    assert path.claims == []
+
+
+def test_a_producer_that_was_not_opened() -> None:
+    with pytest.raises(AttributeError, match="__init__ was not called"):
+        _core.Producer().send("t")
+
+
+def test_a_path_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="belongs to this process"):
+        path_of(Slab(1)).__reduce__()
+
+
+# --- deaths ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the core with a step at each access to shared memory."""
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+
+
+STARTS = {"empty": [], "open": [b"first"], "nearly full": [b"f" * 150]}
+"""Values that another process has sent."""
+SENT = [b"x" * 30, b"y" * 120, b"z"]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: ModuleType, start: str) -> None:
+    most = 0
+    number = PARTITION - FIRST
+    for step in itertools.count(1):
+        slab = Slab(6, stepping, SLOT_SIZE)
+        survivor, victim = path_of(slab), path_of(slab, DYING)
+        whole = list(zip(STARTS[start] + SENT, itertools.count(10, 10), strict=False))
+        before = whole[: len(STARTS[start])]
+        for value, timestamp in before:
+            assert send(survivor, value, partition=number, timestamp_ms=timestamp) is not None
+
+        sending = whole[len(before) :]
+
+        def work(slab: Slab = slab, victim: Any = victim, records: list[tuple[bytes, int]] = sending) -> None:
+            slab.be(DYING)
+            for slot, _ in queued(slab):
+                victim.expect(PARTITION, 1 << 24 | slot)
+            for value, timestamp in records:
+                assert send(victim, value, partition=number, timestamp_ms=timestamp) is not None
+
+        was_killed = die_at(stepping, step, work)
+        recover(slab)
+        assert violations(slab.segment) == []
+        found = records_of(slab)
+        assert found == whole[: len(found)]
+        assert len(found) >= max(most, len(before)), "a later death loses no record of an earlier one"
+        most = len(found)
+        for slot, _ in queued(slab):
+            survivor.expect(PARTITION, int(slab.segment.view("headers")["generation"][slot]) << 24 | slot)
+        assert send(survivor, b"after", partition=number, timestamp_ms=5) is not None
+        assert records_of(slab) == [*found, (b"after", 5)]
+        slab.close()
+        if not was_killed:
+            break
+    assert most == len(whole)

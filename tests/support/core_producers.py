@@ -1,0 +1,187 @@
+"""Producers over the core alone, and what they have appended, read without the core."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab
+
+from shmaccum import _core
+from shmaccum._core import LOCK_TAKEN, LOCK_UNFINISHED, Buffer
+from shmaccum.accumulator.state.partition_queue import rebuild_stripe
+from shmaccum.record.legacy import records as legacy
+from shmaccum.record.v2 import records as v2
+from shmaccum.shm.layout import LOCK_STRIPES, Geometry, SlotState
+
+NO_ROOM, NOT_CONTRIBUTOR = _core.APPEND_NO_ROOM, _core.APPEND_NOT_CONTRIBUTOR
+PARTITION = 3
+SLOT_SIZE = 256
+HEADER_SIZES = 0, 0, v2.HEADER_SIZE
+"""By magic."""
+
+
+class Producer:
+    """Appends to a partition, as an accumulator does.
+
+    Args:
+        slab: of the test.
+        core: the module to use.
+        entry: of its process.
+        magic: of its records.
+        compression: of its batches, which it compresses if there is one.
+        linger_ms: likewise.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        core: Any = _core,
+        entry: int = LIVING,
+        magic: int = 2,
+        compression: int = 0,
+        linger_ms: int = 5,
+        retries: int = 7,
+    ) -> None:
+        class Future(core.RecordFuture):  # type: ignore[misc]
+            __slots__ = ()
+
+        self.slab, self.entry, self.header_size = slab, entry, HEADER_SIZES[magic]
+        self.contributions = core.Contributions(slab.slot_count, entry)
+        self.core = core.Appender(
+            slab.segment,
+            self.contributions,
+            Future,
+            Damaged,
+            magic,
+            linger_ms,
+            compression,
+            900,
+            retries,
+            compression > 0,
+        )
+        slab.words[slab.word("superblock", "partition_count")] = 20
+        self.claims: list[tuple[int, int, int]] = []
+
+    def try_append(self, body: bytes, timestamp: int = 0, lane: int = 0, lane_generation: int = 0) -> tuple[Any, ...]:
+        self.slab.be(self.entry)
+        outcome: tuple[Any, ...] = self.core.append(PARTITION, lane, lane_generation, timestamp, body, 0)
+        return self._noted(outcome)
+
+    def _noted(self, outcome: tuple[Any, ...]) -> tuple[Any, ...]:
+        if outcome[5] is not None:
+            self.claims.append(outcome[5])
+        return outcome
+
+    def begin(self, body: bytes, timestamp: int = 0) -> Buffer:
+        """Make a batch of one record in a new slot."""
+        (buffer,) = self.slab.take(1)
+        added = self.core.write_first(buffer.slot, timestamp, body)
+        self.core.begin(buffer.slot, 1_000_000, self.header_size + added, 1, timestamp, timestamp, added)
+        return buffer
+
+    def append(self, body: bytes, timestamp: int = 0) -> tuple[Any, ...]:
+        """Append to the open batch, or to a new one; return the outcome."""
+        outcome = self.try_append(body, timestamp)
+        if outcome[0] == NO_ROOM:
+            buffer = self.begin(body, timestamp)
+            self.contributions.expect(buffer.generation << 24 | buffer.slot, object())
+            outcome = self._noted(self.core.append_batch(PARTITION, 0, 0, timestamp, body, 0, buffer.slot, True))
+        while outcome[0] == NOT_CONTRIBUTOR:
+            self.contributions.expect(outcome[1], object())
+            outcome = self.try_append(body, timestamp)
+        assert outcome[0] == LOCK_TAKEN
+        return outcome
+
+
+def batches(slab: Slab) -> list[tuple[int, int, bytes]]:
+    """Return the deque's batches: state, number of records, all committed bytes."""
+    headers, memory = slab.segment.view("headers"), bytes(slab.segment)
+    found = []
+    for slot, count in queued(slab):
+        begin = len(memory) - (slab.slot_count - slot) * SLOT_SIZE
+        size = int(headers["commit"][slot]) >> 25
+        found.append((int(headers["state"][slot]) & 0xFF, count, memory[begin : begin + size]))
+    return found
+
+
+def body_of(value: bytes, magic: int = 2) -> bytes:
+    return v2.encode_body(None, value, ()) if magic == 2 else legacy.encode_body(None, value)
+
+
+def queued(slab: Slab) -> list[tuple[int, int]]:
+    """Return the slots of the deque's batches, and their numbers of records."""
+    headers = slab.segment.view("headers")
+    states = headers["state"] & 0xFF
+    slots = np.flatnonzero((states == SlotState.OPEN) | (states == SlotState.CLOSED)).tolist()
+    slots.sort(key=lambda slot: int(headers["position"][slot]))
+    return [(slot, int(headers["commit"][slot]) >> 1 & 0xFFFFFF) for slot in slots]
+
+
+def records_of(slab: Slab) -> list[tuple[bytes, int]]:
+    """Return value and timestamp of all records, read by their lengths."""
+    found = []
+    bases = slab.segment.view("headers")["base_timestamp"]
+    for (slot, count), (_, _, data) in zip(queued(slab), batches(slab), strict=True):
+        at = v2.HEADER_SIZE
+        for index in range(count):
+            size, at = varint(data, at)
+            record, at = data[at : at + size], at + size
+            assert len(record) == size
+            delta, offset = varint(record, 1)
+            place, offset = varint(record, offset)
+            assert (record[0], place) == (0, index)
+            key, offset = varint(record, offset)
+            length, offset = varint(record, offset)
+            assert (key, record[offset + length :]) == (-1, b"\0")
+            found.append((record[offset : offset + length], int(bases[slot]) + delta))
+        assert at == len(data)
+    return found
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Decode a varint by its definition; return it and the place behind it."""
+    rest = shift = 0
+    while True:
+        rest |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not data[at - 1] & 0x80:
+            return rest >> 1 ^ -(rest & 1), at
+
+
+def rebuild(slab: Slab) -> None:
+    """Rebuild the partition's deque, as the next holder of its lock does."""
+    view = slab.segment.view
+    rows = {name: view(name).dtype.itemsize // 8 for name in ("headers", "partitions")}
+    array = np.frombuffer(slab.segment.writable(), np.uint64)
+    geometry = Geometry(SLOT_SIZE, slab.slot_count, max_processes=8, max_topics=1, max_partitions=20, max_lanes=2)
+
+    def table(name: str, begin: int, count: int) -> np.ndarray:
+        return array[begin : begin + count * rows[name]].reshape(count, rows[name])
+
+    rebuild_stripe(
+        SimpleNamespace(  # type: ignore[arg-type]
+            words=slab.words,
+            geometry=geometry,
+            headers=table("headers", geometry.header(0), slab.slot_count),
+            partitions=table("partitions", geometry.partition(0), 20),
+            damaged=Damaged,
+        ),
+        PARTITION,
+    )
+
+
+def recover(slab: Slab) -> None:
+    """Do what the others do after the death of the process DYING."""
+    core = slab.core
+    slab.be(LIVING)
+    for number in (0, LOCK_STRIPES + PARTITION):
+        lock = core.SlabLock(slab.segment, number)
+        if lock.owner:
+            lock.unblock(lock.owner if lock.owner != UNFINISHED else 0)
+        if lock.acquire_now() == LOCK_UNFINISHED:
+            slab.pool.rebuild() if number == 0 else rebuild(slab)
+        lock.release()
+    slab.pool.reclaim([DYING << 8 | 1 << 48], 0.0, 1.0)
