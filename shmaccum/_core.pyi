@@ -271,3 +271,52 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> FutureRecordMetadata: ...
+
+@final
+class Cells:
+    def __init__(
+        self,
+        count: int,
+        before: int,
+        width: int,
+        fixed_size: int,
+        valid: object,
+        offsets: object,
+        data: object,
+    ) -> None: ...
+    def partitions(self, partitions: npt.NDArray[np.int64], partition_count: int) -> None: ...
+
+@final
+class Bodies:
+    def __init__(self, magic: int, key: Cells | None, value: Cells | None, headers: Cells | None) -> None: ...
+    def body_sizes(self, sizes: npt.NDArray[np.int64]) -> None: ...
+
+@final
+class Rows:
+    def __init__(
+        self,
+        bodies: Bodies,
+        numbers: npt.NDArray[np.int64],
+        body_sizes: npt.NDArray[np.int64],
+        timestamps: npt.NDArray[np.int64],
+    ) -> None: ...
+
+@final
+class RowBatches:
+    cuts: list[int]
+    sizes: list[int]
+    largest: list[int]
+    base_timestamps: list[int]
+    max_timestamps: list[int]
+    def __init__(self, rows: Rows) -> None: ...
+    def add_to(self, room: int, first_offset: int, base_timestamp: int) -> int: ...
+    def lay_out(self, first: int, room: int, most: int) -> int: ...
+    def write(self, memory: memoryview | bytearray, places: list[int], first: int = 0) -> None: ...
+    def records(self, number: int) -> memoryview: ...
+
+def header_sections(
+    counts: npt.NDArray[np.int64], names: Cells, values: Cells, offsets: npt.NDArray[np.int64]
+) -> bytearray: ...
+def least_and_largest(sizes: npt.NDArray[np.int64]) -> tuple[int, int]: ...
+def stops_of_batches(sizes: npt.NDArray[np.int64], overhead: int, first_room: int, room: int) -> list[int]: ...
+def group(partitions: npt.NDArray[np.int64], order: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bool: ...

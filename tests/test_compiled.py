@@ -91,12 +91,9 @@ def names_of_words(function: ast.FunctionDef) -> Iterator[str]:
         ("shmaccum.shm.fastlocks", "shmaccum.shm.locks", "shmaccum.shm.memory"),
         ("shmaccum.shm.fastwait", "shmaccum.shm.clockwait", "shmaccum.shm.memory"),
         ("shmaccum.record.v2.fastheader", "shmaccum.record.v2.records", "shmaccum.shm.memory"),
-        ("shmaccum.record.columns.fastcolumns", "shmaccum.record.columns.encoder", "shmaccum.record.v2.records"),
-        ("shmaccum.record.columns.fastcolumns", "shmaccum.record.columns.murmur2_columns", "shmaccum.shm.memory"),
         ("shmaccum.sender.kafka.fastcalls", "shmaccum.sender.kafka.timing", "shmaccum.shm.memory"),
         ("shmaccum.sender.kafka.fastcalls", "shmaccum.sender.kafka.channel", "shmaccum.shm.memory"),
         ("shmaccum.sender.kafka.fastheads", "shmaccum.sender.kafka.produce_request", "shmaccum.sender.kafka.channel"),
-        ("shmaccum.record.columns.fastshares", "shmaccum.record.columns.shares", "shmaccum.shm.memory"),
     ],
 )
 def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: str, before: str) -> None:

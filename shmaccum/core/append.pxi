@@ -78,13 +78,16 @@ cdef struct Record:
     # A record, and where it went.
     int magic
     int64_t timestamp
-    # Its bytes behind those that depend on its place. NULL for a record of key and value alone, a size of -1 for a null.
+    # Its bytes behind those that depend on its place: as they are, or, if NULL, a key, a value (a size of -1 for a null)
+    # and the section of its headers, NULL for none.
     const uint8_t *body
     uint64_t body_size
     const uint8_t *key
     const uint8_t *value
+    const uint8_t *headers
     int64_t key_size
     int64_t value_size
+    uint64_t headers_size
     uint64_t now_ms
 
     uint64_t slot
@@ -99,7 +102,7 @@ cdef struct Record:
     uint64_t claimed_generation
 
 
-cdef struct Rows:
+cdef struct EncodedRows:
     # Encoded rows of columns, for an open batch as it was when they were encoded.
     uint64_t slot
     uint64_t batch
@@ -150,12 +153,11 @@ cdef uint64_t _field_size(int magic, int64_t size) noexcept nogil:
 
 
 cdef uint64_t body_size_of(const Record *record) noexcept nogil:
-    """Return the bytes of the body of a record without headers."""
-    return (
-        _field_size(record.magic, record.key_size)
-        + _field_size(record.magic, record.value_size)
-        + (1 if record.magic == V2 else 0)
-    )
+    """Return the bytes of the body of a record of key, value and headers."""
+    cdef uint64_t size = _field_size(record.magic, record.key_size) + _field_size(record.magic, record.value_size)
+    if record.magic == V2:
+        size += record.headers_size if record.headers != NULL else 1
+    return size
 
 
 cdef uint8_t *_put_field(uint8_t *at, int magic, const uint8_t *field, int64_t size) noexcept nogil:
@@ -173,8 +175,26 @@ cdef void _put_body(uint8_t *at, const Record *record) noexcept nogil:
         return
     at = _put_field(at, record.magic, record.key, record.key_size)
     at = _put_field(at, record.magic, record.value, record.value_size)
-    if record.magic == V2:
+    if record.headers != NULL:
+        memcpy(at, record.headers, record.headers_size)
+    elif record.magic == V2:
         at[0] = 0
+
+
+cdef uint64_t record_size(
+    int magic, uint64_t index, int64_t timestamp, int64_t base_timestamp, uint64_t body_size
+) noexcept nogil:
+    """Return the bytes of a record in its batch."""
+    cdef uint64_t size
+    if magic != V2:
+        return (26 if magic else 18) + body_size
+    size = 1 + _varint_size(_delta(timestamp, base_timestamp)) + _varint_size(index) + body_size
+    return _varint_size(size) + size
+
+
+cdef int64_t _delta(int64_t timestamp, int64_t base_timestamp) noexcept nogil:
+    """Return the difference of two timestamps; those of a damaged batch can be anything."""
+    return <int64_t>(<uint64_t>timestamp - <uint64_t>base_timestamp)
 
 
 cdef uint64_t v2_write(
@@ -263,7 +283,7 @@ cdef uint64_t record_write(
 ) noexcept nogil:
     """Write a record; return its bytes, 0 without a write if they do not fit."""
     if record.magic == V2:
-        return v2_write(place, room, index, <int64_t>(<uint64_t>record.timestamp - <uint64_t>base_timestamp), record)
+        return v2_write(place, room, index, _delta(record.timestamp, base_timestamp), record)
     return legacy_write(place, room, index, record)
 
 
@@ -417,7 +437,7 @@ cdef int append_to_open(
 
 cdef int append_rows(
     const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
-    const Rows *rows, Record *record, Damage *damage
+    const EncodedRows *rows, Record *record, Damage *damage
 ) noexcept nogil:
     """Append encoded rows to the open batch, if that is as it was when they were encoded."""
     cdef SlotHeader *header = header_of(&producer.slots, rows.slot)
@@ -838,7 +858,7 @@ cdef class Appender:
         """
         cdef Queue queue
         cdef Record record
-        cdef Rows of
+        cdef EncodedRows of
         cdef Damage damage
         cdef Segment segment = self._opened()
         self._check_slot(slot)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shmaccum._core import least_and_largest, stops_of_batches
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
@@ -22,10 +23,7 @@ from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner
 from shmaccum.record.columns.arrow import nulls_of, numpy_of
-from shmaccum.record.columns.bodies import ColumnBodies, overhead_max_v2
-from shmaccum.record.columns.encoder import encode_columns
-from shmaccum.record.columns.murmur2_columns import partitions_for_keys
-from shmaccum.record.columns.shares import grouped, least_and_largest, stops_of_batches
+from shmaccum.record.columns.bodies import ColumnBodies, grouped, overhead_max_v2, partitions_for_keys
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
 
@@ -157,7 +155,7 @@ def partition_columns(
     if values is None and keys is None:
         raise SerializationError("nothing to send: send_batch needs a column 'value' or 'key'")
     timestamps = _timestamps(_option(columns, "timestamp"))
-    bodies = encode_columns(record_format, keys, values, _option(columns, "headers"), timestamps)
+    bodies = ColumnBodies(record_format, keys, values, _option(columns, "headers"), timestamps)
     sizes = bodies.body_sizes
     if not len(sizes):
         return {}

@@ -3,5 +3,5 @@
 Nothing here finds, locks or frees that memory.
 
 Start at `shmaccum.record.format` to write, at `shmaccum.record.reader` to read. Only
-`shmaccum.record.columns.encoder` and its callers need pyarrow.
+`shmaccum.record.columns.bodies` and its callers need pyarrow.
 """

@@ -28,7 +28,7 @@ from shmaccum.accumulator.append.futures import FutureColumnsMetadata, FutureRec
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
-from shmaccum.record.columns.encoder import encode_columns
+from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.shm.layout import PARTS_IN_FLIGHT, Process, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
@@ -70,7 +70,7 @@ def test_several_processes_share_the_batch(run: HandRun, log_dir: Path, slab_nam
 
 def append_columns(run: HandRun, values: list[bytes]) -> FutureColumnsMetadata:
     future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
-    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    bodies = ColumnBodies(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
     return future
 

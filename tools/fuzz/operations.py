@@ -25,7 +25,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cli.main import main
 from shmaccum.errors import UnknownServerError
 from shmaccum.producer.producer import Producer
-from shmaccum.record.columns.encoder import encode_columns
+from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.shm.lifecycle import attach, destroy
@@ -144,7 +144,7 @@ class Session:
             self._accumulator.producer.append(queue, 1_700_000_000_001, body, None, 20)
 
     def _append_columns(self) -> None:
-        bodies = encode_columns(self._accumulator.format, None, _LARGE_VALUES, None, 0)
+        bodies = ColumnBodies(self._accumulator.format, None, _LARGE_VALUES, None, 0)
         for queue in self._accumulator.map.by_entry:
             future = FutureColumnsMetadata(len(_LARGE_VALUES), self._accumulator.producer.pending)
             self._accumulator.producer.append_columns(queue, bodies, future, 20)

@@ -28,7 +28,7 @@ from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.loop_memory import WouldWait
-from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
+from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.shm.histograms import count as count_value
 from shmaccum.shm.histograms import count_sample
 from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Slot
@@ -66,7 +66,7 @@ class _NewBatches:
     Attributes:
         records: of the batches.
         rows: the number in the append of each record of the bodies.
-        cuts, sizes: as in `ReadyBatches`, but sizes include the batches' headers; before any compression.
+        cuts, sizes: as in `RowBatches`, but sizes include the batches' headers; before any compression.
         compressed: records of the first batches as stored in the slab; the other batches are stored uncompressed.
         compressed_words: the `Slot.COMPRESSED` word of each.
         is_open: whether the last one can take more records.
@@ -74,7 +74,7 @@ class _NewBatches:
 
     def __init__(
         self,
-        records: ReadyBatches,
+        records: _core.RowBatches,
         rows: npt.NDArray[np.int64],
         cuts: list[int],
         sizes: list[int],
@@ -200,7 +200,7 @@ class ColumnAppender:
             self._slab.button.press()
         return count
 
-    def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
+    def _new_batches(self, bodies: ColumnBodies, records: _core.RowBatches) -> _NewBatches:
         """Compress batches, except one that stays open.
 
         This precedes the allocation of slots, because a wait for slots can take much longer.

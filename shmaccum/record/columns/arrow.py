@@ -1,4 +1,4 @@
-"""Arrow's binary columns as offsets and bytes, and Arrow's kernel that joins them.
+"""Arrow's arrays: checks, and the memory behind them.
 
 Arrays and scalars are created from buffers and read through them. pyarrow's own conversions to numpy and Python, and
 back, import pandas if it is installed. That takes longer than sending a million rows.
@@ -6,7 +6,7 @@ back, import pandas if it is installed. That takes longer than sending a million
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,6 @@ STRING_TYPES: Final = frozenset(("string", "large_string", "string_view"))
 _VIEW_TYPES: Final = frozenset(("string_view", "binary_view"))
 _VIEW_SIZE: Final = 16
 _BINARY_TYPES: Final = STRING_TYPES | {"binary", "large_binary", "binary_view", "null"}
-
-BinaryColumn: TypeAlias = pa.LargeBinaryArray | pa.LargeBinaryScalar
-"""A column with its own value for each row, or one value for all rows."""
 
 
 def check_binary(name: str, array: pa.Array) -> None:
@@ -83,27 +80,10 @@ def _without_views_of_nulls(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset)
 
 
-def offsets_and_data(array: pa.LargeBinaryArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the memory behind an array: element ``i`` is ``data[offsets[i]:offsets[i + 1]]``, unless it is null."""
-    data_buffer = array.buffers()[2]
-    if len(array) == 0 or data_buffer is None:
-        return np.zeros(len(array) + 1, np.int64), np.empty(0, np.uint8)
-    offsets = _offsets(array)
-    return offsets - offsets[0], np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
-
-
 def _offsets(array: pa.LargeBinaryArray) -> NDArray[np.int64]:
     if not len(array):
         return np.zeros(1, np.int64)
     return np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * np.dtype(np.int64).itemsize)
-
-
-def sizes_of(array: pa.LargeBinaryArray) -> NDArray[np.int64]:
-    """Return the bytes of each element, -1 for a null."""
-    sizes = np.diff(offsets_and_data(array)[0])
-    if array.null_count:
-        sizes[nulls_of(array)] = -1
-    return sizes
 
 
 def nulls_of(array: pa.Array) -> NDArray[np.bool_]:
@@ -122,26 +102,3 @@ def numpy_of(array: pa.Array) -> NDArray[Any]:
 def arrow_of(numbers: NDArray[np.int64]) -> pa.Int64Array:
     """Return numbers as an Arrow array over the same memory."""
     return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
-
-
-def large_binary(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.LargeBinaryArray:
-    """Return the array whose element ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-
-
-def constant(data: bytes) -> pa.LargeBinaryScalar:
-    """Return a value for every row."""
-    return large_binary(np.array([0, len(data)], np.int64), np.frombuffer(data, np.uint8))[0]
-
-
-def join(*columns: BinaryColumn) -> pa.LargeBinaryArray:
-    """Join columns row by row; a null adds nothing."""
-    return pc.binary_join_element_wise(*columns, constant(b""), null_handling="replace", null_replacement="")
-
-
-def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where elements of these sizes begin, stored back to back, and where the last one ends."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets

@@ -1,137 +1,121 @@
-"""Bodies of a column of records, and their layout in batches: common to all encoders.
+"""The bodies of a column of records, in Arrow's memory until they are written into batches.
 
 A record's body does not depend on where the record goes. So bodies are sorted by partition and laid out over batches;
-each encoder keeps them in its own form until it encodes them.
+`shmaccum._core` measures and writes them, byte for byte as `RecordFormat.encode_record` encodes single records. Below
+the Spark layer, only the modules of this package import pyarrow.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple, Protocol, Self
+from typing import Final, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from shmaccum import _core
+from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
+from shmaccum.record.columns.arrow import binary_column, check_binary
+from shmaccum.record.columns.headers import header_sections
+from shmaccum.record.format import RecordFormat
+from shmaccum.record.v2 import records as v2
 from shmaccum.record.v2.varint import size_of_varint
 
+UNKNOWN_PARTITION: Final = -1
+"""Partition of a null key, which has no hash (``RecordMetadata.UNKNOWN_PARTITION``)."""
 
-class ReadyBatches(Protocol):
-    """The records of some batches, ready to be written into the batches' memory."""
-
-    @property
-    def cuts(self) -> list[int]:
-        """The first record of each batch, and the one after the last."""
-
-    @property
-    def sizes(self) -> list[int]:
-        """Bytes of each batch's records."""
-
-    @property
-    def largest(self) -> list[int]:
-        """Bytes in the largest record of each batch."""
-
-    @property
-    def base_timestamps(self) -> list[int]:
-        """The base timestamp of each batch."""
-
-    @property
-    def max_timestamps(self) -> list[int]:
-        """The largest timestamp of each batch's records."""
-
-    def write(self, memory: memoryview, places: list[int], first: int = 0) -> None:
-        """Write the records of batches.
-
-        Args:
-            memory: to write to.
-            places: where the records of each of these batches begin in it.
-            first: the number of the first of these batches.
-        """
-
-    def records(self, number: int) -> memoryview:
-        """Return the records of a batch in private memory."""
+_OFFSET_WIDTHS: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_string": 8}
+"""Bytes of an offset, for types whose offsets locate their bytes."""
 
 
-class EncodedBatches(NamedTuple):
-    """`ReadyBatches` that are already encoded: batch ``i`` is ``data[bounds[i]:bounds[i + 1]]``."""
-
-    data: memoryview
-    """Records back to back. It keeps the buffer behind it alive."""
-    bounds: list[int]
-    """In bytes; one more than batches."""
-    largest: list[int]
-    cuts: list[int]
-    base_timestamps: list[int]
-    max_timestamps: list[int]
-
-    @property
-    def sizes(self) -> list[int]:
-        """Bytes of each batch's records."""
-        return [end - begin for begin, end in pairwise(self.bounds)]
-
-    def write(self, memory: memoryview, places: list[int], first: int = 0) -> None:
-        """Write the records of batches, as in `ReadyBatches.write`."""
-        for number, place in enumerate(places, first):
-            records = self.records(number)
-            memory[place : place + len(records)] = records
-
-    def records(self, number: int) -> memoryview:
-        """Return the records of a batch."""
-        return self.data[self.bounds[number] : self.bounds[number + 1]]
-
-
-class ColumnBodies(ABC):
+class ColumnBodies:
     """The bodies of a column of records, with the other fields of each record that do not depend on its batch.
 
+    A write raises a SerializationError if the columns' memory has changed since.
+
     Args:
-        body_sizes: bytes of each body.
-        timestamps: of each record, milliseconds since the epoch; or one number for all.
+        fmt: message format of the records.
+        keys: array of binary or string, of any layout, nulls allowed; None: no record has a key.
+        values: the same for the values.
+        headers: array of ``list<struct<key: string, value: binary>>``; a null list: none; None: no record has any.
+        timestamps: of the records, milliseconds since the epoch; or one number for all.
 
     Attributes:
-        body_sizes, timestamps: the same, one for each.
+        body_sizes, timestamps: bytes and timestamp of each.
         rows: the number of each record in the original column.
+
+    Raises:
+        SerializationError: a column is of another type or inconsistent, the columns differ in length, or a header has
+            no name.
+        UnsupportedForMessageFormatError: there are headers, and the format has none.
     """
 
-    def __init__(self, body_sizes: NDArray[np.int64], timestamps: NDArray[np.int64] | int) -> None:
-        self.body_sizes = body_sizes
+    def __init__(
+        self,
+        fmt: RecordFormat,
+        keys: pa.Array | None,
+        values: pa.Array | None,
+        headers: pa.Array | None,
+        timestamps: NDArray[np.int64] | int,
+    ) -> None:
+        lengths = {len(column) for column in (keys, values, headers) if column is not None}
+        if len(lengths) != 1:
+            raise SerializationError(f"keys, values and headers must have one length, not {sorted(lengths) or 'none'}")
+        count = lengths.pop()
+        sections = None if headers is None else header_sections(headers)
+        if headers is not None and fmt.magic != v2.MAGIC:
+            if len(headers.flatten()):
+                raise UnsupportedForMessageFormatError(
+                    f"message format {fmt.magic} has no headers, but a record has some: set message.format.version to "
+                    "0.11.0 or newer"
+                )
+            sections = None
+        self._bodies = _core.Bodies(
+            fmt.magic,
+            None if keys is None else cells_of("keys", keys),
+            None if values is None else cells_of("values", values),
+            sections,
+        )
+        self.body_sizes = np.empty(count, np.int64)
+        self._bodies.body_sizes(self.body_sizes)
         if isinstance(timestamps, int):  # an array of one number with stride 0: no memory for each record
-            timestamps = np.ndarray((len(body_sizes),), np.int64, np.array([timestamps]), strides=(0,))
+            timestamps = np.ndarray((count,), np.int64, np.array([timestamps]), strides=(0,))
         self.timestamps = timestamps
-        self.rows = np.arange(len(body_sizes))
+        self.rows = np.arange(count)
 
     def __len__(self) -> int:
         return len(self.body_sizes)
 
-    @abstractmethod
     def take(self, order: NDArray[np.int64]) -> Self:
         """Return the bodies with these numbers, in this order: grouped by partition, for example."""
+        return self._of(order)
 
-    @abstractmethod
     def part(self, start: int, stop: int) -> Self:
         """Return the bodies ``start`` to ``stop``, without a copy."""
+        return self._of(slice(start, stop))
 
     def _of(self, chosen: NDArray[np.int64] | slice) -> Self:
-        """Return a copy with the chosen records in all attributes that every kind of bodies has."""
-        bodies = object.__new__(type(self))  # like `copy`, but without the pickle protocol
-        bodies.__dict__.update(self.__dict__)
+        bodies = object.__new__(type(self))
+        bodies._bodies = self._bodies
         bodies.body_sizes, bodies.timestamps = self.body_sizes[chosen], self.timestamps[chosen]
         bodies.rows = self.rows[chosen]
         return bodies
 
-    @abstractmethod
-    def add_to(self, room: int, first_offset: int, base_timestamp: int) -> ReadyBatches | None:
-        """Prepare the first records for a batch that already has some; return None if none fits.
+    def add_to(self, room: int, first_offset: int, base_timestamp: int) -> _core.RowBatches | None:
+        """Measure the first records for a batch that already has some; return None if none fits.
 
         Args:
             room: free bytes of the batch.
             first_offset: number of its records.
             base_timestamp: of the batch.
         """
+        batches = self._batches()
+        return batches if batches.add_to(room, first_offset, base_timestamp) else None
 
-    @abstractmethod
-    def lay_out(self, first: int, room: int, most: int) -> Iterator[ReadyBatches]:
-        """Lay records out over new batches, and prepare these, some at a time.
+    def lay_out(self, first: int, room: int, most: int) -> Iterator[_core.RowBatches]:
+        """Lay records out over new batches, some at a time.
 
         A record that is larger than a whole batch gets a batch of its own.
 
@@ -140,94 +124,73 @@ class ColumnBodies(ABC):
             room: bytes for records in a batch.
             most: most batches at a time.
         """
+        while first < len(self):
+            batches = self._batches()
+            first = batches.lay_out(first, room, most)
+            yield batches
+
+    def _batches(self) -> _core.RowBatches:
+        return _core.RowBatches(_core.Rows(self._bodies, self.rows, self.body_sizes, self.timestamps))
 
 
-class CopiedBodies(ColumnBodies):
-    """Bodies that are encoded into private memory first, and then copied into their batches.
+def cells_of(name: str, array: pa.Array) -> _core.Cells:
+    """Return the cells of a column of any binary or string type.
 
-    The layout uses the largest size that a record can have.
+    Raises:
+        SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
     """
-
-    @abstractmethod
-    def overhead_max(self, spread_ms: int, offset_max: int) -> int:
-        """Return the most bytes that any of these records takes in addition to its body.
-
-        Args:
-            spread_ms: most milliseconds between a record's timestamp and its batch's base timestamp.
-            offset_max: largest place of a record in its batch.
-        """
-
-    def add_to(self, room: int, first_offset: int, base_timestamp: int) -> EncodedBatches | None:
-        """Encode the first records for a batch that already has some, as in `ColumnBodies.add_to`."""
-        least = int(self.body_sizes.min())
-        earliest, latest = int(self.timestamps.min()), int(self.timestamps.max())
-        spread_ms = max(latest, base_timestamp) - min(earliest, base_timestamp)
-        overhead = self.overhead_max(spread_ms, first_offset + room // least)
-        sizes = self.body_sizes[: room // (least + overhead) + 1] + overhead
-        count = int(np.cumsum(sizes).searchsorted(room, "right"))
-        return self.encode([0], count, first_offset=first_offset, base_timestamp=base_timestamp) if count else None
-
-    def lay_out(self, first: int, room: int, most: int) -> Iterator[EncodedBatches]:
-        """Encode records for new batches, as in `ColumnBodies.lay_out`."""
-        if first == len(self):
-            return
-        spread_ms = int(self.timestamps.max()) - int(self.timestamps.min())
-        ends = np.cumsum(self.body_sizes + self.overhead_max(spread_ms, room // int(self.body_sizes.min())))
-        begin = int(ends[first - 1]) if first else 0
-        while first < len(ends):
-            starts: list[int] = []
-            while first < len(ends) and len(starts) < most:
-                starts.append(first)
-                first = max(first + 1, int(ends.searchsorted(begin + room, "right")))
-                begin = int(ends[first - 1])
-            yield self.encode(starts, first)
-
-    def encode(
-        self, starts: Sequence[int], stop: int, *, first_offset: int = 0, base_timestamp: int | None = None
-    ) -> EncodedBatches:
-        """Encode records ``starts[0]`` to ``stop`` for their batches.
-
-        Args:
-            starts: first record of each batch, in increasing order.
-            stop: the record after the last.
-            first_offset: place of the first record in the first batch; in the other batches it is 0.
-            base_timestamp: base timestamp of the first batch; by default its first record's, as in the others.
-        """
-        bases = self.timestamps[list(starts)]
-        if base_timestamp is not None:
-            bases[0] = base_timestamp
-        data, bounds, largest = self._encode(starts, stop, first_offset, bases)
-        latest = np.maximum.reduceat(self.timestamps[starts[0] : stop], np.array(starts) - starts[0])
-        return EncodedBatches(data, bounds, largest, [*starts, stop], bases.tolist(), latest.tolist())
-
-    @abstractmethod
-    def _encode(
-        self, starts: Sequence[int], stop: int, first_offset: int, bases: NDArray[np.int64]
-    ) -> tuple[memoryview, list[int], list[int]]:
-        """Return the data, bounds and largest records of `EncodedBatches`; ``bases``: each batch's base timestamp."""
+    check_binary(name, array)
+    width = _OFFSET_WIDTHS.get(str(array.type))
+    if width is None and pa.types.is_fixed_size_binary(array.type):
+        valid, data = array.buffers()
+        return _core.Cells(len(array), array.offset, 0, array.type.byte_width, valid, None, data)
+    if width is None:
+        array, width = binary_column(name, array), 8
+    return _core.Cells(len(array), array.offset, width, 0, *array.buffers())
 
 
 def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
-    """Return `CopiedBodies.overhead_max` for message format 2 and bodies of at most ``largest`` bytes."""
+    """Return the most bytes that a record of message format 2 takes in addition to its body.
+
+    Args:
+        largest: bytes of the largest body.
+        spread_ms: most milliseconds between a record's timestamp and its batch's base timestamp.
+        offset_max: largest place of a record in its batch.
+    """
     deltas = 1 + size_of_varint(spread_ms) + size_of_varint(offset_max)
     return deltas + size_of_varint(deltas + largest)
 
 
-def places_in_batches(starts: Sequence[int], stop: int, first_offset: int) -> NDArray[np.int64]:
-    """Return the offset delta of each record; the arguments are those of `CopiedBodies.encode`."""
-    counts = np.diff([*starts, stop])
-    deltas: NDArray[np.int64] = np.arange(starts[0], stop) - np.repeat(starts, counts)
-    deltas[: counts[0]] += first_offset
-    return deltas
-
-
-def bounds_and_largest(offsets: NDArray[np.int64], starts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the bounds of batches and the largest record of each batch, in bytes.
+def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int64]:
+    """Return the partition of each key as `partition_for_key` does, and `UNKNOWN_PARTITION` for a null.
 
     Args:
-        offsets: where each record begins, and where the last one ends.
-        starts: first record of each batch; ``offsets`` begins with the first one.
+        array: keys, binary or string of any layout.
+        partition_count: of the topic.
+
+    Raises:
+        SerializationError: the array is of another type.
     """
-    firsts = np.array(starts) - starts[0]
-    bounds = offsets[np.append(firsts, len(offsets) - 1)]
-    return bounds.tolist(), np.maximum.reduceat(np.diff(offsets), firsts).tolist()
+    partitions = np.empty(len(array), np.int64)
+    cells_of("keys", array).partitions(partitions, partition_count)
+    return partitions
+
+
+def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
+    """Group rows by partition, in their order within each.
+
+    Args:
+        partitions: of each row; at least one.
+        count: number of partitions. A row can name another one.
+
+    Returns:
+        The rows' numbers, group by group; and for each group its partition, begin and end.
+    """
+    order, ends = np.empty(len(partitions), np.int64), np.zeros(count, np.int64)
+    if _core.group(partitions, order, ends):
+        bounds = [0, *ends.tolist()]
+        return order, [(n, start, stop) for n, (start, stop) in enumerate(pairwise(bounds)) if start < stop]
+    order = np.argsort(partitions, kind="stable")
+    partitions = partitions[order]
+    starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
+    return order, [(int(partitions[start]), start, stop) for start, stop in pairwise(starts)]

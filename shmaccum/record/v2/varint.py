@@ -6,14 +6,10 @@ to ten bytes; -1 takes one, and stands for the length of a null (``ByteUtils``; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.later import np
 from shmaccum.record.fields import BytesLike
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NULL: Final = b"\x01"
 """The varint -1: the length of a null key, value or header value."""
@@ -79,32 +75,3 @@ def decode_varint(buf: BytesLike, pos: int) -> tuple[int, int]:
     if zigzag >> _MAX_BITS:
         raise CorruptRecordError(f"varint at byte {start} does not fit 64 bits")
     return zigzag >> 1 ^ -(zigzag & 1), pos
-
-
-def encode_varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Encode a whole column of numbers.
-
-    Returns:
-        A matrix of bytes and a vector of lengths. Number ``i`` is ``matrix[:lengths[i], i]``. The matrix has as many
-        rows as the longest number has bytes; the bytes below a shorter number are meaningless.
-    """
-    rest = (values << 1 ^ values >> _MAX_BITS - 1).view(np.uint64)
-    width = max(int(rest.max(initial=0)).bit_length() + 6, 7) // 7
-    matrix = np.empty((width, len(values)), np.uint8)
-    lengths = np.ones(len(values), np.int64)
-    for row in matrix[:-1]:
-        goes_on = rest > 0x7F
-        lengths += goes_on
-        np.bitwise_or((rest & 0x7F).astype(np.uint8), goes_on.view(np.uint8) << 7, out=row)
-        rest = rest >> np.uint64(7)
-    matrix[width - 1] = rest
-    return matrix, lengths
-
-
-def sizes_of_varints(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the size of `encode_varints`'s result for each number."""
-    zigzag = (values << 1 ^ values >> _MAX_BITS - 1).view(np.uint64)
-    sizes = np.ones(len(values), np.int64)
-    for bits in range(7, max(int(zigzag.max(initial=0)).bit_length(), 1), 7):
-        sizes += zigzag >> np.uint64(bits) != 0
-    return sizes

@@ -37,7 +37,7 @@ from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.errors import BufferExhaustedError
-from shmaccum.record.columns.encoder import encode_columns
+from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Process, Slot, SlotState
 from tools.support.accumulators import Accumulators
@@ -190,7 +190,7 @@ def test_all_batches_of_columns_but_the_last_are_compressed(accumulate: OpenAccu
     accumulator = accumulate(compression_type="zstd", buffer_memory=40 * BATCH_SIZE)
     add(accumulator, TP0, b"first")
     values = [b"%d " % number + THIRD for number in range(20)] + [bytes(2 * BATCH_SIZE), b"last"]
-    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
     accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
     log = Log(accumulator)

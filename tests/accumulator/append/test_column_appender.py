@@ -20,7 +20,7 @@ from shmaccum.accumulator.append import column_appender
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import BufferExhaustedError, KafkaTimeoutError, ProducerClosedError, RecordTooLargeError
-from shmaccum.record.columns.encoder import encode_columns
+from shmaccum.record.columns.bodies import ColumnBodies
 from tools.support.accumulators import Accumulators
 
 HALF = bytes(BATCH_SIZE // 2)
@@ -37,7 +37,7 @@ def append_columns(
     accumulator: Accumulators, to: TopicPartition, rows: list[Row], max_block_ms: float = 1000
 ) -> FutureColumnsMetadata:
     future = FutureColumnsMetadata(len(rows), accumulator.producer.pending)
-    bodies = encode_columns(
+    bodies = ColumnBodies(
         accumulator.format,
         pa.array([row[1] for row in rows], pa.binary()),
         pa.array([row[2] for row in rows], pa.binary()),
@@ -117,7 +117,7 @@ def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator
     """Another producer has taken the place that the rows were encoded for: they begin a new batch."""
     accumulator, quick = accumulate(), accumulate()
     add(accumulator, TP0, b"before")
-    bodies = encode_columns(accumulator.format, None, pa.array([b"one", b"two"]), None, 0)
+    bodies = ColumnBodies(accumulator.format, None, pa.array([b"one", b"two"]), None, 0)
     add_to = bodies.add_to
 
     def add_to_after_another(*args: Any) -> Any:
@@ -163,7 +163,7 @@ def test_future_knows_the_rows_accepted_before_memory_ran_out(accumulate: OpenAc
     accumulator = accumulate(buffer_memory=3 * BATCH_SIZE)
     rows = values_only(*(b"%d" % number + HALF for number in range(5)))
     future = FutureColumnsMetadata(5, accumulator.producer.pending)
-    bodies = encode_columns(accumulator.format, None, pa.array([row[2] for row in rows], pa.binary()), None, 0)
+    bodies = ColumnBodies(accumulator.format, None, pa.array([row[2] for row in rows], pa.binary()), None, 0)
     with pytest.raises(BufferExhaustedError):
         accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 20)
     log = Log(accumulator)

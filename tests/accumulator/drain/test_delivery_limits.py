@@ -8,7 +8,7 @@ from fixture_types import Link, OpenAccumulator, Start
 
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import TopicPartition
-from shmaccum.record.columns.encoder import encode_columns
+from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -116,7 +116,7 @@ def test_columns_have_the_limits_of_their_producer(accumulate: OpenAccumulator) 
 
 
 def append_columns(accumulator: Accumulators, to: TopicPartition, value: bytes) -> None:
-    bodies = encode_columns(accumulator.format, None, pa.array([value], pa.binary()), None, 0)
+    bodies = ColumnBodies(accumulator.format, None, pa.array([value], pa.binary()), None, 0)
     future = FutureColumnsMetadata(1, accumulator.producer.pending)
     accumulator.producer.append_columns(accumulator.map.queues[to], bodies, future, 1000)
 

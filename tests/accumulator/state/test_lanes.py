@@ -24,7 +24,7 @@ from shmaccum.errors import (
     ProducerFencedError,
     TransactionAbortedError,
 )
-from shmaccum.record.columns.encoder import encode_columns
+from shmaccum.record.columns.bodies import ColumnBodies
 from tools.support.accumulators import Accumulators
 
 NODES = list(CLUSTER.nodes.values())
@@ -108,7 +108,7 @@ def test_columns_cut_short_by_the_end_of_their_transaction_stay_in_it(accumulate
     lease = opened(LaneTable(accumulator.slab, accumulator.map))
     queue = lease.queue(accumulator.map.queues[TP0])
     values = [bytes(accumulator.slab.geometry.slot_size // 2)] * (3 * TURN_BATCHES)
-    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
     steps = accumulator.producer.columns.steps(queue, bodies, future, time.monotonic() + 10)
     next(steps)

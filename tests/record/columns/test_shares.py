@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmaccum.record.columns.shares import grouped, least_and_largest, stops_of_batches
+from shmaccum._core import least_and_largest, stops_of_batches
+from shmaccum.record.columns.bodies import grouped
 
 sizes_of_rows = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +8,7 @@ from kafka.record.util import encode_varint as kafka_encode_varint
 from record_batches import examples
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record.v2.varint import NULL, decode_varint, encode_varint, encode_varints, size_of_varint
+from shmaccum.record.v2.varint import NULL, decode_varint, encode_varint, size_of_varint
 
 EDGES = [sign * (1 << bits) + step for bits in range(63) for sign in (1, -1) for step in (-1, 0, 1)]
 numbers = st.sampled_from([*EDGES, 2**63 - 1, -(2**63)]) | st.integers(-(2**63), 2**63 - 1) | st.integers(-9000, 9000)
@@ -58,11 +57,3 @@ def test_an_overlong_number_is_corrupt() -> None:
 
 def test_a_number_may_be_padded_as_the_java_client_allows() -> None:
     assert decode_varint(b"\x82\x80\x00", 0) == (1, 3)
-
-
-@examples
-@given(st.lists(numbers, max_size=30))
-def test_a_column_is_encoded_as_its_numbers_are(values: list[int]) -> None:
-    matrix, lengths = encode_varints(np.array(values, np.int64))
-    columns = [matrix[:length, index].tobytes() for index, length in enumerate(lengths.tolist())]
-    assert columns == [encode_varint(value) for value in values]

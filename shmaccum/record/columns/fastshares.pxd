@@ -1,1 +1,0 @@
-# Compiled, but called from Python only.
