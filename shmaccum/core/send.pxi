@@ -272,7 +272,7 @@ cdef class RecordPath:
         cdef Record record
         cdef Damage damage
         cdef int status
-        if self.burst == 0 or not PyUnicode_CheckExact(topic):
+        if self.burst == 0 or appender is None or not PyUnicode_CheckExact(topic):
             return None
         if on_delivery is not None and not PyCallable_Check(on_delivery):
             return None

@@ -40,7 +40,7 @@ from shmaccum.record.fields import Headers
 from shmaccum.shm.loop_wakeup import LoopDoorbell
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from shmaccum.record.columns.arrow import ArrowRows
 
 _CLOSE_LOOK_S: Final = 0.01
 _CLOSE_TIMEOUT_S: Final = 1.0
@@ -174,7 +174,7 @@ class AsyncProducer:
         """
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
-    async def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+    async def send_batch(self, topic: str, batch: ArrowRows) -> FutureColumnsMetadata:
         """Send all rows of an Arrow batch, vectorised; other tasks run after every few batches.
 
         Args:
@@ -192,11 +192,12 @@ class AsyncProducer:
         assert self._sends is not None
         producer._guard.check_open()
         path = producer._column_path()
-        future = path.future_for(batch)
+        rows = path.rows_of(batch)
+        future = path.future_for(rows)
         try:
             with future.reporting(), producer._guard:
                 await self._sends.of_loop().ensure_sender()
-                await self._sends.send_batch(path.steps(topic, batch, future))
+                await self._sends.send_batch(path.steps(topic, rows, future))
         except ShmaccumError as error:
             producer._records.count_refusal(topic, error)
             raise

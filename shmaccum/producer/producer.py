@@ -48,9 +48,8 @@ from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import detach
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from shmaccum.producer.column_path import ColumnPath
+    from shmaccum.record.columns.arrow import ArrowRows
     from shmaccum.transactions.manager import TransactionManager
 
 logger = logging.getLogger(__name__)
@@ -162,12 +161,14 @@ class Producer(_core.Producer):
 
     # --- sending ------------------------------------------------------------------------------------
 
-    def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+    def send_batch(self, topic: str, batch: ArrowRows) -> FutureColumnsMetadata:
         """Send all rows of an Arrow batch, vectorised: no Python runs per row.
 
         Args:
             topic: the topic.
-            batch: columns ``key`` and ``value`` (binary or string), ``partition`` (integer), ``headers``
+            batch: a ``pyarrow.RecordBatch``, or anything that exports Arrow data by ``__arrow_c_array__`` or
+                ``__arrow_c_stream__``, as polars' frames and duckdb's relations do; rows in several chunks are copied
+                into one. Columns ``key`` and ``value`` (binary or string), ``partition`` (integer), ``headers``
                 (list<struct<key: string, value: binary>>) and ``timestamp`` (a timestamp, or integer milliseconds
                 since the epoch). All are optional; a null means "not given".
 
@@ -186,12 +187,13 @@ class Producer(_core.Producer):
         transaction = self._records.transaction
         self._guard.check_open()
         path = self._column_path()
-        future = path.future_for(batch)
+        rows = path.rows_of(batch)
+        future = path.future_for(rows)
         try:
             with future.reporting(), self._guard:
                 self._ensure_sender()
                 try:
-                    path.send(topic, batch, future, transaction)
+                    path.send(topic, rows, future, transaction)
                 except KafkaError as error:
                     if transaction is not None:
                         self.transactions.refused(error, transaction)

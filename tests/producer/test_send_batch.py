@@ -196,9 +196,39 @@ def test_rows_without_key_stick_and_move_on(producer: Producer, log: Path) -> No
     assert all(len(records) > 10 for records in read_topic(log, "sticky").values())
 
 
+class Frame:
+    """Exports its rows as other libraries' frames do, and has nothing else of pyarrow's."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+
+class Batch:
+    """Exports its rows as one array."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self._rows = rows
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        return self._rows.__arrow_c_array__(requested_schema)
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 3])
+def test_anything_that_exports_arrow_data_is_sent(producer: Producer, log: Path, chunks: int) -> None:
+    topic = f"exported-{chunks}"
+    batch = pa.record_batch({"value": pa.array(["a", "b"], pa.string_view()), "partition": [0, 0]})
+    table = pa.Table.from_batches([batch] * chunks, batch.schema)
+    for rows, count in ((Frame(table), 2 * chunks), (table, 2 * chunks), (Batch(batch), 2)):
+        assert len(producer.send_batch(topic, rows).get(20).offsets) == count
+    assert [record.value for record in read_topic(log, topic)[0]] == [b"a", b"b"] * (2 * chunks + 1)
+
+
 REFUSED: dict[str, tuple[Any, type[ShmaccumError], str]] = {
-    "no batch": ([1], SerializationError, r"takes a pyarrow\.RecordBatch, not list"),
-    "a table": (pa.table({"value": ["a"]}), SerializationError, r"pyarrow\.RecordBatch, not Table"),
+    "no batch": ([1], SerializationError, r"takes a pyarrow\.RecordBatch or what exports Arrow data, not list"),
+    "an array": (pa.array([1]), SerializationError, "cannot read the rows of a Int64Array"),
     "unknown column": ({"value": ["a"], "topic": ["t"]}, SerializationError, "unknown column 'topic'"),
     "twice": (
         pa.RecordBatch.from_arrays([pa.array(["a"])] * 3, names=["value", "value", "key"]),

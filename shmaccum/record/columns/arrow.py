@@ -6,7 +6,7 @@ back, import pandas if it is installed. That takes longer than sending a million
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,46 @@ STRING_TYPES: Final = frozenset(("string", "large_string", "string_view"))
 _VIEW_TYPES: Final = frozenset(("string_view", "binary_view"))
 _VIEW_SIZE: Final = 16
 _BINARY_TYPES: Final = STRING_TYPES | {"binary", "large_binary", "binary_view", "null"}
+
+
+class _ExportsArray(Protocol):
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+
+class _ExportsStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+ArrowRows: TypeAlias = pa.RecordBatch | _ExportsArray | _ExportsStream
+"""Rows of columns: see `record_batch`."""
+
+
+def record_batch(given: ArrowRows) -> pa.RecordBatch:
+    """Return the rows of anything that exports Arrow data as one batch: without a copy, if they are in one piece.
+
+    Args:
+        given: has ``__arrow_c_array__`` or ``__arrow_c_stream__`` (Arrow's PyCapsule interface).
+
+    Raises:
+        SerializationError: it has neither, or its rows cannot be one batch.
+    """
+    if isinstance(given, pa.RecordBatch):
+        return given
+    try:
+        if hasattr(given, "__arrow_c_array__"):
+            return pa.record_batch(given)
+        if hasattr(given, "__arrow_c_stream__"):
+            table = pa.table(given).combine_chunks()
+            batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+            if len(batches) == 1:
+                return batches[0]
+            raise SerializationError(f"the rows take {len(batches)} batches of Arrow: send them in parts")
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SerializationError(f"send_batch cannot read the rows of a {type(given).__name__}: {error}") from error
+    raise SerializationError(
+        f"send_batch takes a pyarrow.RecordBatch or what exports Arrow data, not {type(given).__name__}: it has "
+        "neither __arrow_c_array__ nor __arrow_c_stream__"
+    )
 
 
 def check_binary(name: str, array: pa.Array) -> None:
