@@ -88,6 +88,8 @@ cdef struct Record:
     int64_t key_size
     int64_t value_size
     uint64_t headers_size
+    # As of `RecordFuture`.
+    uint64_t sizes
     uint64_t now_ms
 
     uint64_t slot
@@ -722,6 +724,7 @@ cdef class Appender:
         cdef Damage damage
         cdef Segment segment = self._opened()
         future = self._begin(segment, &queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
+        record.sizes = sizes
         status = append_record(
             &self.producer,
             &queue,
@@ -731,7 +734,7 @@ cdef class Appender:
             &record,
             &damage,
         )
-        return self._outcome(status, &record, &damage, future, sizes, partition)
+        return self._outcome(status, &record, &damage, future, partition)
 
     def append_batch(
         self,
@@ -759,6 +762,7 @@ cdef class Appender:
         cdef Segment segment = self._opened()
         self._check_slot(slot)
         future = self._begin(segment, &queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
+        record.sizes = sizes
         status = append_batch(
             &self.producer,
             &queue,
@@ -770,7 +774,7 @@ cdef class Appender:
             &record,
             &damage,
         )
-        return self._outcome(status, &record, &damage, future, sizes, partition)
+        return self._outcome(status, &record, &damage, future, partition)
 
     def write_first(self, uint64_t slot, int64_t timestamp, bytes body not None):
         """Write a record as the first into a slot that this process has allocated; return its bytes.
@@ -970,13 +974,12 @@ cdef class Appender:
         const Record *record,
         const Damage *damage,
         RecordFuture future,
-        uint64_t sizes,
         uint64_t partition,
     ):
         if status != LOCK_TAKEN:
             return self._outcome_of_rows(status, record, damage, partition)
+        self._fill_in(future, record)
         claim = _claim_of(record)
-        self._fill_in(future, record, sizes)
         is_full = bool(record.is_full or record.is_due_earlier)
         return status, future, is_full, bool(record.is_new), record.added, claim
 
@@ -987,9 +990,10 @@ cdef class Appender:
         is_full = bool(record.is_full or record.is_due_earlier)
         return status, batch, is_full, bool(record.is_new), 0, _claim_of(record)
 
-    cdef void _fill_in(self, RecordFuture future, const Record *record, uint64_t sizes):
+    cdef void _fill_in(self, RecordFuture future, const Record *record):
+        """Fill in the future of an appended record, before any Python code: that can forget the batch's result."""
         future.batch_result = self.contributions.results[<Py_ssize_t>record.slot]
-        future.index, future.timestamp, future.sizes = <Py_ssize_t>record.index, record.timestamp, sizes
+        future.index, future.timestamp, future.sizes = <Py_ssize_t>record.index, record.timestamp, record.sizes
 
     cdef _check(self, const Damage *damage, uint64_t partition):
         """Raise the error for a damage that a section has found."""

@@ -266,7 +266,7 @@ cdef class RecordPath:
         cdef Destination destination
         cdef StickyPartition sticky = None
         cdef RecordFuture future
-        cdef uint64_t number, ticket, sizes = 0
+        cdef uint64_t number, ticket
         cdef int64_t timestamp
         cdef Queue queue
         cdef Record record
@@ -314,10 +314,10 @@ cdef class RecordPath:
         record.key_size = record.value_size = -1
         if key is not None:
             record.key, record.key_size = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
-            sizes = (<uint64_t>record.key_size + 1) << 32
+            record.sizes = (<uint64_t>record.key_size + 1) << 32
         if value is not None:
             record.value, record.value_size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
-            sizes |= <uint64_t>record.value_size + 1
+            record.sizes |= <uint64_t>record.value_size + 1
         if body is None:
             record.body_size = body_size_of(&record)
         else:
@@ -339,14 +339,15 @@ cdef class RecordPath:
             &record,
             &damage,
         )
-        if status == APPEND_NO_ROOM and self.pool is not None and record.claimed < 0:
-            status = self._begin_batch(segment, destination, sticky, &queue, &record, &damage)
+        if status == LOCK_TAKEN:
+            appender._fill_in(future, &record)
+        elif status == APPEND_NO_ROOM and self.pool is not None and record.claimed < 0:
+            status = self._begin_batch(segment, destination, sticky, future, &queue, &record, &damage)
         if record.claimed >= 0:
             self.claimed(queue.entry, record.claimed, record.claimed_generation, record.now_ms)
         if status != LOCK_TAKEN:
             appender._check(&damage, queue.entry)
             return None
-        appender._fill_in(future, &record, sizes)
         if self.burst > 0:
             self.burst -= 1
         if on_delivery is not None:
@@ -365,6 +366,7 @@ cdef class RecordPath:
         Segment segment,
         Destination destination,
         StickyPartition sticky,
+        RecordFuture future,
         Queue *queue,
         Record *record,
         Damage *damage,
@@ -389,7 +391,9 @@ cdef class RecordPath:
             status = append_record(
                 &appender.producer, queue, contributions.table, contributions.entry, ticket_of(segment), record, damage
             )
-            if status != APPEND_NO_ROOM:
+            if status == LOCK_TAKEN:
+                appender._fill_in(future, record)
+            if status != APPEND_NO_ROOM or record.claimed >= 0:
                 return status
         if record.body_size + OVERHEAD_MAX + appender.producer.header_size >= appender.producer.slots.slot_size:
             return APPEND_NO_ROOM  # it takes a slot or more
@@ -400,7 +404,7 @@ cdef class RecordPath:
             buffer.slot, buffer.slots, buffer.generation = handle.slot, handle.slots, handle.generation
             try:
                 self.pool._check(damage)
-                status = self._place(segment, queue, &handle, record, damage)
+                status = self._place(segment, future, queue, &handle, record, damage)
             except BaseException:
                 self._give_back(buffer)
                 raise
@@ -411,7 +415,13 @@ cdef class RecordPath:
         return APPEND_NO_ROOM
 
     cdef int _place(
-        self, Segment segment, Queue *queue, const Handle *handle, Record *record, Damage *damage
+        self,
+        Segment segment,
+        RecordFuture future,
+        Queue *queue,
+        const Handle *handle,
+        Record *record,
+        Damage *damage,
     ) except -1:
         """Write a record into a slot of this process, and make that the last batch of a deque; return a status."""
         cdef Appending *producer = &self.appender.producer
@@ -446,6 +456,8 @@ cdef class RecordPath:
                 record,
                 damage,
             )
+            if status == LOCK_TAKEN:
+                self.appender._fill_in(future, record)
             if status != APPEND_RING_UNREAD:
                 return status
             self.pending.read()

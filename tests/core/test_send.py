@@ -392,6 +392,26 @@ def test_another_process_opens_a_batch_on_the_way() -> None:
     assert violations(slab.segment) == []
 
 
+def test_a_record_has_its_result_whatever_is_read_after_the_append() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path, other = path_of(slab), Producer(slab, entry=2)
+    theirs = 1 << 24
+    free = path.unplaced
+
+    def open_one() -> None:
+        other.append(body_of(b"theirs"), NOW)
+        slab.be(LIVING)
+        path.contributions.expect(theirs, "theirs")
+
+    def complete(batch: int) -> None:
+        path.contributions.forget(theirs)
+        free(batch)
+
+    path.before_new_batch, path.unplaced = open_one, complete
+    assert send(path, b"mine", partition=PARTITION - FIRST).batch_result == "theirs"
+    assert free_slots(slab) == 3
+
+
 def test_completions_that_come_on_the_way_are_read() -> None:
     slab = Slab(4, slot_size=SLOT_SIZE)
     path = path_of(slab)
