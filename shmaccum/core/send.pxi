@@ -281,7 +281,7 @@ cdef class RecordPath:
             return None  # closed, or a forked child
         if not _may_contribute(&appender.producer, appender.contributions.entry) or PyObject_Size(self.due):
             self.pending.poll()  # runs callbacks, which can close the producer
-        if self.guard.closed or appender.asks_first:
+        if not self._takes_calls():
             return None
         ticket = ticket_of(segment)
         destination = <Destination>destinations.get(topic)
@@ -361,6 +361,14 @@ cdef class RecordPath:
                 self.appended(None, bool(record.is_full or record.is_due_earlier))
         return future
 
+    cdef bint _takes_calls(self) noexcept:
+        """Return whether a record can be appended without a question: look again after any Python code.
+
+        A close makes it False before it waits for what is appended. So a record that is appended after a look, with no
+        Python code in between, is among what the close waits for.
+        """
+        return not (self.guard.closed or self.appender.asks_first or self.appender.segment is None)
+
     cdef int _begin_batch(
         self,
         Segment segment,
@@ -371,10 +379,7 @@ cdef class RecordPath:
         Record *record,
         Damage *damage,
     ) except -1:
-        """Append a record as the first of a new batch, if that needs no wait; return a status.
-
-        Python code runs on the way, so the producer can be closed meanwhile: then this process has no ticket.
-        """
+        """Append a record as the first of a new batch, if that needs no wait; return a status."""
         cdef Appender appender = self.appender
         cdef Contributions contributions = appender.contributions
         cdef Buffer buffer
@@ -385,7 +390,7 @@ cdef class RecordPath:
             # The batch is another partition's, which can have an open one: `StickyPartitioner.reroute`.
             sticky.switch()
             number = <uint64_t>sticky.partition
-            if number >= destination.count or destination.entries[number] == UNKNOWN:
+            if number >= destination.count or destination.entries[number] == UNKNOWN or not self._takes_calls():
                 return APPEND_NO_ROOM
             _set_queue(queue, segment, destination.entries[number], destination.lane, destination.lane_generation)
             status = append_record(
@@ -445,6 +450,8 @@ cdef class RecordPath:
         )
         self.expect(queue.entry, handle.generation << BATCH_SLOT_BITS | handle.slot)
         while True:
+            if not self._takes_calls():
+                return LOCK_REJOIN
             status = append_batch(
                 producer,
                 queue,

@@ -366,7 +366,53 @@ def test_an_error_on_the_way_gives_the_slot_back(method: str) -> None:
     nothing_appended(slab)
 
 
-def test_a_producer_closed_on_the_way_appends_nothing() -> None:
+CLOSING = {
+    "guard": lambda path: setattr(path.guard, "closed", True),
+    "accumulator": lambda path: setattr(path.appender, "asks_first", True),
+    "appender": lambda path: path.appender.close(),
+}
+
+
+@pytest.mark.parametrize("closing", CLOSING)
+@pytest.mark.parametrize("method", ["before_new_batch", "expect", "read"])
+def test_a_producer_closed_on_the_way_appends_nothing(method: str, closing: str) -> None:
+    """Its close has looked already for what to wait for, or is about to."""
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    at = path.ring if method == "read" else path
+    instead = getattr(at, method)
+
+    def close(*what: int) -> None:
+        instead(*what)
+        CLOSING[closing](path)
+
+    if method == "read":
+        path.before_new_batch = lambda: slab.words.__setitem__(path.ring.tail, 1)
+    setattr(at, method, close)
+    assert send(path, b"v") is None
+    assert free_slots(slab) == 4
+    nothing_appended(slab)
+
+
+def test_a_producer_closed_while_it_chooses_a_partition_appends_nothing() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    send(path, bytes(150))
+    path.destinations["u"] = slab.core.Destination(GENERATION, COUNT, path.sticky)
+    for number in range(COUNT):
+        send(path, b"open", partition=number)
+    path.sticky.produced = SLOT_SIZE
+    records = slab.words[slab.word("processes", "records", LIVING)]
+
+    def switch() -> None:
+        path.sticky.partition, path.guard.closed = 1, True
+
+    path.sticky.switch = switch
+    assert send(path, bytes(150)) is None
+    assert slab.words[slab.word("processes", "records", LIVING)] == records
+
+
+def test_a_process_that_leaves_on_the_way_appends_nothing() -> None:
     slab = Slab(4, slot_size=SLOT_SIZE)
     path = path_of(slab)
     path.before_new_batch = slab.segment.leave
