@@ -165,7 +165,7 @@ cdef uint64_t body_size_of(const Record *record) noexcept nogil:
 cdef uint8_t *_put_field(uint8_t *at, int magic, const uint8_t *field, int64_t size) noexcept nogil:
     at = _put_varint(at, size) if magic == V2 else _put_big_endian(at, <uint64_t>size, 4)
     if size > 0:
-        memcpy(at, field, size)
+        copy_bytes(at, field, <uint64_t>size)
         at += size
     return at
 
@@ -173,12 +173,12 @@ cdef uint8_t *_put_field(uint8_t *at, int magic, const uint8_t *field, int64_t s
 cdef void _put_body(uint8_t *at, const Record *record) noexcept nogil:
     """Write a record's body: key and value, then the headers, which only format 2 has."""
     if record.body != NULL:
-        memcpy(at, record.body, record.body_size)
+        copy_bytes(at, record.body, record.body_size)
         return
     at = _put_field(at, record.magic, record.key, record.key_size)
     at = _put_field(at, record.magic, record.value, record.value_size)
     if record.headers != NULL:
-        memcpy(at, record.headers, record.headers_size)
+        copy_bytes(at, record.headers, record.headers_size)
     elif record.magic == V2:
         at[0] = 0
 
@@ -467,7 +467,7 @@ cdef int append_rows(
     elif not contributions_make(&contributions[rows.slot], header, rows.batch, entry):
         status = APPEND_NOT_CONTRIBUTOR
     else:
-        memcpy(producer.slots.bytes + rows.slot * producer.slots.slot_size + size, rows.bytes, rows.size)
+        copy_bytes(producer.slots.bytes + rows.slot * producer.slots.slot_size + size, rows.bytes, rows.size)
         record.is_due_earlier = _commit(
             producer,
             header,

@@ -9,6 +9,7 @@
  * - compare_and_swap: acquires what the word's last writer released, and releases what this thread stored before.
  * - add: for counters with several writers. No other word is ordered by it.
  * - relax: tells the processor that this loop waits for another one's store.
+ * - copy_bytes: of a record, which no other process reads before the release that follows.
  * - fence: orders stores before it against loads behind it, which release and acquire do not. A process that stores
  *   work and then reads whether the other side sleeps needs it, as does the other side in reverse. Without it, both can
  *   read the old value: the wake-up is lost.
@@ -20,6 +21,7 @@
 #define SHMACCUM_ATOMICS_H
 
 #include <stdint.h>
+#include <string.h>
 
 #ifdef SHMACCUM_STEPS
 #include <signal.h>
@@ -68,6 +70,11 @@ static inline int compare_and_swap(word *at, uint64_t expected, uint64_t desired
 static inline uint64_t add(word *at, uint64_t count) {
     step();
     return __atomic_add_fetch(&at->value, count, __ATOMIC_RELAXED);
+}
+
+static inline void copy_bytes(void *to, const void *from, uint64_t size) {
+    step();
+    memcpy(to, from, size);
 }
 
 static inline void relax(void) {

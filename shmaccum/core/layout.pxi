@@ -53,6 +53,7 @@ cdef extern from "atomics.h" nogil:
     bint compare_and_swap(word *at, uint64_t expected, uint64_t desired)
     void relax()
     void fence()
+    void copy_bytes(void *to, const void *begin, uint64_t size)
     void step()
 
 cdef enum:

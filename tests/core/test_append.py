@@ -362,6 +362,11 @@ def test_rows_go_into_an_open_batch_that_is_as_it_was() -> None:
     other.append(body_of(bytes(150)))
     slab.be(LIVING)
     assert producer.core.append_rows(*rows_for(producer, 0, [b"late"], 1))[0] == NO_ROOM, "it is closed"
+    slot = queued(slab)[-1][0]
+    rows = rows_for(producer, slot, [b"late"], 1)
+    slab.words[slab.word("headers", "generation", slot)] += 1
+    producer.contributions.expect(rows[4], object())
+    assert producer.core.append_rows(*rows)[0] == NO_ROOM, "another batch is in its slot"
     assert violations(slab.segment) == []
 
 
