@@ -120,16 +120,16 @@ cdef struct EncodedRows:
 # --- the bytes of a record ------------------------------------------------------------------------
 
 
-cdef uint64_t _zigzag(int64_t number) noexcept nogil:
+cdef inline uint64_t _zigzag(int64_t number) noexcept nogil:
     return <uint64_t>number << 1 ^ <uint64_t>(number >> 63)
 
 
-cdef uint64_t _varint_size(int64_t number) noexcept nogil:
+cdef inline uint64_t _varint_size(int64_t number) noexcept nogil:
     """Return the bytes of a number as one of Kafka's varints: seven bits each."""
     return (70 - leading_zeros(_zigzag(number) | 1)) // 7
 
 
-cdef uint8_t *_put_varint(uint8_t *at, int64_t number) noexcept nogil:
+cdef inline uint8_t *_put_varint(uint8_t *at, int64_t number) noexcept nogil:
     """Write a varint; return the place behind it."""
     cdef uint64_t rest = _zigzag(number)
     while rest > 0x7F:
@@ -140,7 +140,7 @@ cdef uint8_t *_put_varint(uint8_t *at, int64_t number) noexcept nogil:
     return at + 1
 
 
-cdef uint8_t *_put_big_endian(uint8_t *at, uint64_t number, int size) noexcept nogil:
+cdef inline uint8_t *_put_big_endian(uint8_t *at, uint64_t number, int size) noexcept nogil:
     """Write the low bytes of a number, highest first; return the place behind them."""
     while size:
         size -= 1
@@ -149,12 +149,12 @@ cdef uint8_t *_put_big_endian(uint8_t *at, uint64_t number, int size) noexcept n
     return at
 
 
-cdef uint64_t _field_size(int magic, int64_t size) noexcept nogil:
+cdef inline uint64_t _field_size(int magic, int64_t size) noexcept nogil:
     """Return the bytes of a key or value with its size before it."""
     return (_varint_size(size) if magic == V2 else 4) + (<uint64_t>size if size > 0 else 0)
 
 
-cdef uint64_t body_size_of(const Record *record) noexcept nogil:
+cdef inline uint64_t body_size_of(const Record *record) noexcept nogil:
     """Return the bytes of the body of a record of key, value and headers."""
     cdef uint64_t size = _field_size(record.magic, record.key_size) + _field_size(record.magic, record.value_size)
     if record.magic == V2:
@@ -162,7 +162,7 @@ cdef uint64_t body_size_of(const Record *record) noexcept nogil:
     return size
 
 
-cdef uint8_t *_put_field(uint8_t *at, int magic, const uint8_t *field, int64_t size) noexcept nogil:
+cdef inline uint8_t *_put_field(uint8_t *at, int magic, const uint8_t *field, int64_t size) noexcept nogil:
     at = _put_varint(at, size) if magic == V2 else _put_big_endian(at, <uint64_t>size, 4)
     if size > 0:
         copy_bytes(at, field, <uint64_t>size)
@@ -170,7 +170,7 @@ cdef uint8_t *_put_field(uint8_t *at, int magic, const uint8_t *field, int64_t s
     return at
 
 
-cdef void _put_body(uint8_t *at, const Record *record) noexcept nogil:
+cdef inline void _put_body(uint8_t *at, const Record *record) noexcept nogil:
     """Write a record's body: key and value, then the headers, which only format 2 has."""
     if record.body != NULL:
         copy_bytes(at, record.body, record.body_size)
@@ -183,7 +183,7 @@ cdef void _put_body(uint8_t *at, const Record *record) noexcept nogil:
         at[0] = 0
 
 
-cdef uint64_t record_size(
+cdef inline uint64_t record_size(
     int magic, uint64_t index, int64_t timestamp, int64_t base_timestamp, uint64_t body_size
 ) noexcept nogil:
     """Return the bytes of a record in its batch."""
@@ -194,12 +194,12 @@ cdef uint64_t record_size(
     return _varint_size(size) + size
 
 
-cdef int64_t _delta(int64_t timestamp, int64_t base_timestamp) noexcept nogil:
+cdef inline int64_t _delta(int64_t timestamp, int64_t base_timestamp) noexcept nogil:
     """Return the difference of two timestamps; those of a damaged batch can be anything."""
     return <int64_t>(<uint64_t>timestamp - <uint64_t>base_timestamp)
 
 
-cdef uint64_t v2_write(
+cdef inline uint64_t v2_write(
     char *place, uint64_t room, uint64_t index, int64_t timestamp_delta, const Record *record
 ) noexcept nogil:
     """Write a record of format 2; return its bytes, 0 without a write if they do not fit.

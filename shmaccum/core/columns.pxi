@@ -45,7 +45,7 @@ cdef struct Cell:
 # --- cells ----------------------------------------------------------------------------------------
 
 
-cdef bint _find_cell(const Column *column, int64_t row, Cell *cell) noexcept nogil:
+cdef inline bint _find_cell(const Column *column, int64_t row, Cell *cell) noexcept nogil:
     """Find a cell; return whether there is such a row, with all of its bytes in the column's memory."""
     cdef int32_t short_ends[2]
     cdef int64_t ends[2]
@@ -185,7 +185,7 @@ cdef class Bodies:
         if headers is not None:
             self.headers = headers.column
 
-    cdef bint find(self, int64_t row, Record *record) noexcept:
+    cdef inline bint find(self, int64_t row, Record *record) noexcept:
         """Find the parts of a record; return whether all of them are in the columns' memory."""
         cdef Cell key, value, headers
         if not (
