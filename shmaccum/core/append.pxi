@@ -858,7 +858,7 @@ cdef class Appender:
             largest: bytes in the largest of them.
 
         Returns:
-            As `append`, with the id of the batch in place of a future.
+            As `append`, with the batch's result in place of a future.
         """
         cdef Queue queue
         cdef Record record
@@ -898,7 +898,7 @@ cdef class Appender:
             is_open: whether the last batch can take more records; those before it are closed.
 
         Returns:
-            As `append`, with the id of a batch in place of a future.
+            As `append`, with the last batch's result in place of a future.
 
         Raises:
             SlabDamagedError: the deque is damaged; none of them is in it.
@@ -986,7 +986,9 @@ cdef class Appender:
     cdef tuple _outcome_of_rows(self, int status, const Record *record, const Damage *damage, uint64_t partition):
         if status != LOCK_TAKEN:
             self._check(damage, partition)
-        batch = _batch_of(record) if status == LOCK_TAKEN or status >= APPEND_NO_ROOM else 0
+            batch = _batch_of(record) if status >= APPEND_NO_ROOM else 0
+        else:  # before any other Python code, as `_fill_in`
+            batch = self.contributions.results[<Py_ssize_t>record.slot]
         is_full = bool(record.is_full or record.is_due_earlier)
         return status, batch, is_full, bool(record.is_new), 0, _claim_of(record)
 

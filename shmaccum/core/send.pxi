@@ -87,6 +87,15 @@ cdef class StickyPartition:
     def __init__(self, sticky_bytes):
         self.sticky_bytes = sticky_bytes
 
+    cpdef bint note(self, int64_t size):
+        """Count the bytes that a record added to its batch; return whether to switch at once.
+
+        That is at twice the sticky bytes. Where other processes' records keep a batch open, this process might never
+        see it full (``BuiltInPartitioner.updatePartitionInfo`` has the same limit).
+        """
+        self.produced += size
+        return self.produced >= 2 * self.sticky_bytes
+
     def switch(self):
         """Choose another partition."""
         raise NotImplementedError
@@ -352,10 +361,8 @@ cdef class RecordPath:
             self.burst -= 1
         if on_delivery is not None:
             self.pending.call_back(on_delivery, future)
-        if sticky is not None:
-            sticky.produced += <int64_t>record.added
-            if sticky.produced >= 2 * sticky.sticky_bytes:
-                self.appended(sticky, None)
+        if sticky is not None and sticky.note(<int64_t>record.added):
+            self.appended(sticky, None)
         if record.is_new or record.is_full or record.is_due_earlier:
             if load_relaxed(&appender.producer.superblock.sender_asleep):
                 self.appended(None, bool(record.is_full or record.is_due_earlier))

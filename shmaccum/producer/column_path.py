@@ -22,7 +22,7 @@ from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, Serializ
 from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner
-from shmaccum.record.columns.arrow import ArrowRows, nulls_of, numpy_of, record_batch
+from shmaccum.record.columns.arrow import nulls_of, numpy_of, record_batch
 from shmaccum.record.columns.bodies import ColumnBodies, grouped, overhead_max_v2, partitions_for_keys
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
@@ -47,9 +47,7 @@ class ColumnPath:
         self._accumulator = accumulator
         self._destinations = destinations
 
-    def rows_of(self, given: ArrowRows) -> pa.RecordBatch:
-        """Return the rows of what a program sends, as `record_batch`."""
-        return record_batch(given)
+    rows_of = staticmethod(record_batch)
 
     def future_for(self, batch: pa.RecordBatch) -> FutureColumnsMetadata:
         """Return a future for the rows of an Arrow batch; `send` and `steps` add them as they are accepted."""

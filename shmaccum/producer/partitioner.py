@@ -53,13 +53,8 @@ class StickyPartitioner(_core.StickyPartition):
         return self.partition
 
     def note_appended(self, size: int) -> None:
-        """Count the bytes that a record added to its batch, including the header of a new one.
-
-        At twice the sticky bytes it switches at once: where other processes' records keep a batch open, this process
-        might never see it full (``updatePartitionInfo`` has the same limit).
-        """
-        self.produced += size
-        if self.produced >= 2 * self.sticky_bytes:
+        """Count the bytes that records added to their batch, including the header of a new one; switch if due."""
+        if self.note(size):
             self.switch()
 
     def reroute(self, queue: PartitionQueue) -> PartitionQueue:

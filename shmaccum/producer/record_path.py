@@ -172,7 +172,7 @@ class RecordPath(_core.RecordPath):
         timestamp_ms: int | None,
         on_delivery: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
-        """Send a record, for a call that began in a transaction: `transaction` at that time."""
+        """Send a record in the transaction that was open when its call began: `transaction` then."""
         future: FutureRecordMetadata | None = self.try_send(
             topic, value, key, headers, partition, timestamp_ms, on_delivery
         )
@@ -270,9 +270,7 @@ class RecordPath(_core.RecordPath):
             route,
             sizes_word(None if key is None else len(key), None if value is None else len(value)),
         )
-        if sticky is not None:
-            sticky.produced += appended_bytes
-        is_over = sticky is not None and sticky.produced >= 2 * sticky.sticky_bytes
+        is_over = sticky is not None and sticky.note(appended_bytes)
         wakes = new_batch_created or batch_is_full
         self.appended(sticky if is_over else None, batch_is_full if wakes else None)
         return future

@@ -349,9 +349,11 @@ def test_rows_go_into_an_open_batch_that_is_as_it_was() -> None:
     slab.be(LIVING)
     rows = rows_for(producer, 0, [b"a", b"b"], 1)
     assert producer.core.append_rows(*rows)[:2] == (NOT_CONTRIBUTOR, 1 << 24)
-    producer.contributions.expect(1 << 24, object())
-    status, batch, is_full, is_new, _, claim = producer.core.append_rows(*rows)
-    assert (status, batch, is_full, is_new, claim) == (LOCK_TAKEN, 1 << 24, True, False, None), "it is due earlier"
+    producer.contributions.expect(1 << 24, "of a thread that has withdrawn it")
+    producer.contributions.withdraw(1 << 24)
+    producer.contributions.expect(1 << 24, "result")
+    status, result, is_full, is_new, _, claim = producer.core.append_rows(*rows)
+    assert (status, result, is_full, is_new, claim) == (LOCK_TAKEN, "result", True, False, None), "it is due earlier"
     assert records_of(slab) == [(b"first", 10), (b"a", 1), (b"b", 1)]
     words = {name: int(slab.segment.view("headers")[name][0]) for name in ("max_record", "linger")}
     assert words == {"max_record": 99, "linger": 2 << 8}

@@ -56,7 +56,7 @@ class BatchAppender:
         self._large_body_size = records.slot_size - records.header_size - records.format.record_overhead_max
         self._is_closed = False
         self.unused: Final[dict[int, list[Buffer]]] = {}
-        """Slots of calls that are over, allocated and not placed in a deque, by the list's id. While its call goes on,
+        """Slots of calls that are over, allocated and not placed in a deque, by an id. While its call goes on,
         a list is in no dict: a signal handler that appends in the middle of it does not see the slots.
         """
         self.allocates_at_once = allocate is None and not self._compressor.compresses_own

@@ -186,15 +186,11 @@ class ColumnAppender:
             return 0
         count, latest, largest = records.cuts[1], records.max_timestamps[0], records.largest[0]
         batch = (generation << BATCH_SLOT_BITS | slot) & _ALL_BITS
-        result = self._pending.expect(queue, batch)
-        try:
-            appender, rows = self._records, records.records(0)
-            outcome = appender.run(queue, appender.core.append_rows, slot, batch, commit, rows, count, latest, largest)
-            if outcome[0] == _NO_ROOM:
-                return 0
-            future.add(Chunk([result], bodies.rows, [0, count], before))
-        finally:
-            self._pending.withdraw(batch)
+        appender, rows = self._records, records.records(0)
+        outcome = appender.run(queue, appender.core.append_rows, slot, batch, commit, rows, count, latest, largest)
+        if outcome[0] == _NO_ROOM:
+            return 0
+        future.add(Chunk([outcome[1]], bodies.rows, [0, count], before))
         self._note_largest(largest)
         if outcome[2]:
             self._slab.button.press()
