@@ -1,6 +1,7 @@
 """Types of the core, which ``core/_core.pyx`` defines."""
 
-from collections.abc import Callable, Iterable, Sized
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import numpy as np
@@ -124,8 +125,24 @@ class RecordFuture:
     def sizes(self) -> int: ...
 
 @final
+class Callbacks:
+    def __init__(self, call: Callable[[DeliveryCallback, FutureRecordMetadata], None]) -> None: ...
+    def __bool__(self) -> bool: ...
+    @property
+    def due(self) -> deque[int]: ...
+    def add(self, batch: int, callback: DeliveryCallback, future: FutureRecordMetadata) -> None: ...
+    def told_of(self, batch: int) -> None: ...
+    def run(self) -> None: ...
+    def run_of(self, batch: int) -> None: ...
+    def forget(self) -> None: ...
+
+@final
 class Contributions:
-    def __init__(self, slot_count: int, entry: int) -> None: ...
+    def __init__(
+        self, slot_count: int, entry: int, call: Callable[[DeliveryCallback, FutureRecordMetadata], None]
+    ) -> None: ...
+    @property
+    def callbacks(self) -> Callbacks: ...
     def reset(self, entry: int) -> None: ...
     def expect(self, batch: int, result: object, is_made: bool = False) -> int: ...
     def withdraw(self, batch: int) -> bool: ...
@@ -148,7 +165,14 @@ class Appender:
         compresses: bool,
     ) -> None: ...
     def append(
-        self, partition: int, lane: int, lane_generation: int, timestamp: int, body: bytes, sizes: int
+        self,
+        partition: int,
+        lane: int,
+        lane_generation: int,
+        timestamp: int,
+        body: bytes,
+        sizes: int,
+        callback: DeliveryCallback | None = None,
     ) -> tuple[Any, ...]: ...
     def append_batch(
         self,
@@ -160,6 +184,7 @@ class Appender:
         sizes: int,
         slot: int,
         is_open: bool,
+        callback: DeliveryCallback | None = None,
     ) -> tuple[Any, ...]: ...
     def write_first(self, slot: int, timestamp: int, body: bytes) -> int: ...
     def begin(
@@ -231,7 +256,6 @@ class RecordPath:
         appender: Appender,
         guard: CallGuard,
         pending: object,
-        due: Sized,
         max_body_size: int,
         ignores_keys: bool,
         is_direct: bool,

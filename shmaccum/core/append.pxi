@@ -698,6 +698,7 @@ cdef class Appender:
         int64_t timestamp,
         bytes body not None,
         uint64_t sizes,
+        callback=None,
     ):
         """Append a record to the open batch of a partition.
 
@@ -708,6 +709,7 @@ cdef class Appender:
             timestamp: milliseconds since the epoch.
             body: from the format's ``encode_body``.
             sizes: as of `RecordFuture`.
+            callback: noted in `Contributions.callbacks`; None for none.
 
         Returns:
             (status, future, batch is full or due earlier, new batch created, appended bytes, claim).
@@ -734,7 +736,7 @@ cdef class Appender:
             &record,
             &damage,
         )
-        return self._outcome(status, &record, &damage, future, partition)
+        return self._outcome(status, &record, &damage, future, partition, callback)
 
     def append_batch(
         self,
@@ -746,6 +748,7 @@ cdef class Appender:
         uint64_t sizes,
         uint64_t slot,
         bint is_open,
+        callback=None,
     ):
         """Append a record as the first of the batch that `begin` made in a slot, open or closed.
 
@@ -774,7 +777,7 @@ cdef class Appender:
             &record,
             &damage,
         )
-        return self._outcome(status, &record, &damage, future, partition)
+        return self._outcome(status, &record, &damage, future, partition, callback)
 
     def write_first(self, uint64_t slot, int64_t timestamp, bytes body not None):
         """Write a record as the first into a slot that this process has allocated; return its bytes.
@@ -975,10 +978,13 @@ cdef class Appender:
         const Damage *damage,
         RecordFuture future,
         uint64_t partition,
+        callback,
     ):
         if status != LOCK_TAKEN:
             return self._outcome_of_rows(status, record, damage, partition)
         self._fill_in(future, record)
+        if callback is not None:
+            self.contributions.callbacks._add(_batch_of(record), callback, future)
         claim = _claim_of(record)
         is_full = bool(record.is_full or record.is_due_earlier)
         return status, future, is_full, bool(record.is_new), record.added, claim

@@ -2,7 +2,7 @@
 
 All of it is memory of the process; a death leaves nothing. A section may not make Python objects, and nothing may fail
 after the store that commits a record. So the result of a batch is made before, and is found in a table by slot; the
-record's future is made before, too, and filled in after.
+record's future is made before, too, and filled in after, with its callback noted: no other thread comes in between.
 
 A batch's result is *expected* first, and *made* by the first commit, under the partition's lock. Whoever expected it in
 vain withdraws it.
@@ -38,6 +38,81 @@ cdef class RecordFuture:
         raise TypeError("a future cannot be pickled: it belongs to this process")
 
 
+@cython.final
+cdef class Callbacks:
+    """Delivery callbacks that have not run yet, in the order in which their records were appended.
+
+    They live here and not in futures or results, which must not lead back to futures.
+
+    Args:
+        call: called with a callback and the future of its record, which is complete. It raises nothing.
+
+    Attributes:
+        due: batches with completions since their callbacks last ran. `poll` looks whether it is empty.
+    """
+
+    cdef object call
+    cdef dict waiting
+    """By batch: callback, future, callback, future, ...: a tuple for each pair would be one more object a record."""
+    cdef readonly object due
+    cdef bint runs
+
+    def __init__(self, call not None):
+        from collections import deque
+
+        self.call, self.waiting, self.due = call, {}, deque()
+
+    def __bool__(self):
+        return bool(self.waiting)
+
+    def add(self, uint64_t batch, callback not None, future not None):
+        """Add the callback of a record in a batch."""
+        self._add(batch, callback, future)
+
+    cdef int _add(self, uint64_t batch, callback, future) except -1:
+        waiting = self.waiting.get(batch)
+        if waiting is None:
+            waiting = self.waiting[batch] = []
+        (<list>waiting).append(callback)
+        (<list>waiting).append(future)
+        return 0
+
+    def told_of(self, uint64_t batch):
+        """Make a batch's callbacks due after one of its completions was read."""
+        if batch in self.waiting:
+            self.due.append(batch)
+
+    def run(self):
+        """Run the callbacks that are due, one thread at a time, for their order; other threads do not wait for it."""
+        if self.runs:
+            return
+        self.runs = True
+        try:
+            while self.due:
+                self.run_of(self.due.popleft())
+        finally:
+            self.runs = False
+
+    def run_of(self, uint64_t batch):
+        """Run the callbacks of a batch's completed records, each once."""
+        cdef list waiting = self.waiting.pop(batch, None)
+        cdef Py_ssize_t at
+        if waiting is None:
+            return
+        for at in range(0, len(waiting), 2):
+            callback, future = waiting[at], waiting[at + 1]
+            if future.is_done:
+                self.call(callback, future)
+            else:
+                self._add(batch, callback, future)
+
+    def forget(self):
+        """Forget all, in a forked child: they are the parent's."""
+        self.waiting = {}
+        self.due.clear()
+        self.runs = False
+
+
 cdef struct Contribution:
     # A batch, its generation << BATCH_SLOT_BITS | its slot; 0 for none.
     uint64_t batch
@@ -53,14 +128,20 @@ cdef class Contributions:
     Args:
         slot_count: of the slab.
         entry: of this process.
+        call: as of `Callbacks`.
+
+    Attributes:
+        callbacks: of its records.
     """
 
     cdef Contribution *table
+    cdef readonly Callbacks callbacks
     cdef list results
     cdef uint64_t slot_count
     cdef uint64_t entry
 
-    def __cinit__(self, uint64_t slot_count, uint64_t entry):
+    def __cinit__(self, uint64_t slot_count, uint64_t entry, call not None):
+        self.callbacks = Callbacks(call)
         self.slot_count = slot_count
         self.entry = entry
         self.results = [None] * <Py_ssize_t>slot_count
@@ -74,6 +155,7 @@ cdef class Contributions:
     def reset(self, uint64_t entry):
         """Forget all, in a forked child with a process entry of its own."""
         self.entry = entry
+        self.callbacks.forget()
         self.results = [None] * <Py_ssize_t>self.slot_count
         memset(self.table, 0, self.slot_count * sizeof(Contribution))
 

@@ -154,8 +154,7 @@ cdef class RecordPath:
     Args:
         appender: of its accumulator.
         guard: the producer's.
-        pending: reads this process's completions: ``poll()``, ``call_back(callback, future)``.
-        due: not empty while callbacks are due.
+        pending: reads this process's completions: ``poll()``, ``read()``.
         max_body_size: most bytes of a record's body.
         ignores_keys: whether the partition does not depend on the key.
         is_direct: whether records are appended as they are given: no serializer, interceptor or transaction sees them.
@@ -170,7 +169,6 @@ cdef class RecordPath:
     cdef Appender appender
     cdef CallGuard guard
     cdef object pending
-    cdef object due
     cdef BufferPool pool
     cdef dict unused
     cdef uint64_t max_body_size
@@ -184,14 +182,13 @@ cdef class RecordPath:
         Appender appender not None,
         CallGuard guard not None,
         pending not None,
-        due not None,
         uint64_t max_body_size,
         bint ignores_keys,
         bint is_direct,
         BufferPool pool,
         dict unused not None,
     ):
-        self.appender, self.guard, self.pending, self.due = appender, guard, pending, due
+        self.appender, self.guard, self.pending = appender, guard, pending
         self.pool, self.unused = pool, unused
         self.max_body_size, self.ignores_keys, self.is_direct = max_body_size, ignores_keys, is_direct
         self.destinations = {}
@@ -288,7 +285,7 @@ cdef class RecordPath:
         segment = appender.segment
         if segment is None or ticket_of(segment) == 0:
             return None  # closed, or a forked child
-        if not _may_contribute(&appender.producer, appender.contributions.entry) or PyObject_Size(self.due):
+        if not _may_contribute(&appender.producer, appender.contributions.entry) or PyObject_Size(appender.contributions.callbacks.due):
             self.pending.poll()  # runs callbacks, which can close the producer
         if not self._takes_calls():
             return None
@@ -360,7 +357,7 @@ cdef class RecordPath:
         if self.burst > 0:
             self.burst -= 1
         if on_delivery is not None:
-            self.pending.call_back(on_delivery, future)
+            appender.contributions.callbacks._add(_batch_of(&record), on_delivery, future)
         if sticky is not None and sticky.note(<int64_t>record.added):
             self.appended(sticky, None)
         if record.is_new or record.is_full or record.is_due_earlier:

@@ -112,7 +112,6 @@ class RecordPath(_core.RecordPath):
             accumulator.records.core,
             guard,
             accumulator.pending,
-            accumulator.pending.due,
             destinations.max_body_size,
             destinations.ignore_keys,
             not self.is_record_by_record and transactions is None,

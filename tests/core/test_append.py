@@ -18,6 +18,7 @@ from core_producers import (
     Producer,
     batches,
     body_of,
+    call_back,
     queued,
     rebuild,
     records_of,
@@ -158,7 +159,7 @@ def test_a_record_goes_into_the_batch_that_another_process_opened_meanwhile() ->
 
 
 def test_a_batch_that_left_its_slot_was_expected_in_vain() -> None:
-    contributions = _core.Contributions(4, LIVING)
+    contributions = _core.Contributions(4, LIVING, call_back)
     old, new = 1 << 24 | 2, 2 << 24 | 2
     assert contributions.expect(old, object()) == 0
     assert contributions.expect(old, object()) == 0

@@ -37,7 +37,6 @@ class Ring:
         self.tail, self.head = (slab.word("processes", name, entry) for name in ("ring_tail", "ring_head"))
         self.words = slab.words
         self.reads = 0
-        self.called_back: list[object] = []
 
     def poll(self) -> None:
         self.read()
@@ -45,9 +44,6 @@ class Ring:
     def read(self) -> None:
         self.reads += 1
         self.words[self.head] = self.words[self.tail]
-
-    def call_back(self, callback: object, future: object) -> None:
-        self.called_back.append((callback, future))
 
 
 def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: Any) -> Any:
@@ -77,7 +73,7 @@ def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: 
             self.wakes: list[bool] = []
             self.claims: list[int] = []
             self.errors: list[BaseException] = []
-            self.appender, self.due = producer.core, []
+            self.appender, self.callbacks = producer.core, producer.contributions.callbacks
             self.contributions = producer.contributions
             self.sticky = Sticky(SLOT_SIZE)
             size, ignores_keys, is_direct = limits
@@ -85,7 +81,6 @@ def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: 
                 self.appender,
                 self.guard,
                 self.ring,
-                self.due,
                 size,
                 ignores_keys,
                 is_direct,
@@ -194,10 +189,18 @@ def test_headers_are_encoded_once() -> None:
     assert v2.encode_body(b"k", b"v", headers) in bytes(slab.segment)
 
 
-def test_a_callback_is_noted_after_the_append() -> None:
-    path = path_of(Slab(4, slot_size=SLOT_SIZE))
-    future = send(path, b"v", on_delivery=print)
-    assert path.ring.called_back == [(print, future)]
+def test_callbacks_are_noted_with_the_append() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    called: list[object] = []
+    futures = [send(path, b"v", on_delivery=called.append) for _ in range(3)]
+    assert path.callbacks
+    ((slot, _),) = queued(slab)
+    path.callbacks.told_of(int(slab.segment.view("headers")["generation"][slot]) << 24 | slot)
+    assert called == []
+    path.callbacks.run()
+    assert called == futures
+    assert not path.callbacks
 
 
 def test_the_sender_is_woken_for_a_new_batch_and_a_full_one() -> None:
@@ -241,7 +244,7 @@ def test_completions_are_read_first() -> None:
     slab.words[path.ring.tail] += 3
     assert send(path, b"v") is not None
     assert path.ring.reads == 1
-    path.due.append(1)
+    path.callbacks.due.append(1)
     assert send(path, b"v") is not None
     assert path.ring.reads == 2, "a callback is due"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,9 +47,10 @@ class Producer:
     ) -> None:
         class Future(core.RecordFuture):  # type: ignore[misc]
             __slots__ = ()
+            is_done = True
 
         self.slab, self.entry, self.header_size = slab, entry, HEADER_SIZES[magic]
-        self.contributions = core.Contributions(slab.slot_count, entry)
+        self.contributions = core.Contributions(slab.slot_count, entry, call_back)
         self.core = core.Appender(
             slab.segment,
             self.contributions,
@@ -93,6 +95,10 @@ class Producer:
             outcome = self.try_append(body, timestamp)
         assert outcome[0] == LOCK_TAKEN
         return outcome
+
+
+def call_back(callback: Callable[[object], object], future: object) -> None:
+    callback(future)
 
 
 def batches(slab: Slab) -> list[tuple[int, int, bytes]]:

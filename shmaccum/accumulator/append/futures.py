@@ -6,9 +6,9 @@ Futures are private to the process that appended; the slab has no word of them.
 
 A split batch completes part by part, from its front to its end; every other batch in one part.
 
-No object reachable from a future leads back to a future. Callbacks live elsewhere (`callbacks`), the waiter is a weak
-reference, and each caller gets a new error, because a traceback leads to all that its frames hold. So no future is part
-of a cycle, and the garbage collector skips futures, however many are kept.
+No object reachable from a future leads back to a future. Callbacks live elsewhere (`shmaccum._core.Callbacks`), the
+waiter is a weak reference, and each caller gets a new error, because a traceback leads to all that its frames hold. So
+no future is part of a cycle, and the garbage collector skips futures, however many are kept.
 """
 
 from __future__ import annotations

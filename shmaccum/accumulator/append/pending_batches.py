@@ -11,17 +11,17 @@ lock of the slab. After its death the ring is not read, and FLUSHING counts unti
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmaccum._core import Contributions
-from shmaccum.accumulator.append.callbacks import Callbacks
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.accumulator.state.completion_ring import NOWHERE, Outcome, RingReader
 from shmaccum.accumulator.state.partition_map import PartitionMap
@@ -44,8 +44,9 @@ if TYPE_CHECKING:  # asyncio takes long to import
     from shmaccum.accumulator.append.loop_pending import LoopPending
     from shmaccum.accumulator.state.partition_queue import PartitionQueue
 
+logger = logging.getLogger(__name__)
+
 _GENERATION: Final = Slot.GENERATION
-_ALL_BITS: Final = (1 << 64) - 1
 
 WAIT_SLICE_S: Final = 0.25
 """How long a wait for the sender sleeps before it makes sure that one runs."""
@@ -80,10 +81,10 @@ class PendingBatches:
         self._map = slab.companion(PartitionMap)
         self._weakly = weakref.ref(self)
         self._memory = slab.memory
-        self.contributions: Final = Contributions(slab.geometry.slot_count, slab.me)
+        self.contributions: Final = Contributions(slab.geometry.slot_count, slab.me, call_back)
         """Its batches by slot, for sections that append."""
-        self.due: Final[deque[int]] = deque()
-        """Of the callbacks: not empty while `poll` has some to run."""
+        self._callbacks: Final = self.contributions.callbacks
+        self._due: Final = self._callbacks.due
         self._join()
         slab.on_fork(self)
 
@@ -95,10 +96,6 @@ class PendingBatches:
         self.lost: Counter[int] = Counter()
         self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
         self._reading = native.RLock()  # reentrant: a signal handler may poll, too
-        self.due.clear()
-        self._callbacks = Callbacks(self.due)
-        self._contributor_at = Slot.CONTRIBUTORS + me // 64
-        self._contributor_bit = 1 << me % 64
         self.process_at = self._slab.geometry.process(me)
         """Word index of this process's table entry."""
         self.sizes_at = self._slab.geometry.process_histogram(me, OfProcess.RECORD_SIZE)
@@ -111,8 +108,7 @@ class PendingBatches:
         for result in self._results.values():
             result.settle(Part(result.told, -1, -1, failure), 0)
         self._results = {}
-        self.due.clear()
-        self._callbacks = Callbacks(self.due)
+        self._callbacks.forget()
         self._joining = native.Lock()
         self._ring.head = NOWHERE  # makes `poll` notice a fork and a completion by one comparison
         self._pid = -1
@@ -158,7 +154,7 @@ class PendingBatches:
     def poll(self) -> None:
         """Read completions, resolve futures, run callbacks; in a forked child, join the slab first."""
         ring = self._ring
-        if self._memory.words[ring.tail_at] == ring.head and not self.due:
+        if self._memory.words[ring.tail_at] == ring.head and not self._due:
             return
         self.check_process()
         self.read()
@@ -353,6 +349,15 @@ def _caused_by(incident: IncidentInfo | None, kind: type[KafkaError], message: s
     if incident is not None:
         error.__cause__ = incident.error(incident.text)
     return error
+
+
+def call_back(callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
+    """Call the callback of a record that is complete. One that raises stops no other."""
+    error, metadata = future.outcome()
+    try:
+        callback(error, metadata)
+    except Exception:
+        logger.exception("a delivery callback for %s raised", future.topic_partition)
 
 
 def _do_nothing() -> None:

@@ -108,12 +108,8 @@ class RecordAppender:
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
     ) -> AppendResult | None:
         """Append to the open batch; return None if there is none or it has no room."""
-        outcome = self.run(queue, self._append, timestamp, body, sizes)
-        if outcome[0] == _NO_ROOM:
-            return None
-        if callback is not None:
-            self.pending.call_back(callback, outcome[1])
-        return outcome[1:5]
+        outcome = self.run(queue, self._append, timestamp, body, sizes, callback)
+        return None if outcome[0] == _NO_ROOM else outcome[1:5]
 
     def run(self, queue: PartitionQueue, method: Callable[..., tuple[Any, ...]], *args: object) -> tuple[Any, ...]:
         """Call a section of a deque; do what it needs if it has appended nothing, and call it again.
@@ -187,11 +183,9 @@ class RecordAppender:
         batch = buffer.batch
         self.pending.expect(queue, batch)
         try:
-            outcome = self.run(queue, core.append_batch, timestamp, body, sizes, slot, large is None)
+            outcome = self.run(queue, core.append_batch, timestamp, body, sizes, slot, large is None, callback)
         finally:
             self.pending.withdraw(batch)
-        if callback is not None:
-            self.pending.call_back(callback, outcome[1])
         return outcome[1:5]
 
     def places_of_large(self, slot: int, size: int) -> list[tuple[int, int]]:

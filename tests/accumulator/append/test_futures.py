@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -10,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum.accumulator.append.callbacks import Callbacks
+from shmaccum._core import Callbacks
 from shmaccum.accumulator.append.futures import (
     Chunk,
     DeliveryCallback,
@@ -19,6 +18,7 @@ from shmaccum.accumulator.append.futures import (
     Part,
     ProduceRequestResult,
 )
+from shmaccum.accumulator.append.pending_batches import call_back
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import RecordTooLargeError, ShmaccumError
 
@@ -50,7 +50,7 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
     result = new_result()
     called: list[tuple[int, ShmaccumError | None, RecordMetadata | None]] = []
     futures = [FutureRecordMetadata(result, index, 100 + index) for index in range(COUNT)]
-    callbacks = Callbacks(deque())
+    callbacks = Callbacks(call_back)
     for index, future in enumerate(futures):
         callbacks.add(7, lambda error, metadata, index=index: called.append((index, error, metadata)), future)
     columns = FutureColumnsMetadata(COUNT, Nobody())
