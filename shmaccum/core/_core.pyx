@@ -1,6 +1,6 @@
 # cython: language_level=3, binding=True, auto_pickle=False, embedsignature=False
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
-"""The core: the slab's layout, its mapping, its locks, its pool of slots, and the append of records and columns.
+"""The core: the slab's layout, its mapping, its locks, its pool of slots, and its deques of batches.
 
 No function here waits: `shmaccum.shm.locks` waits for a lock, `shmaccum.pool` for memory,
 `shmaccum.accumulator.append` for both. `shmaccum/shm/layout/` has the same places of words for Python code.
@@ -25,7 +25,9 @@ include "segment.pxi"
 include "lock.pxi"
 include "pool.pxi"
 include "queue.pxi"
+include "repair.pxi"
 include "results.pxi"
 include "append.pxi"
 include "send.pxi"
 include "columns.pxi"
+include "drain.pxi"

@@ -39,8 +39,6 @@ cpdef enum:
     APPEND_LEASE_OVER = 7
 
 cdef enum:
-    APPEND_DAMAGED = 8
-
     COMMIT_SIZE_SHIFT = 25
     COMMIT_COUNT_MASK = (1 << 24) - 1
     LINGER_SHIFT = 8
@@ -60,9 +58,7 @@ cdef uint64_t LIMITS_MASK = (1ULL << LIMITS_SHIFT) - 1
 
 cdef struct Appending:
     # A producer: the slab, and its settings.
-    Slots slots
-    Superblock *superblock
-    char *processes
+    Deques deques
     char *histograms
     uint64_t linger_ms
     uint64_t linger
@@ -309,7 +305,7 @@ cdef void histogram_count(HistogramEntry *histogram, uint64_t value) noexcept no
 
 cdef void _count(const Appending *producer, uint64_t entry, uint64_t records, uint64_t added) noexcept nogil:
     """Count appended records in the words of this process."""
-    cdef ProcessEntry *process = <ProcessEntry *>producer.processes + entry
+    cdef ProcessEntry *process = process_of(&producer.deques, entry)
     store_relaxed(&process.records, load_relaxed(&process.records) + records)
     store_relaxed(&process.bytes, load_relaxed(&process.bytes) + added)
 
@@ -323,40 +319,31 @@ cdef void _count_record(const Appending *producer, uint64_t entry, uint64_t adde
 # --- sections -------------------------------------------------------------------------------------
 
 
-cdef int _enter(const Appending *producer, LockLine *line, uint64_t ticket) noexcept nogil:
-    """Take a partition's lock. One that is unfinished is left so: Python code rebuilds the deques."""
-    cdef int status
-    if ticket == 0:
-        return LOCK_REJOIN
-    status = lock_spin(line, NULL, ticket, load_relaxed(&producer.superblock.sender_entry))
-    if status == LOCK_UNFINISHED:
-        lock_release(line, NULL, True)
-    return status
-
-
-cdef void _leave(LockLine *line, const Record *record, const Damage *damage) noexcept nogil:
-    """Release a partition's lock; its next holder rebuilds the deques if they are damaged.
+cdef void _leave(
+    const Appending *producer, const Queue *queue, const Record *record, const Damage *damage
+) noexcept nogil:
+    """Release a partition's lock.
 
     The fence makes a new or full batch visible before the caller looks whether the sender sleeps.
     """
-    lock_release(line, NULL, damage.kind != SOUND)
+    stripe_exit(&producer.deques, queue, damage)
     if record.is_new or record.is_full or record.is_due_earlier:
         fence()
 
 
 cdef bint _may_contribute(const Appending *producer, uint64_t entry) noexcept nogil:
     """Return whether this process has read all of its completions."""
-    cdef ProcessEntry *process = <ProcessEntry *>producer.processes + entry
+    cdef ProcessEntry *process = process_of(&producer.deques, entry)
     return load_acquire(&process.ring_tail) == load_relaxed(&process.ring_head)
 
 
 cdef void _close(const Appending *producer, const Queue *queue, Record *record, Damage *damage) noexcept nogil:
     """Close the open batch, and claim its compression if it is to be compressed."""
-    cdef int64_t slot = deque_close_open(&producer.slots, queue, damage)
+    cdef int64_t slot = deque_close_open(&producer.deques.slots, queue, damage)
     cdef SlotHeader *header
     if slot < 0 or not producer.compresses:
         return
-    header = header_of(&producer.slots, slot)
+    header = header_of(&producer.deques.slots, slot)
     if load_relaxed(&header.linger) & COMPRESSION_MASK:
         store_release(&header.sealing, record.now_ms)
         record.claimed, record.claimed_generation = slot, load_relaxed(&header.generation)
@@ -401,29 +388,29 @@ cdef int append_to_open(
     cdef SlotHeader *header
     if slot == ALL_BITS:
         return APPEND_NO_ROOM
-    if slot >= producer.slots.slot_count:
+    if slot >= producer.deques.slots.slot_count:
         damage.kind, damage.first = WRONG_OPEN, slot
-        return APPEND_DAMAGED
-    header = header_of(&producer.slots, slot)
+        return SECTION_DAMAGED
+    header = header_of(&producer.deques.slots, slot)
     record.slot, record.generation = slot, load_relaxed(&header.generation)
     if not _batch_of(record):  # the id of no batch
         damage.kind, damage.first = WRONG_OPEN, slot
-        return APPEND_DAMAGED
+        return SECTION_DAMAGED
     commit = load_relaxed(&header.commit)
     size = commit >> COMMIT_SIZE_SHIFT
     record.index = commit >> 1 & COMMIT_COUNT_MASK
     record.added = 0
-    if size < producer.slots.slot_size and record.index < COMMIT_COUNT_MASK:
+    if size < producer.deques.slots.slot_size and record.index < COMMIT_COUNT_MASK:
         record.added = record_write(
-            producer.slots.bytes + slot * producer.slots.slot_size + size,
-            producer.slots.slot_size - size,
+            producer.deques.slots.bytes + slot * producer.deques.slots.slot_size + size,
+            producer.deques.slots.slot_size - size,
             record.index,
             <int64_t>load_relaxed(&header.base_timestamp),
             record,
         )
     if not record.added:
         _close(producer, queue, record, damage)
-        return APPEND_NO_ROOM if damage.kind == SOUND else APPEND_DAMAGED
+        return APPEND_NO_ROOM if damage.kind == SOUND else SECTION_DAMAGED
     if not contributions[slot].is_made and not _may_contribute(producer, entry):
         return APPEND_RING_UNREAD
     if not contributions_make(&contributions[slot], header, _batch_of(record), entry):
@@ -432,7 +419,7 @@ cdef int append_to_open(
     record.is_due_earlier = _commit(
         producer, header, size, record.index + 1, <uint64_t>record.timestamp, record.added
     )
-    record.is_full = size == producer.slots.slot_size or deque_has_full(&producer.slots, queue)
+    record.is_full = size == producer.deques.slots.slot_size or deque_has_full(&producer.deques.slots, queue)
     _count_record(producer, entry, record.added)
     return LOCK_TAKEN
 
@@ -442,9 +429,9 @@ cdef int append_rows(
     const EncodedRows *rows, Record *record, Damage *damage
 ) noexcept nogil:
     """Append encoded rows to the open batch, if that is as it was when they were encoded."""
-    cdef SlotHeader *header = header_of(&producer.slots, rows.slot)
+    cdef SlotHeader *header = header_of(&producer.deques.slots, rows.slot)
     cdef uint64_t commit, size
-    cdef int status = _enter(producer, queue.line, ticket)
+    cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
         return status
     record.slot, record.generation = rows.slot, load_relaxed(&header.generation)
@@ -454,12 +441,12 @@ cdef int append_rows(
         status = APPEND_LEASE_OVER
     elif not rows.batch:  # the id of no batch
         damage.kind, damage.first = WRONG_OPEN, rows.slot
-        status = APPEND_DAMAGED
+        status = SECTION_DAMAGED
     elif (
         load_relaxed(&queue.partition.open) != rows.slot + 1
         or _batch_of(record) != rows.batch
         or commit != rows.commit
-        or size + rows.size > producer.slots.slot_size
+        or size + rows.size > producer.deques.slots.slot_size
     ):
         status = APPEND_NO_ROOM
     elif not contributions[rows.slot].is_made and not _may_contribute(producer, entry):
@@ -467,7 +454,7 @@ cdef int append_rows(
     elif not contributions_make(&contributions[rows.slot], header, rows.batch, entry):
         status = APPEND_NOT_CONTRIBUTOR
     else:
-        copy_bytes(producer.slots.bytes + rows.slot * producer.slots.slot_size + size, rows.bytes, rows.size)
+        copy_bytes(producer.deques.slots.bytes + rows.slot * producer.deques.slots.slot_size + size, rows.bytes, rows.size)
         record.is_due_earlier = _commit(
             producer,
             header,
@@ -476,9 +463,9 @@ cdef int append_rows(
             rows.timestamp,
             rows.largest,
         )
-        record.is_full = size + rows.size == producer.slots.slot_size or deque_has_full(&producer.slots, queue)
+        record.is_full = size + rows.size == producer.deques.slots.slot_size or deque_has_full(&producer.deques.slots, queue)
         _count(producer, entry, rows.count, rows.size)
-    _leave(queue.line, record, damage)
+    _leave(producer, queue, record, damage)
     return status
 
 
@@ -489,8 +476,8 @@ cdef int append_batches(
     """Append batches that are complete in slots of this process but for their place; close the open one."""
     cdef uint64_t index, commit
     cdef SlotHeader *header
-    cdef ProcessEntry *process = <ProcessEntry *>producer.processes + entry
-    cdef int status = _enter(producer, queue.line, ticket)
+    cdef ProcessEntry *process = process_of(&producer.deques, entry)
+    cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
         return status
     if not _is_leased(queue):
@@ -499,16 +486,16 @@ cdef int append_batches(
         status = APPEND_RING_UNREAD
     for index in range(count if status == LOCK_TAKEN else 0):
         record.slot, record.generation = batches[index].slot, batches[index].generation
-        header = header_of(&producer.slots, record.slot)
+        header = header_of(&producer.deques.slots, record.slot)
         if not contributions_make(&contributions[record.slot], header, _batch_of(record), entry):
             status = APPEND_NOT_CONTRIBUTOR
             break
     if status == LOCK_TAKEN:
         _close(producer, queue, record, damage)
         for index in range(count if damage.kind == SOUND else 0):
-            header = header_of(&producer.slots, batches[index].slot)
+            header = header_of(&producer.deques.slots, batches[index].slot)
             if not deque_append(
-                &producer.slots, queue, batches[index].slot, last_state if index + 1 == count else STATE_CLOSED, damage
+                &producer.deques.slots, queue, batches[index].slot, last_state if index + 1 == count else STATE_CLOSED, damage
             ):
                 break
             commit = load_relaxed(&header.commit)
@@ -520,8 +507,8 @@ cdef int append_batches(
                 store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
             record.is_new = True
         if damage.kind != SOUND:
-            status = APPEND_DAMAGED
-    _leave(queue.line, record, damage)
+            status = SECTION_DAMAGED
+    _leave(producer, queue, record, damage)
     return status
 
 
@@ -535,14 +522,14 @@ cdef int append_record(
     Record *record, Damage *damage
 ) noexcept nogil:
     """Append a record to its partition's open batch."""
-    cdef int status = _enter(producer, queue.line, ticket)
+    cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
         return status
     if _is_leased(queue):
         status = append_to_open(producer, queue, contributions, entry, record, damage)
     else:
         status = APPEND_LEASE_OVER
-    _leave(queue.line, record, damage)
+    _leave(producer, queue, record, damage)
     return status
 
 
@@ -556,7 +543,7 @@ cdef int append_batch(
     """
     cdef SlotHeader *header
     cdef ProcessEntry *process
-    cdef int status = _enter(producer, queue.line, ticket)
+    cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
         return status
     if not _is_leased(queue):
@@ -564,25 +551,25 @@ cdef int append_batch(
     else:
         status = append_to_open(producer, queue, contributions, entry, record, damage)  # the second look
     if status == APPEND_NO_ROOM:
-        header = header_of(&producer.slots, slot)
+        header = header_of(&producer.deques.slots, slot)
         record.slot, record.generation, record.index = slot, load_relaxed(&header.generation), 0
         record.added = load_relaxed(&header.commit) >> COMMIT_SIZE_SHIFT
         if not _may_contribute(producer, entry):
             status = APPEND_RING_UNREAD
         elif not contributions_make(&contributions[slot], header, _batch_of(record), entry):
             status = APPEND_NOT_CONTRIBUTOR
-        elif not deque_append(&producer.slots, queue, slot, state, damage):
-            status = APPEND_DAMAGED
+        elif not deque_append(&producer.deques.slots, queue, slot, state, damage):
+            status = SECTION_DAMAGED
         else:
             record.is_new = True
-            record.is_full = state == STATE_CLOSED or deque_has_full(&producer.slots, queue)
-            process = <ProcessEntry *>producer.processes + entry
+            record.is_full = state == STATE_CLOSED or deque_has_full(&producer.deques.slots, queue)
+            process = process_of(&producer.deques, entry)
             store_relaxed(&process.batches, load_relaxed(&process.batches) + 1)
             if load_relaxed(&header.compressed):
                 store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
             _count_record(producer, entry, load_relaxed(&header.max_record))
             status = LOCK_TAKEN
-    _leave(queue.line, record, damage)
+    _leave(producer, queue, record, damage)
     return status
 
 
@@ -591,7 +578,7 @@ cdef void batch_begin(
     uint64_t max_timestamp, uint64_t largest, uint64_t compressed
 ) noexcept nogil:
     """Initialize the header of a slot that this process has allocated, but for its place in a deque."""
-    cdef SlotHeader *header = header_of(&producer.slots, slot)
+    cdef SlotHeader *header = header_of(&producer.deques.slots, slot)
     cdef word *bits = <word *>(<char *>header + sizeof(SlotHeader))
     cdef uint64_t index
     store_relaxed(&header.commit, size << COMMIT_SIZE_SHIFT | count << 1)
@@ -669,16 +656,13 @@ cdef class Appender:
         uint64_t retries,
         bint compresses,
     ):
-        cdef char *memory = segment.memory
         cdef const Regions *regions = &segment.geometry.regions
         if not issubclass(future, RecordFuture):
             raise TypeError(f"{future} is no subclass of RecordFuture")
         self.segment, self.contributions, self.future, self.damaged = segment, contributions, future, damaged
         self.magic = magic
-        self.producer.slots = slots_of(segment)
-        self.producer.superblock = <Superblock *>memory
-        self.producer.processes = memory + regions.processes
-        self.producer.histograms = memory + regions.histograms
+        self.producer.deques = deques_of(segment)
+        self.producer.histograms = segment.memory + regions.histograms
         self.producer.linger_ms = linger_ms
         self.producer.linger = linger_ms << LINGER_SHIFT | compression
         self.producer.timeout_ms, self.producer.retries = delivery_timeout_ms, retries
@@ -791,10 +775,10 @@ cdef class Appender:
         self._check_slot(slot)
         _set_record(&record, self.magic, timestamp, body)
         added = 0
-        if header_size < self.producer.slots.slot_size:
+        if header_size < self.producer.deques.slots.slot_size:
             added = record_write(
-                self.producer.slots.bytes + slot * self.producer.slots.slot_size + header_size,
-                self.producer.slots.slot_size - header_size,
+                self.producer.deques.slots.bytes + slot * self.producer.deques.slots.slot_size + header_size,
+                self.producer.deques.slots.slot_size - header_size,
                 0,
                 timestamp,
                 &record,
@@ -870,7 +854,7 @@ cdef class Appender:
         cdef Segment segment = self._opened()
         self._check_slot(slot)
         damage.kind = SOUND
-        _set_queue(&queue, segment, partition, lane, lane_generation)
+        _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
         memset(&record, 0, sizeof(Record))
         record.claimed = -1
         of.slot, of.batch, of.commit, of.size, of.count = slot, batch, commit, <uint64_t>rows.shape[0], count
@@ -915,7 +899,7 @@ cdef class Appender:
         if len(buffers) > MOST_TAKEN:
             raise ValueError(f"{len(buffers)} batches, of {MOST_TAKEN} at most")
         damage.kind = SOUND
-        _set_queue(&queue, segment, partition, lane, lane_generation)
+        _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
         memset(&record, 0, sizeof(Record))
         record.claimed = -1
         if self.producer.compresses:
@@ -965,7 +949,7 @@ cdef class Appender:
     ):
         """Prepare a section; return the record's future."""
         damage.kind = SOUND
-        _set_queue(queue, segment, partition, lane, lane_generation)
+        _set_queue(queue, &self.producer.deques, partition, lane, lane_generation)
         _set_record(record, self.magic, timestamp, body)
         if self.producer.compresses:
             record.now_ms = monotonic_us() // 1000
@@ -991,7 +975,7 @@ cdef class Appender:
 
     cdef tuple _outcome_of_rows(self, int status, const Record *record, const Damage *damage, uint64_t partition):
         if status != LOCK_TAKEN:
-            self._check(damage, partition)
+            check_deque(self.damaged, partition, damage)
             batch = _batch_of(record) if status >= APPEND_NO_ROOM else 0
         else:  # before any other Python code, as `_fill_in`
             batch = self.contributions.results[<Py_ssize_t>record.slot]
@@ -1003,16 +987,9 @@ cdef class Appender:
         future.batch_result = self.contributions.results[<Py_ssize_t>record.slot]
         future.index, future.timestamp, future.sizes = <Py_ssize_t>record.index, record.timestamp, record.sizes
 
-    cdef _check(self, const Damage *damage, uint64_t partition):
-        """Raise the error for a damage that a section has found."""
-        if damage.kind == WRONG_OPEN:
-            raise self.damaged(f"the open batch of partition entry {partition} is in slot {damage.first}")
-        if damage.kind == WRONG_LINK:
-            raise self.damaged(f"a link in the deque of partition entry {partition} leads to slot {damage.first}")
-
     cdef _check_slot(self, uint64_t slot):
-        if slot >= self.producer.slots.slot_count:
-            raise IndexError(f"slot {slot} of {self.producer.slots.slot_count}")
+        if slot >= self.producer.deques.slots.slot_count:
+            raise IndexError(f"slot {slot} of {self.producer.deques.slots.slot_count}")
 
 
 cdef tuple _claim_of(const Record *record):
@@ -1023,18 +1000,14 @@ cdef tuple _claim_of(const Record *record):
 
 
 cdef int _set_queue(
-    Queue *queue, Segment segment, uint64_t partition, uint64_t lane, uint64_t lane_generation
+    Queue *queue, const Deques *deques, uint64_t partition, uint64_t lane, uint64_t lane_generation
 ) except -1:
-    cdef const Regions *regions = &segment.geometry.regions
-    cdef char *memory = segment.memory
-    if partition >= segment.geometry.sizes.max_partitions:
-        raise IndexError(f"partition entry {partition} of {segment.geometry.sizes.max_partitions}")
-    if lane > segment.geometry.sizes.max_lanes:
-        raise IndexError(f"lane entry {lane - 1} of {segment.geometry.sizes.max_lanes}")
-    queue.entry = partition
-    queue.partition = <PartitionEntry *>(memory + regions.partitions) + partition
-    queue.line = <LockLine *>(memory + regions.locks) + 2 + partition % STRIPES
-    queue.lane = <LaneEntry *>(memory + regions.lanes) + (lane - 1) if lane else NULL
+    if partition >= deques.max_partitions:
+        raise IndexError(f"partition entry {partition} of {deques.max_partitions}")
+    if lane > deques.max_lanes:
+        raise IndexError(f"lane entry {lane - 1} of {deques.max_lanes}")
+    queue[0] = queue_of(deques, partition)
+    queue.lane = <LaneEntry *>deques.lanes + (lane - 1) if lane else NULL
     queue.lane_generation = lane_generation
     return 0
 

@@ -147,6 +147,10 @@ cdef class Destination:
             raise IndexError(f"partition {number} of {self.count}")
         self.entries[number] = entry
 
+    cdef int set_queue(self, Queue *queue, const Deques *deques, uint64_t number) except -1:
+        """Set the deque of a partition, by its number, that records lead to."""
+        return _set_queue(queue, deques, self.entries[number], self.lane, self.lane_generation)
+
 
 cdef class RecordPath:
     """What a producer appends its records by.
@@ -293,7 +297,7 @@ cdef class RecordPath:
         destination = <Destination>destinations.get(topic)
         if destination is None:
             return None
-        if load_relaxed(&appender.producer.superblock.generation) != destination.generation:
+        if load_relaxed(&appender.producer.deques.superblock.generation) != destination.generation:
             return None
         if timestamp_ms is None:
             timestamp = _now_ms()
@@ -333,7 +337,7 @@ cdef class RecordPath:
         if appender.producer.compresses:
             record.now_ms = monotonic_us() // 1000
         damage.kind = SOUND
-        _set_queue(&queue, segment, destination.entries[number], destination.lane, destination.lane_generation)
+        destination.set_queue(&queue, &appender.producer.deques, number)
         future = <RecordFuture>shmaccum_untracked(appender.future, ())
 
         status = append_record(
@@ -352,7 +356,7 @@ cdef class RecordPath:
         if record.claimed >= 0:
             self.claimed(queue.entry, record.claimed, record.claimed_generation, record.now_ms)
         if status != LOCK_TAKEN:
-            appender._check(&damage, queue.entry)
+            check_deque(appender.damaged, queue.entry, &damage)
             return None
         if self.burst > 0:
             self.burst -= 1
@@ -361,7 +365,7 @@ cdef class RecordPath:
         if sticky is not None and sticky.note(<int64_t>record.added):
             self.appended(sticky, None)
         if record.is_new or record.is_full or record.is_due_earlier:
-            if load_relaxed(&appender.producer.superblock.sender_asleep):
+            if load_relaxed(&appender.producer.deques.superblock.sender_asleep):
                 self.appended(None, bool(record.is_full or record.is_due_earlier))
         return future
 
@@ -396,7 +400,7 @@ cdef class RecordPath:
             number = <uint64_t>sticky.partition
             if number >= destination.count or destination.entries[number] == UNKNOWN or not self._takes_calls():
                 return APPEND_NO_ROOM
-            _set_queue(queue, segment, destination.entries[number], destination.lane, destination.lane_generation)
+            destination.set_queue(queue, &appender.producer.deques, number)
             status = append_record(
                 &appender.producer, queue, contributions.table, contributions.entry, ticket_of(segment), record, damage
             )
@@ -404,7 +408,7 @@ cdef class RecordPath:
                 appender._fill_in(future, record)
             if status != APPEND_NO_ROOM or record.claimed >= 0:
                 return status
-        if record.body_size + OVERHEAD_MAX + appender.producer.header_size >= appender.producer.slots.slot_size:
+        if record.body_size + OVERHEAD_MAX + appender.producer.header_size >= appender.producer.deques.slots.slot_size:
             return APPEND_NO_ROOM  # it takes a slot or more
         self.before_new_batch()
         buffer = Buffer()
@@ -435,9 +439,9 @@ cdef class RecordPath:
         """Write a record into a slot of this process, and make that the last batch of a deque; return a status."""
         cdef Appending *producer = &self.appender.producer
         cdef Contributions contributions = self.appender.contributions
-        cdef uint64_t slot_size = producer.slots.slot_size, added
+        cdef uint64_t slot_size = producer.deques.slots.slot_size, added
         cdef int status
-        cdef char *place = producer.slots.bytes + handle.slot * slot_size
+        cdef char *place = producer.deques.slots.bytes + handle.slot * slot_size
         # To read before the write saves page faults: `SlabMemory.fault_in`.
         load_relaxed(<word *>place)
         added = record_write(place + producer.header_size, slot_size - producer.header_size, 0, record.timestamp, record)

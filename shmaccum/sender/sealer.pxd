@@ -1,7 +1,6 @@
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t
 from shmaccum.accumulator.state.partition_map cimport PartitionMap
-from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.record.format cimport RecordFormat
 from shmaccum.sender.transport cimport ProduceBatch
@@ -27,7 +26,7 @@ cdef class Sealer:
 
     @cython.locals(
         slab=SlabMemory, record_count=int32_t, base_timestamp=int64_t, max_timestamp=int64_t, producer_id=int64_t,
-        producer_epoch=int16_t, base_sequence=int32_t, queue=PartitionQueue, sealed=ProduceBatch, views=tuple,
+        producer_epoch=int16_t, base_sequence=int32_t, sealed=ProduceBatch, views=tuple,
         is_compressed=bint,
     )
     cpdef ProduceBatch seal(self, RecordBatch batch)

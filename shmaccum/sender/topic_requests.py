@@ -78,7 +78,7 @@ class TopicRequests:
         """Store what is new of topics, and the answers that producers wait for.
 
         Raises:
-            LockTimeoutError: as `Deferral.with_lock`.
+            LockTimeoutError: as `Deferral.run`.
         """
         changed = cluster.changed_since(self._cluster)
         answered = {name for name in self._waiting if name not in cluster.pending}
@@ -91,8 +91,9 @@ class TopicRequests:
                     updates.append(update)
         if updates:
             self._note_replaced(updates)
-            lock = self._deferral.with_lock(self._slab.tables_lock)
-            for topic in self._map.update_all(updates, lock):
+            lock = self._slab.tables_lock
+            full = self._deferral.run(lock, lambda timeout_s: self._map.update_all(updates, lock.within(timeout_s)))
+            for topic in full:
                 logger.error("%s", self._map.no_room(topic))
             self._warn_if_nearly_full()
             for entry in self._slab.processes.in_use():

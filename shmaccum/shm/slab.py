@@ -123,6 +123,7 @@ class Slab:
         self._pool: _core.BufferPool | None = _core.BufferPool(
             self.core, cores[LOCK_POOL], partial(validation.damaged, name)
         )
+        self._deques: _core.PartitionDeques | None = _core.PartitionDeques(self.core, partial(validation.damaged, name))
         self.locks: Final = [
             SlabLock(
                 number, core, segment.words, self.processes, name, self._rejoin, partial(self._refuse_rebuild, number)
@@ -283,6 +284,17 @@ class Slab:
         if self._pool is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
         return self._pool
+
+    @property
+    def deques(self) -> _core.PartitionDeques:
+        """The sections of the partitions' deques.
+
+        Raises:
+            IllegalStateError: the slab has been detached.
+        """
+        if self._deques is None:
+            raise IllegalStateError(f"slab {self.name!r} has been detached")
+        return self._deques
 
     @property
     def tables_lock(self) -> SlabLock:
@@ -486,7 +498,7 @@ class Slab:
         self.button.close()
         for lock in self.locks:
             lock.close()
-        self._pool = None
+        self._pool = self._deques = None
         self.memory.close()
         self._array = None
         self._is_detached = True

@@ -19,18 +19,18 @@ from core_producers import (
     batches,
     body_of,
     call_back,
+    deques,
     queued,
-    rebuild,
     records_of,
     recover,
 )
-from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab, die_at
+from core_slabs import DYING, LIVING, Damaged, Slab, die_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import violations
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, Buffer, RecordFuture
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, Buffer, RecordFuture
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.v2 import records as v2
 from shmaccum.shm.layout import LOCK_STRIPES, SlotState
@@ -218,14 +218,13 @@ def test_nothing_is_appended_without_the_lock() -> None:
     assert producer.try_append(body_of(b"b"))[0] == LOCK_BUSY
     slab.be(2)
     stripe.release(unfinished=True)
-    assert producer.try_append(body_of(b"b"))[0] == LOCK_UNFINISHED
-    assert stripe.owner == UNFINISHED, "whoever rebuilds finds it so"
-    slab.be(2)
-    stripe.acquire_now()
-    stripe.release()
+    slab.words[slab.word("partitions", "open", PARTITION)] = 3
+    assert producer.try_append(body_of(b"b"))[0] == LOCK_TAKEN, "rebuilt before that"
+    assert slab.words[slab.word("superblock", "rebuilds")] == 1
+    assert stripe.owner == 0
     slab.segment.leave()
     assert producer.core.append(PARTITION, 0, 0, 0, body_of(b"b"), 0)[0] == LOCK_REJOIN
-    assert [count for _, count, _ in batches(slab)] == [1]
+    assert [count for _, count, _ in batches(slab)] == [2]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,10 @@ def test_a_damaged_deque_is_an_error(words: dict[tuple[str, str, int], int], sai
         slab.words[slab.word(*place)] = value
     with pytest.raises(Damaged, match=said):
         producer.append(body_of(b"b" * 150))
-    assert slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION).owner == UNFINISHED
+    assert slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION).owner == 0
+    if all(region == "partitions" for region, _, _ in words):
+        producer.append(body_of(b"b" * 150))
+        assert violations(slab.segment) == []
 
 
 def test_a_damaged_commit_word_gives_no_room() -> None:
@@ -438,7 +440,8 @@ def test_damage_keeps_all_batches_out() -> None:
     with pytest.raises(Damaged, match="leads to slot 98"):
         producer.core.append_batches(PARTITION, 0, 0, buffers, True)
     assert [slab.pool.is_taken(buffer) for buffer in buffers] == [True, True]
-    assert slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION).owner == UNFINISHED
+    assert slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION).owner == 0
+    assert slab.words[slab.word("partitions", "tail", PARTITION)] == 1
 
 
 def test_rows_for_a_batch_without_an_id_are_an_error() -> None:
@@ -554,5 +557,5 @@ def test_batches_of_all_appends_are_the_same_after_a_rebuild() -> None:
     for size in (10, 150, 150, 20):
         producer.append(body_of(bytes(size)))
     before = bytes(slab.segment)
-    rebuild(slab)
+    assert deques(slab).rebuild(PARTITION) == (LOCK_TAKEN,)
     assert bytes(slab.segment) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab
 
 from shmaccum import _core
 from shmaccum._core import LOCK_TAKEN, LOCK_UNFINISHED, Buffer
-from shmaccum.accumulator.state.partition_queue import rebuild_stripe
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.v2 import records as v2
-from shmaccum.shm.layout import LOCK_STRIPES, Geometry, SlotState
+from shmaccum.shm.layout import LOCK_STRIPES, SlotState
 
 NO_ROOM, NOT_CONTRIBUTOR = _core.APPEND_NO_ROOM, _core.APPEND_NOT_CONTRIBUTOR
 PARTITION = 3
@@ -157,26 +155,9 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
             return rest >> 1 ^ -(rest & 1), at
 
 
-def rebuild(slab: Slab) -> None:
-    """Rebuild the partition's deque, as the next holder of its lock does."""
-    view = slab.segment.view
-    rows = {name: view(name).dtype.itemsize // 8 for name in ("headers", "partitions")}
-    array = np.frombuffer(slab.segment.writable(), np.uint64)
-    geometry = Geometry(SLOT_SIZE, slab.slot_count, max_processes=8, max_topics=1, max_partitions=20, max_lanes=2)
-
-    def table(name: str, begin: int, count: int) -> np.ndarray:
-        return array[begin : begin + count * rows[name]].reshape(count, rows[name])
-
-    rebuild_stripe(
-        SimpleNamespace(  # type: ignore[arg-type]
-            words=slab.words,
-            geometry=geometry,
-            headers=table("headers", geometry.header(0), slab.slot_count),
-            partitions=table("partitions", geometry.partition(0), 20),
-            damaged=Damaged,
-        ),
-        PARTITION,
-    )
+def deques(slab: Slab) -> Any:
+    """Return the sections of the deques."""
+    return slab.core.PartitionDeques(slab.segment, Damaged)
 
 
 def recover(slab: Slab) -> None:
@@ -187,7 +168,9 @@ def recover(slab: Slab) -> None:
         lock = core.SlabLock(slab.segment, number)
         if lock.owner:
             lock.unblock(lock.owner if lock.owner != UNFINISHED else 0)
+        if lock.owner == UNFINISHED and number:
+            assert deques(slab).rebuild(PARTITION) == (LOCK_TAKEN,)
         if lock.acquire_now() == LOCK_UNFINISHED:
-            slab.pool.rebuild() if number == 0 else rebuild(slab)
+            slab.pool.rebuild()
         lock.release()
     slab.pool.reclaim([DYING << 8 | 1 << 48], 0.0, 1.0)

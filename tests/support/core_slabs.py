@@ -60,10 +60,11 @@ class Slab:
         slot_count: how many.
         core: the module to use.
         slot_size: bytes of each.
+        redo_size: bytes of a redo area.
     """
 
-    def __init__(self, slot_count: int, core: Any = _core, slot_size: int = 64) -> None:
-        geometry = core.Geometry(slot_size, slot_count, max_processes=8, max_topics=1, max_partitions=20, max_lanes=2)
+    def __init__(self, slot_count: int, core: Any = _core, slot_size: int = 64, redo_size: int = 0) -> None:
+        geometry = core.Geometry(slot_size, slot_count, 8, 1, 20, redo_size, 2)
         self.descriptor = os.memfd_create("slab")
         os.ftruncate(self.descriptor, geometry.total_size)
         self.segment = core.Segment(self.descriptor, geometry)

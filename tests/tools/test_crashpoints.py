@@ -12,7 +12,6 @@ import pytest
 from fixture_types import Capture
 from runs import run_python
 
-from shmaccum.accumulator.state import accumulator_state
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.sender.log.recent_batches import RecentBatches
 from shmaccum.shm.layout import LOCK_POOL, Lock, Partition, Process, Slot, Super, Topic
@@ -23,8 +22,7 @@ from tools.crashpoints.checker import violations
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.operations import OPERATIONS
 from tools.crashpoints.run import Findings, Harness
-from tools.crashpoints.settings import HALF, PARTITIONS, config_of
-from tools.crashpoints.steps import Steps
+from tools.crashpoints.settings import HALF, PARTITIONS, SLOT, config_of
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim
 
@@ -99,11 +97,6 @@ def test_a_table_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_memory_that_is_not_taken_back_from_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BufferPool, "_dead", lambda pool, owners: [])
     assert "is allocated to dead process entry" in problems_of(findings_of(OPERATIONS["allocate"]))
-
-
-def test_a_deque_that_is_not_rebuilt_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accumulator_state, "rebuild_stripe", lambda slab, stripe: None)
-    assert "deque of partition entry 0" in problems_of(findings_of(OPERATIONS["rebuild-deque"], 1))
 
 
 def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,31 +175,10 @@ def test_a_semaphore_that_is_taken(survivor: Survivor) -> None:
 
 
 def test_a_batch_in_flight_without_a_sender_is_found(survivor: Survivor) -> None:
-    with survivor.accumulator.map.queues[PARTITIONS[0]].lock:
-        survivor.accumulator.map.queues[PARTITIONS[0]].pop_first()
+    slot = survivor.slab.words[survivor.slab.geometry.partition(0) + Partition.HEAD] - 1
+    survivor.slab.deques.drain([0], [slot], [SLOT], 0)
     assert violations(survivor.accumulator, in_flight=True) == []
     assert "is nobody's" in "\n".join(violations(survivor.accumulator, in_flight=False))
-
-
-# --- steps ----------------------------------------------------------------------------------------------------------
-
-
-def test_steps_are_the_same_every_time(survivor: Survivor) -> None:
-    lock = survivor.slab.tables_lock
-
-    def take_and_leave() -> None:
-        with lock:
-            pass
-
-    places: list[str] = []
-    counts = []
-    for at in range(4):
-        steps = Steps(at, places.append)
-        steps.run(take_and_leave)
-        counts.append(steps.count)
-    assert len(set(counts)) == 1 < counts[0]
-    assert len(places) == 4
-    assert all(place.startswith("shmaccum/shm/locks.py:") for place in places)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -214,22 +186,22 @@ def test_steps_are_the_same_every_time(survivor: Survivor) -> None:
 
 def test_the_command(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "found.json"
-    assert main(["--operation", "lock", "--jobs", "2", "--json", str(file)]) == 0
-    found = json.loads(file.read_text())["lock"]
+    assert main(["--operation", "allocate", "--jobs", "2", "--json", str(file)]) == 0
+    found = json.loads(file.read_text())["allocate"]
     assert found["points"] == found["steps"] + 1 == found["survived"]
     assert found["failed"] == []
     printed = capsys.readouterr()
     assert "operation" in printed.out
-    assert "lock" in printed.out
+    assert "allocate" in printed.out
     assert f"{found['steps']} of {found['steps']} points" in printed.err
     assert not [entry for entry in os.listdir("/dev/shm") if f"crashpoints{os.getpid()}" in entry]
 
 
 def test_the_command_says_what_was_not_survived(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(Slab, "reap_dead", lambda slab: None)
-    assert main(["--operation", "lock", "--sample", "12", "--seed", "1"]) == 1
+    assert main(["--operation", "allocate", "--sample", "12", "--seed", "1"]) == 1
     printed = capsys.readouterr().out
-    assert "killed before shmaccum/shm/locks.py" in printed
+    assert "killed before shmaccum/pool" in printed
     assert "--seed 1" in printed
 
 

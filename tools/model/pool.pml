@@ -29,9 +29,9 @@
  *   shmaccum.core.queue.deque_close_open                               try_append, place
  *   shmaccum.core.append.append_rows                                   try_append, of several records
  *   shmaccum.core.append.append_batches                                place, of several
- *   shmaccum.accumulator.state.partition_queue.PartitionQueue.pop_first      drain
- *   shmaccum.accumulator.state.partition_queue.PartitionQueue.put_back       put_back
- *   shmaccum.accumulator.state.partition_queue.rebuild_stripe                rebuild_stripe
+ *   shmaccum.core.queue.deque_pop_first                                drain
+ *   shmaccum.core.queue.deque_put_back                                 put_back
+ *   shmaccum.core.repair.stripe_rebuild                                rebuild_stripe
  *   shmaccum.core.results.contributions_make                           contribute
  *   shmaccum.accumulator.append.pending_batches.PendingBatches.read        read_ring
  *   shmaccum.accumulator.state.completion_ring.RingWriter.push                    finish

@@ -2,8 +2,8 @@
 
 The process that closes a batch compresses it, with the compression type of the producer that opened it. It reads the
 closed batch's bytes, which no longer change, and compresses them into private memory under no lock. If the batch is
-still queued, the result then replaces the records under the partition's lock (`redo_log` makes that crash-safe). A
-batch that is closed from the start is compressed before it is placed.
+still queued, the result then replaces the records under the partition's lock (by ``repair.pxi``'s redo log). A batch
+that is closed from the start is compressed before it is placed.
 
 The *claim* is the SEALING word of a closed batch: the time when this process began, stored under the partition's lock.
 The sender waits for a claimed batch at most `SEALING_TIMEOUT_MS`. Batches that no producer compresses, because it
@@ -12,20 +12,26 @@ died, was stopped or late, or the batch was sent while open, the sender compress
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from shmaccum._core import SEALING_TIMEOUT_MS, Buffer
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS, compressed_word, replace_records
 from shmaccum.errors import LockTimeoutError
 from shmaccum.record.compression import DEFAULT_LEVELS, CompressionType, compress
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, COMPRESSION_MASK, Process, Slot
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, COMPRESSED_SIZE_SHIFT, COMPRESSION_MASK, Slot
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
+
+
+def compressed_word(size: int, compression: CompressionType) -> int:
+    """Return the COMPRESSED word of a batch of ``size`` bytes, header included, with this compression."""
+    return size << COMPRESSED_SIZE_SHIFT | compression
 
 
 class _Claim(NamedTuple):
@@ -117,26 +123,16 @@ class BatchCompressor:
         begin, start = geometry.slot(claim.slot), self._format.header_size
         # A copy: once the sender drains the batch, its slot can change while we compress.
         records = bytes(self._slab.buffer[begin + start : begin + size])
-        if not self._is_open_to(claim):
+        # Draining a batch clears the word, and no other process claims the same batch.
+        if (self._words[header + Slot.GENERATION], self._words[header + Slot.SEALING]) != claim[2:]:
             return
         stored, compressed = self._compress(self._words[header + Slot.LINGER] & COMPRESSION_MASK, records)
-        try:
-            # A longer wait is useless: by then the sender no longer honours the claim.
-            with claim.queue.lock.within(SEALING_TIMEOUT_MS / 1000):
-                if self._is_open_to(claim):
-                    if stored is records:
-                        self._words[header + Slot.COMPRESSED] = compressed
-                    else:
-                        replace_records(self._slab, claim.slot, stored, start, compressed)
-                    self._words[header + Slot.SEALING] = 0
-                    self._words[geometry.process(self._slab.me) + Process.COMPRESSED] += 1
-        except LockTimeoutError:
-            pass
-
-    def _is_open_to(self, claim: _Claim) -> bool:
-        """Return whether the batch still waits in its deque for this claim; certain only under its partition's lock.
-
-        Draining a batch clears the word, and no other process claims the same batch.
-        """
-        words, header = self._words, self._slab.geometry.header(claim.slot)
-        return words[header + Slot.GENERATION] == claim.generation and words[header + Slot.SEALING] == claim.since_ms
+        replacement = None if stored is records else stored
+        queue, batch = claim.queue, Buffer(claim.slot, 1, claim.generation)
+        replace = self._slab.deques.replace
+        # A longer wait is useless: by then the sender no longer honours the claim.
+        with contextlib.suppress(LockTimeoutError):
+            queue.lock.run(
+                lambda: replace(queue.entry, batch, claim.since_ms, replacement, start, compressed),
+                SEALING_TIMEOUT_MS / 1000,
+            )

@@ -1,6 +1,5 @@
 cimport cython
 from shmaccum.accumulator.append.pending_batches cimport PendingBatches
-from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.histograms cimport count as count_value, count_sample
 from shmaccum.shm.memory cimport SlabMemory, word
 
@@ -36,13 +35,13 @@ cdef class ColumnAppender:
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
 
-    @cython.locals(words=word[::1], opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t)
-    cdef _open_batch(self, PartitionQueue queue)
+    @cython.locals(words=word[::1], slot=Py_ssize_t, header=Py_ssize_t)
+    cdef _open_batch(self, queue)
 
     @cython.locals(
         slot=Py_ssize_t, commit="unsigned long long", size=Py_ssize_t, before=Py_ssize_t, count=Py_ssize_t,
     )
-    cdef Py_ssize_t _fill_open_batch(self, PartitionQueue queue, bodies, future) except -1
+    cdef Py_ssize_t _fill_open_batch(self, queue, bodies, future) except -1
 
     @cython.locals(cuts=list, sizes=list, last=Py_ssize_t, is_open=bint, number=Py_ssize_t)
     cdef _NewBatches _new_batches(self, bodies, records)
@@ -51,7 +50,7 @@ cdef class ColumnAppender:
         sizes=list, cuts=list, end=Py_ssize_t, taken=list, slots=list, is_open=bint, results=list,
     )
     cdef Py_ssize_t _place(
-        self, PartitionQueue queue, _NewBatches batches, Py_ssize_t first, future, deadline_s
+        self, queue, _NewBatches batches, Py_ssize_t first, future, deadline_s
     ) except -1
 
     @cython.locals(

@@ -12,7 +12,6 @@ within leaves the first ones queued, the others allocated, and the lock's next h
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -26,13 +25,11 @@ from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.shm.histograms import count as count_value
 from shmaccum.shm.histograms import count_sample
 from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Slot
-from shmaccum.shm.locks import MIN_TIMEOUT_S
 
 TURN_BATCHES: Final = 32
 """Batches encoded and queued at a time: bounds an append's private memory, and how long its first batch waits for
@@ -165,12 +162,11 @@ class ColumnAppender:
 
     def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
         words = self._memory.words
-        opened = words[queue.open_at]
-        if not opened:
+        slot = queue.open_slot()
+        if slot < 0:
             return None
-        if opened > self._slot_count:  # in the compiled form, C arithmetic on it would wrap around
-            raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
-        slot = opened - 1
+        if slot >= self._slot_count:  # in the compiled form, C arithmetic on it would wrap around
+            raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {slot}")
         header = self._headers_at + slot * self._header_words
         return _OpenBatch(slot, words[header + _GENERATION], words[header + _COMMIT], words[header + _BASE_TIMESTAMP])
 
@@ -243,12 +239,6 @@ class ColumnAppender:
             future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
             del taken[:]
             self._note_largest(max(batches.records.largest[first:end]))
-        except BaseException:
-            # Rebuilds the deque now. Otherwise a flush would wait for batches that no index leads the sender to.
-            # It does not wait for stopped processes: the lock's next holder rebuilds as well.
-            with contextlib.suppress(LockTimeoutError), queue.lock.within(MIN_TIMEOUT_S):
-                pass
-            raise
         finally:
             if taken:
                 self._batches.unused[hand] = taken

@@ -1,7 +1,6 @@
 cimport cython
 from shmaccum.accumulator.state.completion_ring cimport Outcome, RingReader
 from shmaccum.accumulator.append.futures cimport Part, ProduceRequestResult
-from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _GENERATION

@@ -150,10 +150,10 @@ class RecordAccumulator:
         """Return the free bytes of a partition's open batch, 0 without one: a hint, read without the lock."""
         slab = self.state.slab
         words, geometry = slab.words, slab.geometry
-        opened = words[queue.open_at]
-        if not 0 < opened <= geometry.slot_count:
+        slot = queue.open_slot()
+        if not 0 <= slot < geometry.slot_count:
             return 0
-        size = words[geometry.header(opened - 1) + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
+        size = words[geometry.header(slot) + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
         return max(0, geometry.slot_size - size)
 
     def check_usable(self) -> None:

@@ -2,17 +2,13 @@ cimport cython
 from shmaccum.accumulator.drain.completer cimport BatchCompleter
 from shmaccum.accumulator.drain.open_batch_throttle cimport OpenBatchThrottle
 from shmaccum.accumulator.state.partition_map cimport PartitionMap
-from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.accumulator.drain.deferral cimport BatchReturns, Deferral
 from shmaccum.accumulator.drain.ready_check cimport ReadyCheck
-from shmaccum.accumulator.state.record_batch cimport RecordBatch
+from shmaccum.accumulator.state.record_batch cimport RecordBatch, batch_in
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.shm.histograms cimport count as count_in_histogram
-from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
-cdef Py_ssize_t _TAKEN_A_TURN
-cdef Py_ssize_t _STRIPES
 cdef Py_ssize_t _PARTITION_WORDS
 cdef Py_ssize_t _KEY
 cdef int _LANE_SHIFT
@@ -69,19 +65,10 @@ cdef class BatchDrainer:
     )
     cdef list _choose(self, node_id, list entries, list sizes, Py_ssize_t max_size, long long now_ms)
 
-    @cython.locals(
-        taken=list, count=Py_ssize_t, begun="unsigned long long", first=Py_ssize_t, entry=Py_ssize_t, stripe=Py_ssize_t,
-        index=Py_ssize_t,
-    )
     cdef list _take_firsts(self, list chosen, list sizes, long long now_ms)
 
-    @cython.locals(
-        memory=SlabMemory, by_entry=list, queue=PartitionQueue, lock=SlabLock, unfinished=bint, stripe=Py_ssize_t,
-        left=Py_ssize_t, count=Py_ssize_t, index=Py_ssize_t, entry=Py_ssize_t, head="unsigned long long",
-    )
-    cdef Py_ssize_t _take_turn(
-        self, Py_ssize_t first, list chosen, list sizes, list taken, long long now_ms
-    ) except -1
+    @cython.locals(words=word[::1], entry=Py_ssize_t)
+    cdef _take_turn(self, list indexes, list chosen, list sizes, dict taken, long long now_ms)
 
     @cython.locals(memory=SlabMemory, header=Py_ssize_t, compressed="unsigned long long")
     cdef Py_ssize_t _stored_size(self, unsigned long long slot)

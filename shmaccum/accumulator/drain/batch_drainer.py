@@ -12,10 +12,12 @@ import contextlib
 import time
 from bisect import bisect_left
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import numpy as np
 
+from shmaccum._core import MOST_DRAINED
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
@@ -40,7 +42,7 @@ from shmaccum.shm.layout import (
     SlotState,
     Super,
 )
-from shmaccum.shm.slab import Slab
+from shmaccum.shm.slab import STOPPED_TIMEOUT_S, Slab
 
 _PARTITION_WORDS: Final = PARTITION_WORDS
 _KEY: Final = Partition.KEY
@@ -53,13 +55,9 @@ _COMPRESSED: Final = Slot.COMPRESSED
 _DRAINED_MS: Final = Slot.DRAINED_MS
 _ATTEMPTS: Final = Slot.ATTEMPTS
 _OPENED_US: Final = Slot.OPENED_US
-_STRIPES: Final = STRIPES
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
 _ATTEMPTS_SHIFT: Final = ATTEMPTS_SHIFT
-
-_TAKEN_A_TURN: Final = 8
-"""Most batches taken while a stripe's lock is held once: producers wait for that lock."""
 
 
 class BatchDrainer:
@@ -213,71 +211,46 @@ class BatchDrainer:
         return chosen
 
     def _take_firsts(self, chosen: list[int], sizes: list[int], now_ms: int) -> list[RecordBatch]:
-        """Take the first batches of partitions, by stripe: acquiring a lock costs more than taking a batch."""
-        count = len(chosen)
-        taken: list[RecordBatch | None] = [None] * count
-        begun = 0  # bitmap of stripes
-        for first in range(count):
-            entry = chosen[first]
-            stripe = entry % _STRIPES
-            if begun >> stripe & 1:
-                continue
-            begun |= 1 << stripe
-            try:
-                index = first
-                while index < count:
-                    index = self._take_turn(index, chosen, sizes, taken, now_ms)
-            except LockTimeoutError:
-                continue
-        return [batch for batch in taken if batch is not None]
+        """Take the first batches of partitions, by stripe: acquiring a lock costs more than taking a batch.
 
-    def _take_turn(
-        self, first: int, chosen: list[int], sizes: list[int], taken: list[RecordBatch | None], now_ms: int
-    ) -> int:
-        """Take first batches of one stripe's partitions under one acquisition of its lock.
-
-        It checks again, under the lock, that they are due and fit.
+        The sections check again that they are due and fit.
 
         Args:
-            first: index in the three lists to begin at; the partition there determines the stripe.
             chosen: the entries of the partitions.
             sizes: how many bytes each batch may have.
-            taken: output: the batches.
             now_ms: monotonic milliseconds.
-
-        Returns:
-            Index of the stripe's next partition; the lists' length if there is none.
         """
-        memory, by_entry = self._memory, self._map.by_entry
-        entry = chosen[first]
-        queue = by_entry[entry]
-        stripe, lock = entry % _STRIPES, queue.lock
-        left, count, index = _TAKEN_A_TURN, len(chosen), first
-        self._deferral.acquire(lock)
-        unfinished = True
-        try:
-            while left and index < count:
-                entry = chosen[index]
-                if entry % _STRIPES == stripe:
-                    head = memory.words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
-                    if (
-                        head
-                        and self._ready_check.not_due_ms(head - 1, now_ms) <= 0
-                        and self._stored_size(head - 1) <= sizes[index]
-                    ):
-                        queue = by_entry[entry]
-                        taken[index] = queue.pop_first()
-                    left -= 1
-                index += 1
-            unfinished = False
-        finally:
-            lock.leave(unfinished)
-        while index < count:
-            entry = chosen[index]
-            if entry % _STRIPES == stripe:
-                break
-            index += 1
-        return index
+        stripes: dict[int, list[int]] = {}
+        for index, entry in enumerate(chosen):
+            stripes.setdefault(entry % STRIPES, []).append(index)
+        taken: dict[int, RecordBatch] = {}
+        for indexes in stripes.values():
+            with contextlib.suppress(LockTimeoutError):
+                for first in range(0, len(indexes), MOST_DRAINED):
+                    self._take_turn(indexes[first : first + MOST_DRAINED], chosen, sizes, taken, now_ms)
+        return [taken[index] for index in sorted(taken)]
+
+    def _take_turn(
+        self, indexes: list[int], chosen: list[int], sizes: list[int], taken: dict[int, RecordBatch], now_ms: int
+    ) -> None:
+        """Take first batches of one stripe's partitions under one acquisition of its lock.
+
+        Args:
+            indexes: of the partitions in the two lists.
+            chosen: as of `_take_firsts`.
+            sizes: likewise.
+            taken: output: the batches, by index.
+            now_ms: monotonic milliseconds.
+        """
+        words = self._memory.words
+        entries = [chosen[index] for index in indexes]
+        slots = [words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD] - 1 for entry in entries]
+        limits = [sizes[index] for index in indexes]
+        section = partial(self._slab.deques.drain, entries, slots, limits, now_ms)
+        _, found = self._deferral.section(self._map.by_entry[entries[0]].lock, section)
+        for number, index in enumerate(indexes):
+            if found >> number & 1:
+                taken[index] = batch_in(self._memory, slots[number])
 
     def _stored_size(self, slot: int) -> int:
         if slot >= self._slot_count:
@@ -328,9 +301,13 @@ class BatchDrainer:
             SlabDamagedError: a word of the slab is damaged.
         """
         self._slab.check()
-        for lock in self._slab.locks:
-            with contextlib.suppress(LockTimeoutError), self._deferral.with_lock(lock):
+        deques = self._slab.deques
+        for lock in (self._slab.pool_lock, self._slab.tables_lock):
+            with contextlib.suppress(LockTimeoutError), lock.within(STOPPED_TIMEOUT_S):
                 lock.rebuild()
+        for number in range(STRIPES):
+            with contextlib.suppress(LockTimeoutError):
+                self._deferral.section(self._slab.stripe(number), partial(deques.rebuild, number))
         self._map.refresh()
         for queue in self._map.by_entry:
             at = self._slab.geometry.partition(queue.entry)

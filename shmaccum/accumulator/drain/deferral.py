@@ -11,16 +11,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
+from shmaccum import _core
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import LockTimeoutError
-from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.locks import Outcome, SlabLock
 from shmaccum.shm.slab import STOPPED_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
+Done = TypeVar("Done")
 RETRY_MS: Final = 1000
 """How long the sender skips a lock whose acquire timed out."""
 
@@ -34,14 +37,6 @@ class Deferral:
     def __bool__(self) -> bool:
         """Return whether any lock is remembered as timed out."""
         return bool(self._until_ms)
-
-    def with_lock(self, lock: SlabLock) -> DeferringLock:
-        """Use as ``with deferral.with_lock(lock): ...``.
-
-        Raises:
-            LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
-        """
-        return DeferringLock(self, lock)
 
     def held_up(self) -> list[int]:
         """Return the numbers of the locks to skip now."""
@@ -57,72 +52,51 @@ class Deferral:
         now_ms = _now_ms()
         return min((until_ms - now_ms for until_ms in self._until_ms.values() if until_ms > now_ms), default=0.0)
 
-    def acquire(self, lock: SlabLock) -> None:
-        """Acquire a lock as `with_lock` does, which is too slow for some; its own `leave` releases it."""
-        if self._until_ms:
-            self._check(lock)
-        try:
-            lock.acquire(STOPPED_TIMEOUT_S)
-        except LockTimeoutError as error:
-            self._remember(lock, error)
-            raise
-        if self._until_ms:
-            self._until_ms.pop(lock.number, None)
+    def section(self, lock: SlabLock, section: Callable[[], Outcome]) -> Outcome:
+        """Run a section that takes a lock; return its outcome.
 
-    def run(self, lock: SlabLock, work: Callable[[float], object]) -> None:
-        """Do work that begins with a wait for a lock.
+        Raises:
+            LockTimeoutError: as `run`.
+        """
+        return self.run(lock, partial(lock.run, section))
+
+    def run(self, lock: SlabLock, work: Callable[[float], Done]) -> Done:
+        """Do work that begins with a wait for a lock; return what it returns.
 
         Args:
             lock: which one.
             work: gets the timeout of that wait.
 
         Raises:
-            LockTimeoutError: as of `with_lock`.
+            LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
         """
-        self._check(lock)
-        try:
-            work(STOPPED_TIMEOUT_S)
-        except LockTimeoutError as error:
-            self._remember(lock, error)
-            raise
-        self._until_ms.pop(lock.number, None)
-
-    def _check(self, lock: SlabLock) -> None:
         if self._until_ms.get(lock.number, 0) > _now_ms():
             raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")
-
-    def _remember(self, lock: SlabLock, error: LockTimeoutError) -> None:
-        self._until_ms[lock.number] = _now_ms() + RETRY_MS
-        logger.warning(
-            "%s; deferring the work that needs this lock for 1 s", error, extra={"seldom": ("deferred", lock.number)}
-        )
-
-
-class DeferringLock:
-    """A lock as returned by `Deferral.with_lock`."""
-
-    __slots__ = ("_deferral", "_lock")
-
-    def __init__(self, deferral: Deferral, lock: SlabLock) -> None:
-        self._deferral = deferral
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        self._deferral.acquire(self._lock)
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._lock.leave(kind is not None)
+        try:
+            done = work(STOPPED_TIMEOUT_S)
+        except LockTimeoutError as error:
+            self._until_ms[lock.number] = _now_ms() + RETRY_MS
+            logger.warning(
+                "%s; deferring the work that needs this lock for 1 s",
+                error,
+                extra={"seldom": ("deferred", lock.number)},
+            )
+            raise
+        self._until_ms.pop(lock.number, None)
+        return done
 
 
 class BatchReturns:
     """Puts batches back into their deques, now or later.
 
     Args:
-        partition_map: the deques.
+        deques: of the slab.
+        partition_map: the same, by partition.
         deferral: of work that a stopped process blocks.
     """
 
-    def __init__(self, partition_map: PartitionMap, deferral: Deferral) -> None:
+    def __init__(self, deques: _core.PartitionDeques, partition_map: PartitionMap, deferral: Deferral) -> None:
+        self._deques = deques
         self._map = partition_map
         self._deferral = deferral
         self._waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
@@ -156,8 +130,7 @@ class BatchReturns:
     def _try(self, batch: RecordBatch) -> bool:
         queue = self._map.by_entry[batch.partition]
         try:
-            with self._deferral.with_lock(queue.lock):
-                queue.put_back(batch)
+            self._deferral.section(queue.lock, partial(self._deques.put_back, queue.entry, batch.slot))
         except LockTimeoutError:
             return False
         return True

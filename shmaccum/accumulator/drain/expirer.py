@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import numpy as np
 
+from shmaccum._core import AHEAD_MS
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
-from shmaccum.accumulator.drain.ready_check import AHEAD_MS
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.partition_map import PartitionMap
-from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError, TransactionAbortedError
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
@@ -121,13 +121,12 @@ class BatchExpirer:
         """
         dropped: list[BatchOutcome] = []
         for entry in entries:
-            if self._words[self._slab.geometry.partition(entry) + Partition.HEAD]:
-                lane = self._map.by_entry[entry].lane - 1
+            lane = self._map.by_entry[entry].lane
 
-                def is_aborted(_: RecordBatch, lane: int = lane) -> bool:
-                    return not lanes.is_open(lane)
+            def is_aborted(_: RecordBatch, lane: int = lane) -> bool:
+                return not lanes.is_open(lane - 1)
 
-                dropped += self._take_from(entry, is_aborted, TransactionAbortedError, 0)[0]
+            dropped += self._take_from(entry, is_aborted, TransactionAbortedError, 0, lane)[0]
         if dropped:
             self._completer.complete(dropped)
         return dropped
@@ -160,27 +159,28 @@ class BatchExpirer:
         return taken
 
     def _take_from(
-        self, entry: int, is_due: Callable[[RecordBatch], bool], error: type[KafkaError], incident: int
+        self, entry: int, is_due: Callable[[RecordBatch], bool], error: type[KafkaError], incident: int, lane: int = 0
     ) -> tuple[list[BatchOutcome], bool]:
-        """Take batches out of one deque while the first one is due; return also whether its lock was available."""
+        """Take batches out of one deque while the first one is due; return also whether its lock was available.
+
+        Meanwhile an append can raise the limits of a batch, or the lane (entry + 1) be opened: the section looks again.
+        """
         taken: list[BatchOutcome] = []
-        queue = self._map.by_entry[entry]
+        queue, deques = self._map.by_entry[entry], self._slab.deques
+        at = self._slab.geometry.partition(entry)
         try:
-            with self._deferral.with_lock(queue.lock):
-                while (batch := queue.first()) and is_due(batch):
-                    first = self._take_first(queue)
-                    taken.append(BatchOutcome(first, error=error, incident=incident or first.attempt_incident))
+            while (batch := queue.first()) and is_due(batch):
+                section = partial(deques.take_first, entry, batch.slot, self._words[batch.at + Slot.LIMITS], lane)
+                _, was_taken = self._deferral.section(queue.lock, section)
+                if was_taken:
+                    self._words[at + Partition.IN_FLIGHT] += 1
+                    taken.append(BatchOutcome(batch, error=error, incident=incident or batch.attempt_incident))
         except LockTimeoutError:
             return taken, False
         return taken, True
 
     def _look_again(self, now_ms: int) -> None:
         self.next_expiry_ms = min(self.next_expiry_ms, now_ms + RETRY_MS)
-
-    def _take_first(self, queue: PartitionQueue) -> RecordBatch:
-        batch = queue.pop_first()
-        self._words[self._slab.geometry.partition(queue.entry) + Partition.IN_FLIGHT] += 1
-        return batch
 
     def _has_expired(self, batch: RecordBatch, now_ms: int) -> bool:
         """Return whether a batch has expired; if not, lower `next_expiry_ms` to its expiry."""

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum._compiled import COMPILED
+from shmaccum._core import AHEAD_MS, SEALING_TIMEOUT_MS
 from shmaccum.accumulator.drain.backoff import RetryBackoff
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.cluster import Cluster, Node
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import (
@@ -45,11 +45,6 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.slab import Slab
 
 FOREVER_MS: Final = float("inf")
-AHEAD_MS: Final = 1000
-"""How far a stored time may be ahead of our clock, in milliseconds; one further ahead counts as now. It comes from
-another time namespace or is damaged, and would delay its batch by as much.
-"""
-
 _MANY: Final = sys.maxsize if COMPILED else 32
 """Number of partitions or processes from which numpy is faster than a Python loop; never if compiled. Same result."""
 

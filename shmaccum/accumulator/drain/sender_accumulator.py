@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -58,7 +59,7 @@ class SenderAccumulator:
         undecided = UndecidedBatches()
         self.sequences: Final = Sequences(slab, undecided, enabled=config.enable_idempotence)
         self.deferral: Final = Deferral()
-        self._returns = BatchReturns(known, self.deferral)
+        self._returns = BatchReturns(state.slab.deques, known, self.deferral)
         self._throttle = OpenBatchThrottle(slab, pool)
         self._completer = BatchCompleter(slab, pool, known, self._returns, self.sequences, self.deferral)
         self._ready_check = ReadyCheck(
@@ -195,8 +196,11 @@ class SenderAccumulator:
             LockTimeoutError: a stopped process holds the tables' lock.
         """
         for lane in self.lanes.abandoned():
-            with self.deferral.with_lock(self.state.slab.tables_lock):
-                self.lanes.take_away(lane)
+            self.deferral.run(self.state.slab.tables_lock, partial(self._take_lane, lane))
+
+    def _take_lane(self, lane: int, timeout_s: float) -> None:
+        with self.state.slab.tables_lock.within(timeout_s):
+            self.lanes.take_away(lane)
 
     def recover(self) -> None:
         """Recover from the last sender's death: finish completing batches, put batches in flight back.

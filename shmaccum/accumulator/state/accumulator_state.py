@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from shmaccum import __version__
 from shmaccum.accumulator.state.partition_map import PartitionMap
-from shmaccum.accumulator.state.partition_queue import rebuild_stripe
 from shmaccum.config import ProducerConfig
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
@@ -47,7 +45,7 @@ class AccumulatorState:
         self.pool: Final = BufferPool(slab, while_waiting, config.max_block_ms)
         self.map: Final = slab.companion(PartitionMap)
         self.format: Final = record_format(message_format_magic(config.message_format_version))
-        slab.rebuild_by(self.pool.rebuild, self.map.rebuild, partial(rebuild_stripe, slab))
+        slab.rebuild_by(self.pool.rebuild, self.map.rebuild, slab.deques.rebuild_held)
 
 
 def levels_of(config: ProducerConfig) -> dict[CompressionType, int]:

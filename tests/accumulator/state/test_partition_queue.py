@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, Log, add, assert_empty, drain, first, queued
@@ -10,7 +12,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from killpoints import die, die_in
 
-from shmaccum.accumulator.state import partition_queue
 from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
 from tools.support.accumulators import Accumulators
@@ -100,7 +101,7 @@ def test_deques_of_one_stripe_do_not_mix(accumulate: OpenAccumulator) -> None:
     for number in range(3):
         add(accumulator, near, b"near%d" % number + HALF)
         add(accumulator, far, b"far%d" % number + HALF)
-    partition_queue.rebuild_stripe(accumulator.slab, 3)
+    accumulator.slab.stripe(3).run(partial(accumulator.slab.deques.rebuild, 3))
     assert_whole(accumulator, near)
     assert_whole(accumulator, far)
 

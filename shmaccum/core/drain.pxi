@@ -1,0 +1,331 @@
+"""The sections that take batches out of their deques and put them back, and that replace records by compressed ones.
+
+The sender takes the first batches; a producer replaces the records of one that it has closed and claimed. Both under the
+partition's lock. The sender alone writes which batches of a partition are in flight, without the lock.
+
+A *claim* is the `sealing` word of a closed batch. It is void once it is older than `SEALING_TIMEOUT_MS`, or the sender
+has taken the batch: a producer that is stopped or killed while it compresses delays the batch by that much at most.
+
+A death in a section leaves a deque as of ``queue.pxi`` and ``repair.pxi``. A batch that is taken out stays IN_FLIGHT; the
+next sender puts it back.
+
+Modelled in ``tools/model/pool.pml``.
+"""
+
+cpdef enum:
+    # How long, from its closing, the sender leaves a batch to the producer that compresses it. 16 KiB take 0.1 ms to
+    # compress, 1 ms with gzip; the rest is for a producer that waits for a processor.
+    SEALING_TIMEOUT_MS = 30
+    # How far a stored time can be ahead of the sender's clock; one further ahead counts as now. It comes from another
+    # time namespace or is damaged, and would delay its batch by as much.
+    AHEAD_MS = 1000
+    # Most batches that are taken while a lock is held once: producers wait for that lock.
+    MOST_DRAINED = 8
+
+
+cdef struct Candidate:
+    # A batch that the sender has found due, and how large it can be when it is taken.
+    uint64_t entry
+    uint64_t slot
+    uint64_t size
+
+
+cdef bint is_claimed(const SlotHeader *header, uint64_t now_ms) noexcept nogil:
+    """Return whether the sender leaves a batch to the producer that compresses it."""
+    cdef uint64_t since_ms = load_acquire(&header.sealing)
+    return 0 < since_ms <= now_ms + AHEAD_MS and since_ms + SEALING_TIMEOUT_MS > now_ms
+
+
+cdef uint64_t stored_size(const SlotHeader *header) noexcept nogil:
+    """Return the bytes of a batch as it is in the slab."""
+    cdef uint64_t compressed = load_relaxed(&header.compressed)
+    return compressed >> COMPRESSED_SIZE_SHIFT if compressed else load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT
+
+
+cdef bint _is_still_due(const Deques *deques, const Candidate *batch, uint64_t now_ms) noexcept nogil:
+    """Return whether a batch is first, fits and is not claimed: it can have grown or been closed until the lock."""
+    cdef const SlotHeader *header
+    if load_relaxed(&partition_of(deques, batch.entry).head) != batch.slot + 1:
+        return False
+    if batch.slot >= deques.slots.slot_count:
+        return True  # to take it out is to find the damage
+    header = header_of(&deques.slots, batch.slot)
+    return stored_size(header) <= batch.size and not is_claimed(header, now_ms)
+
+
+cdef int drain_stripe(
+    const Deques *deques, uint64_t ticket, const Candidate *batches, uint64_t count, uint64_t now_ms, uint64_t *taken,
+    Damage *damage
+) noexcept nogil:
+    """Take the first batches of partitions that share a lock; set a bit for each that was taken."""
+    cdef Queue queue = queue_of(deques, batches[0].entry)
+    cdef uint64_t index
+    cdef int status = stripe_enter(deques, &queue, ticket, damage)
+    if status != LOCK_TAKEN:
+        return status
+    for index in range(count):
+        queue = queue_of(deques, batches[index].entry)
+        if not _is_still_due(deques, &batches[index], now_ms):
+            continue
+        if deque_pop_first(&deques.slots, &queue, damage) < 0:
+            break
+        taken[0] |= <uint64_t>1 << index
+    return stripe_exit(deques, &queue, damage)
+
+
+cdef int take_first(
+    const Deques *deques, const Queue *queue, uint64_t ticket, uint64_t slot, uint64_t limits, bint *taken,
+    Damage *damage
+) noexcept nogil:
+    """Take the first batch of a deque if it is as it was seen, and its lane, if one is given, is not open."""
+    cdef int status = stripe_enter(deques, queue, ticket, damage)
+    cdef bint is_open
+    if status != LOCK_TAKEN:
+        return status
+    is_open = queue.lane != NULL and load_acquire(&queue.lane.producer_id) != 0 and load_acquire(&queue.lane.error) == 0
+    if not is_open and load_relaxed(&queue.partition.head) == slot + 1 and (
+        slot >= deques.slots.slot_count or load_relaxed(&header_of(&deques.slots, slot).limits) == limits
+    ):
+        taken[0] = deque_pop_first(&deques.slots, queue, damage) >= 0
+    return stripe_exit(deques, queue, damage)
+
+
+cdef int put_back(
+    const Deques *deques, const Queue *queue, uint64_t ticket, uint64_t slot, Damage *damage
+) noexcept nogil:
+    """Put a batch that was taken out back in front of all later ones."""
+    cdef int status = stripe_enter(deques, queue, ticket, damage)
+    if status != LOCK_TAKEN:
+        return status
+    deque_put_back(&deques.slots, queue, slot, damage)
+    return stripe_exit(deques, queue, damage)
+
+
+cdef int replace_records(
+    const Deques *deques, const Queue *queue, uint64_t ticket, const Handle *batch, uint64_t since_ms,
+    const void *records, uint64_t size, uint64_t start, uint64_t compressed, bint *replaced, Damage *damage
+) noexcept nogil:
+    """Replace the records of a claimed batch, from byte `start` of its slot on; NULL: they stay as they are."""
+    cdef SlotHeader *header = header_of(&deques.slots, batch.slot)
+    cdef ProcessEntry *process = process_of(deques, (ticket & UNFINISHED) - 1)
+    cdef int status = stripe_enter(deques, queue, ticket, damage)
+    if status != LOCK_TAKEN:
+        return status
+    if load_relaxed(&header.generation) == batch.generation and load_relaxed(&header.sealing) == since_ms:
+        replaced[0] = True
+        if records == NULL:
+            store_release(&header.compressed, compressed)
+        else:
+            copy_bytes(deques.redo + queue.entry % STRIPES * deques.redo_size + start, records, size)
+            store_release(&header.redo, compressed)
+            replaced[0] = redo_finish(deques, batch.slot, damage)
+        store_release(&header.sealing, 0)
+        store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
+    return stripe_exit(deques, queue, damage)
+
+
+cdef int rebuild_stripe(const Deques *deques, uint64_t number, uint64_t ticket, Damage *damage) noexcept nogil:
+    """Rebuild all deques of a stripe, whether they need it or not."""
+    cdef Queue queue = queue_of(deques, number)
+    cdef int status = stripe_enter(deques, &queue, ticket, damage)
+    if status != LOCK_TAKEN:
+        return status
+    lock_release(queue.line, NULL, not stripe_rebuild(deques, number, damage))
+    return LOCK_TAKEN if damage.kind == SOUND else SECTION_DAMAGED
+
+
+# --- for Python code ------------------------------------------------------------------------------
+
+
+cdef int check_deque(damaged, uint64_t entry, const Damage *damage) except -1:
+    """Raise the error for what a section has found of a partition's deque, or of those that share its lock."""
+    if damage.kind == WRONG_OPEN:
+        raise damaged(f"the open batch of partition entry {entry} is in slot {damage.first}")
+    if damage.kind == WRONG_LINK:
+        raise damaged(f"a link in the deque of partition entry {entry} leads to slot {damage.first}")
+    if damage.kind == WRONG_NEXT:
+        raise damaged(f"slot {damage.first} links to slot {damage.second} in the deque of partition entry {entry}")
+    if damage.kind == WRONG_ENTRY:
+        raise damaged(f"slot {damage.first} holds a batch of partition entry {damage.second}")
+    if damage.kind == WRONG_REDO:
+        raise damaged(f"slot {damage.first} has a redo word of {damage.second} bytes")
+    if damage.kind == WRONG_COUNT:
+        raise damaged(f"it has {damage.first} partition entries")
+    return 0
+
+
+@cython.final
+@cython.no_gc
+cdef class PartitionDeques:
+    """The deques of a slab's partitions, for the sender and for those who compress. Each method is one section.
+
+    The first item of what a section returns is a status, as of `BufferPool`.
+
+    Args:
+        segment: the slab.
+        damaged: makes the error for a damage from its description.
+
+    Raises:
+        SlabDamagedError: each section, if the headers contradict themselves. The indexes have been rebuilt if that was
+            possible.
+    """
+
+    cdef Segment segment
+    cdef object damaged
+    cdef Deques deques
+
+    def __cinit__(self, Segment segment not None, damaged):
+        self.segment, self.damaged, self.deques = segment, damaged, deques_of(segment)
+
+    def __reduce__(self):
+        raise TypeError("PartitionDeques cannot be pickled: their memory belongs to this process")
+
+    def drain(self, list entries not None, list slots not None, list sizes not None, uint64_t now_ms):
+        """Take the first batches of partitions that share a lock, where they still are due.
+
+        Args:
+            entries: the partitions', of one stripe; at most `MOST_DRAINED`.
+            slots: their first batches.
+            sizes: how many bytes each can have.
+            now_ms: monotonic milliseconds.
+
+        Returns:
+            (status, bitmap of those that were taken).
+        """
+        cdef Candidate batches[MOST_DRAINED]
+        cdef Damage damage
+        cdef uint64_t taken = 0
+        cdef Py_ssize_t index, count = len(entries)
+        if not 0 < count <= MOST_DRAINED or len(slots) != count or len(sizes) != count:
+            raise ValueError(f"{count} partitions, {len(slots)} slots and {len(sizes)} sizes; 1 to {MOST_DRAINED}")
+        for index in range(count):
+            batches[index].entry, batches[index].slot, batches[index].size = entries[index], slots[index], sizes[index]
+            self._check_entry(batches[index].entry)
+            if batches[index].entry % STRIPES != batches[0].entry % STRIPES:
+                raise ValueError(f"partition entries {entries} do not share a lock")
+        damage.kind = SOUND
+        status = drain_stripe(
+            &self.deques, ticket_of(self.segment), batches, <uint64_t>count, now_ms, &taken, &damage
+        )
+        check_deque(self.damaged, batches[0].entry, &damage)
+        return status, taken
+
+    def take_first(self, uint64_t entry, uint64_t slot, uint64_t limits, uint64_t lane=0):
+        """Take the first batch of a partition, if it is still this one.
+
+        Args:
+            entry: the partition's.
+            slot: the batch's.
+            limits: its `SlotHeader.limits`, as seen.
+            lane: entry + 1 of a lane; nothing is taken while that is open.
+
+        Returns:
+            (status, whether it was taken).
+        """
+        cdef Queue queue
+        cdef Damage damage
+        cdef bint taken = False
+        _set_queue(&queue, &self.deques, entry, lane, 0)
+        damage.kind = SOUND
+        status = take_first(&self.deques, &queue, ticket_of(self.segment), slot, limits, &taken, &damage)
+        check_deque(self.damaged, entry, &damage)
+        return status, bool(taken)
+
+    def put_back(self, uint64_t entry, uint64_t slot):
+        """Put a batch that was taken out back in front of all later ones.
+
+        Returns:
+            (status,).
+        """
+        cdef Queue queue
+        cdef Damage damage
+        _set_queue(&queue, &self.deques, entry, 0, 0)
+        self._check_slot(slot)
+        damage.kind = SOUND
+        status = put_back(&self.deques, &queue, ticket_of(self.segment), slot, &damage)
+        check_deque(self.damaged, entry, &damage)
+        return (status,)
+
+    def replace(
+        self,
+        uint64_t entry,
+        Buffer batch not None,
+        uint64_t since_ms,
+        const uint8_t[::1] records,
+        uint64_t start,
+        uint64_t compressed,
+    ):
+        """Replace the records of a batch, unless the sender has taken it.
+
+        Args:
+            entry: its partition's.
+            batch: where it is.
+            since_ms: the claim.
+            records: all of its records, compressed; None to keep those that are there.
+            start: their offset in the slot.
+            compressed: the batch's new `SlotHeader.compressed` word.
+
+        Returns:
+            (status, whether they were replaced).
+        """
+        cdef Queue queue
+        cdef Damage damage
+        cdef Handle handle = _handle_of(batch)
+        cdef bint replaced = False
+        cdef const void *place = NULL
+        cdef uint64_t size = 0
+        if records is not None and records.shape[0]:
+            place, size = &records[0], <uint64_t>records.shape[0]
+        if start + size > self.deques.redo_size or size > self.deques.redo_size:
+            raise ValueError(f"{size} bytes of records do not fit into a redo area of {self.deques.redo_size}")
+        _set_queue(&queue, &self.deques, entry, 0, 0)
+        self._check_slot(handle.slot)
+        damage.kind = SOUND
+        status = replace_records(
+            &self.deques,
+            &queue,
+            ticket_of(self.segment),
+            &handle,
+            since_ms,
+            place,
+            size,
+            start,
+            compressed,
+            &replaced,
+            &damage,
+        )
+        check_deque(self.damaged, entry, &damage)
+        return status, bool(replaced)
+
+    def rebuild(self, uint64_t number):
+        """Rebuild the deques of a stripe from the slot headers.
+
+        Returns:
+            (status,).
+        """
+        cdef Damage damage
+        if number >= STRIPES:
+            raise IndexError(f"stripe {number} of {STRIPES}")
+        damage.kind = SOUND
+        status = rebuild_stripe(&self.deques, number, ticket_of(self.segment), &damage)
+        check_deque(self.damaged, number, &damage)
+        return (status,)
+
+    def rebuild_held(self, uint64_t number):
+        """Do as `rebuild`, for a caller that holds the lock."""
+        cdef Damage damage
+        if number >= STRIPES:
+            raise IndexError(f"stripe {number} of {STRIPES}")
+        damage.kind = SOUND
+        stripe_rebuild(&self.deques, number, &damage)
+        check_deque(self.damaged, number, &damage)
+
+    cdef int _check_entry(self, uint64_t entry) except -1:
+        if entry >= self.deques.max_partitions:
+            raise IndexError(f"partition entry {entry} of {self.deques.max_partitions}")
+        return 0
+
+    cdef int _check_slot(self, uint64_t slot) except -1:
+        if slot >= self.deques.slots.slot_count:
+            raise IndexError(f"slot {slot} of {self.deques.slots.slot_count}")
+        return 0

@@ -1,0 +1,272 @@
+"""The sections that take batches out of deques: what they look at again under the lock, and deaths in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from core_builds import build_core
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, deques, queued, recover
+from core_slabs import DYING, LIVING, Damaged, Slab, die_at
+from oracle import violations
+
+from shmaccum import _core
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, MOST_DRAINED
+from shmaccum.shm.layout import LOCK_STRIPES, SlotState
+
+NOW_MS = 5000
+LANE = 1
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the core with a step at each access to shared memory."""
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+
+
+def word(slab: Slab, region: str, name: str, entry: int = 0) -> int:
+    return int(slab.words[slab.word(region, name, entry)])
+
+
+def store(slab: Slab, region: str, name: str, entry: int, value: int) -> None:
+    slab.words[slab.word(region, name, entry)] = value
+
+
+def filled(core: Any = _core) -> Slab:
+    """Return a slab with two closed batches and an open one, in slots 0 to 2."""
+    slab = Slab(5, core, slot_size=SLOT_SIZE)
+    producer = Producer(slab, core)
+    for body in (b"a", b"b", b"c"):
+        producer.append(body_of(body * 150))
+    return slab
+
+
+def drain(slab: Slab, slot: int = 0, size: int = SLOT_SIZE, now_ms: int = NOW_MS) -> tuple[int, int]:
+    outcome: tuple[int, int] = deques(slab).drain([PARTITION], [slot], [size], now_ms)
+    return outcome
+
+
+def state(slab: Slab, slot: int) -> int:
+    return word(slab, "headers", "state", slot) & 0xFF
+
+
+def slots(slab: Slab) -> list[int]:
+    return [slot for slot, _ in queued(slab)]
+
+
+# --- drain ----------------------------------------------------------------------------------------
+
+
+def test_first_batches_are_taken_in_order() -> None:
+    slab = filled()
+    for slot in range(3):
+        assert drain(slab, slot) == (LOCK_TAKEN, 1)
+        assert state(slab, slot) == SlotState.IN_FLIGHT
+        assert slots(slab) == list(range(slot + 1, 3))
+        assert violations(slab.segment) == []
+    assert word(slab, "partitions", "open", PARTITION) == 0
+    assert drain(slab, 0) == (LOCK_TAKEN, 0)
+
+
+def test_partitions_of_a_stripe_share_a_turn() -> None:
+    slab = filled()
+    other = PARTITION + 16
+    outcome = deques(slab).drain([other, PARTITION], [0, 0], [SLOT_SIZE] * 2, NOW_MS)
+    assert outcome == (LOCK_TAKEN, 0b10)
+
+
+@pytest.mark.parametrize(
+    ("words", "size", "taken"),
+    [
+        ({}, 219, 0),  # header, and a record of 150 bytes with 8 besides
+        ({}, 220, 1),
+        ({("headers", "compressed", 0): 100 << 8 | 1}, 99, 0),
+        ({("headers", "compressed", 0): 100 << 8 | 1}, 100, 1),
+        ({("headers", "sealing", 0): NOW_MS}, SLOT_SIZE, 0),
+        ({("headers", "sealing", 0): NOW_MS - 29}, SLOT_SIZE, 0),
+        ({("headers", "sealing", 0): NOW_MS - 30}, SLOT_SIZE, 1),
+        ({("headers", "sealing", 0): NOW_MS + 1000}, SLOT_SIZE, 0),
+        ({("headers", "sealing", 0): NOW_MS + 1001}, SLOT_SIZE, 1),  # of another clock
+        ({("headers", "sealing", 0): (1 << 64) - 1}, SLOT_SIZE, 1),
+    ],
+)
+def test_a_batch_that_has_changed_is_left(words: dict[tuple[str, str, int], int], size: int, taken: int) -> None:
+    slab = filled()
+    for place, value in words.items():
+        store(slab, *place, value)
+    assert word(slab, "headers", "commit", 0) >> 25 == 220
+    assert drain(slab, size=size) == (LOCK_TAKEN, taken)
+    if taken:
+        assert word(slab, "headers", "sealing", 0) == 0, "the claim is void"
+
+
+def test_arguments_that_make_no_sense_are_refused() -> None:
+    slab = filled()
+    for call, error, said in (
+        (lambda: deques(slab).drain([], [], [], 0), ValueError, "0 partitions"),
+        (lambda: deques(slab).drain([3] * 9, [0] * 9, [0] * 9, 0), ValueError, "9 partitions"),
+        (lambda: deques(slab).drain([3], [], [0], 0), ValueError, "1 partitions, 0 slots"),
+        (lambda: deques(slab).drain([3, 4], [0, 0], [0, 0], 0), ValueError, "do not share a lock"),
+        (lambda: deques(slab).drain([20], [0], [0], 0), IndexError, "partition entry 20 of 20"),
+        (lambda: deques(slab).take_first(20, 0, 0), IndexError, "partition entry 20 of 20"),
+        (lambda: deques(slab).take_first(3, 0, 0, 3), IndexError, "lane entry 2 of 2"),
+        (lambda: deques(slab).put_back(20, 0), IndexError, "partition entry 20 of 20"),
+        (lambda: deques(slab).put_back(3, 5), IndexError, "slot 5 of 5"),
+    ):
+        with pytest.raises(error, match=said):
+            call()
+    assert MOST_DRAINED == 8
+
+
+def test_nothing_is_taken_without_the_lock() -> None:
+    slab = filled()
+    stripe = slab.core.SlabLock(slab.segment, LOCK_STRIPES + PARTITION)
+    slab.be(2)
+    assert stripe.acquire_now() == LOCK_TAKEN
+    slab.be(LIVING)
+    limits = word(slab, "headers", "limits", 0)
+    for section in (
+        lambda: drain(slab),
+        lambda: deques(slab).take_first(PARTITION, 0, limits),
+        lambda: deques(slab).put_back(PARTITION, 0),
+    ):
+        assert section()[0] == LOCK_BUSY
+    slab.segment.leave()
+    assert drain(slab)[0] == LOCK_REJOIN
+    assert slots(slab) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({("partitions", "head", PARTITION): 6}, "a link in the deque of partition entry 3 leads to slot 5"),
+        ({("partitions", "head", PARTITION): 1 << 63}, "a link in the deque of partition entry 3 leads to slot"),
+        ({("headers", "partition", 0): 4}, "a link in the deque of partition entry 3 leads to slot 0"),
+        ({("headers", "state", 0): 0}, "a link in the deque of partition entry 3 leads to slot 0"),
+        ({("headers", "next", 0): 7}, "slot 0 links to slot 6 in the deque of partition entry 3"),
+    ],
+)
+def test_a_damaged_deque_is_an_error_and_mended(words: dict[tuple[str, str, int], int], said: str) -> None:
+    slab = filled()
+    for place, value in words.items():
+        store(slab, *place, value)
+    head = word(slab, "partitions", "head", PARTITION) - 1
+    with pytest.raises(Damaged, match=said):
+        drain(slab, head)
+    left = [slot for slot in slots(slab) if word(slab, "headers", "partition", slot) == PARTITION]
+    assert word(slab, "partitions", "head", PARTITION) == left[0] + 1
+    assert drain(slab, left[0]) == (LOCK_TAKEN, 1)
+
+
+# --- expire ---------------------------------------------------------------------------------------
+
+
+def test_a_first_batch_is_taken_if_it_is_as_it_was() -> None:
+    slab = filled()
+    limits = word(slab, "headers", "limits", 0)
+    take = deques(slab).take_first
+    assert take(PARTITION, 0, limits + 1) == (LOCK_TAKEN, False), "another producer's record is in it"
+    assert take(PARTITION, 1, limits) == (LOCK_TAKEN, False), "not first"
+    assert take(PARTITION, 0, limits) == (LOCK_TAKEN, True)
+    assert state(slab, 0) == SlotState.IN_FLIGHT
+    assert slots(slab) == [1, 2]
+    store(slab, "partitions", "head", PARTITION, 99)
+    with pytest.raises(Damaged, match="leads to slot 98"):
+        take(PARTITION, 98, limits)
+
+
+def test_nothing_is_taken_of_an_open_lane() -> None:
+    slab = filled()
+    limits = word(slab, "headers", "limits", 0)
+    take = deques(slab).take_first
+    store(slab, "lanes", "producer_id", LANE, 9)
+    assert take(PARTITION, 0, limits, LANE + 1) == (LOCK_TAKEN, False)
+    store(slab, "lanes", "error", LANE, 7)
+    assert take(PARTITION, 0, limits, LANE + 1) == (LOCK_TAKEN, True)
+    store(slab, "lanes", "producer_id", LANE, 0)
+    store(slab, "lanes", "error", LANE, 0)
+    assert take(PARTITION, 1, limits, LANE + 1) == (LOCK_TAKEN, True)
+
+
+# --- back -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
+def test_batches_come_back_to_their_places(order: tuple[int, ...]) -> None:
+    slab = filled()
+    for slot in range(3):
+        drain(slab, slot)
+    for slot in order:
+        assert deques(slab).put_back(PARTITION, slot) == (LOCK_TAKEN,)
+        assert violations(slab.segment) == []
+    assert slots(slab) == [0, 1, 2]
+    assert [state(slab, slot) for slot in range(3)] == [SlotState.CLOSED] * 3
+
+
+def test_a_circle_of_links_is_no_endless_loop() -> None:
+    slab = filled()
+    drain(slab)
+    for slot in (1, 2):
+        store(slab, "headers", "position", slot, 0)
+        store(slab, "headers", "next", slot, 2)
+    store(slab, "headers", "position", 0, 9)
+    assert deques(slab).put_back(PARTITION, 0) == (LOCK_TAKEN,)
+
+
+# --- death ----------------------------------------------------------------------------------------
+
+
+def take(slab: Slab) -> None:
+    drain(slab, 0)
+
+
+def expire(slab: Slab) -> None:
+    deques(slab).take_first(PARTITION, 0, word(slab, "headers", "limits", 0))
+
+
+@pytest.mark.parametrize("operation", [take, expire])
+def test_death_at_every_step_while_a_batch_is_taken(stepping: ModuleType, operation: Callable[[Slab], None]) -> None:
+    """It is the first of the deque or in flight, from where the next sender puts it back."""
+    found = set()
+    for step in range(1, 200):
+        slab = filled(stepping)
+        was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
+        recover(slab)
+        assert violations(slab.segment) == []
+        assert state(slab, 0) in (SlotState.CLOSED, SlotState.IN_FLIGHT)
+        assert slots(slab) == ([0, 1, 2] if state(slab, 0) == SlotState.CLOSED else [1, 2])
+        found.add(state(slab, 0))
+        if state(slab, 0) == SlotState.IN_FLIGHT:
+            deques(slab).put_back(PARTITION, 0)
+        assert slots(slab) == [0, 1, 2]
+        assert violations(slab.segment) == []
+        slab.close()
+        if not was_killed:
+            break
+    assert found == {SlotState.CLOSED, SlotState.IN_FLIGHT}
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_death_at_every_step_while_a_batch_is_put_back(stepping: ModuleType, slot: int) -> None:
+    found = set()
+    for step in range(1, 200):
+        slab = filled(stepping)
+        for each in range(slot + 1):
+            drain(slab, each)
+        for each in range(slot):
+            deques(slab).put_back(PARTITION, each)
+        was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), deques(slab).put_back(PARTITION, slot)))
+        recover(slab)
+        assert violations(slab.segment) == []
+        assert state(slab, slot) in (SlotState.CLOSED, SlotState.IN_FLIGHT)
+        found.add(state(slab, slot))
+        if state(slab, slot) == SlotState.IN_FLIGHT:
+            deques(slab).put_back(PARTITION, slot)
+        assert slots(slab) == [0, 1, 2]
+        assert violations(slab.segment) == []
+        slab.close()
+        if not was_killed:
+            break
+    assert found == {SlotState.CLOSED, SlotState.IN_FLIGHT}
