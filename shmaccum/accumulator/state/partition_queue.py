@@ -21,7 +21,7 @@ class PartitionQueue:
         lease_generation: the generation that the lane must have.
     """
 
-    __slots__ = ("_at", "_memory", "entry", "lane", "lane_at", "lease_generation", "lock", "topic_partition")
+    __slots__ = ("_at", "_memory", "_words", "entry", "lane", "lane_at", "lease_generation", "lock", "topic_partition")
 
     def __init__(self, slab: Slab, entry: int, topic_partition: TopicPartition, lane: int = 0) -> None:
         self.entry = entry
@@ -31,11 +31,12 @@ class PartitionQueue:
         self.lease_generation = 0
         self.lock = slab.stripe(entry)
         self._memory = slab.memory
+        self._words = slab.words
         self._at = slab.geometry.partition(entry)
 
     def __len__(self) -> int:
         """Number of batches in the deque."""
-        return int(self._memory.words[self._at + Partition.QUEUED])
+        return int(self._words[self._at + Partition.QUEUED])
 
     def lease(self, lane_at: int, generation: int) -> None:
         """Accept records, through this object, only while the lane at an index of the slab has this generation."""
@@ -52,7 +53,7 @@ class PartitionQueue:
             KafkaError: a batch of the transaction has failed with this error.
             IllegalStateError: another thread has ended the transaction.
         """
-        words, at = self._memory.words, self.lane_at
+        words, at = self._words, self.lane_at
         newer = words[at + Lane.GENERATION] ^ self.lease_generation
         if newer >> LEASE_SHIFT:
             raise ProducerFencedError(
@@ -70,9 +71,9 @@ class PartitionQueue:
 
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""
-        head = self._memory.words[self._at + Partition.HEAD]
+        head = self._words[self._at + Partition.HEAD]
         return batch_in(self._memory, head - 1) if head else None
 
     def open_slot(self) -> int:
         """Return the slot of the open batch, -1 if there is none; under no lock, it can be another one by now."""
-        return int(self._memory.words[self._at + Partition.OPEN]) - 1
+        return int(self._words[self._at + Partition.OPEN]) - 1
