@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 import os
 import re
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from runs import ROOT, in_threads, run_python
+from runs import ROOT, run_python
 
 import shmaccum
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.memory import SlabMemory
-from shmaccum.shm.turn import Turn
 
 MEANT = os.environ.get("SHMACCUM_COMPILED") == "1"
 
@@ -88,7 +86,6 @@ def names_of_words(function: ast.FunctionDef) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("kernel", "user", "before"),
     [
-        ("shmaccum.shm.fastlocks", "shmaccum.shm.locks", "shmaccum.shm.memory"),
         ("shmaccum.shm.fastwait", "shmaccum.shm.clockwait", "shmaccum.shm.memory"),
         ("shmaccum.record.v2.fastheader", "shmaccum.record.v2.records", "shmaccum.shm.memory"),
         ("shmaccum.sender.kafka.fastcalls", "shmaccum.sender.kafka.timing", "shmaccum.shm.memory"),
@@ -119,29 +116,3 @@ def test_words_that_are_not_there_any_more_are_an_index_error() -> None:
 
     with pytest.raises(AttributeError if MEANT else IndexError):
         held.words[0]  # compiled, only compiled code has words
-
-
-def test_one_thread_has_its_turn_at_a_time() -> None:
-    mutex, times, rounds = Turn().mutex, 4, 2000
-    count = [0]
-
-    def take_turns(patience_s: float) -> None:
-        done = 0
-        while done < rounds:
-            if mutex.acquire(timeout=patience_s):
-                before = count[0]
-                assert mutex.acquire(blocking=False)  # the same thread may come again
-                mutex.release()
-                count[0] = before + 1
-                mutex.release()
-                done += 1
-
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        in_threads(times, lambda number: take_turns(0.001 if number % 2 else -1))
-    finally:
-        sys.setswitchinterval(usual)
-    assert count[0] == times * rounds
-    with pytest.raises(RuntimeError):
-        mutex.release()

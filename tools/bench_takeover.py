@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.slab import Slab
+from tools.support.locks import held
 
 NUMBER: Final = 5
 """The lock whose holders are killed."""
@@ -74,44 +74,38 @@ class Worker:
 
 def hold(link: Connection, name: str) -> None:
     """Acquire the lock, report that, and keep it."""
-    slab = _join(name)
-    slab.locks[NUMBER].acquire(PATIENCE_S)
-    link.send(os.getpid())
-    signal.pause()
+    slab = attach(name)
+    with held(slab.locks[NUMBER], PATIENCE_S):
+        link.send(os.getpid())
+        signal.pause()
 
 
 def take_turns(link: Connection, name: str) -> None:
     """Acquire the lock on each request, and report when."""
-    slab = _join(name)
+    slab = attach(name)
     while True:
         link.recv()
-        with slab.locks[NUMBER].within(PATIENCE_S):
+        with held(slab.locks[NUMBER], PATIENCE_S):
             had_ns = time.monotonic_ns()
         link.send(had_ns)
 
 
 def keep_waiting(link: Connection, name: str) -> None:
     """Wait for the lock all the time."""
-    slab = _join(name)
+    slab = attach(name)
     while True:
-        with slab.locks[NUMBER].within(PATIENCE_S):
+        with held(slab.locks[NUMBER], PATIENCE_S):
             pass
         time.sleep(0.001)
 
 
 def be_busy(link: Connection, name: str) -> None:
     """Use another lock all the time."""
-    slab = _join(name)
+    slab = attach(name)
     while True:
-        with slab.locks[OTHER].within(PATIENCE_S):
+        with held(slab.locks[OTHER], PATIENCE_S):
             pass
         time.sleep(0.001)
-
-
-def _join(name: str) -> Slab:
-    slab = attach(name)
-    slab.locks[NUMBER].rebuild = slab.locks[OTHER].rebuild = lambda: None
-    return slab
 
 
 @contextmanager
@@ -144,7 +138,6 @@ def measure(case: Case, rounds: int) -> list[float]:
     """Kill a holder in each round; return the milliseconds that each takeover took."""
     name = f"takeover-{uuid.uuid4().hex[:12]}"
     slab = attach(name, _GEOMETRY)
-    slab.locks[NUMBER].rebuild = slab.locks[OTHER].rebuild = lambda: None
     times: list[float] = []
     try:
         with ExitStack() as cleanup:

@@ -1,6 +1,6 @@
 # cython: language_level=3, binding=True, auto_pickle=False, embedsignature=False
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
-"""The core: the slab's layout, its mapping, its locks, its pool of slots, and its deques of batches.
+"""The core: the slab's layout, its mapping, its locks, its tables, its pool of slots, and its deques of batches.
 
 No function here waits: `shmaccum.shm.locks` waits for a lock, `shmaccum.pool` for memory,
 `shmaccum.accumulator.append` for both. `shmaccum/shm/layout/` has the same places of words for Python code.
@@ -16,7 +16,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_SetFromErrno
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.types cimport off_t
 
@@ -31,3 +31,4 @@ include "append.pxi"
 include "send.pxi"
 include "columns.pxi"
 include "drain.pxi"
+include "tables.pxi"

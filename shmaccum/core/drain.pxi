@@ -311,15 +311,6 @@ cdef class PartitionDeques:
         check_deque(self.damaged, number, &damage)
         return (status,)
 
-    def rebuild_held(self, uint64_t number):
-        """Do as `rebuild`, for a caller that holds the lock."""
-        cdef Damage damage
-        if number >= STRIPES:
-            raise IndexError(f"stripe {number} of {STRIPES}")
-        damage.kind = SOUND
-        stripe_rebuild(&self.deques, number, &damage)
-        check_deque(self.damaged, number, &damage)
-
     cdef int _check_entry(self, uint64_t entry) except -1:
         if entry >= self.deques.max_partitions:
             raise IndexError(f"partition entry {entry} of {self.deques.max_partitions}")

@@ -156,7 +156,7 @@ cdef struct Superblock:
     word waiter_tail
     # Slots freed after their owner died before it used them.
     word reclaimed_slots
-    # Times that indexes were rebuilt from the slot headers after a death or an interrupt.
+    # Times that indexes were rebuilt from the slot headers after a death.
     word rebuilds
     # Number of free slots at which the first waiter is woken.
     word enough_slots
@@ -215,8 +215,8 @@ cdef struct Superblock:
 cdef struct LockLine:
     # One cache line for each lock, so that two locks do not slow each other down.
 
-    # The holder's ticket (`lock.pxi`): process entry + 1 | its incarnation << 16; 0 for none; UNFINISHED if the last one
-    # was interrupted in a change.
+    # The holder's ticket (`lock.pxi`): process entry + 1 | its incarnation << 16; 0 for none; UNFINISHED if a dead one
+    # left a change half-done.
     word owner
     # Times that it was taken over from a dead holder.
     word takeovers

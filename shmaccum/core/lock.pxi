@@ -229,6 +229,18 @@ cdef class SlabLock:
         cdef uint64_t ticket = ticket_of(self.segment)
         return lock_take_over(self.line, dead, ticket) if ticket else LOCK_REJOIN
 
+    def pass_through(self):
+        """Acquire the lock and release it: what its holders have begun is over then.
+
+        Returns:
+            (status,).
+        """
+        status = self.acquire_now()
+        if status == LOCK_TAKEN or status == LOCK_UNFINISHED:
+            self.release(status == LOCK_UNFINISHED)
+            status = LOCK_TAKEN
+        return (status,)
+
     def unblock(self, uint64_t dead):
         """Make the lock free for `acquire_now` if it is blocked by a dead holder, or by a lost unit of the gate.
 

@@ -622,6 +622,18 @@ cdef void pool_rebuild(Pool *pool) noexcept nogil:
         _move_head(pool, head, tail)
 
 
+cdef int pool_repair(Pool *pool, uint64_t ticket) noexcept nogil:
+    """Rebuild the indexes, whether they need it or not."""
+    cdef Damage damage
+    cdef int status = pool_enter(pool, ticket)
+    if status != LOCK_TAKEN:
+        return status
+    damage.kind = SOUND
+    pool_rebuild(pool)
+    pool_exit(pool, &damage)
+    return status
+
+
 cdef uint64_t _take_some(
     Pool *pool, uint64_t owner, uint64_t count, uint64_t most, Handle *taken, Damage *damage
 ) noexcept nogil:
@@ -1030,8 +1042,12 @@ cdef class BufferPool:
         return status, bool(grew)
 
     def rebuild(self):
-        """Rebuild the bitmap and the queue's head from the headers and cells; the caller holds the pool's lock."""
-        pool_rebuild(&self.pool)
+        """Rebuild the bitmap and the queue's head from the headers and cells.
+
+        Returns:
+            (status,).
+        """
+        return (pool_repair(&self.pool, ticket_of(self.segment)),)
 
     # --- without the lock: what is true at some moment during the call ----------------------------
 

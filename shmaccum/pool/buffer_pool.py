@@ -328,10 +328,6 @@ class BufferPool:
         self._wake(waiter)
         return reclaimed
 
-    def rebuild(self) -> None:
-        """Rebuild the slots' indexes and the queue's head, after a death or an interrupt; under the pool's lock."""
-        self.slab.pool.rebuild()
-
     def close(self) -> None:
         """End this process's waits and refuse further requests; other processes continue.
 

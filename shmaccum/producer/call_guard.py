@@ -29,13 +29,12 @@ class CallGuard(_core.CallGuard):
             raise ProducerClosedError("Cannot perform operation after producer has been closed.")
 
     def settle(self, error: BaseException) -> None:
-        """Clean up after an error or interrupt: release locks, slots and flushes; raise a better error if there is one.
+        """Clean up after an error or interrupt: release slots and flushes; raise a better error if there is one.
 
         Raises:
             ProducerClosedError: the error came from the detached slab, because another thread closed the producer.
             SlabDamagedError: it came from damage in the slab.
         """
-        self._slab.settle()
         if not self.closed:
             self._accumulator.settle()
         if self.closed and isinstance(error, IllegalStateError | ValueError | IndexError | OSError):

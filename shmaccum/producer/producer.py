@@ -398,7 +398,6 @@ class Producer(_core.Producer):
             try:
                 self._interceptors.close()
                 failure = self._serializers.close()
-                self._slab.settle()
                 self._accumulator.settle()
             finally:
                 detach(self._slab, self._attached)

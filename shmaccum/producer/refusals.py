@@ -7,6 +7,7 @@ topic's entry, and stay when the process ends.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Final
 
 from shmaccum.accumulator.state.partition_map import PartitionMap
@@ -27,12 +28,10 @@ from shmaccum.errors import (
     SlabFullError,
     UnknownServerError,
 )
-from shmaccum.shm.layout import Refusal, Super, Topic
+from shmaccum.shm.layout import Refusal
 from shmaccum.shm.slab import Slab
 
 _CODE_MASK: Final = 0xFFFF
-_COUNTER: Final = (1 << 64) - 1
-"""Mask of a counter: one that damage has left at the end begins again."""
 _REASONS: Final[tuple[tuple[Refusal, tuple[type[Exception], ...]], ...]] = (
     (Refusal.MEMORY, (BufferExhaustedError,)),
     (Refusal.LOCK, (LockTimeoutError,)),
@@ -85,25 +84,18 @@ class Refusals:
         calls, _ = self._waiting.get(key, (0, 0))
         code = kind.code if issubclass(kind, KafkaError) else UnknownServerError.code
         self._waiting[key] = calls + 1, code & _CODE_MASK
-        now_ms = time.time_ns() // 1_000_000
-        try:
-            with self._slab.tables_lock.within(0.0):
-                self._store(now_ms)
-        except LockTimeoutError:
-            pass
+        self._store(time.time_ns() // 1_000_000)
 
     def _store(self, now_ms: int) -> None:
-        """Add what waits to the slab's counts; under the tables' lock."""
-        words, geometry = self._slab.words, self._slab.geometry
-        waiting, self._waiting = self._waiting, {}
-        for (entry, reason), (calls, code) in waiting.items():
-            if entry < 0:
-                words[Super.REFUSALS] = words[Super.REFUSALS] + calls & _COUNTER
-                continue
-            at = geometry.topic(entry)
-            words[at + Topic.REFUSALS + reason] = words[at + Topic.REFUSALS + reason] + calls & _COUNTER
-            words[at + Topic.REFUSED_ERROR] = code
-            words[at + Topic.REFUSED_MS] = now_ms
+        """Add what waits to the slab's counts, as long as the tables' lock is free."""
+        for key in list(self._waiting):
+            calls, code = self._waiting.pop(key, (0, 0))  # 0: another thread stores them
+            try:
+                self._slab.tables_lock.run(partial(self._slab.tables.refuse, *key, calls, code, now_ms), 0.0)
+            except LockTimeoutError:
+                since, _ = self._waiting.get(key, (0, 0))
+                self._waiting[key] = calls + since, code
+                return
 
 
 def _reason(error: Exception) -> Refusal:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
@@ -78,7 +79,7 @@ class TopicRequests:
         """Store what is new of topics, and the answers that producers wait for.
 
         Raises:
-            LockTimeoutError: as `Deferral.run`.
+            LockTimeoutError: as `Deferral.section`.
         """
         changed = cluster.changed_since(self._cluster)
         answered = {name for name in self._waiting if name not in cluster.pending}
@@ -91,8 +92,7 @@ class TopicRequests:
                     updates.append(update)
         if updates:
             self._note_replaced(updates)
-            lock = self._slab.tables_lock
-            full = self._deferral.run(lock, lambda timeout_s: self._map.update_all(updates, lock.within(timeout_s)))
+            full = self._map.update_all(updates, partial(self._deferral.section, self._slab.tables_lock))
             for topic in full:
                 logger.error("%s", self._map.no_room(topic))
             self._warn_if_nearly_full()

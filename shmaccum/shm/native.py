@@ -79,12 +79,6 @@ def poll(condition: Callable[[], bool], timeout_s: float) -> bool:
     return True
 
 
-def current_greenlet() -> Callable[[], Any] | None:
-    """Return the function that returns the current greenlet; None if greenlets are not imported."""
-    greenlet = sys.modules.get("greenlet")
-    return None if greenlet is None else greenlet.getcurrent
-
-
 def forks_unseen() -> bool:
     """Return whether this process is about to fork without running Python's fork hooks in the children.
 

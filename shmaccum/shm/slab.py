@@ -11,14 +11,13 @@ Modelled in ``tools/model/lock.pml``.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
@@ -46,6 +45,7 @@ from shmaccum.shm.layout import (
     PROCESS_WORDS,
     SLEEP_BITS,
     STRIPES,
+    UNFINISHED_OWNER,
     WORD,
     Process,
     Role,
@@ -53,13 +53,12 @@ from shmaccum.shm.layout import (
     owner_of,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
-from shmaccum.shm.locks import MIN_TIMEOUT_S, SlabLock
+from shmaccum.shm.locks import DEFAULT_TIMEOUT_S, MIN_TIMEOUT_S, SlabLock
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.semaphores import open_semaphore
-from shmaccum.shm.turn import Turn
 from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 
 if TYPE_CHECKING:
@@ -108,7 +107,9 @@ class Slab:
         self.lock_file: Final = lock_file
         self.users = 0
         self.is_left = False
-        self._timeout_s: float | None = None
+        self.lock_timeout_s = DEFAULT_TIMEOUT_S
+        self._longest_timeout_s = 0.0
+        self._is_joined = self._is_retired = False
         self._roles = Role(0)
         self._shortest_ms = -1
         self._companions: dict[Callable[[Slab], object], object] = {}
@@ -124,12 +125,8 @@ class Slab:
             self.core, cores[LOCK_POOL], partial(validation.damaged, name)
         )
         self._deques: _core.PartitionDeques | None = _core.PartitionDeques(self.core, partial(validation.damaged, name))
-        self.locks: Final = [
-            SlabLock(
-                number, core, segment.words, self.processes, name, self._rejoin, partial(self._refuse_rebuild, number)
-            )
-            for number, core in enumerate(cores)
-        ]
+        self._tables: _core.Tables | None = _core.Tables(self.core, partial(validation.damaged, name))
+        self.locks: Final = [SlabLock(number, core, self) for number, core in enumerate(cores)]
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
         self.button = DoorbellButton(self.private, segment.words)
         self._join(sender=sender)
@@ -143,7 +140,7 @@ class Slab:
         """
         core, name = self.core, self.private.pool_semaphore()
         try:
-            with contextlib.closing(open_semaphore(name)):  # checks whose it is, and keeps it until the core has it
+            with closing(open_semaphore(name)):  # checks whose it is, and keeps it until the core has it
                 gates = {LOCK_POOL: name}
                 return [_core.SlabLock(core, number, gates.get(number)) for number in range(LOCK_COUNT)]
         except FileNotFoundError:
@@ -161,10 +158,8 @@ class Slab:
         self._store_timeout(entry)
         self.wakeup = Wakeup(self.private, entry, self.words, self.geometry)
         self.button.open()
-        self._turn = turn = Turn() if self._timeout_s is None else Turn(self._timeout_s)
         self.core.join(entry, self.processes.incarnation)
-        for lock in self.locks:
-            lock.bind(turn)
+        self._is_joined = True
         incarnation = self.processes.incarnation & 0xFFFF
         self.owner_tag = entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
         """This process as the owner in a slot header's state word."""
@@ -173,7 +168,7 @@ class Slab:
     def me(self) -> int:
         """This process's entry in the process table; a forked child without one takes it now."""
         if self.processes.me < 0:
-            self._rejoin()
+            self.rejoin()
         return self.processes.me
 
     def set_lock_timeout(self, timeout_s: float) -> None:
@@ -181,8 +176,8 @@ class Slab:
 
         The longest of several calls is used, and at least `MIN_TIMEOUT_S`.
         """
-        wanted = max(MIN_TIMEOUT_S, self._timeout_s or 0.0, timeout_s)
-        self._turn.timeout_s = self._timeout_s = min(wanted, threading.TIMEOUT_MAX)
+        self._longest_timeout_s = max(MIN_TIMEOUT_S, self._longest_timeout_s, timeout_s)
+        self.lock_timeout_s = min(self._longest_timeout_s, threading.TIMEOUT_MAX)
 
     def add_role(self, role: Role) -> None:
         """Add a role of this process in the process table."""
@@ -222,8 +217,7 @@ class Slab:
         self._roles &= ~Role.SENDER
         self.lock_file.forked()
         self._rejoining = native.Lock()
-        for lock in self.locks:
-            lock.is_bound = False
+        self._is_joined = False
         self.wakeup.forked()
         self.wakeups = Wakeups(self.private, self.words, self.geometry)
         self.button = DoorbellButton(self.private, self.words)
@@ -240,9 +234,24 @@ class Slab:
             return True
         return self.processes.me < 0 and not self.lock_file.is_current()
 
-    def _rejoin(self) -> None:
+    def has_joined(self) -> bool:
+        """Return whether this process has an entry in the slab: a forked child has none at first."""
+        return self._is_joined
+
+    def rejoin(self) -> None:
+        """Take a process entry in a forked child, unless it has one.
+
+        Raises:
+            IllegalStateError: this process has left the slab.
+            DeadOwnerError: the slab was removed.
+            SlabMemoryError: there is no room for the process.
+        """
+        if self._is_retired:
+            raise IllegalStateError(f"slab {self.name!r} has been detached")
+        if self.has_joined():
+            return
         with self._rejoining, self.lock_file.lifecycle():
-            if self.locks[-1].is_bound:
+            if self.has_joined():
                 return  # another thread was faster
             if not self.lock_file.is_current():
                 raise DeadOwnerError(
@@ -297,34 +306,32 @@ class Slab:
         return self._deques
 
     @property
+    def tables(self) -> _core.Tables:
+        """The sections of the topics, partitions and lanes.
+
+        Raises:
+            IllegalStateError: the slab has been detached.
+        """
+        if self._tables is None:
+            raise IllegalStateError(f"slab {self.name!r} has been detached")
+        return self._tables
+
+    @property
     def tables_lock(self) -> SlabLock:
-        """Guards the topic table and the partition table."""
+        """Guards the topic table, the partition table and the lanes."""
         return self.locks[LOCK_TABLES]
 
     def stripe(self, partition: int) -> SlabLock:
         """Return the lock that guards the deque of a partition entry."""
         return self.locks[LOCK_STRIPES + partition % STRIPES]
 
-    def rebuild_by(self, pool: Callable[[], None], tables: Callable[[], None], stripe: Callable[[int], None]) -> None:
-        """Set what rebuilds the indexes that each lock guards; its next holder calls it after a death or an interrupt.
-
-        Until then this process refuses a lock whose last holder left it unfinished.
-
-        Args:
-            pool: for the pool's lock.
-            tables: for the tables' lock.
-            stripe: for the lock of a stripe; gets its number.
-        """
-        self.pool_lock.rebuild = pool
-        self.tables_lock.rebuild = tables
-        for number in range(STRIPES):
-            self.stripe(number).rebuild = partial(stripe, number)
-
-    def _refuse_rebuild(self, number: int) -> None:
-        raise IllegalStateError(
-            f"slab {self.name!r}: lock {number} was left unfinished, and this process has nothing that rebuilds what "
-            "it guards; a producer or sender rebuilds it"
-        )
+    def rebuild(self, number: int) -> tuple[int, ...]:
+        """Rebuild what a lock guards, from what is true without it: a section of that lock."""
+        if number == LOCK_POOL:
+            return self.pool.rebuild()
+        if number == LOCK_TABLES:
+            return self.tables.rebuild()
+        return self.deques.rebuild(number - LOCK_STRIPES)
 
     @property
     def headers(self) -> npt.NDArray[np.uint64]:
@@ -391,13 +398,6 @@ class Slab:
         """Return a context that raises a SlabDamagedError for any error that damage caused."""
         return validation.reporting_damage(self.name, self.words, self.geometry)
 
-    def settle(self) -> None:
-        """Release a lock that this thread still holds after an interrupt, such as a KeyboardInterrupt.
-
-        The next use of any lock does the same, but can be hours away; until then all other processes would wait.
-        """
-        self.pool_lock.settle()
-
     # --- the sender's role ------------------------------------------------------------------------
 
     def become_sender(self) -> Doorbell:
@@ -459,8 +459,14 @@ class Slab:
         """Free the process entries of the dead that nothing depends on any longer.
 
         Entries that a stopped process blocks, by a lock or the lifecycle byte, are left for the next call.
+        What a dead process left in the middle of a change is rebuilt: no index leads to records that are not yet in
+        their deque, and perhaps no other process will ever need that lock.
         """
         unavailable: set[int] = set()
+        for lock in self.locks:
+            if lock.core.owner == UNFINISHED_OWNER:
+                with suppress(LockTimeoutError):
+                    lock.run(partial(self.rebuild, lock.number), STOPPED_TIMEOUT_S)
         for entry in list(self.processes.in_use()):
             if self.processes.is_alive(entry):
                 continue
@@ -469,8 +475,7 @@ class Slab:
                 continue
             try:
                 for number in locks:
-                    with self.locks[number].within(STOPPED_TIMEOUT_S):
-                        pass  # whoever holds it has taken it over, and rebuilt what it guards
+                    self.locks[number].run(partial(self.rebuild, number), STOPPED_TIMEOUT_S)
                 with self.lock_file.lifecycle(STOPPED_TIMEOUT_S):
                     self.processes.free_dead(entry)
             except LockTimeoutError:
@@ -483,12 +488,11 @@ class Slab:
         return undelivered(self.headers)
 
     def retire(self) -> None:
-        """Stop this process's other threads from using the slab; wait for those that use it now."""
+        """Stop this process's other threads from using the slab."""
         for callback in self._retire_callbacks:
             callback()
-        self.settle()
         self.wakeup.close()
-        self.pool_lock.end_turns()
+        self._is_retired = True
         if self._segment.core is not None:
             self._segment.core.leave()
 
@@ -498,7 +502,7 @@ class Slab:
         self.button.close()
         for lock in self.locks:
             lock.close()
-        self._pool = self._deques = None
+        self._pool = self._deques = self._tables = None
         self.memory.close()
         self._array = None
         self._is_detached = True

@@ -31,6 +31,7 @@ from shmaccum.errors import BufferExhaustedError
 from shmaccum.shm.layout import Process, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
+from tools.support.locks import held
 
 SMALL, HALF, LARGE = b"victim", b"victim" + bytes(BATCH_SIZE // 2), b"victim" + bytes(2 * BATCH_SIZE)
 
@@ -42,7 +43,7 @@ def test_death_before_commit_leaves_no_record(accumulator: Accumulators) -> None
     start = accumulator.slab.geometry.slot(batch.slot) + batch.size
 
     def write_and_die() -> None:
-        with accumulator.map.queues[TP0].lock:
+        with held(accumulator.map.queues[TP0].lock):
             accumulator.slab.buffer[start : start + 50] = b"\xff" * 50
             die()
 

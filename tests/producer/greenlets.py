@@ -24,9 +24,9 @@ HOLD = """
 import sys, time
 from shmaccum.shm.lifecycle import attach
 slab = attach(sys.argv[1])
-with slab.stripe(int(sys.argv[2])):
-    print("held", flush=True)
-    time.sleep(60)
+slab.stripe(int(sys.argv[2])).core.acquire_now()
+print("held", flush=True)
+time.sleep(60)
 """
 
 

@@ -16,6 +16,7 @@ from senders import read_topic
 
 from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES
 from shmaccum.shm.lifecycle import attach, detach
+from tools.support.locks import held
 
 SCRIPT = Path(__file__).with_name("greenlets.py")
 GREENLETS, RECORDS = 50, 20
@@ -39,11 +40,9 @@ def hold_locks_now_and_then(link: Link, name: str) -> None:
             break
         except Exception:
             time.sleep(0.01)
-    for lock in slab.locks:
-        lock.rebuild = lambda: None
     while not link.poll():
         for number in (LOCK_POOL, LOCK_STRIPES, LOCK_STRIPES + 1, LOCK_STRIPES + 2):
-            with slab.locks[number]:
+            with held(slab.locks[number]):
                 time.sleep(0.002)
         time.sleep(0.015)
     detach(slab)

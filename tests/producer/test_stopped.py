@@ -28,7 +28,7 @@ def producer(produce: Produce) -> Producer:
     producer = produce()
     producer.send("t", b"known", partition=2)
     producer.flush(30)
-    producer._slab._turn.timeout_s = MIN_TIMEOUT_S
+    producer._slab.lock_timeout_s = MIN_TIMEOUT_S
     return producer
 
 

@@ -21,6 +21,7 @@ from shmaccum.shm.layout import Geometry, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.slab import Slab
+from tools.support.locks import held
 
 # --- attach ---------------------------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ def test_death_during_removal_does_not_prevent_an_attach(slab_name: str, geometr
 
         slab = attach(slab_name, geometry)
 
-        with slab.tables_lock:
+        with held(slab.tables_lock):
             assert len(whats_there(slab_name)) == 5
         detach(slab)
         assert whats_there(slab_name) == []
@@ -195,7 +196,7 @@ def come_and_go(link: Connection, name: str, geometry: Geometry, turns: int) -> 
     link.recv()
     for _ in range(turns):
         slab = attach(name, geometry)
-        with slab.tables_lock:
+        with held(slab.tables_lock):
             slab.words[Super.METADATA_REQUESTS] += 1
         detach(slab)
 
@@ -216,7 +217,7 @@ def test_concurrent_attach_and_detach_create_and_remove_the_slab(
 
 
 def use_inherited(link: Connection, slab: Slab) -> int:
-    with slab.pool_lock:
+    with held(slab.pool_lock):
         return slab.processes.me
 
 
@@ -237,7 +238,7 @@ def test_a_forked_childs_exit_does_not_harm_the_parent(
     start(function, slab, how="fork").result()
 
     assert len(whats_there(slab.name)) >= 5
-    with slab.pool_lock:
+    with held(slab.pool_lock):
         assert slab.locks[0].owner() == slab.me
     newcomer = start(stay, slab.name)
     assert newcomer.hear() == slab.words[Super.CREATED_MS]
@@ -248,7 +249,7 @@ def wait_and_use(link: Connection, slab: Slab) -> str:
     link.send("forked")
     link.recv()
     try:
-        with slab.pool_lock:
+        with held(slab.pool_lock):
             return "used"
     except DeadOwnerError as error:
         return str(error)
@@ -285,23 +286,7 @@ def test_a_forked_child_does_not_remove_the_next_slab_of_that_name(
     detach(second)
 
 
-# --- an interrupt over a lock ---------------------------------------------------------------------
-
-
-@pytest.mark.plain
-def test_detach_releases_a_lock_left_by_an_interrupt(slab_name: str, geometry: Geometry, start: Start) -> None:
-    child = start(stay, slab_name, geometry).ready()
-    slab = attach(slab_name, geometry)
-    me = slab.me
-    slab.tables_lock.acquire()  # then an interrupt, before any `with` has it
-
-    detach(slab)
-
-    again = attach(slab_name, geometry)
-    assert again.me == me
-    assert again.tables_lock.owner() == -1
-    child.finish()
-    detach(again)
+# --- interrupts -----------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finalizer is lost

@@ -10,12 +10,13 @@ from multiprocessing.connection import Connection
 
 import pytest
 from processes import Child, Start
-from slab_helpers import NUMBER, rebuilding, takeovers
+from slab_helpers import NUMBER, takeovers
 
 from shmaccum._core import LOCK_BUSY, SlabLock
 from shmaccum.shm.layout import Lock, Process
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
+from tools.support.locks import held
 
 Act = Callable[[], object]
 
@@ -23,11 +24,9 @@ Act = Callable[[], object]
 def hold(link: Connection, name: str) -> None:
     """Attach; hold a lock after one message, and leave after the next."""
     slab = attach(name)
-    for lock in slab.locks:
-        lock.rebuild = lambda: None
     link.send(slab.me)
     link.recv()
-    with slab.locks[NUMBER]:
+    with held(slab.locks[NUMBER]):
         link.send("holding")
         link.recv()
     detach(slab)
@@ -102,7 +101,6 @@ def test_an_earlier_process_of_the_own_entry_is_dead(slab: Slab) -> None:
 def test_an_entry_whose_process_dies_with_a_lock_is_not_freed(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rebuilding(slab)
     child, entry = holding(start, slab)
     while_asking(monkeypatch, slab, child.kill)
     with slab.lock_file.lifecycle():
@@ -118,11 +116,10 @@ def test_an_entry_whose_process_dies_with_a_lock_is_not_freed(
 
 def test_the_entry_of_a_dead_holder_is_not_given_away(slab: Slab, start: Start) -> None:
     """A process stopped with the byte, before the new incarnation, would make the dead holder look alive."""
-    rebuilding(slab)
     child, entry = holding(start, slab)
     child.kill()
     assert entry not in list(slab.processes._places())
-    with slab.locks[NUMBER].within(10):
+    with held(slab.locks[NUMBER], 10):
         assert slab.locks[NUMBER].owner() == slab.me
     assert entry in list(slab.processes._places())
 

@@ -1,23 +1,27 @@
-"""Locks: one holder at a time among processes and threads, and rebuilds after unfinished changes."""
+"""Locks: one holder at a time among processes, waits with an end, and rebuilds after unfinished changes.
+
+`tests/core/test_lock.py` kills at every step within the lock itself.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import threading
 import time
-from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
-from faults import is_stopped, stop
-from processes import Start, finish, in_threads, wait_until
-from slab_helpers import NUMBER, rebuilding, scratch, takeovers
+from faults import InterruptAt, is_stopped, stop
+from processes import PATIENCE_S, Child, Start, finish, in_threads, wait_until
+from slab_helpers import NUMBER, scratch, take, takeovers
 
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm.layout import Lock, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
+from tools.support.locks import held
 
 
 def owners(slab: Slab) -> list[int]:
@@ -31,7 +35,7 @@ def owners(slab: Slab) -> list[int]:
 def test_a_lock_names_its_holder_until_the_release(slab: Slab) -> None:
     lock = slab.locks[NUMBER]
 
-    with lock:
+    with held(lock):
         assert lock.owner() == slab.me
         assert owners(slab)[NUMBER] == slab.processes.ticket
 
@@ -42,10 +46,9 @@ def test_a_lock_names_its_holder_until_the_release(slab: Slab) -> None:
 def test_locks_are_independent_of_each_other(slab: Slab, start: Start) -> None:
     child = start(hold, slab.name, NUMBER).ready()
 
-    for lock in slab.locks:
-        if lock.number != NUMBER:
-            with lock.within(0.5):
-                pass
+    for number in range(len(slab.locks)):
+        if number != NUMBER:
+            take(slab, 0.5, number)
 
     child.finish()
 
@@ -61,7 +64,7 @@ def add_up(link: Connection, name: str, turns: int) -> None:
 def add_turns(slab: Slab, turns: int) -> None:
     lock, words, total = slab.locks[NUMBER], slab.words, scratch(slab)
     for turn in range(turns):
-        with lock:
+        with held(lock):
             before = words[total]
             if turn % 64 == 0:
                 time.sleep(0)  # lets another process in, if exclusion fails
@@ -87,45 +90,32 @@ def test_threads_and_processes_exclude_each_other(slab: Slab, start: Start) -> N
     assert takeovers(slab) == 0
 
 
-def test_a_process_holds_one_lock_at_a_time_whatever_its_threads_do(slab: Slab) -> None:
-    seen: set[int] = set()
-    inside = 0
-
-    def take_turns(number: int) -> None:
-        nonlocal inside
-        for _ in range(200):
-            with slab.locks[number]:
-                inside += 1
-                seen.add(inside)
-                time.sleep(0)
-                inside -= 1
-
-    with in_threads(*(partial(take_turns, number) for number in (3, 4, 5))):
-        pass
-
-    assert seen == {1}
-
-
 # --- patience -------------------------------------------------------------------------------------
 
 
 def hold(link: Connection, name: str, number: int) -> None:
     slab = attach(name)
-    with slab.locks[number]:
+    with held(slab.locks[number]):
         link.send("holding")
         link.recv()
+    link.send("left")
     detach(slab)
 
 
+def holding(start: Start, slab: Slab) -> Child:
+    """Start a child that holds the lock until it is told."""
+    return start(hold, slab.name, NUMBER).ready("holding")
+
+
 def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
-    child = start(hold, slab.name, NUMBER).ready()
+    child = holding(start, slab)
 
     with pytest.raises(LockTimeoutError, match=f"lock {NUMBER} .*process {child.pid} holds it"):
-        slab.locks[NUMBER].acquire(0.3)
+        take(slab, 0.3)
 
     child.tell()
-    with slab.locks[NUMBER]:
-        pass
+    take(slab)
+    child.hear()
     child.result()
     assert takeovers(slab) == 0
 
@@ -133,11 +123,11 @@ def test_a_timeout_names_the_living_holder(slab: Slab, start: Start) -> None:
 @pytest.mark.parametrize("garbage", [(1 << 64) - 1, 0xFFFE, 1 << 16, 1, 1 << 40])
 def test_an_owner_word_that_names_no_process_is_a_dead_holders(slab: Slab, garbage: int) -> None:
     """Damage: no living process has such a ticket, so the lock is taken over, and rebuilt."""
-    rebuilt = rebuilding(slab)
     slab.words[slab.geometry.lock(NUMBER) + Lock.OWNER] = garbage
 
-    with slab.locks[NUMBER].within(10):
-        assert rebuilt == [slab.me]
+    take(slab, 10)
+
+    assert slab.words[Super.REBUILDS] == 1
     assert takeovers(slab) == 1
 
 
@@ -146,7 +136,7 @@ def fork_in_c(link: Connection, name: str) -> None:
     child = ctypes.CDLL(None).fork()
     if not child:
         try:
-            slab.locks[NUMBER].acquire()
+            take(slab)
         except IllegalStateError as error:
             os._exit("fork hooks" not in str(error))
         os._exit(2)
@@ -163,7 +153,7 @@ def test_a_child_forked_without_pythons_hooks_gets_no_lock(slab: Slab, start: St
 
 def hold_and_stop(link: Connection, name: str) -> None:
     slab = attach(name)
-    with slab.locks[NUMBER]:
+    with held(slab.locks[NUMBER]):
         slab.words[scratch(slab)] = 1
         link.send("stopping")
         stop()
@@ -176,113 +166,96 @@ def test_a_stopped_holder_keeps_its_lock(slab: Slab, start: Start) -> None:
     wait_until(lambda: is_stopped(child.pid))
 
     with pytest.raises(LockTimeoutError, match=f"process {child.pid} holds it; is it stopped"):
-        slab.locks[NUMBER].acquire(0.5)
+        take(slab, 0.5)
 
     child.signal(signal.SIGCONT)
     child.result()
-    with slab.locks[NUMBER]:
+    with held(slab.locks[NUMBER]):
         assert slab.words[scratch(slab)] == 2
     assert takeovers(slab) == 0
 
 
-def test_a_timeout_names_the_thread_in_the_way(slab: Slab) -> None:
-    errors: list[str] = []
+def test_who_has_left_the_slab_gets_no_lock(slab_name: str, slab: Slab) -> None:
+    other = attach(slab.name)
+    detach(other)
+    detach(other)
 
-    def wait() -> None:
-        try:
-            slab.locks[3].acquire(0.1)
-        except LockTimeoutError as error:
-            errors.append(str(error))
+    with pytest.raises(IllegalStateError, match="has been detached"):
+        take(other)
 
-    with slab.locks[NUMBER], in_threads(wait):
-        pass
 
-    assert "another thread of this process" in errors[0]
+# --- interrupts -----------------------------------------------------------------------------------
+
+
+def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(slab: Slab, start: Start) -> None:
+    child = holding(start, slab)
+
+    for moment in range(90):
+        with InterruptAt(moment) as interrupt:
+            take(slab, PATIENCE_S)
+        assert interrupt.came
+
+    child.tell()
+    child.hear()
+    take(slab, PATIENCE_S)
+    assert not any(owners(slab))
+    child.finish()
+
+
+def test_a_signals_handler_uses_locks_while_its_thread_waits_for_one(slab: Slab, start: Start) -> None:
+    """And the wait goes on behind it."""
+    child = holding(start, slab)
+    handled: list[int] = []
+
+    def use_another_and_have_this_one_freed(number: int, frame: object) -> None:
+        take(slab, PATIENCE_S, 3)
+        handled.append(number)
+        child.tell()
+
+    usual = signal.signal(signal.SIGUSR1, use_another_and_have_this_one_freed)
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    take(slab, PATIENCE_S)
+    assert handled == [signal.SIGUSR1]
+    signal.signal(signal.SIGUSR1, usual)
+    timer.join()
+    assert child.hear() == "left"
+    child.finish()
 
 
 # --- changes that are not finished ----------------------------------------------------------------
 
 
-def fail_inside(slab: Slab) -> None:
-    with pytest.raises(ZeroDivisionError), slab.locks[NUMBER]:
-        raise ZeroDivisionError
-
-
 def test_nothing_is_rebuilt_without_need(slab: Slab) -> None:
-    rebuilt = rebuilding(slab)
-
     for _ in range(3):
-        with slab.locks[NUMBER]:
-            pass
+        take(slab)
 
-    assert rebuilt == []
     assert slab.words[Super.REBUILDS] == 0
 
 
-def test_the_next_holder_rebuilds_what_an_error_left_unfinished(slab: Slab) -> None:
-    rebuilt = rebuilding(slab)
-
-    fail_inside(slab)
-    assert rebuilt == []
-    assert slab.locks[NUMBER].owner() == -1
+@pytest.mark.parametrize("number", range(18))
+def test_the_next_section_rebuilds_what_was_left_unfinished(slab: Slab, number: int) -> None:
+    with held(slab.locks[number], unfinished=True):
+        pass
+    assert slab.locks[number].owner() == -1
 
     for _ in range(2):
-        with slab.locks[NUMBER]:
-            assert rebuilt == [slab.me]
+        take(slab, number=number)
+        assert slab.words[Super.REBUILDS] == 1
+
+
+def take_next(link: Connection, name: str) -> None:
+    slab = attach(name)
+    take(slab)
+    detach(slab)
+
+
+def test_the_next_section_may_be_another_process_s(slab: Slab, start: Start) -> None:
+    with held(slab.locks[NUMBER], unfinished=True):
+        pass
+
+    start(take_next, slab.name).result()
     assert slab.words[Super.REBUILDS] == 1
 
-
-def rebuild_next(link: Connection, name: str) -> list[int]:
-    slab = attach(name)
-    rebuilt = rebuilding(slab)
-    for _ in range(2):
-        with slab.locks[NUMBER]:
-            pass
-    detach(slab)
-    return rebuilt
-
-
-def test_the_next_holder_may_be_another_process(slab: Slab, start: Start) -> None:
-    rebuilt = rebuilding(slab)
-    fail_inside(slab)
-
-    assert len(start(rebuild_next, slab.name).result()) == 1
-
-    with slab.locks[NUMBER]:
-        assert rebuilt == []
-
-
-def test_a_failed_rebuild_is_repeated_by_the_next_holder(slab: Slab) -> None:
-    fail_inside(slab)
-
-    with pytest.raises(IllegalStateError, match="lock 5 was left unfinished"):
-        slab.locks[NUMBER].acquire()
-    assert slab.locks[NUMBER].owner() == -1
-
-    rebuilt = rebuilding(slab)
-    with slab.locks[NUMBER]:
-        assert rebuilt == [slab.me]
-
-
-def test_a_reentrant_use_is_refused_and_harms_nothing(slab: Slab) -> None:
-    """A signal's handler or a finalizer can reenter the package; here, a rebuild does."""
-    refusals: list[str] = []
-
-    def come_back() -> None:
-        try:
-            with slab.locks[3]:
-                pass
-        except IllegalStateError as error:
-            refusals.append(str(error))
-
-    slab.locks[NUMBER].rebuild = come_back
-    fail_inside(slab)
-
-    with slab.locks[NUMBER]:
-        assert slab.locks[NUMBER].owner() == slab.me
-        assert "reentrant" in refusals[0]
-
-    assert not any(owners(slab))
-    with in_threads(lambda: add_turns(slab, 1)):
-        pass
-    assert slab.words[scratch(slab)] == 1
+    take(slab)
+    assert slab.words[Super.REBUILDS] == 1

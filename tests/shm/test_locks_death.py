@@ -12,12 +12,13 @@ from multiprocessing.connection import Connection
 import pytest
 from faults import die, is_stopped, stop
 from processes import Start, wait_until
-from slab_helpers import NUMBER, rebuilding, scratch, takeovers
+from slab_helpers import NUMBER, scratch, take, takeovers
 
 from shmaccum.errors import LockTimeoutError
-from shmaccum.shm.layout import LOCK_POOL, Super
+from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
+from tools.support.locks import held
 
 PATIENCE_S = 60.0
 """Most seconds for a takeover: many times what it takes."""
@@ -26,10 +27,9 @@ PATIENCE_S = 60.0
 def fail_inside(link: Connection, name: str, number: int, action: Callable[[], None]) -> None:
     """Take the lock once, and die or stop with it."""
     slab = attach(name)
-    slab.locks[number].rebuild = lambda: None
     link.send(slab.me)
     link.recv()
-    with slab.locks[number]:
+    with held(slab.locks[number]):
         slab.words[scratch(slab)] = slab.me + 1
         action()
         slab.words[scratch(slab)] = 0
@@ -37,90 +37,94 @@ def fail_inside(link: Connection, name: str, number: int, action: Callable[[], N
     link.recv()
 
 
-def survive(link: Connection, name: str) -> tuple[list[int], int]:
-    """Wait for the lock and take it once; return which process rebuilt, and which is the owner then."""
+def survive(link: Connection, name: str) -> None:
+    """Wait for the lock and take it once."""
     slab = attach(name)
-    rebuilt = rebuilding(slab)
     link.send(slab.me)
     link.recv()
-    with slab.locks[NUMBER].within(PATIENCE_S):
-        holder = slab.locks[NUMBER].owner()
+    take(slab, PATIENCE_S)
     detach(slab)
-    return rebuilt, holder
 
 
-@pytest.mark.parametrize("number", [NUMBER, LOCK_POOL])
+@pytest.mark.parametrize("number", [NUMBER, LOCK_POOL, LOCK_TABLES])
 def test_a_waiter_takes_over_a_dead_holders_lock(slab: Slab, start: Start, number: int) -> None:
-    rebuilt: list[int] = []
-    slab.locks[number].rebuild = lambda: rebuilt.append(slab.locks[number].owner())
     dying = start(fail_inside, slab.name, number, die)
     dying.hear()
     dying.tell()
     assert dying.join() == -signal.SIGKILL
 
     for _ in range(2):
-        with slab.locks[number].within(PATIENCE_S):
-            assert slab.locks[number].owner() == slab.me
-    assert rebuilt == [slab.me]
+        take(slab, PATIENCE_S, number)
+    assert slab.words[slab.geometry.lock(number) + Lock.TAKEOVERS] == 1
     assert slab.words[Super.REBUILDS] == 1
 
 
 def test_one_waiter_takes_over_and_the_others_follow(slab: Slab, start: Start) -> None:
-    rebuilt_here = rebuilding(slab)
     dying = start(fail_inside, slab.name, NUMBER, stop)
     survivors = [start(survive, slab.name) for _ in range(3)]
     dying.hear()
-    entries = {survivor.hear() for survivor in survivors}
+    for survivor in survivors:
+        survivor.hear()
     dying.tell()
     wait_until(lambda: slab.words[scratch(slab)] != 0)
     for survivor in survivors:
         survivor.tell()
 
     dying.kill()
-    results = [survivor.result() for survivor in survivors]
+    for survivor in survivors:
+        survivor.result()
 
-    assert {holder for _, holder in results} == entries
     assert takeovers(slab) == slab.words[Super.REBUILDS] == 1
-    assert len([rebuilt for rebuilt, _ in results if rebuilt] + rebuilt_here) == 1
 
 
 def test_a_waiter_that_dies_leaves_the_lock_alone(slab: Slab, start: Start) -> None:
-    rebuilt = rebuilding(slab)
     dying = start(fail_inside, slab.name, NUMBER, die)
     dying.hear()
-    with slab.locks[NUMBER]:
+    with held(slab.locks[NUMBER]):
         dying.tell()
         dying.kill()
 
     for _ in range(2):
-        with slab.locks[NUMBER].within(PATIENCE_S):
-            pass
+        take(slab, PATIENCE_S)
     assert takeovers(slab) == 0
-    assert rebuilt == []
+    assert slab.words[Super.REBUILDS] == 0
 
 
-def die_in_the_rebuild(link: Connection, name: str) -> None:
+def die_after_taking_over(link: Connection, name: str) -> None:
     slab = attach(name)
-    slab.locks[NUMBER].rebuild = die
-    with slab.locks[NUMBER].within(PATIENCE_S):
-        pass
+    with held(slab.locks[NUMBER], PATIENCE_S):
+        die()
 
 
 def test_death_of_the_process_that_takes_over_is_survived(slab: Slab, start: Start) -> None:
-    rebuilt = rebuilding(slab)
     first = start(fail_inside, slab.name, NUMBER, die)
     first.hear()
     first.tell()
     assert first.join() == -signal.SIGKILL
-    assert start(die_in_the_rebuild, slab.name).join() == -signal.SIGKILL
+    assert start(die_after_taking_over, slab.name).join() == -signal.SIGKILL
 
-    with slab.locks[NUMBER].within(PATIENCE_S):
-        assert rebuilt == [slab.me]
+    take(slab, PATIENCE_S)
+    assert slab.words[Super.REBUILDS] == 1
     assert takeovers(slab) == 2
 
 
+def test_reaping_rebuilds_what_the_dead_left(slab: Slab, start: Start) -> None:
+    """No other process may ever need that lock."""
+    dying = start(fail_inside, slab.name, NUMBER, die)
+    entry = dying.hear()
+    dying.tell()
+    assert dying.join() == -signal.SIGKILL
+    with held(slab.locks[NUMBER + 1], unfinished=True):
+        pass
+
+    slab.reap_dead()
+
+    assert [lock.core.owner for lock in slab.locks] == [0] * len(slab.locks)
+    assert slab.words[Super.REBUILDS] == 2
+    assert entry not in list(slab.processes.in_use())
+
+
 def test_a_stopped_process_keeps_its_lock_while_others_are_dead(slab: Slab, start: Start) -> None:
-    rebuilding(slab)
     stopped = start(fail_inside, slab.name, NUMBER, stop)
     dead = start(fail_inside, slab.name, NUMBER, die)
     stopped.hear()
@@ -131,12 +135,12 @@ def test_a_stopped_process_keeps_its_lock_while_others_are_dead(slab: Slab, star
     dead.kill()
 
     with pytest.raises(LockTimeoutError, match=f"{stopped.pid} holds it"):
-        slab.locks[NUMBER].acquire(0.6)
+        take(slab, 0.6)
 
     assert takeovers(slab) == 0
     stopped.signal(signal.SIGCONT)
     assert stopped.hear() == "over"
-    with slab.locks[NUMBER].within(PATIENCE_S):
+    with held(slab.locks[NUMBER], PATIENCE_S):
         assert slab.words[scratch(slab)] == 0
     assert takeovers(slab) == 0
     stopped.finish()

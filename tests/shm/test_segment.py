@@ -398,8 +398,8 @@ with open("/dev/shm/filler", "wb") as filler:
 newcomer = [sys.executable, "-c", "from shmaccum.shm.lifecycle import *; detach(attach('full'))"]
 refused = subprocess.run(newcomer, capture_output=True, text=True)
 print(refused.stderr.splitlines()[-1])
-with slab.pool_lock:
-    slab.words[slab.geometry.header(0)] = 1
+slab.pool.rebuild()
+slab.words[slab.geometry.header(0)] = 1
 slab.words[slab.geometry.header(0)] = 0
 os.unlink("/dev/shm/filler")
 print(sorted(os.listdir("/dev/shm")) == before)

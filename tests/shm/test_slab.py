@@ -26,6 +26,7 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
+from tools.support.locks import held
 
 # --- the sender's role ----------------------------------------------------------------------------
 
@@ -138,13 +139,12 @@ def test_an_impossible_owner_is_not_alive(slab: Slab) -> None:
 
 def die_holding(link: Connection, name: str, number: int) -> None:
     slab = attach(name)
-    with slab.locks[number]:
+    with held(slab.locks[number]):
         link.send(slab.me)
         link.recv()
 
 
 def test_an_entry_that_a_lock_names_is_not_reused(slab: Slab, start: Start) -> None:
-    slab.locks[3].rebuild = lambda: None
     dead = start(die_holding, slab.name, 3)
     entry = dead.hear()
     dead.kill()

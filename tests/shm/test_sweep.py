@@ -22,6 +22,7 @@ from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.reclaim import sweep
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
+from tools.support.locks import held
 
 Leave = Callable[..., None]
 
@@ -172,7 +173,7 @@ def attach_again_and_again(link: Connection, name: str, geometry: Geometry) -> i
     while count == 0 or not link.poll():  # at least once, if the machine has no time for this process before
         slab = attach(name, geometry)
         assert slab.lock_file.is_current()
-        with slab.pool_lock:
+        with held(slab.pool_lock):
             assert slab.lock_file.is_current()
         detach(slab)
         count += 1

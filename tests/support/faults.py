@@ -20,6 +20,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import shmaccum
+from shmaccum.shm.locks import SlabLock
+from tools.support.locks import held
 
 _PACKAGE = str(Path(shmaccum.__file__).parent)
 
@@ -57,12 +59,12 @@ def is_stopped(pid: int) -> bool:
 
 
 @contextmanager
-def stopped_with(lock: AbstractContextManager[object]) -> Iterator[int]:
+def stopped_with(lock: SlabLock | AbstractContextManager[object]) -> Iterator[int]:
     """Have a forked child take a lock and be stopped with it during the block; yields its process id."""
     pid = os.fork()
     if not pid:
         try:
-            with lock:
+            with held(lock) if isinstance(lock, SlabLock) else lock:
                 stop()
         finally:
             os._exit(0)

@@ -11,10 +11,7 @@ from shmaccum.shm.lifecycle import attach
 
 def join_pool(name: str, geometry: Geometry | None = None) -> BufferPool:
     """Attach to a slab, or create it, and return its pool; detach ``pool.slab``."""
-    slab = attach(name, geometry)
-    pool = BufferPool(slab)
-    slab.rebuild_by(pool.rebuild, lambda: None, lambda stripe: None)
-    return pool
+    return BufferPool(attach(name, geometry))
 
 
 MakePool = Callable[[int, int], BufferPool]

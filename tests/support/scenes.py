@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from types import ModuleType
 from typing import ClassVar
 
@@ -109,8 +110,7 @@ class Scene:
 
     def _next_sender(self) -> None:
         for lock in self.run.slab.locks:  # as the next holder does where a process is really dead
-            with lock:
-                pass
+            lock.run(partial(self.run.slab.rebuild, lock.number))
         self.run.resign()
         self.run = self.makes_run(self.config, self.cluster, self.clock)
         self.runs.append(self.run)

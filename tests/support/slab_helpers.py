@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 
@@ -57,11 +58,9 @@ def takeovers(slab: Slab) -> int:
     return taken_over
 
 
-def rebuilding(slab: Slab) -> list[int]:
-    """Let the tested lock record which process rebuilds, and return the record."""
-    rebuilt: list[int] = []
-    slab.locks[NUMBER].rebuild = lambda: rebuilt.append(slab.locks[NUMBER].owner())
-    return rebuilt
+def take(slab: Slab, timeout_s: float | None = None, number: int = NUMBER) -> None:
+    """Run a section of a lock, the tested one or another."""
+    slab.locks[number].run(partial(slab.rebuild, number), timeout_s)
 
 
 def whats_there(name: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 from shmaccum.shm import names
@@ -35,11 +36,10 @@ def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
 
 
 def _take_over(survivor: Survivor) -> None:
-    """Acquire every lock once, which rebuilds half-changed indexes, and clean up after dead processes."""
+    """Rebuild all indexes, of dead holders, too, and clean up after dead processes."""
     slab = survivor.slab
     for lock in slab.locks:
-        with lock.within(PATIENCE_MS / 1000):
-            pass
+        lock.run(partial(slab.rebuild, lock.number), PATIENCE_MS / 1000)
     slab.reap_dead()
     survivor.accumulator.pool.reclaim()
 

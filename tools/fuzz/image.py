@@ -192,7 +192,7 @@ def _be_waiting_producer(accumulator: Accumulators) -> None:
 def _be_killed_over_a_replacement(accumulator: Accumulators) -> None:
     slab = accumulator.slab
     queue = accumulator.map.queues[TopicPartition(TOPIC, 3)]
-    queue.lock.acquire()
+    queue.lock.core.acquire_now()
     first = queue.first()
     if first is not None:
         slab.words[slab.geometry.header(first.slot) + Slot.REDO] = first.size << 8

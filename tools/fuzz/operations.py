@@ -11,7 +11,7 @@ import io
 import os
 import time
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import crc32c  # noqa: F401  # what the package imports when it needs it: once here, and not in each child
@@ -184,9 +184,9 @@ class Session:
 
     def _rebuild(self) -> None:
         assert self._accumulator
-        for lock in self._accumulator.slab.locks:
-            with lock.within(_PATIENCE_S):
-                lock.rebuild()
+        slab = self._accumulator.slab
+        for lock in slab.locks:
+            lock.run(partial(slab.rebuild, lock.number), _PATIENCE_S)
 
     def _keep_house(self) -> None:
         self._accumulator.pool.reclaim()

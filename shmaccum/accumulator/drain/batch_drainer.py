@@ -42,7 +42,7 @@ from shmaccum.shm.layout import (
     SlotState,
     Super,
 )
-from shmaccum.shm.slab import STOPPED_TIMEOUT_S, Slab
+from shmaccum.shm.slab import Slab
 
 _PARTITION_WORDS: Final = PARTITION_WORDS
 _KEY: Final = Partition.KEY
@@ -301,13 +301,9 @@ class BatchDrainer:
             SlabDamagedError: a word of the slab is damaged.
         """
         self._slab.check()
-        deques = self._slab.deques
-        for lock in (self._slab.pool_lock, self._slab.tables_lock):
-            with contextlib.suppress(LockTimeoutError), lock.within(STOPPED_TIMEOUT_S):
-                lock.rebuild()
-        for number in range(STRIPES):
+        for lock in self._slab.locks:
             with contextlib.suppress(LockTimeoutError):
-                self._deferral.section(self._slab.stripe(number), partial(deques.rebuild, number))
+                self._deferral.section(lock, partial(self._slab.rebuild, lock.number))
         self._map.refresh()
         for queue in self._map.by_entry:
             at = self._slab.geometry.partition(queue.entry)

@@ -1,10 +1,9 @@
 cimport cython
-from shmaccum.shm.locks cimport SlabLock
 
 @cython.final
 cdef class Deferral:
     cdef readonly dict _until_ms
-    cpdef run(self, SlabLock lock, work)
+    cpdef run(self, lock, work)
 
 @cython.final
 cdef class BatchReturns:

@@ -195,12 +195,9 @@ class SenderAccumulator:
         Raises:
             LockTimeoutError: a stopped process holds the tables' lock.
         """
-        for lane in self.lanes.abandoned():
-            self.deferral.run(self.state.slab.tables_lock, partial(self._take_lane, lane))
-
-    def _take_lane(self, lane: int, timeout_s: float) -> None:
-        with self.state.slab.tables_lock.within(timeout_s):
-            self.lanes.take_away(lane)
+        slab = self.state.slab
+        for lane, holder in self.lanes.abandoned():
+            self.deferral.section(slab.tables_lock, partial(slab.tables.take_lane, lane, holder))
 
     def recover(self) -> None:
         """Recover from the last sender's death: finish completing batches, put batches in flight back.

@@ -45,7 +45,6 @@ class AccumulatorState:
         self.pool: Final = BufferPool(slab, while_waiting, config.max_block_ms)
         self.map: Final = slab.companion(PartitionMap)
         self.format: Final = record_format(message_format_magic(config.message_format_version))
-        slab.rebuild_by(self.pool.rebuild, self.map.rebuild, slab.deques.rebuild_held)
 
 
 def levels_of(config: ProducerConfig) -> dict[CompressionType, int]:

@@ -18,14 +18,16 @@ that opens the lane, the lane stays closed, and the next lease begins again.
 from __future__ import annotations
 
 import time
+from array import array
+from functools import partial
 from typing import Final
 
+from shmaccum import _core
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError
 from shmaccum.shm import native
 from shmaccum.shm.layout import (
-    LEASE_MASK,
     LEASE_SHIFT,
     WORD,
     Lane,
@@ -102,20 +104,10 @@ class LaneTable:
         held = state_of(headers[:, Slot.STATE]) >= SlotState.OPEN
         return not set(entries).isdisjoint(headers[held, Slot.PARTITION].tolist())
 
-    def abandoned(self) -> list[int]:
-        """Return the entries of lanes whose holder has died."""
-        words, geometry = self._words, self._geometry
-        return [
-            lane for lane in range(self.count()) if words[geometry.lane(lane) + Lane.HOLDER] and not self.is_held(lane)
-        ]
-
-    def take_away(self, lane: int) -> None:
-        """Close a lane whose holder has died (the sender's side); under the tables' lock."""
-        at = self._geometry.lane(lane)
-        if self._words[at + Lane.HOLDER] and not self.is_held(lane):
-            self._words[at + Lane.PRODUCER_ID] = 0
-            self._words[at + Lane.HOLDER] = 0
-            self._words[Super.LANES_CHANGED] += 1
+    def abandoned(self) -> list[tuple[int, int]]:
+        """Return the entries of lanes whose holder has died, and their HOLDER words."""
+        holders = [(lane, self._words[self._geometry.lane(lane) + Lane.HOLDER]) for lane in range(self.count())]
+        return [(lane, holder) for lane, holder in holders if holder and not self.is_held(lane)]
 
     def lease(self, transactional_id: str) -> LaneLease:
         """Lease the lane of a transactional id; a process that holds it is fenced.
@@ -123,55 +115,32 @@ class LaneTable:
         Raises:
             SlabFullError: all lanes are held by living processes.
         """
-        with self._slab.tables_lock:
-            lane = self._find(transactional_id)
-            if lane >= 0:
-                at = self._geometry.lane(lane)
-                words = self._words
-                lease = (words[at + Lane.GENERATION] >> LEASE_SHIFT) + 1 & LEASE_MASK
-                generation = lease << LEASE_SHIFT
-                words[at + Lane.GENERATION] = generation  # first: from here on, the last holder's records are refused
-                words[at + Lane.PRODUCER_ID] = 0
-                words[at + Lane.HOLDER] = self._holder(self._slab.me)
-                words[Super.LANES_CHANGED] += 1
-        if lane < 0:
+        lane = _core.TABLES_STALE
+        while lane == _core.TABLES_STALE:  # another process has leased the unused lane meanwhile
+            lease = partial(self._slab.tables.lease, transactional_id.encode(), *self._unused())
+            _, lane, generation = self._slab.tables_lock.run(lease)
+        if lane == _core.TABLES_FULL:
             raise SlabFullError(
                 f"no room for transactional.id {transactional_id!r}: the slab has its {self._geometry.max_lanes} "
                 "transactions; set shmaccum.max.transactions higher (for all users of the slab)"
             )
         return LaneLease(self, self._slab, self._map, lane, generation)
 
+    def _unused(self) -> tuple[int, int]:
+        """Return a lane without a living holder or a batch, and its generation; (-1, 0) if there is none.
+
+        A lane keeps its partition entries. So one that is unused is taken before a new one, which needs others.
+        """
+        for lane in range(self.count()):
+            # Read before the looks that it vouches for.
+            generation = self._words[self._geometry.lane(lane) + Lane.GENERATION]
+            if not self.is_held(lane) and self.is_empty(lane):
+                return lane, generation
+        return -1, 0
+
     def _holder(self, entry: int) -> int:
         """Return the HOLDER word of the process in an entry."""
         return holder_word(entry, self._words[self._geometry.process(entry) + Process.INCARNATION])
-
-    def _find(self, transactional_id: str) -> int:
-        """Return the lane of an id: its own, else one without a holder, else a new one; -1 if there is none.
-
-        A lane keeps its partition entries. So one that is free is taken before a new one, which needs others.
-        """
-        count = self.count()
-        for lane in range(count):
-            if self.transactional_id(lane) == transactional_id:
-                return lane
-        for lane in range(count):
-            if not self.is_held(lane) and self.is_empty(lane):
-                self._words[self._geometry.lane(lane) + Lane.PRODUCER_ID] = 0
-                self._name(lane, transactional_id)
-                return lane
-        if count < self._geometry.max_lanes:
-            self._name(count, transactional_id)
-            self._words[Super.LANE_COUNT] = count + 1
-            return count
-        return -1
-
-    def _name(self, lane: int, transactional_id: str) -> None:
-        """Store an id; a death in between leaves an empty one, in a closed lane."""
-        at = self._geometry.lane(lane)
-        name = transactional_id.encode()
-        self._words[at + Lane.ID_LENGTH] = 0
-        self._slab.buffer[(at + Lane.ID) * WORD : (at + Lane.ID) * WORD + len(name)] = name
-        self._words[at + Lane.ID_LENGTH] = len(name)
 
 
 class LaneLease:
@@ -229,13 +198,11 @@ class LaneLease:
         Raises:
             LockTimeoutError: a stopped process holds one of them; the call can be repeated.
         """
-        with self._slab.tables_lock:
-            if self.is_valid:
-                self._generation += 1
-                self._words[self._at + Lane.GENERATION] = self._generation
+        section = partial(self._slab.tables.end_transaction, self._lane, self._generation)
+        _, is_valid = self._slab.tables_lock.run(section)
+        self._generation += is_valid
         for lock in {self._slab.stripe(entry) for entry in self._table.entries_of(self._lane)}:
-            with lock:
-                pass
+            lock.run(lock.core.pass_through)
 
     def open(self, producer_id: int, epoch: int, version: int) -> None:
         """Let the sender send what is appended from now on; the lane is empty.
@@ -248,20 +215,19 @@ class LaneLease:
         Raises:
             ProducerFencedError: another process has leased the lane.
         """
-        words = self._words
-        with self._slab.tables_lock:
-            if self.is_valid:
-                for entry in self._table.entries_of(self._lane):
-                    at = self._slab.geometry.partition(entry)
-                    words[at + Partition.NEXT_SEQUENCE] = words[at + Partition.ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT
-                words[self._at + Lane.ERROR] = 0
-                words[self._at + Lane.PRODUCER_EPOCH] = epoch
-                words[self._at + Lane.VERSION] = version
-                words[self._at + Lane.OPENED_MS] = time.time_ns() // 1_000_000
-                words[self._at + Lane.PRODUCER_ID] = producer_id + 1
-                words[Super.LANES_CHANGED] += 1
-                return
-        raise self.fenced()
+        section = partial(
+            self._slab.tables.open_lane,
+            self._lane,
+            self._generation,
+            array("Q", self._table.entries_of(self._lane)),
+            producer_id,
+            epoch,
+            version,
+            time.time_ns() // 1_000_000,
+        )
+        _, is_valid = self._slab.tables_lock.run(section)
+        if not is_valid:
+            raise self.fenced()
 
     def has_sent(self) -> bool:
         """Return whether the sender has numbered a batch since the lane was opened."""
@@ -273,19 +239,12 @@ class LaneLease:
 
     def close(self) -> None:
         """Let the sender fail what is queued in the lane."""
-        with self._slab.tables_lock:
-            if self.is_valid:
-                self._words[self._at + Lane.PRODUCER_ID] = 0
-                self._words[Super.LANES_CHANGED] += 1
+        self._slab.tables_lock.run(partial(self._slab.tables.close_lane, self._lane, self._generation, False))
         self._slab.button.press()
 
     def release(self) -> None:
         """Leave the lane to the next process."""
-        with self._slab.tables_lock:
-            if self.is_valid:
-                self._words[self._at + Lane.PRODUCER_ID] = 0
-                self._words[self._at + Lane.HOLDER] = 0
-                self._words[Super.LANES_CHANGED] += 1
+        self._slab.tables_lock.run(partial(self._slab.tables.close_lane, self._lane, self._generation, True))
 
     def wait_until_empty(self, deadline_s: float) -> bool:
         """Wait until no batch of the lane is queued or in flight; return False if the time runs out.

@@ -11,16 +11,16 @@ partition count after all their entries, so that no producer hashes a key over s
 topic is deleted, or recreated with fewer partitions (as in ``Metadata`` of Kafka's client). The entries of removed
 partitions stay. Their batches expire, unless the topic grows again.
 
-All words of both tables are written under the tables' lock, an entry's CHANGED word first, the table's generation last.
-If the writer dies in between, the process that takes the lock over raises the generation, so every process refreshes.
+The words of both tables are written by `shmaccum._core.Tables`, under the tables' lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from contextlib import AbstractContextManager
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
+from shmaccum import _core
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
@@ -32,7 +32,6 @@ from shmaccum.shm.layout import (
     KEY_TOPIC_SHIFT,
     TOPIC_WORDS,
     WORD,
-    Lane,
     Partition,
     Super,
     Topic,
@@ -45,10 +44,11 @@ _GENERATION: Final = Super.GENERATION
 _NEVER: Final = (1 << 64) - 1
 """Generation before the first refresh; the tables never have it."""
 _ID_HALF: Final = 64
-_ID_MASK: Final = (1 << _ID_HALF) - 1
 _CODE_BITS: Final = 16
-_EPOCH_SHIFT: Final = 32
 _CODE_MASK: Final = (1 << _CODE_BITS) - 1
+
+Outcome: TypeAlias = tuple[int, bool]
+Section: TypeAlias = Callable[[], Outcome]
 
 
 class TopicUpdate(NamedTuple):
@@ -258,25 +258,18 @@ class PartitionMap:
             SlabFullError: the topic table is full.
         """
         check_topic(name)
-        words, geometry = self._words, self._geometry
-        full = False
-        with self._slab.tables_lock:
-            self.refresh()
-            topic = self.topics.get(name)
-            if topic is not None:
-                # Its known partitions stay usable: producers look at them, not at the state.
-                words[geometry.topic(topic.entry) + Topic.STATE] = TopicState.REQUESTED
-            elif words[Super.TOPIC_COUNT] < geometry.max_topics:
-                self._add_topic(name)
-            else:
-                full = True
-            words[Super.METADATA_REQUESTS] += 1
-            self.refresh()
-        if full:
+        self.refresh()
+        known = self.topics.get(name)
+        begin = len(self._topics_by_entry) if known is None else known.entry
+        request = partial(self._slab.tables.request, name.encode("ascii"), begin)
+        _, entry = self._slab.tables_lock.run(request)
+        if entry == _core.TABLES_FULL:
+            most = self._slab.geometry.max_topics
             raise SlabFullError(
-                f"no room for topic {name!r}: the slab has its {geometry.max_topics} topics; set shmaccum.max.topics "
-                f"to {geometry.max_topics + 1} or more (for all users of the slab)"
+                f"no room for topic {name!r}: the slab has its {most} topics; set shmaccum.max.topics to {most + 1} or "
+                "more (for all users of the slab)"
             )
+        self.refresh()
         self._slab.button.press()
         return self.topics[name]
 
@@ -301,60 +294,43 @@ class PartitionMap:
             raise self.no_room(self.topics[name])
 
     def update_all(
-        self, updates: Iterable[TopicUpdate], lock: AbstractContextManager[None] | None = None
+        self, updates: Iterable[TopicUpdate], run: Callable[[Section], Outcome] | None = None
     ) -> list[TopicEntry]:
-        """Store the cluster's state of topics, under one acquisition of the tables' lock (the sender's side).
+        """Store the cluster's state of topics (the sender's side).
 
         Args:
             updates: the topics' states.
-            lock: the tables' lock with the sender's short timeout.
+            run: runs a section of the tables' lock, with the sender's short timeout.
 
         Returns:
             The topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
 
         Raises:
-            LockTimeoutError: ``lock`` timed out.
+            LockTimeoutError: ``run`` timed out; some topics may have been stored.
         """
-        words = self._words
-        with lock or self._slab.tables_lock:
+        run = run or self._slab.tables_lock.run
+        without_room = []
+        for update in updates:
             self.refresh()
-            without_room = [
-                self.topics[update.name]
-                for update in updates
-                if not self._store(self.topics[update.name], update, words[Super.GENERATION] + 1)
-            ]
-            words[Super.GENERATION] += 1
-            self.refresh()
+            topic = self.topics[update.name]
+            _, has_room = run(partial(self._store, topic.entry, update))
+            if not has_room:
+                without_room.append(topic)
+        self.refresh()
         return without_room
 
-    def _store(self, topic: TopicEntry, update: TopicUpdate, generation: int) -> bool:
-        """Store the cluster's state of a topic; return False if its partitions find no room."""
-        words = self._words
-        at = self._geometry.topic(topic.entry)
-        count, error = update.partition_count, update.error
-        missing = range(len(self.queues_of(topic.name)), count if error is None else 0)
-        has_room = words[Super.PARTITION_COUNT] + len(missing) <= self._geometry.max_partitions
-        words[at + Topic.CHANGED] = generation
-        if not has_room:
-            error = SlabFullError
-            words[at + Topic.ERROR] = count << _CODE_BITS | error.code & _CODE_MASK
-        elif error is not None:
-            if not count:
-                words[at + Topic.PARTITIONS] = 0
-            words[at + Topic.ERROR] = error.code & _CODE_MASK
-        else:
-            for number in missing:
-                self._add_partition(topic, number)
-            words[at + Topic.PARTITIONS] = count
-            words[at + Topic.ERROR] = 0
-            # Last: a sender that takes over before this sees the new topic id once more.
-            words[at + Topic.ID_HIGH] = update.topic_id >> _ID_HALF
-            words[at + Topic.ID_LOW] = update.topic_id & _ID_MASK
-        if update.is_answer or words[at + Topic.STATE] != TopicState.REQUESTED:
-            words[at + Topic.STATE] = TopicState.KNOWN if error is None else TopicState.FAILED
-        if update.is_answer:
-            words[at + Topic.ANSWERS] += 1
-        return has_room
+    def _store(self, entry: int, update: TopicUpdate) -> tuple[int, bool]:
+        """Store the cluster's state of a topic: a section of the tables' lock."""
+        return self._slab.tables.update(
+            entry,
+            update.partition_count,
+            0 if update.error is None else update.error.code & _CODE_MASK,
+            update.topic_id,
+            update.is_answer,
+            len(self.queues_of(update.name)),
+            len(self.by_entry),
+            SlabFullError.code & _CODE_MASK,
+        )
 
     def queues_of(self, name: str) -> list[PartitionQueue]:
         """Return the deques of all partition entries of a topic, including removed or half-added ones, not of lanes."""
@@ -379,27 +355,19 @@ class PartitionMap:
         Raises:
             SlabFullError: the partition table is full.
         """
-        key = lane, of.topic_partition
-        if key not in self.of_lanes:
-            words, geometry = self._words, self._geometry
-            with self._slab.tables_lock:
-                self.refresh()
-                has_room = key in self.of_lanes or words[Super.PARTITION_COUNT] < geometry.max_partitions
-                if key not in self.of_lanes and has_room:
-                    # In an open lane, as `LaneLease.open` does it for entries that are there.
-                    first = words[geometry.lane(lane - 1) + Lane.PRODUCER_EPOCH] << _EPOCH_SHIFT
-                    at = geometry.partition(words[Super.PARTITION_COUNT])
-                    words[at + Partition.NEXT_SEQUENCE] = words[at + Partition.ACKED_SEQUENCE] = first
-                    of_topic = words[geometry.partition(of.entry) + Partition.KEY]
-                    self._add_key(lane << KEY_LANE_SHIFT | of_topic)
-                    words[Super.GENERATION] += 1
-                    self.refresh()
-            if not has_room:
+        queue = self.of_lanes.get((lane, of.topic_partition))
+        if queue is None:
+            self.refresh()
+            add = partial(self._slab.tables.add_to_lane, lane - 1, of.entry, len(self.by_entry))
+            _, entry = self._slab.tables_lock.run(add)
+            if entry == _core.TABLES_FULL:
                 raise SlabFullError(
-                    f"no room for {of.topic_partition} in a transaction: all {geometry.max_partitions} partitions of "
-                    "the slab are in use; raise shmaccum.max.partitions (for all users of the slab)"
+                    f"no room for {of.topic_partition} in a transaction: all {self._slab.geometry.max_partitions} "
+                    "partitions of the slab are in use; raise shmaccum.max.partitions (for all users of the slab)"
                 )
-        return PartitionQueue(self._slab, self.of_lanes[key].entry, of.topic_partition, lane)
+            self.refresh()
+            queue = self.by_entry[entry]
+        return PartitionQueue(self._slab, queue.entry, of.topic_partition, lane)
 
     def no_room(self, topic: TopicEntry) -> SlabFullError:
         """Return the error for a topic whose partitions find no room, with the number to set."""
@@ -415,30 +383,3 @@ class PartitionMap:
         at = self._geometry.topic(entry)
         start = (at + Topic.NAME) * WORD
         return str(self._slab.buffer[start : start + self._words[at + Topic.NAME_LENGTH]], "ascii")
-
-    def _add_topic(self, name: str) -> None:
-        words = self._words
-        entry = words[Super.TOPIC_COUNT]
-        at = self._geometry.topic(entry)
-        start = (at + Topic.NAME) * WORD
-        self._slab.buffer[start : start + len(name)] = name.encode("ascii")
-        words[at + Topic.NAME_LENGTH] = len(name)
-        words[at + Topic.CHANGED] = words[Super.GENERATION] + 1
-        words[at + Topic.STATE] = TopicState.REQUESTED
-        words[Super.TOPIC_COUNT] = entry + 1
-        words[Super.GENERATION] += 1
-
-    def _add_partition(self, topic: TopicEntry, number: int) -> None:
-        self._add_key(topic.entry + 1 << KEY_TOPIC_SHIFT | number)
-
-    def _add_key(self, key: int) -> None:
-        entry = self._words[Super.PARTITION_COUNT]
-        self._words[self._geometry.partition(entry) + Partition.KEY] = key
-        self._words[Super.PARTITION_COUNT] = entry + 1
-
-    def rebuild(self) -> None:
-        """Recover from a death within a change; under the tables' lock.
-
-        Entries behind the counts do not exist, and the others are whole.
-        """
-        self._words[Super.GENERATION] += 1

@@ -14,6 +14,7 @@ from fixture_types import Link, OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
 from runs import in_threads, threads
 
+from shmaccum._core import LOCK_TAKEN
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state import completion_ring
@@ -247,7 +248,7 @@ def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
     assert told.offsets == [0]
     # One of them ends, and what the other one may have to rebuild is still in its hands.
     quiet.producer.close()
-    busy.slab.pool_lock.rebuild()
+    assert busy.slab.pool.rebuild() == (LOCK_TAKEN,)
     assert_empty(busy)
 
 

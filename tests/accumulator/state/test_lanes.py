@@ -26,6 +26,7 @@ from shmaccum.errors import (
 )
 from shmaccum.record.columns.bodies import ColumnBodies
 from tools.support.accumulators import Accumulators
+from tools.support.locks import held
 
 NODES = list(CLUSTER.nodes.values())
 
@@ -125,7 +126,7 @@ def test_the_end_of_a_transaction_waits_for_the_appends_under_way(accumulator: A
     lease = opened(table)
     queue = lease.queue(accumulator.map.queues[TP0])
     with ThreadPoolExecutor(1) as threads:
-        with queue.lock:
+        with held(queue.lock):
             queue.check_lease()
             ending = threads.submit(lease.end_transaction)
             with pytest.raises(TimeoutError):

@@ -15,6 +15,7 @@ from killpoints import die, die_in
 from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
 from tools.support.accumulators import Accumulators
+from tools.support.locks import held
 
 HALF = bytes(BATCH_SIZE // 2)
 """A value of which one fits a batch, and two do not."""
@@ -29,8 +30,7 @@ def assert_whole(accumulator: Accumulators, of: TopicPartition) -> None:
     """The links, the ends and the count say what the headers say."""
     words, geometry = accumulator.slab.words, accumulator.slab.geometry
     queue = accumulator.map.queues[of]
-    with queue.lock:
-        pass  # taking over a dead holder's lock rebuilds the deque
+    queue.lock.run(partial(accumulator.slab.rebuild, queue.lock.number))  # as whoever takes over does
     at = geometry.partition(queue.entry)
     headers = accumulator.slab.headers
     states = state_of(headers[:, Slot.STATE])
@@ -113,7 +113,7 @@ def test_death_blocks_no_other_partition(accumulator: Accumulators) -> None:
     """A dead holder's lock blocks only its own partitions, until a process takes it over."""
 
     def die_over_it() -> None:
-        with accumulator.map.queues[TP0].lock:
+        with held(accumulator.map.queues[TP0].lock):
             die()
 
     die_in(die_over_it)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from slab_helpers import NUMBER
+from slab_helpers import NUMBER, take
 
 from shmaccum.shm import native
 from shmaccum.shm.layout import TICKET_SHIFT, Lock, Super
@@ -25,7 +25,6 @@ class Naps:
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
-        self._lock = slab.locks[NUMBER]
         self._owner_at = slab.geometry.lock(NUMBER) + Lock.OWNER
         self.lengths: list[float] = []
         self.now_s = 0.0
@@ -41,8 +40,7 @@ class Naps:
         """Take and release the lock; return how long the wait slept at its start."""
         self.now_s += seconds
         self.hold()
-        with self._lock:
-            pass
+        take(self._slab)
         return self.lengths[-1]
 
 
@@ -67,8 +65,7 @@ def test_an_explicit_timeout_skips_the_rest(slab: Slab, naps: Naps) -> None:
     rest = [naps.wait_after_running(0.0005) for _ in range(8)][-1]
     naps.hold()
 
-    with slab.locks[NUMBER].within(5.0):
-        pass
+    take(slab, 5.0)
 
     assert naps.lengths[-1] < rest / 10
 

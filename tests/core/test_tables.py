@@ -1,0 +1,483 @@
+"""The sections of topics, partitions and lanes: what they refuse, and what a reader sees after a death at any step."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from array import array
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from core_builds import build_core
+from core_slabs import DYING, LIVING, Damaged, die_at, owner
+
+from shmaccum import _core
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, TABLES_FULL, TABLES_STALE
+from shmaccum.shm.layout import LOCK_TABLES, holder_word
+
+REQUESTED, KNOWN, FAILED = 1, 2, 3
+NO_ROOM = 99
+"""The code that stands for partitions without room."""
+LEASE = 1 << 40
+
+
+class Topic(NamedTuple):
+    """What is known of a topic."""
+
+    state: int
+    partitions: int
+    error: int
+    topic_id: int
+    answers: int
+
+
+class Slab:
+    """A slab with two topics, eight partitions and two lanes, all unused.
+
+    Args:
+        core: the module to use.
+    """
+
+    def __init__(self, core: Any = _core) -> None:
+        geometry = core.Geometry(64, 1, 8, 2, 8, 0, 2)
+        self.descriptor = os.memfd_create("slab")
+        os.ftruncate(self.descriptor, geometry.total_size)
+        self.segment = core.Segment(self.descriptor, geometry)
+        self.memory = mmap.mmap(self.descriptor, geometry.total_size)
+        self.lock = core.SlabLock(self.segment, LOCK_TABLES)
+        self.tables = core.Tables(self.segment, Damaged)
+        self.be(LIVING)
+
+    def be(self, entry: int) -> None:
+        """Act as another process from now on."""
+        self.segment.join(entry, 1)
+
+    def word(self, region: str, name: str, entry: int = 0) -> int:
+        view = self.segment.view(region)
+        return int(view[name] if region == "superblock" else view[name][entry])
+
+    def store(self, region: str, name: str, value: int, entry: int = 0) -> None:
+        """Store a word past the core."""
+        view = self.segment.view(region)
+        begin = view.__array_interface__["data"][0] - self.segment.view("superblock").__array_interface__["data"][0]
+        at = begin + entry * view.dtype.itemsize + view.dtype.fields[name][1]
+        self.memory[at : at + 8] = value.to_bytes(8, "little")
+
+    def topics(self) -> dict[str, Topic]:
+        """Return all topics by name."""
+        found = {}
+        for each in self.segment.view("topics")[: self.word("superblock", "topic_count")]:
+            name = each["name"].tobytes()[: int(each["name_length"])].decode()
+            topic_id = int(each["id_high"]) << 64 | int(each["id_low"])
+            words = (int(each[word]) for word in ("state", "partitions", "error"))
+            found[name] = Topic(*words, topic_id, int(each["answers"]))
+        return found
+
+    def partitions(self) -> list[tuple[int, int, int]]:
+        """Return the partition entries, each as (lane + 1, topic entry, number)."""
+        keys = self.segment.view("partitions")["key"][: self.word("superblock", "partition_count")].tolist()
+        return [(key >> 52, (key >> 32 & 0xFFFFF) - 1, key & 0xFFFFFFFF) for key in keys]
+
+    def lane(self, entry: int) -> dict[str, int]:
+        """Return the words of a lane, without its id."""
+        lane = self.segment.view("lanes")[entry]
+        return {name: int(lane[name]) for name in lane.dtype.names if name != "id"}
+
+    def take_over(self) -> None:
+        """Act as the living process; if the lock names the dead one, free it."""
+        self.be(LIVING)
+        self.lock.unblock(self.lock.owner)
+
+    def close(self) -> None:
+        self.memory.close()
+        os.close(self.descriptor)
+
+
+@pytest.fixture
+def slab() -> Iterator[Slab]:
+    slab = Slab()
+    yield slab
+    slab.close()
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the core with a step at each access to shared memory."""
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+
+
+def update(slab: Slab, entry: int, partitions: int, error: int = 0, **news: Any) -> bool:
+    """Store an answer, of a caller that has seen no partition."""
+    news = {"topic_id": 0, "answers": True, "known": 0, "begin": 0} | news
+    status, has_room = slab.tables.update(entry, partitions, error, **news, no_room=NO_ROOM)
+    assert status == LOCK_TAKEN
+    return bool(has_room)
+
+
+# --- topics -----------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_added_once(slab: Slab) -> None:
+    assert slab.tables.request(b"first", 0) == (LOCK_TAKEN, 0)
+    assert slab.tables.request(b"second", 1) == (LOCK_TAKEN, 1)
+    assert slab.tables.request(b"second", 1) == (LOCK_TAKEN, 1), "by a caller that has seen the first only"
+    assert slab.tables.request(b"first", 0) == (LOCK_TAKEN, 0)
+    assert slab.tables.request(b"firs", 0) == (LOCK_TAKEN, TABLES_FULL)
+    assert list(slab.topics()) == ["first", "second"]
+    assert slab.word("superblock", "generation") == 2
+    assert slab.word("superblock", "metadata_requests") == 5
+
+
+def test_an_answer_is_stored(slab: Slab) -> None:
+    slab.tables.request(b"topic", 0)
+    identity = 0x0123456789ABCDEF_FEDCBA9876543210
+    assert update(slab, 0, 3, topic_id=identity)
+    assert slab.topics()["topic"] == Topic(KNOWN, 3, 0, identity, 1)
+    assert slab.partitions() == [(0, 0, 0), (0, 0, 1), (0, 0, 2)]
+    assert update(slab, 0, 5, known=3, begin=3), "it has grown"
+    assert [number for _, _, number in slab.partitions()] == [0, 1, 2, 3, 4]
+    assert update(slab, 0, 2, known=5, begin=5), "it was made again"
+    assert (slab.topics()["topic"].partitions, len(slab.partitions())) == (2, 5)
+    assert update(slab, 0, 0, error=3), "it is gone"
+    assert slab.topics()["topic"] == Topic(FAILED, 0, 3, 0, 4)
+    assert update(slab, 0, 4), "its entries are found, though the caller has seen none"
+    assert (slab.topics()["topic"].partitions, len(slab.partitions())) == (4, 5)
+
+
+def test_an_error_with_a_count_leaves_the_partitions(slab: Slab) -> None:
+    slab.tables.request(b"topic", 0)
+    update(slab, 0, 3, topic_id=7)
+    update(slab, 0, 3, error=29, topic_id=8)
+    assert slab.topics()["topic"] == Topic(FAILED, 3, 29, 7, 2)
+
+
+def test_only_an_answer_ends_a_request(slab: Slab) -> None:
+    slab.tables.request(b"topic", 0)
+    update(slab, 0, 3, answers=False)
+    assert slab.topics()["topic"] == Topic(REQUESTED, 3, 0, 0, 0)
+    update(slab, 0, 3)
+    update(slab, 0, 4, answers=False)
+    assert slab.topics()["topic"] == Topic(KNOWN, 4, 0, 0, 1)
+
+
+@pytest.mark.parametrize("count", [9, (1 << 32) - 1])
+def test_partitions_without_room_are_not_begun(slab: Slab, count: int) -> None:
+    slab.tables.request(b"topic", 0)
+    slab.tables.request(b"other", 1)
+    assert update(slab, 1, 1)
+    assert update(slab, 0, 2)
+    assert not update(slab, 0, count)
+    assert slab.topics()["topic"] == Topic(FAILED, 2, count << 16 | NO_ROOM, 0, 2)
+    assert len(slab.partitions()) == 3
+    assert update(slab, 0, 7)
+    assert len(slab.partitions()) == 8
+
+
+def test_refused_calls_are_counted(slab: Slab) -> None:
+    slab.tables.request(b"topic", 0)
+    for calls in (1, 2):
+        assert slab.tables.refuse(0, 5, calls, 7, 1000 + calls) == (LOCK_TAKEN,)
+    assert slab.segment.view("topics")["refusals"][0].tolist() == [0, 0, 0, 0, 0, 3]
+    assert (slab.word("topics", "refused_error"), slab.word("topics", "refused_ms")) == (7, 1002)
+    slab.store("superblock", "refusals", (1 << 64) - 1)
+    assert slab.tables.refuse(-1, 0, 2, 7, 0) == (LOCK_TAKEN,)
+    assert slab.word("superblock", "refusals") == 1, "begins again"
+
+
+# --- lanes ------------------------------------------------------------------------------------------
+
+
+def test_an_id_keeps_its_lane(slab: Slab) -> None:
+    assert slab.tables.lease(b"one") == (LOCK_TAKEN, 0, LEASE)
+    assert slab.lane(0)["holder"] == holder_word(LIVING, 1) == owner_ticket(LIVING)
+    assert slab.tables.lease(b"two") == (LOCK_TAKEN, 1, LEASE)
+    slab.be(DYING)
+    assert slab.tables.lease(b"one", 1, LEASE) == (LOCK_TAKEN, 0, 2 * LEASE), "whatever else is unused"
+    assert slab.lane(0)["holder"] == holder_word(DYING, 1)
+    assert slab.tables.lease(b"three") == (LOCK_TAKEN, TABLES_FULL, 0)
+
+
+def owner_ticket(entry: int) -> int:
+    return (owner(entry) >> 48) << 16 | entry + 1
+
+
+def test_an_unused_lane_is_leased_if_nobody_was_faster(slab: Slab) -> None:
+    slab.tables.lease(b"one")
+    slab.tables.close_lane(0, LEASE, True)
+    seen = slab.lane(0)["generation"]
+    assert slab.tables.lease(b"faster", 0, seen) == (LOCK_TAKEN, 0, 2 * LEASE)
+    assert slab.tables.lease(b"slower", 0, seen) == (LOCK_TAKEN, TABLES_STALE, 0)
+    assert slab.tables.lease(b"faster") == (LOCK_TAKEN, 0, 3 * LEASE)
+
+
+def test_the_last_lease_is_followed_by_the_first(slab: Slab) -> None:
+    slab.tables.lease(b"one")
+    slab.store("lanes", "generation", (1 << 64) - 1)
+    assert slab.tables.lease(b"one") == (LOCK_TAKEN, 0, 0)
+
+
+def test_a_lane_has_its_own_partitions(slab: Slab) -> None:
+    slab.tables.request(b"topic", 0)
+    update(slab, 0, 2)
+    slab.tables.lease(b"one")
+    assert slab.tables.add_to_lane(0, 1, 2) == (LOCK_TAKEN, 2)
+    assert slab.tables.add_to_lane(0, 1, 2) == (LOCK_TAKEN, 2)
+    assert slab.partitions()[2] == (1, 0, 1)
+    slab.store("lanes", "producer_epoch", 4)
+    assert slab.tables.add_to_lane(0, 0, 3) == (LOCK_TAKEN, 3)
+    assert slab.word("partitions", "next_sequence", 3) == slab.word("partitions", "acked_sequence", 3) == 4 << 32
+    for _ in range(4):
+        slab.store("superblock", "partition_count", 8)
+    assert slab.tables.add_to_lane(1, 0, 4) == (LOCK_TAKEN, TABLES_FULL)
+
+
+def test_a_lane_is_opened_and_closed_by_its_lease(slab: Slab) -> None:
+    _, lane, lease = slab.tables.lease(b"one")
+    slab.store("lanes", "error", 1 << 16)
+    changes = slab.word("superblock", "lanes_changed")
+    assert slab.tables.open_lane(lane, lease, array("Q", [5, 6]), 0, 3, 2, 1234) == (LOCK_TAKEN, True)
+    opened = {"producer_id": 1, "producer_epoch": 3, "version": 2, "error": 0, "opened_ms": 1234, "generation": lease}
+    assert slab.lane(lane).items() >= opened.items()
+    assert [slab.word("partitions", "next_sequence", entry) for entry in (4, 5, 6, 7)] == [0, 3 << 32, 3 << 32, 0]
+    assert slab.word("superblock", "lanes_changed") == changes + 1
+
+    assert slab.tables.end_transaction(lane, lease) == (LOCK_TAKEN, True)
+    assert slab.lane(lane)["generation"] == lease + 1
+    assert slab.tables.close_lane(lane, lease + 1, False) == (LOCK_TAKEN,)
+    assert (slab.lane(lane)["producer_id"], slab.lane(lane)["holder"]) == (0, holder_word(LIVING, 1))
+    assert slab.tables.open_lane(lane, lease + 1, array("Q"), 0, 4, 2, 0) == (LOCK_TAKEN, True)
+    assert slab.tables.close_lane(lane, lease + 1, True) == (LOCK_TAKEN,)
+    assert (slab.lane(lane)["producer_id"], slab.lane(lane)["holder"]) == (0, 0)
+
+
+def test_a_lane_that_was_leased_again_is_another_s(slab: Slab) -> None:
+    _, lane, lease = slab.tables.lease(b"one")
+    slab.be(DYING)
+    _, _, newer = slab.tables.lease(b"one")
+    slab.tables.open_lane(lane, newer, array("Q", [1]), 8, 0, 2, 0)
+    before = slab.lane(lane)
+    assert slab.tables.open_lane(lane, lease, array("Q", [1]), 9, 1, 1, 1) == (LOCK_TAKEN, False)
+    assert slab.tables.end_transaction(lane, lease) == (LOCK_TAKEN, False)
+    assert slab.tables.close_lane(lane, lease, True) == (LOCK_TAKEN,)
+    assert slab.lane(lane) == before
+
+
+def test_a_lane_is_taken_from_the_dead_holder_only(slab: Slab) -> None:
+    _, lane, lease = slab.tables.lease(b"one")
+    slab.tables.open_lane(lane, lease, array("Q"), 8, 0, 2, 0)
+    assert slab.tables.take_lane(lane, holder_word(LIVING, 2)) == (LOCK_TAKEN,)
+    assert slab.lane(lane)["producer_id"] == 9
+    assert slab.tables.take_lane(lane, holder_word(LIVING, 1)) == (LOCK_TAKEN,)
+    assert (slab.lane(lane)["producer_id"], slab.lane(lane)["holder"]) == (0, 0)
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+def every_section(slab: Slab) -> list[Callable[[], tuple[Any, ...]]]:
+    tables = slab.tables
+    return [
+        lambda: tables.request(b"topic", 0),
+        lambda: tables.update(0, 1, 0, 0, True, 0, 0, NO_ROOM),
+        lambda: tables.refuse(0, 0, 1, 0, 0),
+        lambda: tables.lease(b"one"),
+        lambda: tables.add_to_lane(0, 0, 0),
+        lambda: tables.open_lane(0, 0, array("Q", [0]), 0, 0, 2, 0),
+        lambda: tables.end_transaction(0, 0),
+        lambda: tables.close_lane(0, 0, True),
+        lambda: tables.take_lane(0, 0),
+        lambda: tables.rebuild(),
+    ]
+
+
+def test_nothing_changes_without_the_lock(slab: Slab) -> None:
+    slab.be(2)
+    assert slab.lock.acquire_now() == LOCK_TAKEN
+    slab.be(LIVING)
+    before = bytes(slab.segment)
+    assert {section()[0] for section in every_section(slab)} == {LOCK_BUSY}
+    slab.segment.leave()
+    assert {section()[0] for section in every_section(slab)} == {LOCK_REJOIN}
+    assert bytes(slab.segment) == before
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        ("topic_count", "it has 9000 topic entries and 0 partition entries"),
+        ("partition_count", "it has 0 topic entries and 9000 partition entries"),
+        ("lane_count", "it has 9000 lanes"),
+    ],
+)
+def test_a_count_larger_than_its_table_is_damage(slab: Slab, count: str, said: str) -> None:
+    slab.store("superblock", count, 9000)
+    before = bytes(slab.segment)
+    for section in every_section(slab):
+        with pytest.raises(Damaged, match=said):
+            section()
+    assert bytes(slab.segment) == before, "and the lock is free"
+
+
+def test_arguments_that_lead_out_of_a_table_are_refused(slab: Slab) -> None:
+    tables, none = slab.tables, array("Q")
+    calls: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: tables.request(b"", 0), ValueError, "1 to 256 bytes, not 0"),
+        (lambda: tables.request(b"x" * 257, 0), ValueError, "1 to 256 bytes, not 257"),
+        (lambda: tables.lease(b"x" * 257), ValueError, "1 to 256 bytes, not 257"),
+        (lambda: tables.update(2, 1, 0, 0, True, 0, 0, 0), IndexError, "topic entry 2 of 2"),
+        (lambda: tables.refuse(2, 0, 1, 0, 0), IndexError, "topic entry 2 of 2"),
+        (lambda: tables.refuse(0, 6, 1, 0, 0), IndexError, "reason entry 6 of 6"),
+        (lambda: tables.lease(b"x", 2, 0), IndexError, "lane entry 2 of 2"),
+        (lambda: tables.add_to_lane(2, 0, 0), IndexError, "lane entry 2 of 2"),
+        (lambda: tables.add_to_lane(0, 8, 0), IndexError, "partition entry 8 of 8"),
+        (lambda: tables.open_lane(2, 0, none, 0, 0, 2, 0), IndexError, "lane entry 2 of 2"),
+        (lambda: tables.open_lane(0, 0, array("Q", [1, 8]), 0, 0, 2, 0), IndexError, "partition entry 8 of 8"),
+        (lambda: tables.end_transaction(2, 0), IndexError, "lane entry 2 of 2"),
+        (lambda: tables.close_lane(2, 0, False), IndexError, "lane entry 2 of 2"),
+        (lambda: tables.take_lane(2, 0), IndexError, "lane entry 2 of 2"),
+    ]
+    for call, error, said in calls:
+        with pytest.raises(error, match=said):
+            call()
+    for begin in (3, (1 << 64) - 1):
+        assert tables.request(b"topic", begin)[0] == LOCK_TAKEN, "nothing is behind the count"
+
+
+# --- death ------------------------------------------------------------------------------------------
+
+
+def filled(core: ModuleType) -> Slab:
+    """Return a slab with a topic of two partitions, and a closed lane."""
+    slab = Slab(core)
+    slab.tables.request(b"topic", 0)
+    update(slab, 0, 2, topic_id=5)
+    slab.tables.lease(b"one")
+    slab.tables.add_to_lane(0, 0, 2)
+    return slab
+
+
+def request_known(slab: Slab) -> None:
+    slab.tables.request(b"topic", 0)
+
+
+def request_new(slab: Slab) -> None:
+    slab.tables.request(b"second", 1)
+
+
+def grow(slab: Slab) -> None:
+    update(slab, 0, 4, topic_id=6, known=2, begin=3)
+
+
+def shrink(slab: Slab) -> None:
+    update(slab, 0, 1, topic_id=1 << 64, known=2, begin=3)
+
+
+def fail(slab: Slab) -> None:
+    update(slab, 0, 0, error=3)
+
+
+def add_to_lane(slab: Slab) -> None:
+    slab.tables.add_to_lane(0, 1, 3)
+
+
+@pytest.mark.parametrize("operation", [request_known, request_new, grow, shrink, fail, add_to_lane])
+def test_death_at_every_step_of_a_change(stepping: ModuleType, operation: Callable[[Slab], None]) -> None:
+    """The tables are whole, a reader looks at all that has changed, and the next try ends as if it were the first."""
+    whole = filled(stepping)
+    operation(whole)
+    for step in range(1, 300):
+        slab = filled(stepping)
+        topics, partitions = slab.topics(), slab.partitions()
+        generation = slab.word("superblock", "generation")
+        was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
+        slab.take_over()
+        slab.tables.refuse(-1, 0, 0, 0, 0)  # a section that changes nothing else repairs
+
+        assert slab.lock.owner == 0
+        assert slab.partitions()[:3] == partitions
+        assert len(set(slab.partitions())) == len(slab.partitions())
+        for entry, (name, topic) in enumerate(slab.topics().items()):
+            assert name in ("topic", "second")
+            numbers = {number for lane, of, number in slab.partitions() if not lane and of == entry}
+            assert numbers >= set(range(topic.partitions)), "the count is stored after the entries"
+            if (topic.partitions, topic.error, topic.topic_id) != topics.get(name, (0, 0, 0, 0))[1:4]:
+                assert slab.word("topics", "changed", entry) > generation
+                assert slab.word("superblock", "generation") > generation
+        if len(slab.partitions()) > len(partitions):
+            assert slab.word("superblock", "generation") > generation
+
+        operation(slab)
+        assert slab.partitions() == whole.partitions()
+        assert {name: topic[:4] for name, topic in slab.topics().items()} == {
+            name: topic[:4] for name, topic in whole.topics().items()
+        }
+        slab.close()
+        if not was_killed:
+            break
+    else:
+        pytest.fail("it never ends")
+    assert step > 5
+
+
+def lease_again(slab: Slab) -> None:
+    slab.tables.lease(b"one")
+
+
+def lease_new(slab: Slab) -> None:
+    slab.tables.lease(b"two")
+
+
+def lease_unused(slab: Slab) -> None:
+    slab.tables.lease(b"another", 0, slab.lane(0)["generation"])
+
+
+def open_lane(slab: Slab) -> None:
+    slab.tables.open_lane(0, slab.lane(0)["generation"], array("Q", [2]), 8, 3, 2, 1)
+
+
+def end_transaction(slab: Slab) -> None:
+    slab.tables.end_transaction(0, LEASE)
+
+
+def release(slab: Slab) -> None:
+    slab.tables.close_lane(0, LEASE, True)
+
+
+@pytest.mark.parametrize("operation", [lease_again, lease_new, lease_unused, open_lane, end_transaction, release])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_death_at_every_step_of_a_lane(stepping: ModuleType, operation: Callable[[Slab], None], is_open: bool) -> None:
+    """A lane is open with all that depends on it, or closed; the next lease begins again."""
+    was_open = set()
+    for step in range(1, 300):
+        slab = filled(stepping)
+        if is_open:
+            slab.tables.open_lane(0, LEASE, array("Q", [2]), 7, 2, 1, 0)
+        before = slab.lane(0)
+        was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
+        slab.take_over()
+
+        after = slab.lane(0)
+        was_open.add(after["producer_id"])
+        sequence = slab.word("partitions", "next_sequence", 2)
+        if after["producer_id"] == 9:
+            assert (after["producer_epoch"], after["version"], after["error"], sequence) == (3, 2, 0, 3 << 32)
+        elif after["producer_id"] == 8 and operation is not open_lane:
+            assert (after["producer_epoch"], after["version"], sequence) == (2, 1, 2 << 32)
+        if after["holder"] != before["holder"] and after["holder"]:
+            assert after["generation"] > before["generation"], "the last holder is fenced first"
+        if after["holder"] != before["holder"]:
+            assert after["producer_id"] == 0
+
+        _, lane, lease = slab.tables.lease(b"one", 0 if slab.lane(0)["id_length"] == 0 else -1, after["generation"])
+        if lane >= 0:
+            assert slab.tables.open_lane(lane, lease, array("Q", [2]), 4, 1, 2, 0) == (LOCK_TAKEN, True)
+            assert slab.lane(lane)["producer_id"] == 5
+        slab.close()
+        if not was_killed:
+            break
+    else:
+        pytest.fail("it never ends")
+    assert step > 5
+    assert len(was_open) > 1 or operation in (lease_new, end_transaction) or not (is_open or operation is open_lane)
