@@ -1,6 +1,5 @@
 cimport cython
 from shmaccum.accumulator.drain.completer cimport BatchOutcome, stored_at
-from shmaccum.accumulator.drain.sender_accumulator cimport SenderAccumulator
 from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
@@ -30,7 +29,7 @@ cdef unsigned long long _COMPLETING
 
 @cython.final
 cdef class ResponseHandler:
-    cdef SenderAccumulator _accumulator
+    cdef object _accumulator
     cdef Sequences _sequences
     cdef SequenceDoubt _doubt
     cdef object _limits

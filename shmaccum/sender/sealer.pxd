@@ -1,6 +1,5 @@
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t
-from shmaccum.accumulator.state.partition_map cimport PartitionMap
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.record.format cimport RecordFormat
 from shmaccum.sender.transport cimport ProduceBatch
@@ -15,7 +14,7 @@ cdef object _NONE
 @cython.final
 cdef class Sealer:
     cdef SlabMemory _memory
-    cdef PartitionMap _map
+    cdef object _map
     cdef RecordFormat _format
     cdef unsigned long long _header_size
     cdef int _magic

@@ -1,6 +1,5 @@
 cimport cython
 from shmaccum.accumulator.drain.completer cimport BatchOutcome
-from shmaccum.accumulator.drain.sender_accumulator cimport SenderAccumulator
 from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
@@ -18,7 +17,7 @@ cdef Py_ssize_t _PART
 
 @cython.final
 cdef class Sender:
-    cdef SenderAccumulator _accumulator
+    cdef object _accumulator
     cdef object _pool
     cdef object _slab
     cdef SlabMemory _memory

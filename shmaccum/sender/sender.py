@@ -272,7 +272,7 @@ class Sender:
             if sealed:
                 self._transport.send(node, sealed, now_ms)
                 self._memory.words[_REQUESTS_SENT] += 1
-            if not sealed or not accumulator.has_backlog(node):
+            if not sealed or not accumulator.has_backlog():
                 return False
             if not self._transport.ready(node, now_ms):
                 break

@@ -1,6 +1,5 @@
 cimport cython
 from shmaccum.accumulator.state.completion_ring cimport RingWriter, pack_result
-from shmaccum.accumulator.drain.deferral cimport Deferral
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.shm.memory cimport SlabMemory, word
@@ -62,7 +61,7 @@ cdef class BatchCompleter:
     cdef object _map
     cdef object _returns
     cdef Sequences _sequences
-    cdef Deferral _deferral
+    cdef object _deferral
     cdef list _to_free
     cdef object _barrier
     cdef RingWriter _rings

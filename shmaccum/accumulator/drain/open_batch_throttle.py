@@ -25,12 +25,6 @@ from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import STATE_MASK, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
-_FREE_SLOTS: Final = Super.FREE_SLOTS
-_STATE: Final = Slot.STATE
-_GENERATION: Final = Slot.GENERATION
-_STATE_BITS: Final = STATE_MASK
-_IN_FLIGHT: Final = int(SlotState.IN_FLIGHT)
-
 _SHARE: Final = 8
 A_FEW: Final = 100
 """Open batches whose sending takes negligible time."""
@@ -49,7 +43,8 @@ class OpenBatchThrottle:
     """
 
     def __init__(self, slab: Slab, pool: BufferPool) -> None:
-        self._memory = slab.memory
+        self._words = slab.words
+        self._geometry = slab.geometry
         self._pool = pool
         self._slot_count = slab.geometry.slot_count
         self._least_free = max(1, self._slot_count // _SHARE)
@@ -64,15 +59,15 @@ class OpenBatchThrottle:
 
         0 only while a response of the node is outstanding.
         """
-        free = 0 if self._pool.is_exhausted() else self._memory.words[_FREE_SLOTS]
+        free = 0 if self._pool.is_exhausted() else self._words[Super.FREE_SLOTS]
         if free >= self._least_free:
             return min(free, self._slot_count)
         return 0 if self._is_under_way(node_id) else self._at_once
 
     def take(self, node_id: int, count: int, last_slot: int) -> None:
         """Note that ``count`` open batches are about to be taken for a request to a node."""
-        words, header = self._memory.words, self._memory.headers_at + last_slot * self._memory.header_words
-        self._last_taken[node_id] = last_slot, words[header + _GENERATION]
+        header = self._geometry.header(last_slot)
+        self._last_taken[node_id] = last_slot, self._words[header + Slot.GENERATION]
         self._taken += count
 
     def rest_ms(self, now_ms: float) -> float:
@@ -90,6 +85,6 @@ class OpenBatchThrottle:
         slot, generation = self._last_taken.get(node_id, (-1, 0))
         if slot < 0:
             return False
-        words, header = self._memory.words, self._memory.headers_at + slot * self._memory.header_words
-        is_in_flight = words[header + _STATE] & _STATE_BITS == _IN_FLIGHT
-        return is_in_flight and words[header + _GENERATION] == generation
+        words, header = self._words, self._geometry.header(slot)
+        is_in_flight = words[header + Slot.STATE] & STATE_MASK == SlotState.IN_FLIGHT
+        return is_in_flight and words[header + Slot.GENERATION] == generation

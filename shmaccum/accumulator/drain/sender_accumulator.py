@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.drain.backoff import RetryBackoff
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
@@ -64,15 +63,14 @@ class SenderAccumulator:
         self._completer = BatchCompleter(slab, pool, known, self._returns, self.sequences, self.deferral)
         self._ready_check = ReadyCheck(
             slab,
-            pool,
             known,
             self.sequences,
             self.deferral,
             self._returns,
             self._throttle,
-            backoff=RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
-            max_in_flight=config.max_in_flight_requests_per_connection,
+            config.max_in_flight_requests_per_connection,
         )
+        self.apply(config)
         self._drainer = BatchDrainer(
             slab,
             known,
@@ -123,9 +121,9 @@ class SenderAccumulator:
         """
         self._throttle.rest_after(began_ms, ended_ms)
 
-    def has_backlog(self, node: Node) -> bool:
-        """Return whether the last `drain` left full batches that could go to the node in another request at once."""
-        return self._drainer.has_backlog(node)
+    def has_backlog(self) -> bool:
+        """Return whether the last `drain`, of one node, left full batches that could go in another request at once."""
+        return self._drainer.has_backlog()
 
     def mute(self, entry: int) -> None:
         """Send nothing of a partition entry until `unmute`, to keep order while a batch of it is in flight."""
@@ -209,7 +207,7 @@ class SenderAccumulator:
 
     def apply(self, config: ProducerConfig) -> None:
         """Apply new values of the settings that the users of the slab share."""
-        self._ready_check.backoff = RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._ready_check.core.set_backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def holds_batches_older_than(self, time_ms: int, now_ms: int) -> bool:
         """Return whether any batch, queued or in flight, was created at this monotonic millisecond or before.
@@ -224,4 +222,4 @@ class SenderAccumulator:
 
     def send_all(self) -> None:
         """Make everything sendable at once from now on, because the sender is about to leave."""
-        self._ready_check.closed = True
+        self._ready_check.core.closed = True

@@ -1,5 +1,4 @@
 cimport cython
-from shmaccum.accumulator.drain.batch_drainer cimport BatchDrainer
 from shmaccum.accumulator.drain.completer cimport BatchCompleter
 from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.accumulator.drain.undecided_batches cimport UndecidedBatches
@@ -10,7 +9,7 @@ cdef class SequenceDoubt:
     cdef UndecidedBatches _undecided
     cdef Sequences _sequences
     cdef BatchCompleter _completer
-    cdef BatchDrainer _drainer
+    cdef object _drainer
 
     cpdef list confirm(self, RecordBatch batch)
 

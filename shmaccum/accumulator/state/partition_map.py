@@ -40,7 +40,6 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.slab import Slab
 
-_GENERATION: Final = Super.GENERATION
 _NEVER: Final = (1 << 64) - 1
 """Generation before the first refresh; the tables never have it."""
 _ID_HALF: Final = 64
@@ -121,7 +120,6 @@ class PartitionMap:
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
         self._words = slab.words
-        self._memory = slab.memory
         self._geometry = slab.geometry
         self.generation = _NEVER
         """Of the tables at the last refresh."""
@@ -214,7 +212,7 @@ class PartitionMap:
 
     def current(self, name: str) -> TopicEntry | None:
         """Return a topic's entry after a refresh, None if no producer has asked for it yet."""
-        if self._memory.words[_GENERATION] != self.generation:
+        if self._words[Super.GENERATION] != self.generation:
             self.refresh()
         return self.topics.get(name)
 

@@ -1,23 +1,16 @@
-"""Ready check and drain, among few partitions (loop) and among many (numpy)."""
+"""Ready check and drain, among few partitions and among many."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 
 import pytest
 from accumulators import UNLIMITED, add, assert_empty, config_of, created_ms, open_accumulator, partition_of
-from fixture_types import MonkeyPatch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from shmaccum.accumulator.drain import ready_check
-from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
-from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition
-from shmaccum.shm.layout import STRIPES, Partition, Slot
+from shmaccum.shm.layout import STRIPES, Partition
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -25,7 +18,7 @@ LINGER_MS = 10
 FOREVER_FROM_MS = 60_000
 TP_FIRST = TopicPartition("many", 0)
 COUNTS = [5, 40]
-"""Partition counts for the loop and for numpy."""
+"""Partition counts."""
 NODE0, NODE1, NODE2 = Node(0), Node(1), Node(2)
 
 
@@ -158,58 +151,6 @@ def test_backoff_holds_during_a_flush(many: Many) -> None:
     assert 0 < result.next_ready_check_delay_ms < FOREVER_FROM_MS
 
 
-DRAWN_WORDS = {
-    Partition.LEADER: [0, 1, 2],
-    Partition.HEAD: [0, 1 << 40],
-    Partition.QUEUED: [0, 2],
-    Partition.MUTED: [1],
-    Partition.HELD: [1],
-    Partition.IN_FLIGHT: [1, 5],
-}
-"""Words of a partition that lingers, and what else they may be: some of it damage."""
-
-
-@pytest.mark.plain  # compiled, there is only the loop
-@pytest.mark.parametrize("many", [40], indirect=True)
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    changes=st.lists(
-        st.tuples(
-            st.integers(0, 39),
-            st.sampled_from([(word, value) for word, values in DRAWN_WORDS.items() for value in values]),
-        ),
-        max_size=8,
-    ),
-    ages_ms=st.lists(st.integers(-3, LINGER_MS - 1), min_size=40, max_size=40),
-)
-def test_numpy_and_loop_agree(many: Many, changes: list[tuple[int, tuple[int, int]]], ages_ms: list[int]) -> None:
-    now_ms = created_ms(many.accumulator, TP_FIRST) if len(many.accumulator.map.queues[TP_FIRST]) else many.linger()
-    many.accumulator.sender.ready(many.cluster, now_ms)  # stores the leaders
-    slab = many.accumulator.slab
-    before = slab.partitions.copy()
-    attempts = slab.headers[:, Slot.ATTEMPTS].copy()
-    for number, age_ms in enumerate(ages_ms):
-        slab.headers[int(before[entry_of(many, number), Partition.HEAD]) - 1, Slot.ATTEMPTS] = now_ms - age_ms
-
-    def change() -> None:
-        for number, (word, value) in changes:
-            many.set(number, word, value)
-
-    try:
-        change()
-        at_once = many.accumulator.sender.ready(many.cluster, now_ms)
-        change()  # again: it has stored an erased leader
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ready_check, "_MANY", sys.maxsize)
-            one_by_one = many.accumulator.sender.ready(many.cluster, now_ms)
-    finally:
-        slab.partitions[:] = before
-        slab.headers[:, Slot.ATTEMPTS] = attempts
-    assert at_once[::2] == one_by_one[::2]
-    # Where something is ready, it depends on their order which of the others are waited for.
-    assert one_by_one.ready_nodes or at_once == one_by_one
-
-
 # --- drain ------------------------------------------------------------------------------------------------------------
 
 
@@ -228,27 +169,6 @@ def test_request_begins_where_the_last_one_was_full(many: Many) -> None:
         assert len(drained) <= 3
         taken += [partition_of(many.accumulator, batch) for batch in drained]
     assert taken == many.partitions[1:]
-
-
-@pytest.mark.plain  # a method is replaced
-@pytest.mark.parametrize("appended_to", [1, 2])
-def test_append_during_drain_keeps_the_request_size(many: Many, appended_to: int, monkeypatch: MonkeyPatch) -> None:
-    begun_ms = many.linger()
-    take = BatchDrainer._take_firsts
-
-    def append_and_take(self: BatchDrainer, chosen: list[int], sizes: list[int], now_ms: int) -> list[RecordBatch]:
-        for _ in range(10):
-            add(many.accumulator, many.partitions[appended_to])
-        return take(self, chosen, sizes, now_ms)
-
-    max_size = 2 * created_size(many) + 10
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchDrainer, "_take_firsts", append_and_take)
-        drained = many.accumulator.sender.drain(many.cluster, [NODE1], max_size, begun_ms)[1]
-    assert [batch.partition for batch in drained] == [entry_of(many, 3 - appended_to)]
-    assert sum(batch.size for batch in drained) <= max_size
-    alone = many.accumulator.sender.drain(many.cluster, [NODE1], max_size, begun_ms)[1]
-    assert len(alone) == 2
 
 
 def created_size(many: Many) -> int:

@@ -1,0 +1,458 @@
+"""The ready check and the drain: which partitions have something to send, and their first batches.
+
+Kafka's ``RecordAccumulator.ready`` and ``drain``. Only the sender calls this, in one thread. To look takes no lock: only
+this thread takes batches from the front of a deque, so a first batch stays first. Producers can still close it or begin to
+compress it; `drain_stripe` looks at both again under the lock.
+
+The sender alone writes the words `leader`, `held`, `muted` and `in_flight` of a partition, and `drained_ms` of a batch in
+flight; a new sender stores them again. A death in the drain leaves batches in flight, which the next sender puts back.
+"""
+
+cdef enum:
+    ATTEMPTS_SHIFT = 48
+    LARGEST_EXPONENT = 32  # of `shmaccum.backoff`
+    QUEUE_TIMES = 0  # which of the sender's histograms
+    NOT_LOOKED = -1
+
+
+cdef uint64_t TIME_MASK = (1ULL << ATTEMPTS_SHIFT) - 1
+cdef int64_t NEVER_MS = 1LL << 62
+cdef double BACKOFF_JITTER = 0.2  # of `shmaccum.backoff`
+
+
+cdef struct Choice:
+    # The first batch of a partition, chosen for a request.
+    Candidate batch
+    bint is_tried
+    bint is_taken
+
+
+cdef struct Request:
+    # What goes into a node's next request.
+    Choice *chosen
+    uint64_t count
+    # Bytes that are left.
+    uint64_t room
+    # Open batches that may be chosen, and are.
+    uint64_t may_leave
+    uint64_t growing
+    # Slot of the last of these.
+    int64_t last_growing
+    # The first partition that was left out for want of room; -1 for none.
+    int64_t first_left
+    # Lane + 1 of all that is chosen; whether batches of others were left out.
+    uint64_t lane
+    bint others_left
+    bint is_full
+
+
+cdef struct Backoff:
+    # ``retry.backoff.ms`` and ``retry.backoff.max.ms``.
+    double initial_ms
+    double max_ms
+
+
+cdef int64_t backoff_ms(const Backoff *backoff, uint64_t attempts, uint64_t partition, uint64_t position) noexcept nogil:
+    """Return how long a batch waits after its last attempt, given words of its header; 0 before the first.
+
+    The jitter is a hash of these words, so it stays the same until the next attempt.
+    """
+    cdef uint64_t mixer = 0x9E3779B97F4A7C15ULL  # 2^64 / golden ratio: its products spread adjacent numbers apart
+    cdef uint64_t mixed, tries = attempts >> ATTEMPTS_SHIFT
+    cdef double wait_ms
+    if not tries:
+        return 0
+    wait_ms = ldexp(backoff.initial_ms, <int>min(tries - 1, <uint64_t>LARGEST_EXPONENT))
+    if backoff.max_ms > backoff.initial_ms:
+        mixed = (attempts ^ partition ^ position << 32) * mixer
+        mixed = (mixed ^ mixed >> 32) * mixer
+        wait_ms *= 1 + BACKOFF_JITTER * (2 * <double>(mixed >> 40) / (1 << 24) - 1)
+    return <int64_t>min(wait_ms, min(backoff.max_ms, <double>NEVER_MS))
+
+
+def retry_backoff_ms(initial_ms, max_ms, uint64_t attempts, uint64_t partition=0, uint64_t position=0):
+    """Return how long a batch waits after its last attempt.
+
+    Args:
+        initial_ms: ``retry.backoff.ms``, after the first attempt.
+        max_ms: ``retry.backoff.max.ms``; if not larger than ``initial_ms``, every wait is this, without jitter.
+        attempts, partition, position: words of its header.
+    """
+    cdef Backoff backoff
+    backoff.initial_ms, backoff.max_ms = min(initial_ms, max_ms), max_ms
+    return backoff_ms(&backoff, attempts, partition, position)
+
+
+cdef inline bint _may_grow(const Slots *slots, const PartitionEntry *partition, uint64_t slot) noexcept nogil:
+    """Return whether a partition's first batch is open; it can close meanwhile, but never reopen."""
+    if load_relaxed(&partition.queued) > 1 or slot >= slots.slot_count:
+        return False
+    return load_acquire(&header_of(slots, slot).state) & STATE_BITS == STATE_OPEN
+
+
+cdef inline int64_t _linger_left_ms(const SlotHeader *header, uint64_t now_ms) noexcept nogil:
+    """Return how long an open batch still lingers; at most 0 if it has lingered."""
+    cdef int64_t waited_ms = <int64_t>(now_ms - (load_relaxed(&header.attempts) & TIME_MASK))
+    return <int64_t>(load_relaxed(&header.linger) >> LINGER_SHIFT) - max(waited_ms, <int64_t>0)
+
+
+@cython.final
+@cython.no_gc
+cdef class ReadyCheck:
+    """Finds and takes what the sender can send.
+
+    Args:
+        segment: the slab.
+        pool: its pool.
+        damaged: makes the error for a damage from its description.
+        max_in_flight: ``max.in.flight.requests.per.connection``, here per partition.
+
+    Attributes:
+        closed: whether everything is sendable at once, because the sender is about to leave.
+    """
+
+    cdef Segment segment
+    cdef BufferPool pool
+    cdef object damaged
+    cdef Deques deques
+    cdef HistogramEntry *queue_times
+    cdef uint64_t max_in_flight
+    cdef public bint closed
+    cdef Backoff backoff
+    cdef Request request
+    cdef int urgent
+    """Whether no batch may linger; `NOT_LOOKED` until a ready check has to know."""
+    cdef int32_t *leader_epochs
+    """By partition entry: the epoch of its known leader, -1 for none."""
+    cdef int32_t *sent_epochs
+    """By slot: the leader's epoch when this sender last drained the batch there, -1 for none."""
+    cdef uint8_t *is_behind
+    """By partition entry: whether a batch waits to be put back, in front of all others."""
+    cdef list behind
+    """The partitions of which it is true."""
+    cdef uint64_t blocked
+    """Bits: the stripes whose lock a stopped process holds."""
+
+    def __cinit__(self, Segment segment not None, BufferPool pool not None, damaged, uint64_t max_in_flight):
+        self.segment, self.pool, self.damaged = segment, pool, damaged
+        self.deques = deques_of(segment)
+        self.queue_times = <HistogramEntry *>(segment.memory + segment.geometry.regions.histograms) + QUEUE_TIMES
+        self.max_in_flight = max_in_flight
+        self.behind = []
+        self.urgent = NOT_LOOKED
+        cdef size_t partitions = self.deques.max_partitions, slots = self.deques.slots.slot_count
+        self.leader_epochs = <int32_t *>PyMem_Malloc(partitions * sizeof(int32_t))
+        self.sent_epochs = <int32_t *>PyMem_Malloc(slots * sizeof(int32_t))
+        self.is_behind = <uint8_t *>PyMem_Calloc(partitions, 1)
+        self.request.chosen = <Choice *>PyMem_Calloc(partitions, sizeof(Choice))
+        if not (self.leader_epochs and self.sent_epochs and self.is_behind and self.request.chosen):
+            raise MemoryError(f"no memory for {partitions} partitions and {slots} slots")
+        memset(self.leader_epochs, 0xFF, partitions * sizeof(int32_t))
+        memset(self.sent_epochs, 0xFF, slots * sizeof(int32_t))
+
+    def __dealloc__(self):
+        PyMem_Free(self.leader_epochs)
+        PyMem_Free(self.sent_epochs)
+        PyMem_Free(self.is_behind)
+        PyMem_Free(self.request.chosen)
+
+    def __reduce__(self):
+        raise TypeError("a ReadyCheck cannot be pickled: its memory belongs to this process")
+
+    def set_backoff(self, initial_ms, max_ms):
+        """Set ``retry.backoff.ms`` and ``retry.backoff.max.ms``, as of `retry_backoff_ms`."""
+        self.backoff.initial_ms, self.backoff.max_ms = min(initial_ms, max_ms), max_ms
+
+    def set_leader(self, uint64_t entry, uint64_t leader, int32_t epoch):
+        """Store the leader of a partition.
+
+        Args:
+            entry: the partition's.
+            leader: id of its node + 1; 0 for none.
+            epoch: of the leader; -1 if it is unknown.
+        """
+        self._check(entry)
+        store_release(&partition_of(&self.deques, entry).leader, leader)
+        self.leader_epochs[entry] = epoch
+
+    def hold_back(self, uint64_t stripes, list partitions not None):
+        """Send nothing of these, from now on.
+
+        Args:
+            stripes: those whose lock a stopped process holds, a bit for each.
+            partitions: entries of partitions of which a batch waits to be put back.
+        """
+        cdef uint64_t entry
+        for entry in partitions:
+            self._check(entry)
+        for entry in self.behind:
+            self.is_behind[entry] = False
+        for entry in partitions:
+            self.is_behind[entry] = True
+        self.behind, self.blocked = partitions, stripes
+
+    def ready(self, uint64_t now_ms, bint can_number):
+        """Look at all partitions.
+
+        Args:
+            now_ms: monotonic milliseconds.
+            can_number: whether batches can be numbered, so that anything can be sent.
+
+        Returns:
+            (leaders of partitions with something to send, leaders of partitions with an open batch that may be sent,
+            partitions with batches and no leader, milliseconds to the next change: infinite if there is none).
+            A leader is the id of its node + 1.
+        """
+        cdef set due = set(), growing = set()
+        cdef list leaderless = []
+        cdef uint64_t entry, head, leader, last_due = 0, last_growing = 0, count = self._partition_count()
+        cdef int64_t left_ms, next_ms = NEVER_MS
+        cdef PartitionEntry *partition
+        self.urgent = NOT_LOOKED
+        for entry in range(count):
+            partition = partition_of(&self.deques, entry)
+            head = load_acquire(&partition.head)
+            if not head:
+                continue
+            leader = load_relaxed(&partition.leader)
+            if not leader:
+                leaderless.append(entry)
+                continue
+            if not can_number or not self._may_send(entry):
+                continue
+            left_ms = self._not_due_ms(entry, head - 1, now_ms)
+            if left_ms <= 0:
+                if not _may_grow(&self.deques.slots, partition, head - 1):
+                    if leader != last_due:
+                        due.add(leader)
+                        last_due = leader
+                    continue
+                left_ms = _linger_left_ms(header_of(&self.deques.slots, head - 1), now_ms)
+                if left_ms <= 0 or self._is_urgent():
+                    if leader != last_growing:
+                        growing.add(leader)
+                        last_growing = leader
+                    continue
+            next_ms = min(next_ms, left_ms)
+        return due, growing, leaderless, float("inf") if next_ms == NEVER_MS else next_ms
+
+    @property
+    def is_urgent(self):
+        """Whether no batch may linger: memory is exhausted, a process flushes, or `closed`; as of the last check."""
+        return bool(self._is_urgent())
+
+    def choose(self, uint64_t leader, uint64_t begin, uint64_t max_size, uint64_t may_leave, uint64_t now_ms):
+        """Choose partitions whose first batch is due, as many as fit into a request, and take these batches.
+
+        Args:
+            leader: id of the node + 1.
+            begin: partition entry to begin at; those before it come last.
+            max_size: bytes of the request, unless its first batch is larger.
+            may_leave: how many open batches may be among them.
+            now_ms: monotonic milliseconds.
+
+        Returns:
+            (stripes whose lock was not free: call `take` for each, the first partition that found no room or -1, how
+            many open batches were chosen, slot of the last one).
+        """
+        cdef Request *request = &self.request
+        cdef uint64_t count = self._partition_count(), index, to_grow, stripe
+        cdef list busy = []
+        request.count, request.room, request.may_leave, request.growing = 0, max_size, may_leave, 0
+        request.last_growing, request.first_left, request.lane = -1, -1, 0
+        request.others_left = request.is_full = False
+        begin = min(begin, count)
+        self._choose(leader, begin, count, now_ms)
+        self._choose(leader, 0, begin, now_ms)
+        # Each can grow until it is taken. The first one is taken whatever its size.
+        to_grow = request.room // request.count if request.count > 1 else self.deques.slots.slot_size
+        for index in range(request.count):
+            request.chosen[index].batch.size += to_grow
+        for stripe in range(<uint64_t>STRIPES):
+            if self._take(stripe, now_ms) != LOCK_TAKEN:
+                busy.append(stripe)
+        return busy, request.first_left, request.growing, request.last_growing
+
+    def take(self, uint64_t stripe, uint64_t now_ms):
+        """Take the chosen batches of a stripe that are not taken: a section of its lock.
+
+        Returns:
+            (status,).
+        """
+        return (self._take(stripe, now_ms),)
+
+    def taken(self, uint64_t now_ms):
+        """Note that the batches that were taken are in flight; return their slots, in the order of the choice."""
+        cdef Request *request = &self.request
+        cdef PartitionEntry *partition
+        cdef SlotHeader *header
+        cdef uint64_t index, slot, opened_us, now_us = monotonic_us()
+        cdef list slots = []
+        for index in range(request.count):
+            if not request.chosen[index].is_taken:
+                continue
+            slot = request.chosen[index].batch.slot
+            header = header_of(&self.deques.slots, slot)
+            partition = partition_of(&self.deques, request.chosen[index].batch.entry)
+            store_release(&partition.in_flight, load_relaxed(&partition.in_flight) + 1)
+            store_relaxed(&header.drained_ms, now_ms)
+            opened_us = load_relaxed(&header.opened_us)
+            if now_us > opened_us and not load_relaxed(&header.attempts) >> ATTEMPTS_SHIFT:
+                histogram_count(self.queue_times, now_us - opened_us)
+            self.sent_epochs[slot] = self.leader_epochs[request.chosen[index].batch.entry]
+            slots.append(slot)
+        return slots
+
+    def has_backlog(self):
+        """Return whether partitions of which `choose` has just taken batches have more full ones that may be sent.
+
+        Other partitions of the node have nothing, wait for something, or come first the next time. So do those of other
+        transactions, of which a request holds only one.
+        """
+        cdef Request *request = &self.request
+        cdef uint64_t index, entry
+        if request.others_left:
+            return True
+        for index in range(request.count):
+            entry = request.chosen[index].batch.entry
+            if (
+                request.chosen[index].is_taken
+                and load_relaxed(&partition_of(&self.deques, entry).queued) > 1
+                and self._may_send(entry)
+            ):
+                return True
+        return False
+
+    cdef uint64_t _partition_count(self) except? 0:
+        cdef uint64_t count = load_acquire(&self.deques.superblock.partition_count)
+        if count > self.deques.max_partitions:
+            raise self.damaged(f"it has {count} partition entries")
+        return count
+
+    cdef int _check(self, uint64_t entry) except -1:
+        if entry >= self.deques.max_partitions:
+            raise IndexError(f"partition entry {entry} of {self.deques.max_partitions}")
+        return 0
+
+    cdef bint _may_send(self, uint64_t entry) noexcept:
+        """Return whether a partition may have one more batch in flight now."""
+        cdef const PartitionEntry *partition = partition_of(&self.deques, entry)
+        cdef const LaneEntry *lane_entry
+        cdef uint64_t lane
+        if load_relaxed(&partition.muted) or load_relaxed(&partition.held):
+            return False
+        if load_relaxed(&partition.in_flight) >= self.max_in_flight:
+            return False
+        lane = load_relaxed(&partition.key) >> KEY_LANE_SHIFT
+        if lane:
+            lane_entry = <const LaneEntry *>self.deques.lanes + (lane - 1)
+            if lane > self.deques.max_lanes or not load_acquire(&lane_entry.producer_id) or load_acquire(&lane_entry.error):
+                return False
+        return not self.is_behind[entry] and not self.blocked >> entry % STRIPES & 1
+
+    cdef int64_t _not_due_ms(self, uint64_t entry, uint64_t slot, uint64_t now_ms) noexcept:
+        """Return how long a first batch still backs off, or waits for the producer that compresses it.
+
+        A damaged slot number counts as due: to take it out is to find the damage.
+        """
+        cdef SlotHeader *header
+        cdef uint64_t attempts, since_ms
+        cdef int64_t waited_ms
+        if slot >= self.deques.slots.slot_count:
+            return 0
+        header = header_of(&self.deques.slots, slot)
+        attempts = load_relaxed(&header.attempts)
+        if attempts & TIME_MASK > now_ms + AHEAD_MS:
+            # Only the sender stores this word once a batch is in its deque.
+            attempts = attempts & ~TIME_MASK | now_ms
+            store_relaxed(&header.attempts, attempts)
+        if is_claimed(header, now_ms):
+            since_ms = load_relaxed(&header.sealing)
+            return <int64_t>(since_ms + SEALING_TIMEOUT_MS - now_ms) if since_ms else 0
+        if not attempts >> ATTEMPTS_SHIFT or 0 <= self.sent_epochs[slot] < self.leader_epochs[entry]:
+            return 0  # a new leader: ``hasLeaderChanged`` (KIP-951)
+        waited_ms = <int64_t>(now_ms - (attempts & TIME_MASK))
+        return backoff_ms(
+            &self.backoff, attempts, load_relaxed(&header.partition), load_relaxed(&header.position)
+        ) - max(waited_ms, <int64_t>0)
+
+    cdef int _is_urgent(self) except -1:
+        cdef uint64_t entry
+        if self.urgent == NOT_LOOKED:
+            self.urgent = self.closed or self.pool.is_exhausted()
+            for entry in range(self.segment.geometry.sizes.max_processes):
+                if load_relaxed(&process_of(&self.deques, entry).flushing):
+                    self.urgent = True
+        return self.urgent
+
+    cdef void _choose(self, uint64_t leader, uint64_t entry, uint64_t stop, uint64_t now_ms) noexcept:
+        """Choose from a range of partition entries."""
+        cdef Request *request = &self.request
+        cdef const Slots *slots = &self.deques.slots
+        cdef const PartitionEntry *partition
+        cdef uint64_t head, lane, size
+        cdef bint is_growing
+        cdef int64_t this
+        while entry < stop and not request.is_full:
+            this = <int64_t>entry
+            partition = partition_of(&self.deques, entry)
+            entry += 1
+            head = load_acquire(&partition.head)
+            if not head or load_relaxed(&partition.leader) != leader or not self._may_send(<uint64_t>this):
+                continue
+            if self._not_due_ms(<uint64_t>this, head - 1, now_ms) > 0:
+                continue
+            lane = load_relaxed(&partition.key) >> KEY_LANE_SHIFT
+            if not request.count:
+                request.lane = lane
+            elif lane != request.lane:
+                request.others_left = True
+                if request.first_left < 0:
+                    request.first_left = this
+                continue
+            is_growing = _may_grow(slots, partition, head - 1)
+            if is_growing and request.growing >= request.may_leave:
+                if request.first_left < 0:
+                    request.first_left = this
+                continue
+            size = stored_size(header_of(slots, head - 1)) if head <= slots.slot_count else 0
+            if size > request.room and request.count:
+                request.first_left, request.is_full = this, True
+                return
+            request.chosen[request.count].batch.entry = <uint64_t>this
+            request.chosen[request.count].batch.slot = head - 1
+            request.chosen[request.count].batch.size = size
+            request.chosen[request.count].is_tried = request.chosen[request.count].is_taken = False
+            request.count += 1
+            request.room -= min(size, request.room)
+            if is_growing:
+                request.growing += 1
+                request.last_growing = <int64_t>head - 1
+
+    cdef int _take(self, uint64_t stripe, uint64_t now_ms) except -1:
+        """Take the chosen batches of a stripe, `MOST_DRAINED` at a time: producers wait for the lock; return a status."""
+        cdef Request *request = &self.request
+        cdef Candidate batches[MOST_DRAINED]
+        cdef uint64_t places[MOST_DRAINED]
+        cdef uint64_t index = 0, count, number, found
+        cdef Damage damage
+        cdef int status
+        while True:
+            count = found = 0
+            while index < request.count and count < MOST_DRAINED:
+                if request.chosen[index].batch.entry % STRIPES == stripe and not request.chosen[index].is_tried:
+                    batches[count], places[count] = request.chosen[index].batch, index
+                    count += 1
+                index += 1
+            if not count:
+                return LOCK_TAKEN
+            damage.kind = SOUND
+            status = drain_stripe(
+                &self.deques, ticket_of(self.segment), batches, count, now_ms, &found, &damage
+            )
+            check_deque(self.damaged, batches[0].entry, &damage)
+            if status != LOCK_TAKEN:
+                return status
+            for number in range(count):
+                request.chosen[places[number]].is_tried = True
+                request.chosen[places[number]].is_taken = found >> number & 1

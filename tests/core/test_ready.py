@@ -1,0 +1,324 @@
+"""The ready check and the drain over a slab of the test's own: what they choose, and what they take."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Any
+
+import pytest
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
+from core_slabs import LIVING, Damaged, Slab
+from oracle import violations
+
+from shmaccum import _core
+from shmaccum._core import LOCK_BUSY, LOCK_TAKEN, retry_backoff_ms
+from shmaccum.shm.layout import ATTEMPTS_SHIFT, LOCK_STRIPES, SlotState
+
+NODE = 7
+LEADER = NODE + 1
+OTHER = PARTITION + 16
+"""A partition of the same stripe."""
+BODY = 150
+BATCH = 61 + BODY + 8
+"""Bytes of a batch of one record."""
+LINGER_MS = 5
+CREATED_MS = 1000
+NEVER = float("inf")
+
+
+class Ready:
+    """A ready check of a slab with a producer; what it appends was created at `CREATED_MS`."""
+
+    def __init__(self, max_in_flight: int = 1) -> None:
+        self.slab = Slab(8, slot_size=SLOT_SIZE)
+        self.producer = Producer(self.slab, linger_ms=LINGER_MS)
+        self.check = _core.ReadyCheck(self.slab.segment, self.slab.pool, Damaged, max_in_flight)
+        self.check.set_leader(PARTITION, LEADER, 0)
+        self.check.set_backoff(100, 100)
+
+    def append(self, batches: int = 1) -> None:
+        for _ in range(batches):
+            self.producer.append(body_of(b"x" * BODY))
+        self.set("headers", "attempts", CREATED_MS, *range(8))
+
+    def set(self, region: str, name: str, value: int, *entries: int) -> None:
+        for entry in entries or (PARTITION,):
+            self.slab.words[self.slab.word(region, name, entry)] = value
+
+    def word(self, region: str, name: str, entry: int = PARTITION) -> int:
+        return int(self.slab.words[self.slab.word(region, name, entry)])
+
+    def at(self, now_ms: int, can_number: bool = True) -> tuple[set[int], set[int], list[int], float]:
+        return self.check.ready(now_ms, can_number)
+
+    def choose(self, now_ms: int = CREATED_MS, **how: int) -> tuple[list[int], int, int, int]:
+        how = {"begin": 0, "max_size": 1 << 20, "may_leave": 9} | how
+        return self.check.choose(LEADER, now_ms=now_ms, **how)
+
+    def drain(self, now_ms: int = CREATED_MS, **how: int) -> list[int]:
+        busy, *_ = self.choose(now_ms, **how)
+        assert busy == []
+        return self.check.taken(now_ms)
+
+
+# --- ready ------------------------------------------------------------------------------------------
+
+
+def test_an_open_batch_lingers_and_may_then_be_sent() -> None:
+    ready = Ready()
+    assert ready.at(CREATED_MS) == (set(), set(), [], NEVER)
+    ready.append()
+    assert ready.at(CREATED_MS - 1) == (set(), set(), [], LINGER_MS), "its clock is ahead of ours"
+    assert ready.at(CREATED_MS + 4) == (set(), set(), [], 1)
+    assert ready.at(CREATED_MS + 5) == (set(), {LEADER}, [], NEVER)
+
+
+def test_a_full_batch_is_due() -> None:
+    ready = Ready()
+    ready.append(2)
+    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
+    assert ready.at(CREATED_MS, can_number=False) == (set(), set(), [], NEVER)
+
+
+@pytest.mark.parametrize("reason", ["exhausted", "flush", "closed"])
+def test_nothing_lingers_where_it_is_urgent(reason: str) -> None:
+    ready = Ready()
+    ready.append()
+    assert not ready.check.is_urgent
+    if reason == "exhausted":
+        ready.slab.take(7)
+        ready.slab.wait(1)
+    elif reason == "flush":
+        ready.set("processes", "flushing", 1, 5)
+    else:
+        ready.check.closed = True
+    assert not ready.check.is_urgent, "one check sees one answer"
+    assert ready.at(CREATED_MS) == (set(), {LEADER}, [], NEVER)
+    assert ready.check.is_urgent
+
+
+def test_a_partition_without_a_leader_is_named() -> None:
+    ready = Ready()
+    ready.append()
+    ready.check.set_leader(PARTITION, 0, -1)
+    assert ready.at(CREATED_MS + LINGER_MS) == (set(), set(), [PARTITION], NEVER)
+    assert ready.at(CREATED_MS, can_number=False) == (set(), set(), [PARTITION], NEVER)
+
+
+@pytest.mark.parametrize(("name", "value"), [("muted", 1), ("held", 1), ("in_flight", 1), ("in_flight", 1 << 63)])
+def test_a_held_partition_waits_for_an_event(name: str, value: int) -> None:
+    ready = Ready()
+    ready.append(2)
+    ready.set("partitions", name, value)
+    assert ready.at(CREATED_MS + LINGER_MS) == (set(), set(), [], NEVER)
+    assert ready.drain() == []
+
+
+@pytest.mark.parametrize(
+    ("lane", "producer_id", "error", "is_due"),
+    [(1, 5, 0, True), (1, 0, 0, False), (1, 5, 9, False), (2, 5, 0, False), (3, 5, 0, False), (4095, 5, 0, False)],
+)
+def test_only_an_open_lane_sends(lane: int, producer_id: int, error: int, is_due: bool) -> None:
+    ready = Ready()
+    ready.append(2)
+    ready.set("partitions", "key", lane << 52)
+    ready.set("lanes", "producer_id", producer_id, 0)
+    ready.set("lanes", "error", error, 0)
+    assert bool(ready.at(CREATED_MS)[0]) == is_due
+
+
+def test_what_a_stopped_process_blocks_is_held_back() -> None:
+    ready = Ready()
+    ready.append(2)
+    for stripes, partitions in ((1 << PARTITION, []), (0, [PARTITION])):
+        ready.check.hold_back(stripes, partitions)
+        assert ready.at(CREATED_MS) == (set(), set(), [], NEVER)
+        assert ready.drain() == []
+    ready.check.hold_back(~(1 << PARTITION) & 0xFFFF, [OTHER])
+    assert ready.at(CREATED_MS)[0] == {LEADER}
+
+
+def test_a_claim_delays_its_batch() -> None:
+    ready = Ready()
+    ready.append(2)
+    ready.set("headers", "sealing", CREATED_MS, 0)
+    assert ready.at(CREATED_MS + 10) == (set(), set(), [], 20)
+    assert ready.at(CREATED_MS + 30)[0] == {LEADER}
+
+
+# --- backoff ----------------------------------------------------------------------------------------
+
+
+def tried(attempts: int) -> int:
+    """Return the word of a batch that came back at `CREATED_MS`."""
+    return attempts << ATTEMPTS_SHIFT | CREATED_MS
+
+
+def test_a_batch_that_came_back_waits() -> None:
+    ready = Ready()
+    ready.append(2)
+    ready.set("headers", "attempts", tried(1), 0)
+    assert ready.at(CREATED_MS + 30) == (set(), set(), [], 70)
+    assert ready.drain(CREATED_MS + 99) == []
+    assert ready.at(CREATED_MS + 100)[0] == {LEADER}
+    assert ready.drain(CREATED_MS + 100) == [0]
+
+
+def test_a_new_leader_cuts_the_wait_short() -> None:
+    ready = Ready()
+    ready.append(2)
+    assert ready.drain() == [0]
+    ready.set("partitions", "in_flight", 0)
+    ready.set("partitions", "head", 1)
+    ready.set("headers", "attempts", tried(1), 0)
+    assert ready.at(CREATED_MS)[0] == set()
+    ready.check.set_leader(PARTITION, LEADER + 1, 0)
+    assert ready.at(CREATED_MS)[0] == set(), "perhaps the same leader, by an old answer"
+    ready.check.set_leader(PARTITION, LEADER + 1, 1)
+    assert ready.at(CREATED_MS)[0] == {LEADER + 1}
+
+
+def test_a_time_of_another_clock_is_now() -> None:
+    ready = Ready()
+    ready.append(2)
+    ready.set("headers", "attempts", 3 << ATTEMPTS_SHIFT | (1 << ATTEMPTS_SHIFT) - 1, 0)
+    assert ready.at(CREATED_MS)[3] == 100
+    assert ready.word("headers", "attempts", 0) == 3 << ATTEMPTS_SHIFT | CREATED_MS
+
+
+def backoffs(attempts: int, initial_ms: float = 100, max_ms: float = 1000) -> list[int]:
+    """Return the waits of batches of one partition that have all come back at once."""
+    return [retry_backoff_ms(initial_ms, max_ms, tried(attempts), 3, position) for position in range(1000)]
+
+
+def test_no_backoff_before_the_first_attempt() -> None:
+    assert set(backoffs(0)) == {0}
+
+
+@pytest.mark.parametrize(("attempts", "middle"), [(1, 100), (2, 200), (3, 400), (4, 800)])
+def test_backoff_doubles_with_jitter(attempts: int, middle: int) -> None:
+    waits = backoffs(attempts)
+    assert 0.8 * middle - 1 <= min(waits) < 0.82 * middle
+    assert 1.18 * middle < max(waits) <= min(1.2 * middle, 1000)
+    assert fmean(waits) == pytest.approx(middle, rel=0.03)
+
+
+@pytest.mark.parametrize("attempts", [5, 6, 40, 65_535])
+def test_backoff_has_a_maximum(attempts: int) -> None:
+    waits = backoffs(attempts)
+    assert max(waits) == 1000
+    assert min(waits) >= 800
+    assert max(backoffs(attempts, 1e300, 1e308)) == 1 << 62
+
+
+def test_backoff_is_the_same_until_the_next_attempt() -> None:
+    before = backoffs(2)
+    assert backoffs(2) == before
+    assert len({after - 2 * once for after, once in zip(backoffs(3), before, strict=True)}) > 100
+
+
+def test_no_jitter_if_the_maximum_is_the_initial() -> None:
+    """``ExponentialBackoff``: without jitter then."""
+    for maximum in (50, 100):
+        assert set(backoffs(4, 100, maximum)) == {maximum}
+    assert set(backoffs(4, 0, 0)) == {0}
+
+
+# --- drain ------------------------------------------------------------------------------------------
+
+
+def test_a_taken_batch_is_in_flight() -> None:
+    ready = Ready()
+    ready.append(2)
+    assert ready.drain(CREATED_MS + 3) == [0]
+    assert ready.word("headers", "state", 0) & 0xFF == SlotState.IN_FLIGHT
+    assert ready.word("partitions", "in_flight") == 1
+    assert ready.word("headers", "drained_ms", 0) == CREATED_MS + 3
+    assert ready.slab.segment.view("histograms")["buckets"][0].sum() == 1, "the time in the queue"
+    assert violations(ready.slab.segment) == []
+    assert not ready.check.has_backlog(), "max.in.flight"
+    assert ready.drain() == []
+    ready.set("partitions", "in_flight", 0)
+    ready.set("headers", "attempts", tried(1), 1)
+    assert ready.drain(CREATED_MS + 200) == [1]
+    assert ready.slab.segment.view("histograms")["buckets"][0].sum() == 1, "it was counted at its first drain"
+
+
+def test_a_backlog_is_more_than_one_batch_that_may_be_sent() -> None:
+    ready = Ready(max_in_flight=5)
+    ready.append(4)
+    for batch, is_left in enumerate((True, True, False)):
+        assert ready.drain() == [batch]
+        assert ready.check.has_backlog() == is_left
+
+
+@pytest.mark.parametrize("begin", [0, PARTITION, PARTITION + 1, 99, (1 << 64) - 1])
+def test_every_partition_has_its_turn_wherever_it_begins(begin: int) -> None:
+    ready = Ready()
+    ready.append(2)
+    assert ready.drain(begin=begin) == [0]
+
+
+def test_the_first_batch_is_taken_whatever_its_size() -> None:
+    ready = Ready()
+    ready.append(2)
+    assert ready.drain(max_size=0) == [0]
+
+
+def test_open_batches_are_limited() -> None:
+    ready = Ready()
+    ready.append()
+    now_ms = CREATED_MS + LINGER_MS
+    assert ready.choose(now_ms, may_leave=0) == ([], PARTITION, 0, -1)
+    assert ready.check.taken(now_ms) == []
+    assert ready.choose(now_ms, may_leave=1) == ([], -1, 1, 0)
+    assert ready.check.taken(now_ms) == [0]
+
+
+def test_a_batch_that_grows_while_its_lock_is_held_is_left() -> None:
+    ready = Ready()
+    ready.append()
+    stripe = _core.SlabLock(ready.slab.segment, LOCK_STRIPES + PARTITION)
+    ready.slab.be(2)
+    assert stripe.acquire_now() == LOCK_TAKEN
+    ready.slab.be(LIVING)
+    assert ready.choose(CREATED_MS + LINGER_MS)[0] == [PARTITION]
+    assert ready.check.take(PARTITION, CREATED_MS) == (LOCK_BUSY,)
+    assert ready.check.taken(CREATED_MS) == []
+    ready.slab.be(2)
+    stripe.release()
+    ready.slab.be(LIVING)
+    ready.set("headers", "commit", (2 * SLOT_SIZE) << 25 | 2, 0)
+    assert ready.check.take(PARTITION, CREATED_MS) == (LOCK_TAKEN,)
+    assert ready.check.taken(CREATED_MS) == []
+    assert ready.check.take(PARTITION, CREATED_MS) == (LOCK_TAKEN,), "nothing is left to try"
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+def test_damaged_words_are_errors() -> None:
+    ready = Ready()
+    ready.append(2)
+    ready.set("superblock", "partition_count", 21, 0)
+    for section in (lambda: ready.at(0), ready.drain):
+        with pytest.raises(Damaged, match="21 partition entries"):
+            section()
+    ready.set("superblock", "partition_count", 20, 0)
+    ready.set("partitions", "head", 99)
+    assert ready.at(CREATED_MS)[0] == {LEADER}, "to take it out is to find the damage"
+    with pytest.raises(Damaged, match="leads to slot 98"):
+        ready.drain()
+    assert ready.drain() == [0]
+
+
+def test_arguments_that_make_no_sense_are_refused() -> None:
+    check: Any = Ready().check
+    for call, error in (
+        (lambda: check.set_leader(20, 1, 0), IndexError),
+        (lambda: check.hold_back(0, [20]), IndexError),
+        (lambda: check.hold_back(0, None), TypeError),
+        (lambda: _core.ReadyCheck(None, None, Damaged, 1), TypeError),
+    ):
+        with pytest.raises(error):
+            call()
