@@ -133,7 +133,7 @@ class BatchSplitter:
         """Return the records of a batch from the first incomplete one to ``end``."""
         records = read_records(
             self._format,
-            memoryview(b"".join(batch.views())),
+            memoryview(b"".join(batch.memory())),
             record_count=batch.record_count,
             base_timestamp=batch.base_timestamp,
             max_timestamp=batch.max_timestamp,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Final
 
-from shmaccum.accumulator.drain.completer import BatchOutcome, stored_at
+from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import (
@@ -24,42 +23,10 @@ from shmaccum.errors import (
 )
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
-from shmaccum.shm.histograms import count
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import (
-    COMMIT_SIZE_SHIFT,
-    COMPRESSION_MASK,
-    PROGRESS_MASK,
-    STATE_MASK,
-    OfSender,
-    Partition,
-    Slot,
-    SlotState,
-    Super,
-)
+from shmaccum.shm.layout import SlotState, Super
 
 logger = logging.getLogger(__name__)
-
-_BYTES_SENT: Final = Super.BYTES_SENT
-_PARTITION_BYTES_SENT: Final = Partition.BYTES_SENT
-_LARGEST_BATCH: Final = Super.LARGEST_BATCH
-_BATCHES_DRAINED: Final = Partition.BATCHES_DRAINED
-_RECORDS_DRAINED: Final = Partition.RECORDS_DRAINED
-_BYTES_DRAINED: Final = Partition.BYTES_DRAINED
-_COMPRESSION_DRAINED: Final = Partition.COMPRESSION_DRAINED
-_WHOLE: Final = 1000
-"""Compression is counted in thousandths."""
-_STATE: Final = Slot.STATE
-_COMMIT: Final = Slot.COMMIT
-_LINGER: Final = Slot.LINGER
-_OPENED_US: Final = Slot.OPENED_US
-_PART: Final = Slot.PART
-_SLOTS: Final = Slot.SLOTS
-_STATE_BITS: Final = STATE_MASK
-_PROGRESS_MASK: Final = PROGRESS_MASK
-_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
-_COMPRESSION_BITS: Final = COMPRESSION_MASK
-_COMPLETING: Final = int(SlotState.COMPLETING)
 
 
 class ResponseHandler:
@@ -83,13 +50,9 @@ class ResponseHandler:
         self._sequences = accumulator.sequences
         self._doubt = accumulator.doubt
         self._limits = accumulator.limits
-        self._memory = slab.memory
+        self._words = slab.words
         self._incidents = slab.companion(Incidents)
-        self._delivery_times_at = slab.geometry.sender_histogram(OfSender.DELIVERY_TIME)
-        self._record_counts_at = slab.geometry.sender_histogram(OfSender.BATCH_RECORDS)
-        self._fills_at = slab.geometry.sender_histogram(OfSender.BATCH_FILL)
-        self._compressions_at = slab.geometry.sender_histogram(OfSender.COMPRESSION)
-        self._header_size = accumulator.state.format.header_size
+        self._counts = accumulator.counts
         self._transport = transport
         self._splitter = splitter
         self._mutes = mutes
@@ -101,15 +64,14 @@ class ResponseHandler:
         """Expect the answer to a batch, or to a part of it, before it is sent."""
         self._batches[batch.slot] = batch
         self.in_flight += 1
-        self._count_drained(batch, sealed)
+        self._counts.count_drained(batch, sealed.size, sealed.record_count)
         if self._mutes:
             self._accumulator.mute(batch.partition)
-        if self._memory.words[batch.at + _PART]:
+        if batch.is_split:
             self._splitter.sent(batch)
 
     def handle(self, responses: list[ProduceResponse], now_ms: int) -> None:
         """Complete stored batches, reenqueue what can succeed later, fail the rest (``Sender.completeBatch``)."""
-        words = self._memory.words
         outcomes: list[BatchOutcome] = []
         out_of_date: set[str] = set()
         bytes_sent, now_us = 0, time.monotonic_ns() // 1000
@@ -119,15 +81,15 @@ class ResponseHandler:
             stored = error is None or self._has_it(batch, error)
             if stored:
                 bytes_sent += produced.size
-                self._count(batch, produced, now_us)
+                self._counts.count_delivered(batch, produced.size, produced.record_count, now_us)
                 outcomes += self._doubt.confirm(batch)
             elif error is not None and issubclass(error, InvalidMetadataError):
                 out_of_date.add(produced.topic_partition.topic)
-            if words[batch.at + _STATE] & _STATE_BITS == _COMPLETING:
+            if batch.state == SlotState.COMPLETING:
                 self._accumulator.release(batch, stored=stored)  # it expired in flight
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
-                outcomes.append(stored_at(batch, offset, append_time_ms, words[batch.at + _PART] & _PROGRESS_MASK))
+                outcomes.append(BatchOutcome(batch, offset, append_time_ms, end=batch.part_end))
             elif self._splitter.can_split(response):
                 outcomes += self._splitter.split(batch, response)
             elif self._can_retry(batch, response, now_ms):
@@ -136,45 +98,11 @@ class ResponseHandler:
                 outcomes.append(self._fail(batch, response))
             if not stored:
                 self._doubt.refute(batch, now_ms)
-        words[_BYTES_SENT] += bytes_sent
+        self._words[Super.BYTES_SENT] += bytes_sent
         if outcomes:
             self._accumulator.complete(outcomes)
         if out_of_date:
             self._transport.request_update(out_of_date)
-
-    def _count_drained(self, batch: RecordBatch, sealed: ProduceBatch) -> None:
-        """Count a batch, or a part of one, that is given to a request: Kafka's ``updateProduceRequestMetrics``."""
-        memory, at, header_size, sent = self._memory, batch.partition_at, self._header_size, sealed.size
-        memory.words[at + _BATCHES_DRAINED] += 1
-        memory.words[at + _RECORDS_DRAINED] += sealed.record_count
-        memory.words[at + _BYTES_DRAINED] += sent
-        if sent > memory.words[_LARGEST_BATCH]:
-            memory.words[_LARGEST_BATCH] = sent
-        size = memory.words[batch.at + _COMMIT] >> _SIZE_SHIFT
-        ratio = _WHOLE  # of what is not compressed, and of parts
-        if header_size < size and header_size < sent and not memory.words[batch.at + _PART]:
-            ratio = (sent - header_size) * _WHOLE // (size - header_size)
-        memory.words[at + _COMPRESSION_DRAINED] += ratio
-
-    def _count(self, batch: RecordBatch, produced: ProduceBatch, now_us: int) -> None:
-        """Count a stored batch, or part of one, for statistics."""
-        memory, at = self._memory, batch.at
-        words = memory.words
-        words[batch.partition_at + _PARTITION_BYTES_SENT] += produced.size
-        opened_us = words[at + _OPENED_US]
-        if now_us > opened_us:
-            count(memory, self._delivery_times_at, now_us - opened_us)
-        if words[at + _PART]:
-            return
-        size = words[at + _COMMIT] >> _SIZE_SHIFT
-        slots = words[at + _SLOTS]
-        # A damaged number of slots counts for nothing: in the compiled form, its product could wrap around to 0.
-        if not size or not 0 < slots <= memory.slot_count:
-            return
-        count(memory, self._record_counts_at, produced.record_count)
-        count(memory, self._fills_at, size * 1000 // (slots * memory.slot_size))
-        if words[at + _LINGER] & _COMPRESSION_BITS:
-            count(memory, self._compressions_at, produced.size * 1000 // size)
 
     def _landed(self, produced: ProduceBatch) -> RecordBatch:
         """Take an answered batch out of those in flight; return it."""
@@ -186,7 +114,7 @@ class ResponseHandler:
         produced.release()
         if self._mutes:
             self._accumulator.unmute(batch.partition)
-        if self._memory.words[batch.at + _PART]:
+        if batch.is_split:
             self._splitter.answered(batch)
         return batch
 

@@ -17,12 +17,8 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.transport import ProduceBatch
-from shmaccum.shm.layout import COMPRESSION_MASK, Process, Slot
+from shmaccum.shm.layout import Process
 
-_PART: Final = Slot.PART
-_COMPRESSED: Final = Slot.COMPRESSED
-_LINGER: Final = Slot.LINGER
-_COMPRESSION_BITS: Final = COMPRESSION_MASK
 _NONE: Final = CompressionType.NONE
 
 DAMAGES: Final = (
@@ -46,7 +42,7 @@ class Sealer:
     """
 
     def __init__(self, state: AccumulatorState, splitter: BatchSplitter, levels: Mapping[CompressionType, int]) -> None:
-        self._memory = state.slab.memory
+        self._words = state.slab.words
         self._map = state.map
         self._format = state.format
         self._header_size = state.format.header_size
@@ -64,22 +60,21 @@ class Sealer:
             One of `DAMAGES`: its records are damaged.
         """
         batch.check(self._header_size)
-        slab = self._memory
-        if slab.words[batch.at + _PART]:
+        if batch.is_split:
             memory, record_count, base_timestamp, max_timestamp, compression = self._splitter.next_part(batch)
             views: BatchMemory = (memory,)
         else:
-            views = batch.views()
-            compression = batch.compression if slab.words[batch.at + _COMPRESSED] else None
+            views = batch.memory()
+            compression = batch.compression
             record_count, base_timestamp, max_timestamp = batch.contents()
         producer_id, producer_epoch, base_sequence = batch.identity()
         queue = self._map.by_entry[batch.partition]
         is_compressed = compression is not None
         if compression is None:
             compression = _NONE
-            if slab.words[batch.at + _LINGER] & _COMPRESSION_BITS:
+            if batch.wanted:
                 compression = batch.wanted_compression
-                slab.words[self._compressed_at] += 1
+                self._words[self._compressed_at] += 1
         first = self._format.seal(
             views[0],
             record_count,
@@ -94,7 +89,7 @@ class Sealer:
             self.levels.get(compression),
             queue.lane != 0,
         )
-        sealed = ProduceBatch.__new__(ProduceBatch)  # compiled, the constructor would take its numbers as objects
+        sealed = ProduceBatch.__new__(ProduceBatch)
         sealed.topic_partition = queue.topic_partition
         sealed.payload = views if first is views[0] else (first,)
         sealed.size = len(first) if len(sealed.payload) == 1 else sum([len(view) for view in sealed.payload])

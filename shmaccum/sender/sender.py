@@ -87,7 +87,7 @@ class Sender:
         state = accumulator.state
         self._pool = state.pool
         self._slab = state.slab
-        self._memory = state.slab.memory
+        self._words = state.slab.words
         self._sequences = accumulator.sequences
         self._doubt = accumulator.doubt
         self._transport = transport
@@ -149,7 +149,7 @@ class Sender:
         sleep, doorbell, transport = self._sleep, self._doorbell, self._transport
         sleep.begin_pass(now_ms)
         doorbell.look()
-        if self._memory.words[_SETTINGS_GENERATION] != self._settings_seen:
+        if self._words[_SETTINGS_GENERATION] != self._settings_seen:
             self._apply_settings()
         # 1. Metadata, producers' requests for it, and the producer id.
         is_waiting = self._topic_requests.serve(transport.cluster())
@@ -271,7 +271,7 @@ class Sender:
             sealed = self._seal_all(drained, now_ms)
             if sealed:
                 self._transport.send(node, sealed, now_ms)
-                self._memory.words[_REQUESTS_SENT] += 1
+                self._words[_REQUESTS_SENT] += 1
             if not sealed or not accumulator.has_backlog():
                 return False
             if not self._transport.ready(node, now_ms):
@@ -282,7 +282,7 @@ class Sender:
         """Seal drained batches, and expect their answers. A damaged one fails alone."""
         sealed = []
         for batch in drained:
-            if self._memory.words[batch.at + _PART] and not self._splitter.admit(batch, now_ms):
+            if batch.is_split and not self._splitter.admit(batch, now_ms):
                 continue
             if self._sequences.is_closed(batch):  # since the ready check
                 self._accumulator.complete([BatchOutcome(batch, error=TransactionAbortedError)])

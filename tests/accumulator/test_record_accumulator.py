@@ -116,7 +116,7 @@ def test_full(accumulator: Accumulators) -> None:
     assert [result.new_batch_created for result in results] == [True] + [False] * (len(results) - 2) + [True]
     assert queued(accumulator, TP0) == 2
     full = first(accumulator, TP0)
-    assert full.state is SlotState.CLOSED
+    assert full.state == SlotState.CLOSED
     assert BATCH_SIZE - full.max_record_size < full.size <= BATCH_SIZE
     assert accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
 

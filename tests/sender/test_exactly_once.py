@@ -12,15 +12,16 @@ from types import ModuleType
 from typing import Final
 
 import pytest
-from broker_model import NODES, SLOT, TIMEOUT_MS, BrokerRun, Clock, config_of
+from broker_model import NODES, SLOT, TIMEOUT_MS, BrokerRun, Clock, ClusterModel, config_of
 from killpoints import interrupt_after
 from scenes import PARTITIONS, UNKNOWN_OFFSET, Scene
 
-from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequence_doubt, sequences
+from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequence_doubt
 from shmaccum.accumulator.state import completion_ring, partition_queue
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaStorageError, NetworkError
 from shmaccum.sender import response_handler, sealer, sender
+from shmaccum.shm.validation import MAX_EPOCH
 
 
 class RefusingScene(Scene):
@@ -36,7 +37,6 @@ class RefusingScene(Scene):
         sealer,
         sender,
         sequence_doubt,
-        sequences,
     )
     errors = (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
 
@@ -106,7 +106,7 @@ def test_exactly_once(config: ProducerConfig, clock: Clock, happenings: Mapping[
 
 @pytest.mark.parametrize("seed", range(20))
 def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequences, "MAX_EPOCH", 0)
+    monkeypatch.setattr(ClusterModel, "first_epoch", MAX_EPOCH)
     play(QUIET | TROUBLE | DEATH, seed, config, clock)
 
 
@@ -114,7 +114,7 @@ def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, mo
 @pytest.mark.parametrize(
     ("modules", "times"),
     [
-        pytest.param((sequences, sequence_doubt), [20] * 5, id="a batch is refused for good"),
+        pytest.param((batch_drainer, sequence_doubt), [20] * 5, id="a batch is refused for good"),
         pytest.param((completer, expirer), [20, 20, TIMEOUT_MS, 20], id="batches expire in flight and in the queue"),
     ],
 )

@@ -9,7 +9,6 @@ from broker_model import SLOT, TIMEOUT_MS, BrokerRun, ClusterModel, StartBrokerR
 from senders import counter, of_partition
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
-from shmaccum.accumulator.drain import sequences
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     AuthenticationError,
@@ -24,6 +23,7 @@ from shmaccum.errors import (
     ProducerFencedError,
 )
 from shmaccum.shm.layout import Partition, Super
+from shmaccum.shm.validation import MAX_EPOCH
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -122,9 +122,14 @@ def test_final_failure_spares_batches_in_flight(run: BrokerRun) -> None:
     assert outcomes(run, in_flight) == [None]
 
 
-def test_a_spent_epoch_leads_to_a_new_producer_id(run: BrokerRun, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _last_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterModel, "first_epoch", MAX_EPOCH)
+
+
+@pytest.mark.usefixtures("_last_epoch")
+def test_a_spent_epoch_leads_to_a_new_producer_id(run: BrokerRun) -> None:
     """Behind the last epoch comes a new id, when nothing of the old one is unknown any more in any partition."""
-    monkeypatch.setattr(sequences, "MAX_EPOCH", 0)
     other = send(run, 1, T1)
     run.cluster.partitions[T0].refuse = [InvalidRecordError]
     refused = send(run)
@@ -140,10 +145,8 @@ def test_a_spent_epoch_leads_to_a_new_producer_id(run: BrokerRun, monkeypatch: p
     assert [list(each.producers) for each in run.cluster.partitions.values()] == [[1000, 1001]] * 2
 
 
-def test_a_spent_epoch_with_batches_that_are_certainly_not_stored(
-    run: BrokerRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sequences, "MAX_EPOCH", 0)
+@pytest.mark.usefixtures("_last_epoch")
+def test_a_spent_epoch_with_batches_that_are_certainly_not_stored(run: BrokerRun) -> None:
     run.cluster.partitions[T0].refuse = [InvalidRecordError]
     futures = send(run, 4)
     assert outcomes(run, futures) == [InvalidRecordError, None, None, None]

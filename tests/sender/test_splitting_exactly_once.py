@@ -15,7 +15,7 @@ from kafka.record import MemoryRecords
 from scenes import Scene
 from senders import HandRun
 
-from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequences
+from shmaccum.accumulator.drain import batch_drainer, completer, expirer
 from shmaccum.accumulator.state import completion_ring, partition_map, record_batch
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError
@@ -69,7 +69,6 @@ class PickyScene(Scene):
         record_batch,
         response_handler,
         sealer,
-        sequences,
         sender,
     )
     errors = (DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError)

@@ -102,7 +102,7 @@ def drain(accumulator: Accumulators, now_ms: int = 0, *, cluster: Cluster = CLUS
 def as_sent(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) -> bytes:
     """Seal a copy of a batch as the sender would: compressed if a producer did that already."""
     sealed = accumulator.format.seal(
-        memoryview(bytearray().join(batch.views())),
+        memoryview(bytearray().join(batch.memory())),
         record_count=batch.record_count,
         base_timestamp=batch.base_timestamp,
         max_timestamp=batch.max_timestamp,

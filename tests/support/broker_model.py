@@ -130,7 +130,10 @@ class ClusterModel:
         partitions: their logs.
         producer_ids: what `init_producer_id` hands out; an empty iterator hands out none.
         numbers: for the values of records, which show their identity and order.
+        first_epoch: with which it hands out producer ids.
     """
+
+    first_epoch = 0
 
     def __init__(self, topic: str, partitions: int) -> None:
         self.topic = topic
@@ -263,7 +266,7 @@ class TransportModel:
 
     def init_producer_id(self) -> tuple[int, int] | None:
         producer_id = next(self.model.producer_ids, None)
-        return None if producer_id is None else (producer_id, 0)
+        return None if producer_id is None else (producer_id, self.model.first_epoch)
 
     def failure(self) -> type[KafkaError] | None:
         return self.out_of_reach

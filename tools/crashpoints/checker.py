@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.split import read_records
@@ -41,7 +41,7 @@ def violations(accumulator: Accumulators, *, in_flight: bool) -> list[str]:
         in_flight: whether batches can be in flight that a dead sender left.
     """
     slab = accumulator.slab
-    batches = [batch_in(slab.memory, first) for first, _ in _taken(slab)]
+    batches = [RecordBatch(slab.core, first) for first, _ in _taken(slab)]
     return [
         *locks_in_use(slab.name, slab.words, slab.geometry),
         *_only_this_process_is_left(slab),
@@ -185,7 +185,7 @@ def _committed_records_are_whole(accumulator: Accumulators, batches: list[Record
         try:
             records = read_records(
                 accumulator.format,
-                memoryview(b"".join(batch.views())),
+                memoryview(b"".join(batch.memory())),
                 record_count=batch.record_count,
                 base_timestamp=batch.base_timestamp,
                 max_timestamp=batch.max_timestamp,

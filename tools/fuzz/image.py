@@ -171,7 +171,7 @@ def _be_sender(accumulator: Accumulators) -> None:
     completing.set_result(1, 0)
     completing.state = SlotState.COMPLETING
     for batch in accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 10_000)[0]:
-        batch.drained_ms = 1
+        accumulator.slab.words[batch.at + Slot.DRAINED_MS] = 1
 
 
 def _be_transactional(accumulator: Accumulators) -> None:

@@ -34,9 +34,9 @@
  *   shmaccum.core.repair.stripe_rebuild                                rebuild_stripe
  *   shmaccum.core.results.contributions_make                           contribute
  *   shmaccum.accumulator.append.pending_batches.PendingBatches.read        read_ring
- *   shmaccum.accumulator.state.completion_ring.RingWriter.push                    finish
- *   shmaccum.accumulator.state.completion_ring.RingWriter.has_pushed              finish
- *   shmaccum.accumulator.drain.sequences.Sequences.drained                   drain
+ *   shmaccum.core.complete.ring_push                                   finish
+ *   shmaccum.core.complete.ring_has                                    finish
+ *   shmaccum.core.batch.number_batch                                   drain
  *   shmaccum.accumulator.drain.completer.BatchCompleter.complete             complete
  *   shmaccum.accumulator.drain.completer.BatchCompleter.finish               finish
  *   shmaccum.accumulator.drain.batch_drainer.BatchDrainer.reenqueue          put_back

@@ -14,13 +14,13 @@ from functools import partial
 
 import numpy as np
 
+from shmaccum._core import Sequences
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check import ReadyCheck
-from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.state.partition_map import PartitionMap
-from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
 from shmaccum.errors import LockTimeoutError
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
@@ -61,7 +61,6 @@ class BatchDrainer:
         self._returns = returns
         self._throttle = throttle
         self._words = slab.words
-        self._memory = slab.memory
         self._drain_index: dict[int, int] = {}
         """Node id -> the first partition left out of its last full request."""
 
@@ -92,7 +91,7 @@ class BatchDrainer:
         for stripe in busy:
             with contextlib.suppress(LockTimeoutError):
                 self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe, now_ms))
-        drained = [batch_in(self._memory, slot) for slot in core.taken(now_ms)]
+        drained = [RecordBatch(self._slab.core, slot) for slot in core.taken(now_ms)]
         for batch in drained:
             self._sequences.drained(batch)
         return drained
@@ -148,7 +147,7 @@ class BatchDrainer:
             self._words[at + Partition.MUTED] = 0
             self._words[at + Partition.IN_FLIGHT] = 0
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
-        held = [batch_in(self._memory, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
+        held = [RecordBatch(self._slab.core, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
         completing = [batch for batch in held if batch.state == SlotState.COMPLETING]
         left = [batch for batch in held if batch.state != SlotState.COMPLETING]
         left += self._completer.finish(completing, again=True)
@@ -158,4 +157,4 @@ class BatchDrainer:
                     batch.note_attempt(batch.last_attempt_ms)  # the broker may have stored the part
                 if not self._returns.put_back(batch, self._is_back):
                     self._words[batch.partition_at + Partition.IN_FLIGHT] += 1
-        self._sequences.recover(left, len(self._map.by_entry))
+        self._sequences.recover(sorted(left, key=lambda batch: batch.position), len(self._map.by_entry))

@@ -1,12 +1,8 @@
 """Completes batches: pushes their outcome to each contributor once, then frees their slots.
 
-The result words and the state of a batch in flight are the sender's; no lock guards them. A result counts from the
-store of the state COMPLETING on. From there, the sender that stored it and one that takes over after its death do the
-same: push the completions that are missing, then free the slot. If the result covers only a part of a split batch,
-they count that part as complete and put the batch back. A batch that fails while in flight keeps its slot until the
-transport has released its memory. The slab's counters are stored after the states: a death in between loses counts.
-
-Modelled, but for parts and for failures in flight, in ``tools/model/pool.pml``.
+`shmaccum._core.Completer` stores and pushes. If a result covers only a part of a split batch, that part counts as
+complete, and the batch is put back. A batch that fails while in flight keeps its slot until the transport has released
+its memory. Modelled, but for parts and for failures in flight, in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -18,57 +14,19 @@ from typing import Final
 
 import numpy as np
 
-from shmaccum._core import Buffer
+from shmaccum import _core
+from shmaccum._core import Buffer, Sequences
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
-from shmaccum.accumulator.drain.sequences import Sequences
-from shmaccum.accumulator.state.completion_ring import RingWriter, pack_result, unpack_error
+from shmaccum.accumulator.state.completion_ring import pack_result, unpack_error
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm import native
-from shmaccum.shm.layout import (
-    BATCH_SLOT_BITS,
-    COMMIT_COUNT_MASK,
-    COMMIT_SIZE_SHIFT,
-    PROGRESS_MASK,
-    STATE_MASK,
-    Partition,
-    Slot,
-    SlotState,
-    Super,
-)
+from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
-
-_COMPLETING: Final = int(SlotState.COMPLETING)
-
-_ALL_BATCHES_FAILED: Final = Super.BATCHES_FAILED
-_ALL_RECORDS_FAILED: Final = Super.RECORDS_FAILED
-_ALL_BATCHES_SENT: Final = Super.BATCHES_SENT
-_ALL_RECORDS_SENT: Final = Super.RECORDS_SENT
-_FILL_BYTES: Final = Super.FILL_BYTES
-_CAPACITY_BYTES: Final = Super.CAPACITY_BYTES
-_IN_FLIGHT: Final = Partition.IN_FLIGHT
-_RECORDS_SENT: Final = Partition.RECORDS_SENT
-_BATCHES_SENT: Final = Partition.BATCHES_SENT
-_RECORDS_FAILED: Final = Partition.RECORDS_FAILED
-_BATCHES_FAILED: Final = Partition.BATCHES_FAILED
-_LAST_OFFSET: Final = Partition.LAST_OFFSET
-_STATE: Final = Slot.STATE
-_GENERATION: Final = Slot.GENERATION
-_COMMIT: Final = Slot.COMMIT
-_BASE_OFFSET: Final = Slot.BASE_OFFSET
-_RESULT: Final = Slot.RESULT
-_SETTLED: Final = Slot.SETTLED
-_PART: Final = Slot.PART
-_SLOTS: Final = Slot.SLOTS
-_STATE_BITS: Final = STATE_MASK
-_COUNT_MASK: Final = COMMIT_COUNT_MASK
-_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
-_PROGRESS_MASK: Final = PROGRESS_MASK
-_BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
 
 
 class BatchOutcome:
@@ -102,18 +60,6 @@ class BatchOutcome:
         self.incident = incident
 
 
-def stored_at(batch: RecordBatch, base_offset: int, append_time_ms: int, end: int) -> BatchOutcome:
-    """Return the outcome of a stored batch or part; bypasses the constructor because there are many."""
-    outcome = BatchOutcome.__new__(BatchOutcome)
-    outcome.batch = batch
-    outcome.base_offset = base_offset
-    outcome.append_time_ms = append_time_ms
-    outcome.error = None
-    outcome.end = end
-    outcome.incident = 0
-    return outcome
-
-
 class BatchCompleter:
     """Completes batches of a slab.
 
@@ -124,6 +70,10 @@ class BatchCompleter:
         returns: puts split batches with records left back into their deques.
         sequences: notified of which batches the broker has, and which are complete.
         deferral: of work that a stopped process blocks.
+        header_size: bytes that the format reserves in front of a batch's records.
+
+    Attributes:
+        core: stores and pushes outcomes, and counts.
     """
 
     def __init__(
@@ -134,10 +84,11 @@ class BatchCompleter:
         returns: BatchReturns,
         sequences: Sequences,
         deferral: Deferral,
+        header_size: int,
     ) -> None:
+        self.core: Final = _core.Completer(slab.core, sequences, header_size)
         self._slab = slab
         self._words = slab.words
-        self._memory = slab.memory
         self._pool = pool
         self._map = partition_map
         self._returns = returns
@@ -145,33 +96,26 @@ class BatchCompleter:
         self._deferral = deferral
         self._to_free: list[Buffer] = []
         self._barrier = native.Lock()
-        self._rings = RingWriter(slab.memory, slab.geometry)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
-        words = self._memory.words
         batches = []
-        tally = _Tally()
         for outcome in outcomes:
-            batch = outcome.batch
-            self._conclude(batch, outcome, tally)
-            words[batch.partition_at + _IN_FLIGHT] -= 1
-            if not words[batch.at + _PART]:
-                self._sequences.finished(batch)
-            batches.append(batch)
-        self._count(tally)
+            self._conclude(outcome)
+            self.core.land(outcome.batch)
+            batches.append(outcome.batch)
+        self.core.count()
         for batch in self.finish(batches):
             self._sequences.review(batch.partition)
 
     def give_up_in_flight(self, outcomes: Sequence[BatchOutcome]) -> None:
         """Fail batches that are in flight: push the outcomes. Their slots stay until `release`."""
         contributors: set[int] = set()
-        tally = _Tally()
         for outcome in outcomes:
-            self._conclude(outcome.batch, outcome, tally)
+            self._conclude(outcome)
             self._sequences.finished(outcome.batch)
-            self._push(outcome.batch, contributors)
-        self._count(tally)
+            self.core.push(outcome.batch, contributors)
+        self.core.count()
         self._wake(contributors)
 
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
@@ -188,17 +132,16 @@ class BatchCompleter:
         Returns:
             Those with records left, back in their deques.
         """
-        words = self._memory.words
         contributors: set[int] = set()
         done: list[RecordBatch] = []
         left: list[RecordBatch] = []
         for batch in batches:
-            if not words[batch.at + _PART]:
-                self._push(batch, contributors, again)
+            if not batch.is_split:
+                self.core.push(batch, contributors, again)
                 done.append(batch)
                 continue
             if batch.settled < batch.result_end:
-                self._push(batch, contributors, again)
+                self.core.push(batch, contributors, again)
                 batch.settle(never_stored=_was_never_stored(batch))
             if batch.settled < batch.record_count:
                 self._returns.put_back(batch, self._is_back)
@@ -218,12 +161,12 @@ class BatchCompleter:
     def has_room_for_part(self, batch: RecordBatch, parts_in_flight: int) -> bool:
         """Return whether one more part can be sent: every living contributor's ring has room for its completion.
 
-        `shmaccum.accumulator.state.completion_ring` explains why this is enough.
+        ``core/complete.pxi`` explains why this is enough.
         """
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
         owed = int(np.count_nonzero(states != SlotState.FREE)) + parts_in_flight
         alive = filter(self._slab.processes.is_alive, batch.contributors())
-        return all(self._rings.has_room(entry, owed) for entry in alive)
+        return all(self.core.has_room(entry, owed) for entry in alive)
 
     def is_orphan(self, batch: RecordBatch) -> bool:
         """Return whether all contributors of a batch are dead: no process waits for its outcome."""
@@ -246,43 +189,15 @@ class BatchCompleter:
     def _free(self, buffers: list[Buffer], timeout_s: float) -> None:
         self._pool.deallocate(*buffers, timeout_s=timeout_s)
 
-    def _conclude(self, batch: RecordBatch, outcome: BatchOutcome, tally: _Tally) -> None:
-        """Store the outcome of a batch or part, and add it to a tally."""
-        memory = self._memory
-        base_offset, error = outcome.base_offset, outcome.error
-        at, partition_at = batch.at, batch.partition_at
-        commit, state = memory.words[at + _COMMIT], memory.words[at + _STATE]
-        count = commit >> 1 & _COUNT_MASK
-        end = outcome.end or count
-        records = end - (memory.words[at + _SETTLED] & _PROGRESS_MASK)
-        if error is None:
-            self._sequences.stored(batch, records)
-        else:
-            self._sequences.fail_lane(batch.partition, error)  # first: who sees the result sees that
-            if error is not TransactionAbortedError and self.is_orphan(batch):
-                self._report_loss(batch, records, error)
-        if memory.words[at + _PART]:
-            batch.set_result_end(end)
-        batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error, outcome.incident))
-        memory.words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
-        # Records are counted when their part completes, a batch when its last part does.
-        batches = 1 if end == count else 0
+    def _conclude(self, outcome: BatchOutcome) -> None:
+        """Store the outcome of a batch or part."""
+        batch, error = outcome.batch, outcome.error
         if error is not None:
-            tally.batches_failed += batches
-            tally.records_failed += records
-            memory.words[partition_at + _RECORDS_FAILED] += records
-            memory.words[partition_at + _BATCHES_FAILED] += batches
-            return
-        tally.batches_sent += batches
-        tally.records_sent += records
-        tally.fill_bytes += batches * (commit >> _SIZE_SHIFT)
-        slots = memory.words[at + _SLOTS]
-        if slots <= memory.slot_count:  # a damaged number would overflow the sum
-            tally.slots += batches * slots
-        memory.words[partition_at + _BATCHES_SENT] += batches
-        memory.words[partition_at + _RECORDS_SENT] += records
-        if base_offset >= 0:
-            memory.words[partition_at + _LAST_OFFSET] = base_offset + records
+            self._sequences.fail_lane(batch.partition, error.code)  # first: who sees the result sees that
+            if error is not TransactionAbortedError and self.is_orphan(batch):
+                self._report_loss(batch, (outcome.end or batch.record_count) - batch.settled, error)
+        result = pack_result(outcome.append_time_ms, error, outcome.incident)
+        self.core.conclude(batch, outcome.base_offset + 1, result, outcome.end, error is None)
 
     def _report_loss(self, batch: RecordBatch, records: int, error: type[KafkaError]) -> None:
         """Log records lost with no living contributor; before the state counts, so that no death skips it."""
@@ -298,49 +213,11 @@ class BatchCompleter:
             error.meaning(),
         )
 
-    def _push(self, batch: RecordBatch, contributors: set[int], again: bool = False) -> None:
-        """Push a batch's result to all of its contributors, and add them to ``contributors``."""
-        memory, at = self._memory, batch.at
-        batch_id = memory.words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
-        range_word = batch.result_range if memory.words[at + _PART] else 0
-        entry = batch.next_contributor(0)
-        while entry >= 0:
-            if not (again and self._rings.has_pushed(entry, batch_id, range_word)):
-                self._rings.push(
-                    entry, batch_id, range_word, memory.words[at + _BASE_OFFSET], memory.words[at + _RESULT]
-                )
-            contributors.add(entry)
-            entry = batch.next_contributor(entry + 1)
-
     def _wake(self, entries: Iterable[int]) -> None:
         with self._barrier:
             pass  # A full barrier: a process that is not seen listening after this will see its completions.
         for entry in entries:
             self._slab.wakeups.wake_for_completions(entry)
-
-    def _count(self, tally: _Tally) -> None:
-        words = self._memory.words
-        if tally.batches_failed or tally.records_failed:
-            words[_ALL_BATCHES_FAILED] += tally.batches_failed
-            words[_ALL_RECORDS_FAILED] += tally.records_failed
-        words[_ALL_BATCHES_SENT] += tally.batches_sent
-        words[_ALL_RECORDS_SENT] += tally.records_sent
-        words[_FILL_BYTES] += tally.fill_bytes
-        words[_CAPACITY_BYTES] += tally.slots * self._memory.slot_size
-
-
-class _Tally:
-    """Sums of some outcomes, added to the slab's counters at once."""
-
-    __slots__ = ("batches_failed", "batches_sent", "fill_bytes", "records_failed", "records_sent", "slots")
-
-    def __init__(self) -> None:
-        self.batches_sent = 0
-        self.records_sent = 0
-        self.batches_failed = 0
-        self.records_failed = 0
-        self.fill_bytes = 0
-        self.slots = 0
 
 
 def _was_never_stored(batch: RecordBatch) -> bool:

@@ -11,7 +11,7 @@ often for what has expired. After its death the word stays until another process
 from __future__ import annotations
 
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.shm.layout import LIMITS_MASK, LIMITS_SHIFT, Process, Slot, Super
+from shmaccum.shm.layout import LIMITS_MASK, LIMITS_SHIFT, Process, Super
 from shmaccum.shm.slab import Slab
 
 
@@ -39,8 +39,8 @@ class DeliveryLimits:
 
     def timeout_ms(self, batch: RecordBatch) -> int:
         """Return the age, in milliseconds, at which a batch expires."""
-        return self._words[batch.at + Slot.LIMITS] & LIMITS_MASK
+        return batch.limits & LIMITS_MASK
 
     def retries(self, batch: RecordBatch) -> int:
         """Return how often a batch may be sent again."""
-        return self._words[batch.at + Slot.LIMITS] >> LIMITS_SHIFT
+        return batch.limits >> LIMITS_SHIFT

@@ -27,7 +27,7 @@ from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.partition_map import PartitionMap
-from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError, TransactionAbortedError
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
 from shmaccum.shm.slab import Slab
@@ -98,7 +98,7 @@ class BatchExpirer:
         """
         states = state_of(self._slab.headers[:, Slot.STATE])
         left = np.flatnonzero((states >= SlotState.OPEN) & (states <= SlotState.IN_FLIGHT)).tolist()
-        orphans = [batch for slot in left if self._completer.is_orphan(batch := batch_in(self._slab.memory, slot))]
+        orphans = [batch for slot in left if self._completer.is_orphan(batch := RecordBatch(self._slab.core, slot))]
         for batch in orphans:
             if batch.renewals < MAX_RENEWALS:
                 batch.renew(now_ms)
@@ -134,7 +134,7 @@ class BatchExpirer:
     def _expired_in_flight(self, now_ms: int) -> list[RecordBatch]:
         headers = self._slab.headers
         slots = np.flatnonzero(state_of(headers[:, Slot.STATE]) == SlotState.IN_FLIGHT)
-        batches = [batch_in(self._slab.memory, slot) for slot in slots.tolist()]
+        batches = [RecordBatch(self._slab.core, slot) for slot in slots.tolist()]
         expired = [batch for batch in batches if self._has_expired(batch, now_ms)]
         returning = [batch for batch in expired if self._returns.is_waiting(batch)]
         if returning:
@@ -170,7 +170,7 @@ class BatchExpirer:
         at = self._slab.geometry.partition(entry)
         try:
             while (batch := queue.first()) and is_due(batch):
-                section = partial(deques.take_first, entry, batch.slot, self._words[batch.at + Slot.LIMITS], lane)
+                section = partial(deques.take_first, entry, batch.slot, batch.limits, lane)
                 _, was_taken = self._deferral.section(queue.lock, section)
                 if was_taken:
                     self._words[at + Partition.IN_FLIGHT] += 1

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from shmaccum import _core
+from shmaccum._core import Sequences
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
-from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import Cluster, Node

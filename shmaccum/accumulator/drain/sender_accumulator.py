@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from shmaccum._core import Sequences
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
@@ -21,8 +22,6 @@ from shmaccum.accumulator.drain.expirer import BatchExpirer
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check import ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
-from shmaccum.accumulator.drain.sequences import Sequences
-from shmaccum.accumulator.drain.undecided_batches import UndecidedBatches
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -45,6 +44,7 @@ class SenderAccumulator:
         lanes: of transactions.
         doubt: decides batches that the broker refused as out of order, and can have all the same.
         deferral: of work that a stopped process blocks.
+        counts: of what is sent and delivered.
     """
 
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
@@ -55,12 +55,14 @@ class SenderAccumulator:
         self.lanes: Final = LaneTable(slab, known)
         self._lanes_seen = -1
         """``Super.LANES_CHANGED`` when closed lanes were last emptied."""
-        undecided = UndecidedBatches()
-        self.sequences: Final = Sequences(slab, undecided, enabled=config.enable_idempotence)
+        self.sequences: Final = Sequences(slab.core, config.enable_idempotence)
         self.deferral: Final = Deferral()
         self._returns = BatchReturns(state.slab.deques, known, self.deferral)
         self._throttle = OpenBatchThrottle(slab, pool)
-        self._completer = BatchCompleter(slab, pool, known, self._returns, self.sequences, self.deferral)
+        self._completer = BatchCompleter(
+            slab, pool, known, self._returns, self.sequences, self.deferral, state.format.header_size
+        )
+        self.counts: Final = self._completer.core
         self._ready_check = ReadyCheck(
             slab,
             known,
@@ -81,7 +83,7 @@ class SenderAccumulator:
             self._returns,
             self._throttle,
         )
-        self.doubt: Final = SequenceDoubt(undecided, self.sequences, self._completer, self._drainer)
+        self.doubt: Final = SequenceDoubt(self.sequences, self._completer, self._drainer)
         self._expirer = BatchExpirer(slab, known, self._completer, self.deferral, self._returns, self.limits)
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:

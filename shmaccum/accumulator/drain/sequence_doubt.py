@@ -1,22 +1,21 @@
 """Decides what the broker has of the batches that it refused as out of order.
 
 A broker that lost its memory of a producer refuses a batch that it has with the same answer as one behind a gap
-(`shmaccum.accumulator.drain.sequences` explains why). The refused batch becomes *undecided*. The sender keeps it in
+(``core/sequences.pxi`` explains why). The refused batch becomes *undecided*. The sender keeps it in
 flight, and sends the next batch that was sent before, alone:
 
 * The broker has that one: it stores no batch without the one before it, so it has all undecided batches, too.
 * It refuses that one, too: that one becomes undecided in turn.
 * Any other answer, or no batch left to send: the undecided ones go back into their deque, and are sent again.
 
-Of shared memory this writes nothing itself. `UndecidedBatches` says what a death leaves.
+Of shared memory this writes nothing itself.
 """
 
 from __future__ import annotations
 
+from shmaccum._core import Sequences
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
-from shmaccum.accumulator.drain.sequences import Sequences
-from shmaccum.accumulator.drain.undecided_batches import UndecidedBatches
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.shm.layout import SlotState
 
@@ -25,20 +24,17 @@ class SequenceDoubt:
     """Makes batches undecided, and decides them by the answers for later ones.
 
     Args:
-        undecided: filled and emptied here; `sequences` reads it.
-        sequences: which batches were sent before, and which of them first.
+        sequences: which batches are undecided, which were sent before, and which of them first.
         completer: frees undecided batches that expired.
         drainer: reenqueues those that the broker does not have.
     """
 
     def __init__(
         self,
-        undecided: UndecidedBatches,
         sequences: Sequences,
         completer: BatchCompleter,
         drainer: BatchDrainer,
     ) -> None:
-        self._undecided = undecided
         self._sequences = sequences
         self._completer = completer
         self._drainer = drainer
@@ -48,8 +44,7 @@ class SequenceDoubt:
         if not self._sequences.can_be_decided(batch):
             self._sequences.refused(batch)
             return False
-        self._undecided.add(batch)
-        self._sequences.suspended(batch)
+        self._sequences.suspend(batch)
         return True
 
     def confirm(self, batch: RecordBatch) -> list[BatchOutcome]:
@@ -57,25 +52,25 @@ class SequenceDoubt:
 
         Their offsets are unknown.
         """
-        if not self._undecided.number_of(batch.partition):
+        if not self._sequences.undecided_count:
             return []
-        stored = self._undecided.take(batch.partition)
+        stored = self._sequences.take_undecided(batch.partition)
         return [BatchOutcome(each) for each in stored if not self._release_expired(each, stored=True)]
 
     def refute(self, batch: RecordBatch, now_ms: int) -> None:
         """Note that the broker refused a batch: unless this made it undecided, the ones before it are sent again."""
-        if self._undecided.number_of(batch.partition) and not self._undecided.has(batch):
+        if self._sequences.undecided_count and not self._sequences.is_undecided(batch):
             self._reenqueue(batch.partition, now_ms)
 
     def give_up(self, now_ms: int) -> None:
         """Reenqueue the undecided batches that no other batch is left to decide."""
-        if self._undecided.count:
-            for entry in self._undecided.partitions():
-                if not self._sequences.to_try(entry):
+        if self._sequences.undecided_count:
+            for entry in self._sequences.undecided_partitions():
+                if not self._sequences.has_more_to_try(entry):
                     self._reenqueue(entry, now_ms)
 
     def _reenqueue(self, entry: int, now_ms: int) -> None:
-        for batch in self._undecided.take(entry):
+        for batch in self._sequences.take_undecided(entry):
             if not self._release_expired(batch, stored=False):
                 self._drainer.reenqueue(batch, now_ms)
 

@@ -29,28 +29,6 @@ cdef class Outcome:
 cpdef unsigned long long pack_result(long long append_time_ms, error, unsigned long long incident=*)
 
 @cython.final
-cdef class RingWriter:
-    cdef SlabMemory _memory
-    cdef object _geometry
-    cdef Py_ssize_t _processes_at
-    cdef Py_ssize_t _rings_at
-    cdef unsigned long long _length
-
-    @cython.locals(memory=SlabMemory, tail_at=Py_ssize_t, tail="unsigned long long", cell=Py_ssize_t)
-    cpdef push(
-        self, Py_ssize_t entry, unsigned long long batch, unsigned long long range_word,
-        unsigned long long base_offset_word, unsigned long long result_word,
-    )
-
-    @cython.locals(words=word[::1], tail="unsigned long long", index="unsigned long long", cell=Py_ssize_t)
-    cpdef bint has_pushed(self, Py_ssize_t entry, unsigned long long batch, unsigned long long range_word)
-
-    @cython.locals(words=word[::1], base=Py_ssize_t)
-    cdef unsigned long long _unread(self, Py_ssize_t entry)
-
-    cdef Py_ssize_t _cell(self, Py_ssize_t entry, unsigned long long index)
-
-@cython.final
 cdef class RingReader:
     cdef SlabMemory _memory
     cdef object _name

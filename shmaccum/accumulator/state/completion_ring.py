@@ -1,18 +1,7 @@
 """Completion rings: how the sender returns the outcome of batches to producers.
 
-Each process has one ring. The sender, a single thread, writes cells and RING_TAIL; the process owns RING_HEAD. No lock
-is needed. A batch completes as a whole or, after batch splitting, in parts from front to end, one completion each. A
-sender that dies before it stores RING_TAIL has pushed nothing; a new sender pushes again what `RingWriter.has_pushed`
-does not find.
-
-A ring cannot overflow. Its length is the slab's slots plus `PARTS_IN_FLIGHT`. Let *unread* be the completions that
-the process has not popped, *owed* the batches in slots that it contributed to, and *parts* the parts of split batches
-in flight. Then unread + owed + parts never exceeds the length:
-
-* The last completion of a batch turns an owed one into an unread one; any other part turns a part into an unread one.
-* The sender sends a part only if there is room for its completion (`RingWriter.has_room`).
-* A process contributes to one more batch only after it has read its ring, when owed + parts fit into the length.
-* A concurrent pop only makes unread smaller.
+The sender pushes completions: ``core/complete.pxi`` says why a ring cannot overflow. The process owns RING_HEAD. A
+batch completes as a whole or, after batch splitting, in parts from front to end, one completion each.
 
 Modelled in ``tools/model/pool.pml``.
 """
@@ -105,51 +94,6 @@ def unpack_error(word: int) -> type[KafkaError] | None:
 def pack_range(first: int, records: int) -> int:
     """Return the range word of ``records`` records from number ``first`` on; 0 for all that follow."""
     return first << RANGE_SHIFT | records
-
-
-class RingWriter:
-    """The sender's side of all rings. One thread."""
-
-    def __init__(self, memory: SlabMemory, geometry: Geometry) -> None:
-        self._memory = memory
-        self._geometry = geometry
-        self._processes_at = geometry.process(0)
-        self._rings_at = geometry.ring(0)
-        self._length = geometry.ring_length
-
-    def push(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
-        """Push the outcome of a batch, or of a part of it; the store of RING_TAIL publishes it."""
-        memory = self._memory
-        tail_at = self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL
-        tail = memory.words[tail_at]
-        cell = self._cell(entry, tail)
-        memory.words[cell + _BATCH] = batch
-        memory.words[cell + _BASE_OFFSET] = base_offset_word
-        memory.words[cell + _RESULT] = result_word
-        memory.words[cell + _RANGE] = range_word
-        memory.words[tail_at] = tail + 1
-
-    def has_pushed(self, entry: int, batch: int, range_word: int) -> bool:
-        """Return whether a process has an unread completion for these records of a batch."""
-        words = self._memory.words
-        tail = words[self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL]
-        for index in range(tail - self._unread(entry), tail):
-            cell = self._cell(entry, index)
-            if words[cell + _BATCH] == batch and words[cell + _RANGE] == range_word:
-                return True
-        return False
-
-    def has_room(self, entry: int, owed: int) -> bool:
-        """Return whether a process's ring has room for one more than ``owed`` completions."""
-        return self._unread(entry) + owed < self._geometry.ring_length
-
-    def _unread(self, entry: int) -> int:
-        """Return how many completions a process has not read, at most the ring's length: a dead process reads none."""
-        words, base = self._memory.words, self._processes_at + entry * _PROCESS_WORDS
-        return min(words[base + _RING_TAIL] - words[base + _RING_HEAD], self._length)
-
-    def _cell(self, entry: int, index: int) -> int:
-        return self._rings_at + (entry * self._length + index % self._length) * _COMPLETION_WORDS
 
 
 class RingReader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError, ProducerFencedError
 from shmaccum.shm.layout import LEASE_SHIFT, Lane, Partition, lane_error
@@ -21,7 +21,7 @@ class PartitionQueue:
         lease_generation: the generation that the lane must have.
     """
 
-    __slots__ = ("_at", "_memory", "_words", "entry", "lane", "lane_at", "lease_generation", "lock", "topic_partition")
+    __slots__ = ("_at", "_slab", "_words", "entry", "lane", "lane_at", "lease_generation", "lock", "topic_partition")
 
     def __init__(self, slab: Slab, entry: int, topic_partition: TopicPartition, lane: int = 0) -> None:
         self.entry = entry
@@ -30,7 +30,7 @@ class PartitionQueue:
         self.lane_at = 0
         self.lease_generation = 0
         self.lock = slab.stripe(entry)
-        self._memory = slab.memory
+        self._slab = slab
         self._words = slab.words
         self._at = slab.geometry.partition(entry)
 
@@ -72,7 +72,7 @@ class PartitionQueue:
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""
         head = self._words[self._at + Partition.HEAD]
-        return batch_in(self._memory, head - 1) if head else None
+        return RecordBatch(self._slab.core, head - 1) if head else None
 
     def open_slot(self) -> int:
         """Return the slot of the open batch, -1 if there is none; under no lock, it can be another one by now."""

@@ -268,10 +268,10 @@ def test_sender_waits_for_a_claim(accumulate: OpenAccumulator) -> None:
         (taken,) = drain(accumulator, then)
         assert taken.slot == batch.slot
         assert taken.compression is None
-        as_taken = b"".join(taken.views())
+        as_taken = b"".join(taken.memory())
     # The producer has gone on by now, and found that it comes too late.
     assert taken.compression is None
-    assert b"".join(taken.views()) == as_taken
+    assert b"".join(taken.memory()) == as_taken
     log = Log(accumulator)
     log.take([taken])
     log.take_all()
@@ -284,7 +284,7 @@ def test_claim_is_void_once_the_batch_was_drained(accumulate: OpenAccumulator) -
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)):
         batch = drain_first(accumulator)
         accumulator.sender.reenqueue(batch, now_ms())
-    assert batch.state is SlotState.CLOSED
+    assert batch.state == SlotState.CLOSED
     assert batch.compression is None
 
 
@@ -311,8 +311,8 @@ def test_claim_is_void_when_the_slot_has_another_batch(accumulate: OpenAccumulat
         for _ in range(3):
             add(accumulator, TP0, THIRD[::-1])
         batch = first(accumulator, TP0)
-        body = b"".join(batch.views())
-    assert b"".join(batch.views()) == body
+        body = b"".join(batch.memory())
+    assert b"".join(batch.memory()) == body
     assert (batch.compression, batch.state) == (None, SlotState.OPEN)
     log.take_all()
     assert log.values(TP0) == [THIRD] * 3 + [THIRD[::-1]] * 3

@@ -14,7 +14,7 @@ from runs import threads
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain.completer import BatchOutcome
-from shmaccum.accumulator.state.completion_ring import RingWriter, pack_range, pack_result, unpack_error
+from shmaccum.accumulator.state.completion_ring import pack_result, unpack_error
 from shmaccum.errors import KafkaError, KafkaStorageError, SlabFullError, UnknownServerError, error_for_code
 from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import detach
@@ -128,19 +128,6 @@ def test_sender_death_between_push_and_free_loses_no_completion(
     producer.tell()
     assert producer.result() == list(range(SLOTS))
     assert_empty(accumulator)
-
-
-def test_takeover_pushes_the_part_that_is_completing(accumulator: Accumulators) -> None:
-    """A new sender pushes the part that is completing, whether or not the one before it has been read."""
-    writer = RingWriter(accumulator.slab.memory, accumulator.slab.geometry)
-    me = accumulator.slab.me
-    writer.push(me, 7, pack_range(0, 3), 1, 0)
-    assert writer.has_pushed(me, 7, pack_range(0, 3))
-    assert not writer.has_pushed(me, 7, pack_range(3, 2))
-    assert not writer.has_pushed(me, 7, pack_range(0, 0))
-    assert not writer.has_pushed(me, 8, pack_range(0, 3))
-    accumulator.producer.pending.poll()
-    assert not writer.has_pushed(me, 7, pack_range(0, 3))
 
 
 def test_duplicate_completion_is_ignored(accumulator: Accumulators) -> None:

@@ -1,0 +1,443 @@
+"""A batch, read and written through the header of its first slot.
+
+The header is the truth; `RecordBatch` only names its words. Each property is one load of shared memory. Producers write a
+queued batch under its partition's lock. In flight, it is the sender's alone: the words of time, sequence, part and result.
+Each store counts at once; where two belong together, the method says which is the last.
+
+Modelled in ``tools/model/pool.pml``.
+"""
+
+cdef enum:
+    PROGRESS_SHIFT = 24
+    LAST_SEQUENCE = 0x7FFFFFFF  # sequence numbers wrap around to 0 after it
+    EPOCHS = 1 << 15
+
+
+cdef uint64_t PROGRESS_MASK = (1ULL << PROGRESS_SHIFT) - 1
+cdef uint64_t SEQUENCE_MASK = 0xFFFFFFFF
+cdef uint64_t LAST_TIME = (1ULL << 63) - 1  # in milliseconds, that a Kafka timestamp can hold
+
+
+cdef inline word *contributors_of(const SlotHeader *header) noexcept nogil:
+    """Return the bitmap of a batch's contributors, which follows its header."""
+    return <word *>(<char *>header + sizeof(SlotHeader))
+
+
+cdef inline bint contributes(const SlotHeader *header, uint64_t entry) noexcept nogil:
+    """Return whether a process has records in a batch."""
+    return load_relaxed(contributors_of(header) + entry // 64) >> entry % 64 & 1
+
+
+cdef inline uint64_t count_of(const SlotHeader *header) noexcept nogil:
+    """Return how many records are committed."""
+    return load_acquire(&header.commit) >> 1 & COMMIT_COUNT_MASK
+
+
+cdef inline uint64_t settled_of(const SlotHeader *header) noexcept nogil:
+    return load_relaxed(&header.settled) & PROGRESS_MASK
+
+
+cdef inline uint64_t next_sequence(uint64_t sequence, uint64_t records) noexcept nogil:
+    """Return the number that many records behind another (``DefaultRecordBatch.incrementSequence``)."""
+    return sequence + records & LAST_SEQUENCE
+
+
+cdef uint64_t part_sequence_of(const SlotHeader *header) noexcept nogil:
+    """Return the number of the first record that is not complete, of a numbered batch."""
+    cdef uint64_t sequence = load_relaxed(&header.sequence) & SEQUENCE_MASK, settled
+    if not load_relaxed(&header.part):
+        return sequence
+    settled = load_relaxed(&header.settled)
+    return next_sequence(sequence, (settled & PROGRESS_MASK) - (settled >> PROGRESS_SHIFT))
+
+
+cdef uint64_t end_sequence_of(const SlotHeader *header) noexcept nogil:
+    """Return the number behind those reserved for a numbered batch."""
+    return next_sequence(load_relaxed(&header.sequence) & SEQUENCE_MASK, count_of(header))
+
+
+cdef void number_batch(SlotHeader *header, uint64_t producer_id, uint64_t epoch, uint64_t sequence) noexcept nogil:
+    """Assign the identity of a batch; the last store commits it. An old identity is cleared first."""
+    cdef uint64_t settled
+    store_release(&header.sequence, 0)
+    store_release(&header.producer_id, producer_id + 1)
+    if load_relaxed(&header.part):
+        # Under the new numbers no record is skipped yet, and nothing has been tried.
+        settled = settled_of(header)
+        store_relaxed(&header.settled, settled)
+        store_relaxed(&header.attempts, load_relaxed(&header.attempts) & TIME_MASK)
+        sequence = next_sequence(sequence, 0 - settled)
+    store_release(&header.sequence, epoch + 1 << EPOCH_SHIFT | sequence)
+
+
+cdef uint64_t range_of(const SlotHeader *header) noexcept nogil:
+    """Return the range word of a completion for what the result words cover."""
+    cdef uint64_t part = load_relaxed(&header.part), settled = settled_of(header), end = part >> PROGRESS_SHIFT
+    if not part:
+        return 0
+    return settled << 32 | (0 if end == count_of(header) else end - settled)
+
+
+cdef class RecordBatch:
+    """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before).
+
+    Args:
+        segment: the slab.
+        slot: its first slot.
+
+    Attributes:
+        slot: likewise.
+        partition: entry of the partition that it belongs to, as long as it is a batch.
+        at, partition_at: word index of its header, and of that entry.
+
+    Raises:
+        IndexError: no such slot, or its header names no such partition.
+    """
+
+    cdef Segment segment
+    cdef SlotHeader *header
+    cdef readonly uint64_t slot
+    cdef readonly uint64_t partition
+    cdef readonly uint64_t at
+    cdef readonly uint64_t partition_at
+
+    def __cinit__(self, Segment segment not None, uint64_t slot):
+        cdef const Regions *regions = &segment.geometry.regions
+        cdef const Sizes *sizes = &segment.geometry.sizes
+        if slot >= sizes.slot_count:
+            raise IndexError(f"slot {slot} of {sizes.slot_count}")
+        self.segment, self.slot = segment, slot
+        self.header = <SlotHeader *>(segment.memory + regions.headers + slot * regions.header_size)
+        self.partition = load_relaxed(&self.header.partition)
+        if self.partition >= sizes.max_partitions:
+            raise IndexError(f"slot {slot} holds a batch of partition entry {self.partition}, of {sizes.max_partitions}")
+        self.at = (regions.headers + slot * regions.header_size) // WORD
+        self.partition_at = (regions.partitions + self.partition * sizeof(PartitionEntry)) // WORD
+
+    def __reduce__(self):
+        raise TypeError("a RecordBatch cannot be pickled: its memory belongs to this process")
+
+    @property
+    def state(self):
+        """State of the slot, a `SlotState`."""
+        return load_acquire(&self.header.state) & STATE_BITS
+
+    @state.setter
+    def state(self, uint64_t state):
+        store_release(&self.header.state, load_relaxed(&self.header.state) & ~<uint64_t>STATE_BITS | state)
+
+    def buffer(self):
+        """Return its slots, as the pool knows them."""
+        return Buffer(self.slot, load_relaxed(&self.header.slots), load_relaxed(&self.header.generation))
+
+    # --- records ----------------------------------------------------------------------------------
+
+    @property
+    def position(self):
+        """Its place in the partition queue."""
+        return load_relaxed(&self.header.position)
+
+    @property
+    def size(self):
+        """Committed bytes, including the header's space, before any compression."""
+        return load_acquire(&self.header.commit) >> COMMIT_SIZE_SHIFT
+
+    @property
+    def stored_size(self):
+        """Bytes in the slab now: `size`, or less if its producer has compressed it."""
+        return stored_size(self.header)
+
+    @property
+    def record_count(self):
+        """Committed records."""
+        return count_of(self.header)
+
+    @property
+    def base_timestamp(self):
+        """Timestamp of the first record."""
+        return load_relaxed(&self.header.base_timestamp)
+
+    @property
+    def max_timestamp(self):
+        """Largest timestamp of the committed records."""
+        return load_relaxed(&self.header.max_timestamp[load_acquire(&self.header.commit) & 1])
+
+    @property
+    def max_record_size(self):
+        """Bytes in its largest record."""
+        return load_relaxed(&self.header.max_record)
+
+    @property
+    def compressed(self):
+        """Bytes in the slot << 8 | compression; 0 before any try."""
+        return load_relaxed(&self.header.compressed)
+
+    @property
+    def linger_ms(self):
+        """How long it waits for more records: the least ``linger.ms`` of its contributors."""
+        return load_relaxed(&self.header.linger) >> LINGER_SHIFT
+
+    @property
+    def wanted(self):
+        """The compression that the producer that opened it wants, as a number."""
+        return load_relaxed(&self.header.linger) & COMPRESSION_MASK
+
+    @property
+    def sealing_since_ms(self):
+        """When a producer began to compress it, in monotonic milliseconds; 0 if none does."""
+        return load_relaxed(&self.header.sealing)
+
+    def contents(self):
+        """Return `record_count`, `base_timestamp` and `max_timestamp`, of one moment."""
+        cdef uint64_t commit = load_acquire(&self.header.commit)
+        return (
+            commit >> 1 & COMMIT_COUNT_MASK,
+            load_relaxed(&self.header.base_timestamp),
+            load_relaxed(&self.header.max_timestamp[commit & 1]),
+        )
+
+    def places(self):
+        """Return the byte ranges of its `stored_size` bytes in the slab, adjacent slots as one; None if damaged.
+
+        The pool links the slots under its lock, and counts them afterwards. No process changes a counted link until the
+        batch is free again, so this needs no lock.
+        """
+        cdef const Sizes *sizes = &self.segment.geometry.sizes
+        cdef uint64_t size = stored_size(self.header), slots = load_relaxed(&self.header.slots)
+        cdef uint64_t slot = self.slot, begin, end, link, left
+        cdef list places = []
+        cdef set seen = {slot}
+        if slots > sizes.slot_count or size > slots * sizes.slot_size:
+            return None
+        begin = end = self.segment.geometry.regions.slots + slot * sizes.slot_size
+        while True:
+            end += min(size, sizes.slot_size)
+            size -= min(size, sizes.slot_size)
+            slots -= 1
+            if not slots or not size:
+                places.append((begin, end))
+                return places
+            link = load_relaxed(&self._header_of(slot).chain)
+            if not 0 < link <= sizes.slot_count or link - 1 in seen:
+                return None
+            if load_relaxed(&self._header_of(link - 1).state) & STATE_BITS != STATE_FREE:
+                return None
+            seen.add(link - 1)
+            if link != slot + 2:
+                places.append((begin, end))
+                begin = end = self.segment.geometry.regions.slots + (link - 1) * sizes.slot_size
+            slot = link - 1
+
+    def views(self):
+        """Return writable views of its `stored_size` bytes, one for each run of slots; None if the chain is damaged."""
+        cdef list places = self.places()
+        if places is None:
+            return None
+        memory = self.segment.writable()
+        return tuple([memory[begin:end] for begin, end in places])
+
+    cdef SlotHeader *_header_of(self, uint64_t slot) noexcept:
+        cdef const Regions *regions = &self.segment.geometry.regions
+        return <SlotHeader *>(self.segment.memory + regions.headers + slot * regions.header_size)
+
+    def is_sound(self, uint64_t header_size):
+        """Return whether the words are sound that sealing uses.
+
+        Args:
+            header_size: bytes that the format reserves in front of the records.
+        """
+        cdef const Sizes *sizes = &self.segment.geometry.sizes
+        cdef uint64_t commit = load_acquire(&self.header.commit), slots = load_relaxed(&self.header.slots)
+        cdef uint64_t count = commit >> 1 & COMMIT_COUNT_MASK, size = commit >> COMMIT_SIZE_SHIFT
+        cdef uint64_t number = load_relaxed(&self.header.sequence)
+        # A product of a damaged number could wrap around to a room that is large enough.
+        cdef uint64_t room = slots * sizes.slot_size if slots <= sizes.slot_count else 0
+        return (
+            0 < count
+            and settled_of(self.header) <= count
+            and header_size < size <= room
+            and header_size < stored_size(self.header) <= room
+            and load_relaxed(&self.header.base_timestamp) <= LAST_TIME
+            and load_relaxed(&self.header.max_timestamp[commit & 1]) <= LAST_TIME
+            and number & SEQUENCE_MASK <= LAST_SEQUENCE
+            and number >> EPOCH_SHIFT <= EPOCHS
+            and load_relaxed(&self.header.producer_id) <= LAST_TIME
+        )
+
+    def write_off(self):
+        """Clear the split and compression words of a damaged header, so that the batch can fail as a whole."""
+        store_relaxed(&self.header.part, 0)
+        store_relaxed(&self.header.settled, 0)
+        store_relaxed(&self.header.compressed, 0)
+
+    def contributors(self):
+        """Return the process entries of its contributors."""
+        cdef uint64_t entry
+        return [
+            entry for entry in range(self.segment.geometry.sizes.max_processes) if contributes(self.header, entry)
+        ]
+
+    # --- time -------------------------------------------------------------------------------------
+
+    @property
+    def created_ms(self):
+        """When it was created, or last renewed (`renew`), in monotonic milliseconds."""
+        return load_relaxed(&self.header.created_ms) & TIME_MASK
+
+    @property
+    def renewals(self):
+        """How often `renew` has restarted its time."""
+        return load_relaxed(&self.header.created_ms) >> ATTEMPTS_SHIFT
+
+    def renew(self, uint64_t now_ms):
+        """Restart its ``delivery.timeout.ms``."""
+        cdef uint64_t renewals = (load_relaxed(&self.header.created_ms) >> ATTEMPTS_SHIFT) + 1
+        store_relaxed(&self.header.created_ms, renewals << ATTEMPTS_SHIFT | now_ms)
+
+    def bring_back(self, uint64_t now_ms):
+        """Set a creation time that lies in our clock's future to now."""
+        store_relaxed(&self.header.created_ms, load_relaxed(&self.header.created_ms) & ~TIME_MASK | now_ms)
+
+    @property
+    def limits(self):
+        """Retries << 32 | ``delivery.timeout.ms``: the largest of its contributors."""
+        return load_relaxed(&self.header.limits)
+
+    @property
+    def drained_ms(self):
+        """When it was last drained, in monotonic milliseconds."""
+        return load_relaxed(&self.header.drained_ms)
+
+    @property
+    def attempts(self):
+        """How often it was sent and came back."""
+        return load_relaxed(&self.header.attempts) >> ATTEMPTS_SHIFT
+
+    @property
+    def last_attempt_ms(self):
+        """When it last came back, or was created, in monotonic milliseconds."""
+        return load_relaxed(&self.header.attempts) & TIME_MASK
+
+    @property
+    def attempt_incident(self):
+        """Number of the incident that ended its last attempt; 0 for none or unknown."""
+        cdef uint64_t result = load_relaxed(&self.header.result)
+        return result >> 16 if load_relaxed(&self.header.attempts) >> ATTEMPTS_SHIFT and not result & 0xFFFF else 0
+
+    def note_attempt(self, uint64_t now_ms, uint64_t incident=0):
+        """Count an attempt that came back because of an incident."""
+        cdef uint64_t attempts = (load_relaxed(&self.header.attempts) >> ATTEMPTS_SHIFT) + 1
+        store_relaxed(&self.header.result, incident << 16)
+        store_release(&self.header.attempts, attempts << ATTEMPTS_SHIFT | now_ms)
+
+    # --- sequence ---------------------------------------------------------------------------------
+
+    @property
+    def producer_id(self):
+        """Producer id assigned to it, -1 for none."""
+        return <int64_t>load_relaxed(&self.header.producer_id) - 1
+
+    @property
+    def has_sequence(self):
+        """Whether it has a sequence number."""
+        return load_relaxed(&self.header.sequence) != 0
+
+    @property
+    def producer_epoch(self):
+        """Epoch assigned to it, -1 for none."""
+        return <int64_t>(load_relaxed(&self.header.sequence) >> EPOCH_SHIFT) - 1
+
+    @property
+    def base_sequence(self):
+        """Sequence number of the first record, -1 for none."""
+        cdef uint64_t number = load_relaxed(&self.header.sequence)
+        return <int64_t>(number & SEQUENCE_MASK) if number else -1
+
+    @property
+    def part_sequence(self):
+        """Sequence number of the first record that is not complete, -1 for none."""
+        return <int64_t>part_sequence_of(self.header) if load_relaxed(&self.header.sequence) else -1
+
+    def end_sequence(self):
+        """Return the sequence number behind those reserved for it, -1 for none."""
+        return <int64_t>end_sequence_of(self.header) if load_relaxed(&self.header.sequence) else -1
+
+    def identity(self):
+        """Return `producer_id`, `producer_epoch` and `part_sequence`."""
+        cdef uint64_t number = load_relaxed(&self.header.sequence)
+        if not number:
+            return -1, -1, -1
+        return (
+            <int64_t>load_relaxed(&self.header.producer_id) - 1,
+            <int64_t>(number >> EPOCH_SHIFT) - 1,
+            part_sequence_of(self.header),
+        )
+
+    def set_sequence(self, uint64_t producer_id, uint64_t epoch, uint64_t sequence):
+        """Assign its identity.
+
+        Args:
+            producer_id: of the slab.
+            epoch: of the partition.
+            sequence: of the first record that is not complete.
+        """
+        number_batch(self.header, producer_id, epoch, sequence)
+
+    # --- parts and result -------------------------------------------------------------------------
+
+    @property
+    def is_split(self):
+        """Whether it is split: sent in parts because the broker refused the whole."""
+        return load_relaxed(&self.header.part) != 0
+
+    @property
+    def settled(self):
+        """How many records, from the first on, are complete."""
+        return settled_of(self.header)
+
+    @property
+    def skipped(self):
+        """How many of the complete records were never stored and so took no sequence number."""
+        return load_relaxed(&self.header.settled) >> PROGRESS_SHIFT
+
+    @property
+    def part_end(self):
+        """End (exclusive record number) of the part being sent; if that is complete, the next part is not cut yet."""
+        return load_relaxed(&self.header.part) & PROGRESS_MASK
+
+    def cut(self, uint64_t end):
+        """Send it in parts from now on, even under another sender; the next part ends before record ``end``."""
+        store_release(&self.header.part, end)
+
+    @property
+    def result_end(self):
+        """End (exclusive record number) of the part that the result words cover."""
+        return load_relaxed(&self.header.part) >> PROGRESS_SHIFT
+
+    def set_result_end(self, uint64_t end):
+        """Store that the result will cover the records from the first incomplete one to ``end``, exclusive."""
+        store_release(&self.header.part, end << PROGRESS_SHIFT | load_relaxed(&self.header.part) & PROGRESS_MASK)
+
+    def settle(self, bint never_stored):
+        """Mark the part that the result words cover as complete; the rest starts without attempts."""
+        cdef uint64_t settled = load_relaxed(&self.header.settled), end = load_relaxed(&self.header.part) >> PROGRESS_SHIFT
+        cdef uint64_t skipped = settled >> PROGRESS_SHIFT
+        if never_stored:
+            skipped += end - (settled & PROGRESS_MASK)
+        store_release(&self.header.settled, skipped << PROGRESS_SHIFT | end)
+        store_relaxed(&self.header.attempts, load_relaxed(&self.header.attempts) & TIME_MASK)
+
+    def set_result(self, uint64_t base_offset, uint64_t result):
+        """Store the words of its outcome; the state COMPLETING, stored next, makes it count."""
+        store_relaxed(&self.header.base_offset, base_offset)
+        store_relaxed(&self.header.result, result)
+
+    @property
+    def result_range(self):
+        """The part that the result words cover, as the range word of a completion."""
+        return range_of(self.header)
+
+    @property
+    def result(self):
+        """The result words: base offset + 1, and log append time + 1 with the error code."""
+        return load_relaxed(&self.header.base_offset), load_relaxed(&self.header.result)

@@ -1,0 +1,255 @@
+"""The completion of batches: their outcome goes to each contributor once, through its ring.
+
+The result words and the state of a batch in flight are the sender's; no lock guards them. A result counts from the store of
+the state COMPLETING on. From there, the sender that stored it and one that takes over after its death do the same: push the
+completions that are missing, then free the slots. The counters are stored after the state: a death in between loses counts.
+
+Completion rings
+----------------
+
+Each process has one ring. The sender, a single thread, writes cells and `ring_tail`; the process owns `ring_head`. No lock
+is needed. A batch completes as a whole or, after batch splitting, in parts from front to end, one completion each. A sender
+that dies before it stores `ring_tail` has pushed nothing; a new sender pushes again what it does not find there.
+
+A ring cannot overflow. Its length is the slab's slots plus `PARTS_IN_FLIGHT`. Let *unread* be the completions that
+the process has not popped, *owed* the batches in slots that it contributed to, and *parts* the parts of split batches
+in flight. Then unread + owed + parts never exceeds the length:
+
+* The last completion of a batch turns an owed one into an unread one; any other part turns a part into an unread one.
+* The sender sends a part only if there is room for its completion (`Completer.has_room`).
+* A process contributes to one more batch only after it has read its ring, when owed + parts fit into the length.
+* A concurrent pop only makes unread smaller.
+
+Modelled, but for parts and for failures in flight, in ``tools/model/pool.pml``.
+"""
+
+cdef enum:
+    STATE_COMPLETING = 5
+    # Which of the sender's histograms.
+    DELIVERY_TIMES = 1
+    BATCH_RECORDS = 2
+    BATCH_FILLS = 3
+    COMPRESSIONS = 4
+
+
+cdef struct Tally:
+    # Sums of some outcomes, added to the slab's counters at once.
+    uint64_t batches_sent
+    uint64_t records_sent
+    uint64_t fill_bytes
+    uint64_t slots
+    uint64_t batches_failed
+    uint64_t records_failed
+
+
+cdef inline void add_to(word *counter, uint64_t value) noexcept nogil:
+    store_relaxed(counter, load_relaxed(counter) + value)
+
+
+cdef inline uint64_t unread_of(const ProcessEntry *process, uint64_t ring_length) noexcept nogil:
+    """Return how many completions a process has not read, at most the ring's length: a dead process reads none."""
+    return min(load_relaxed(&process.ring_tail) - load_acquire(&process.ring_head), ring_length)
+
+
+cdef struct Rings:
+    # The rings of all processes.
+    CompletionCell *cells
+    char *processes
+    uint64_t length
+
+
+cdef inline ProcessEntry *reader_of(const Rings *rings, uint64_t entry) noexcept nogil:
+    return <ProcessEntry *>rings.processes + entry
+
+
+cdef inline CompletionCell *cell_of(const Rings *rings, uint64_t entry, uint64_t index) noexcept nogil:
+    return rings.cells + (entry * rings.length + index % rings.length)
+
+
+cdef void ring_push(
+    const Rings *rings, uint64_t entry, uint64_t identity, uint64_t span, const SlotHeader *header
+) noexcept nogil:
+    """Push the outcome of a batch, or of a part of it; the store of `ring_tail` publishes it."""
+    cdef uint64_t tail = load_relaxed(&reader_of(rings, entry).ring_tail)
+    cdef CompletionCell *cell = cell_of(rings, entry, tail)
+    store_relaxed(&cell.batch, identity)
+    store_relaxed(&cell.base_offset, load_relaxed(&header.base_offset))
+    store_relaxed(&cell.result, load_relaxed(&header.result))
+    store_relaxed(&cell.range, span)
+    store_release(&reader_of(rings, entry).ring_tail, tail + 1)
+
+
+cdef bint ring_has(const Rings *rings, uint64_t entry, uint64_t identity, uint64_t span) noexcept nogil:
+    """Return whether a process has an unread completion for these records of a batch."""
+    cdef uint64_t tail = load_relaxed(&reader_of(rings, entry).ring_tail)
+    cdef uint64_t index = tail - unread_of(reader_of(rings, entry), rings.length)
+    while index != tail:
+        if load_relaxed(&cell_of(rings, entry, index).batch) == identity:
+            if load_relaxed(&cell_of(rings, entry, index).range) == span:
+                return True
+        index += 1
+    return False
+
+
+@cython.final
+@cython.no_gc
+cdef class Completer:
+    """Completes batches of a slab, and counts what was sent and delivered. The sender's one thread uses it.
+
+    Args:
+        segment: the slab.
+        sequences: notified of which batches the broker has, and which are complete.
+        header_size: bytes that the format reserves in front of a batch's records.
+    """
+
+    cdef Segment segment
+    cdef Deques deques
+    cdef Sequences sequences
+    cdef uint64_t header_size
+    cdef Rings rings
+    cdef HistogramEntry *histograms
+    cdef Tally tally
+
+    def __cinit__(self, Segment segment not None, Sequences sequences not None, uint64_t header_size):
+        self.segment, self.sequences, self.header_size = segment, sequences, header_size
+        self.deques = deques_of(segment)
+        self.rings.cells = <CompletionCell *>(segment.memory + segment.geometry.regions.rings)
+        self.rings.processes = segment.memory + segment.geometry.regions.processes
+        self.rings.length = segment.geometry.regions.ring_length
+        self.histograms = <HistogramEntry *>(segment.memory + segment.geometry.regions.histograms)
+
+    def __reduce__(self):
+        raise TypeError("a Completer cannot be pickled: its memory belongs to this process")
+
+    def conclude(self, RecordBatch batch not None, uint64_t base_offset, uint64_t result, uint64_t end, bint stored):
+        """Store the outcome of a batch in flight, or of its records from the first incomplete one on.
+
+        Args:
+            batch: which one.
+            base_offset: offset of the first of these records + 1; 0 if it is not known.
+            result: the result word.
+            end: the record behind the last one; 0 for all that are left.
+            stored: whether the broker has them.
+        """
+        cdef SlotHeader *header = batch.header
+        cdef PartitionEntry *partition = partition_of(&self.deques, batch.partition)
+        cdef uint64_t commit = load_acquire(&header.commit), count = count_of(header), records, slots, batches
+        end = end if end else count
+        records = end - settled_of(header)
+        if stored:
+            self.sequences.stored(batch, records)
+        if load_relaxed(&header.part):
+            store_release(&header.part, end << PROGRESS_SHIFT | load_relaxed(&header.part) & PROGRESS_MASK)
+        store_relaxed(&header.base_offset, base_offset)
+        store_relaxed(&header.result, result)
+        store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_BITS | STATE_COMPLETING)
+        # Records are counted when their part completes, a batch when its last part does.
+        batches = end == count
+        if not stored:
+            self.tally.batches_failed += batches
+            self.tally.records_failed += records
+            add_to(&partition.records_failed, records)
+            add_to(&partition.batches_failed, batches)
+            return
+        self.tally.batches_sent += batches
+        self.tally.records_sent += records
+        slots = load_relaxed(&header.slots)
+        if batches:
+            self.tally.fill_bytes += commit >> COMMIT_SIZE_SHIFT
+            self.tally.slots += slots if slots <= self.deques.slots.slot_count else 0
+        add_to(&partition.batches_sent, batches)
+        add_to(&partition.records_sent, records)
+        if base_offset:
+            store_relaxed(&partition.last_offset, base_offset - 1 + records)
+
+    def land(self, RecordBatch batch not None):
+        """Note that a concluded batch is not in flight any more."""
+        cdef PartitionEntry *partition = partition_of(&self.deques, batch.partition)
+        store_release(&partition.in_flight, load_relaxed(&partition.in_flight) - 1)
+        if not load_relaxed(&batch.header.part):
+            self.sequences.finished(batch)
+
+    def count(self):
+        """Add what was concluded to the slab's counters."""
+        cdef Superblock *superblock = self.deques.superblock
+        if self.tally.batches_failed or self.tally.records_failed:
+            add_to(&superblock.batches_failed, self.tally.batches_failed)
+            add_to(&superblock.records_failed, self.tally.records_failed)
+        add_to(&superblock.batches_sent, self.tally.batches_sent)
+        add_to(&superblock.records_sent, self.tally.records_sent)
+        add_to(&superblock.fill_bytes, self.tally.fill_bytes)
+        add_to(&superblock.capacity_bytes, self.tally.slots * self.deques.slots.slot_size)
+        memset(&self.tally, 0, sizeof(Tally))
+
+    def push(self, RecordBatch batch not None, set contributors not None, bint again=False):
+        """Push a concluded batch's result to all of its contributors, and add them to ``contributors``.
+
+        Args:
+            batch: which one.
+            contributors: their process entries.
+            again: leave out those that an earlier sender has pushed it to.
+        """
+        cdef uint64_t entry, bits, index, identity, span = range_of(batch.header)
+        identity = load_relaxed(&batch.header.generation) << 24 | batch.slot
+        for index in range(self.segment.geometry.regions.contributor_words):
+            bits = load_acquire(contributors_of(batch.header) + index)
+            entry = index * 64
+            # Bounded: a damaged bit must not lead outside of the rings.
+            while bits and entry < self.segment.geometry.sizes.max_processes:
+                if bits & 1:
+                    if not (again and ring_has(&self.rings, entry, identity, span)):
+                        ring_push(&self.rings, entry, identity, span, batch.header)
+                    contributors.add(entry)
+                bits >>= 1
+                entry += 1
+
+    def has_room(self, uint64_t entry, uint64_t owed):
+        """Return whether a process's ring has room for one more than ``owed`` completions."""
+        if entry >= self.segment.geometry.sizes.max_processes:
+            raise IndexError(f"process entry {entry} of {self.segment.geometry.sizes.max_processes}")
+        return unread_of(reader_of(&self.rings, entry), self.rings.length) + owed < self.rings.length
+
+    # --- statistics -------------------------------------------------------------------------------
+
+    def count_drained(self, RecordBatch batch not None, uint64_t size, uint64_t records):
+        """Count a batch, or a part of one, that is given to a request: Kafka's ``updateProduceRequestMetrics``.
+
+        Args:
+            batch: which one.
+            size: bytes that are sent.
+            records: how many.
+        """
+        cdef PartitionEntry *partition = partition_of(&self.deques, batch.partition)
+        cdef uint64_t whole = load_acquire(&batch.header.commit) >> COMMIT_SIZE_SHIFT
+        cdef uint64_t ratio = 1000  # of what is not compressed, and of parts
+        add_to(&partition.batches_drained, 1)
+        add_to(&partition.records_drained, records)
+        add_to(&partition.bytes_drained, size)
+        if size > load_relaxed(&self.deques.superblock.largest_batch):
+            store_relaxed(&self.deques.superblock.largest_batch, size)
+        if self.header_size < whole and self.header_size < size and not load_relaxed(&batch.header.part):
+            ratio = (size - self.header_size) * 1000 // (whole - self.header_size)
+        add_to(&partition.compression_drained, ratio)
+
+    def count_delivered(self, RecordBatch batch not None, uint64_t size, uint64_t records, uint64_t now_us):
+        """Count a stored batch, or part of one.
+
+        Args:
+            batch: which one.
+            size: bytes that were sent.
+            records: how many.
+            now_us: monotonic microseconds.
+        """
+        cdef const SlotHeader *header = batch.header
+        cdef uint64_t opened_us = load_relaxed(&header.opened_us)
+        cdef uint64_t whole = load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT, slots = load_relaxed(&header.slots)
+        add_to(&partition_of(&self.deques, batch.partition).bytes_sent, size)
+        if now_us > opened_us:
+            histogram_count(self.histograms + DELIVERY_TIMES, now_us - opened_us)
+        # A damaged number of slots counts for nothing: its product could wrap around to 0.
+        if load_relaxed(&header.part) or not whole or not 0 < slots <= self.deques.slots.slot_count:
+            return
+        histogram_count(self.histograms + BATCH_RECORDS, records)
+        histogram_count(self.histograms + BATCH_FILLS, whole * 1000 // (slots * self.deques.slots.slot_size))
+        if load_relaxed(&header.linger) & COMPRESSION_MASK:
+            histogram_count(self.histograms + COMPRESSIONS, size * 1000 // whole)
