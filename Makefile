@@ -17,30 +17,16 @@ WORKERS ?= 3
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
 
-# The tests run over what users get: the compiled form. FORM=plain tests the sources of an editable install, over the
-# compiled core. Tests with the marker `plain` run over these only.
-FORM ?= compiled
 TESTS ?=
-COMPILED := build/compiled
 
-test: lint pytest  ## TESTS=tests/record FORM=plain PYTEST="-x -k name" choose; WORKERS=0 runs all in one process
+test: lint pytest  ## TESTS=tests/record PYTEST="-x -k name" choose; WORKERS=0 runs all in one process
 
 # A module's tests stay together, because they share expensive fixtures. Each worker has its own Apache Kafka. Many
 # tests wait more than they work, so two cores can run three workers.
-#
-# Programs that the tests start import the compiled form, too: without PYTHONSAFEPATH, `python -c` would import the
-# source in its working directory.
-pytest: $(VENV)/.test $(if $(filter compiled,$(FORM)),$(COMPILED)/.made)
-	$(if $(filter compiled,$(FORM)),SHMACCUM_COMPILED=1 PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR)) \
-		$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		$(if $(filter compiled,$(FORM)),-o "pythonpath=$(COMPILED) . tests tests/support") $(TESTS) $(PYTEST)
+pytest: core
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(PYTEST)
 
-$(COMPILED)/.made: $(VENV)/.test setup.py $(shell find shmaccum pyspark_shmaccum -name '*.[hp]*' -not -name '*.pyc')
-	rm -rf $(COMPILED) build/lib*
-	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
-	@touch $@
-
-# Every input of the corpus and some new ones, on modules compiled with AddressSanitizer and UBSan.
+# Every input of the corpus and some new ones, over a core with AddressSanitizer and UBSan.
 FUZZ ?= --seconds 30
 
 sanitize: $(VENV)/.test  ## FUZZ="slab --seconds 600" passes options on
@@ -65,8 +51,7 @@ wheels: $(VENV)/.wheels  ## the sdist and all wheels, in dist/, checked and trie
 
 venv: $(VENV)/.test
 
-core: $(VENV)/.test  ## compiles shmaccum/core/ in place, for an editable install
-	$(BIN)/python setup.py --quiet build_ext --inplace
+core: $(VENV)/.core  ## compiles shmaccum/core/ in place, where the editable install finds it
 
 venv-core: $(VENV)/.test-core  ## without Spark, for the core's tests alone
 
@@ -84,6 +69,10 @@ $(VENV)/.demo: pyproject.toml
 $(VENV)/.test: pyproject.toml tools/kafka/jars.py tools/monitoring/prometheus.py tools/spark_jvm.py
 	$(PYTHON) -m tools.setup_env $(VENV) test
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.core: $(VENV)/.test setup.py $(wildcard shmaccum/core/*)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
 
 $(VENV)/.test-core: pyproject.toml
 	$(PYTHON) -m tools.setup_env $(VENV) test-core

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from shmaccum.producer.async_producer import AsyncProducer
     from shmaccum.producer.interceptors import ProducerInterceptor, ProducerRecord
     from shmaccum.producer.producer import Producer
-    from shmaccum.producer.record_path import compiled as compiled
 
 check_gil()
 check_core()
@@ -53,7 +52,6 @@ _HOMES = {
     "ProducerRecord": "shmaccum.producer.interceptors",
     "RecordMetadata": "shmaccum.cluster",
     "TopicPartition": "shmaccum.cluster",
-    "compiled": "shmaccum.producer.record_path",
 }
 
 

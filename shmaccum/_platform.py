@@ -2,7 +2,7 @@
 
 * **The GIL.** It guards the state that the threads of a process share: docs/internals/free-threading.md.
 * **The order of loads and stores.** Processes meet in the slab without a lock. x86-64 keeps the order that the protocol
-  needs. On other machines, only compiled code can ask for it: docs/internals/memory-order.md.
+  needs; other machines are asked for it: docs/internals/memory-order.md.
 
 This module is at the bottom: beside the errors, it imports nothing of the package.
 """
@@ -14,7 +14,6 @@ import sys
 from importlib import import_module
 from typing import Final
 
-from shmaccum._compiled import COMPILED
 from shmaccum.errors import UnsupportedPlatformError
 
 _ORDERED: Final = "x86_64"
@@ -58,16 +57,3 @@ def check_core() -> None:
 def keeps_order() -> bool:
     """Return whether this machine orders loads and stores as the protocol needs, also those of Python code."""
     return os.uname().machine == _ORDERED
-
-
-def check_order() -> None:
-    """Check that this form of the package can share memory on this machine.
-
-    Raises:
-        UnsupportedPlatformError: its modules run uncompiled, and Python cannot order their loads and stores.
-    """
-    if not COMPILED and not keeps_order():
-        raise UnsupportedPlatformError(
-            f"shmaccum runs from its sources, which it can on x86-64 only: {os.uname().machine} can reorder the loads "
-            "and stores of shared memory, and Python has no barrier. Install it without -e, or a wheel"
-        )

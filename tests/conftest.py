@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from processes import Child, How
 
-import shmaccum
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
 from tools import spark_jvm
 
@@ -45,16 +44,11 @@ def pytest_unconfigure() -> None:
         state.cleanup()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the modules that take long, so that in the end no worker is left alone with one of them.
 
-    These are the ones with Spark, with Kafka, or with a test that has a timeout of its own. Over the compiled form,
-    leave out what needs lines or classes of Python: see the marker ``plain``.
+    These are the ones with Spark, with Kafka, or with a test that has a timeout of its own.
     """
-    if shmaccum.compiled:
-        plain = [item for item in items if item.get_closest_marker("plain")]
-        config.hook.pytest_deselected(items=plain)
-        items[:] = [item for item in items if item not in plain]
     long = {item.path for item in items if _takes_long(item)}
     items.sort(key=lambda item: item.path not in long)
 

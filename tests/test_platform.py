@@ -14,10 +14,9 @@ from runs import run_python
 
 import shmaccum
 from shmaccum import _platform
+from shmaccum._core import OrderedWords
 from shmaccum.cli.report import report
-from shmaccum.errors import UnsupportedPlatformError
 from shmaccum.shm import segment
-from shmaccum.shm.segment import Segment
 
 WITHOUT_GIL = "import sys; sys._is_gil_enabled = lambda: False; "
 
@@ -47,32 +46,9 @@ def test_an_import_without_the_core_says_what_to_do() -> None:
     assert "pip install -e ." in done.stderr
 
 
-def on(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_platform, "os", SimpleNamespace(uname=lambda: SimpleNamespace(machine=machine)))
-
-
-def test_plain_python_opens_no_slab_on_a_machine_that_reorders(monkeypatch: pytest.MonkeyPatch) -> None:
-    on("aarch64", monkeypatch)
-    monkeypatch.setattr(_platform, "COMPILED", False)
-    with pytest.raises(
-        UnsupportedPlatformError, match="from its sources, which it can on x86-64 only: aarch64 can reorder"
-    ):
-        Segment.open("no-such-slab-platform")
-
-
-def test_the_compiled_form_runs_on_such_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    on("aarch64", monkeypatch)
-    monkeypatch.setattr(_platform, "COMPILED", True)
-    assert Segment.open("no-such-slab-platform") is None
-
-
 def test_words_with_barriers_behave_like_a_memoryview() -> None:
     memory = bytearray(64)
-    words: Any = memoryview(memory).cast("Q")
-    if shmaccum.compiled:
-        from shmaccum.shm.fastwords import OrderedWords
-
-        words = OrderedWords(words)
+    words: Any = OrderedWords(memoryview(memory).cast("Q"))
     words[3] = 7
     words[4:6] = memoryview(bytes([1] * 16)).cast("Q")
     assert (words[3], words[2:5].tolist(), len(words)) == (7, [0, 7, 0x0101010101010101], 8)
@@ -96,10 +72,7 @@ def test_a_slab_is_used_through_words_with_barriers(
     monkeypatch: pytest.MonkeyPatch, slab_name: str, tmp_path: Path
 ) -> None:
     """Another machine's kind of words has all that the package uses."""
-    if shmaccum.compiled:
-        from shmaccum.shm.fastwords import OrderedWords
-
-        monkeypatch.setattr(segment, "_OrderedWords", OrderedWords)
+    monkeypatch.setattr(segment, "keeps_order", lambda: False)
     settings = {"transport": "log", "log.dir": str(tmp_path), "shmaccum.name": slab_name, "sender.idle.ms": 100}
     with shmaccum.Producer(settings) as producer:
         producer.send("t", b"value").get(PATIENCE_S)

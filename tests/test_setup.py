@@ -1,4 +1,4 @@
-"""What `pip wheel` makes with and without a C compiler, by the project's own setup.py over a package of two modules."""
+"""What `pip wheel` makes with and without a C compiler, by the project's own setup.py over a small core."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ def project(tmp_path: Path) -> Path:
     (package / "__init__.py").touch()
     (package / "core" / "_core.pyx").write_text("def f(x):\n    return x\n")
     (package / "core" / "atomics.h").touch()
-    (package / "small.py").write_text("def f(x):\n    return x\n")
-    (package / "small.pxd").write_text("cpdef int f(int x)\n")
     return package.parent
 
 

@@ -16,7 +16,6 @@ from collections import defaultdict
 from statistics import median
 from typing import Final
 
-import shmaccum
 from shmaccum import Producer, ProducerConfig
 
 _MEASURED: Final = """
@@ -54,7 +53,7 @@ def main() -> None:
                     command = [sys.executable, "-c", _MEASURED.format(program=program), json.dumps(settings)]
                     done = subprocess.run(command, capture_output=True, check=True, env=os.environ)
                     found[name].append(json.loads(done.stdout))
-    print(f"{'':18}{'ms':>8}{'KiB':>9}   ({'compiled' if shmaccum.compiled else 'plain Python'}, {rounds} rounds)")
+    print(f"{'':18}{'ms':>8}{'KiB':>9}   ({rounds} rounds)")
     medians = {name: [median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}
     for name, (took_ms, memory) in medians.items():
         print(f"{name:18}{took_ms:8.1f}{memory:9.0f}")

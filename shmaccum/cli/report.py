@@ -14,7 +14,6 @@ from enum import Enum
 from typing import Any
 
 from shmaccum import __version__
-from shmaccum._compiled import FORM
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
 from shmaccum.shm import names
@@ -171,7 +170,7 @@ def report(name: str) -> SlabReport:
                 lane_entries=words[Super.LANE_COUNT],
                 max_lanes=geometry.max_lanes,
             ),
-            sender=view.sender_with_form(),
+            sender=view.sender(),
             log=sender_log(words, geometry),
             incidents=incidents(words, geometry),
             processes=view.processes(),
@@ -229,9 +228,9 @@ def all_reports() -> Iterator[SlabReport | UnreadableSlab]:
 def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
     """Return reports as JSON can hold them: roles and states by their names in lower case.
 
-    The version and the form, compiled or not, are those of this command itself.
+    The version is that of this command itself.
     """
-    return {"version": __version__, "form": FORM, "slabs": [_plain(slab) for slab in slabs]}
+    return {"version": __version__, "slabs": [_plain(slab) for slab in slabs]}
 
 
 def _plain(value: Any) -> Any:

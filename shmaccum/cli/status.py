@@ -13,7 +13,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shmaccum import __version__
-from shmaccum._compiled import FORM
 from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
 from shmaccum.cli.settings_arguments import seconds
@@ -96,7 +95,7 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
     out = console()
     if clear:
         out.clear()
-    out.print(f"shmaccum {__version__} ({FORM})")
+    out.print(f"shmaccum {__version__}")
     if not slabs:
         out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
     for slab in slabs:
@@ -215,8 +214,6 @@ def _sender(sender: SenderInfo) -> str:
         who = f"process {sender.pid}, {'asleep' if sender.asleep else 'awake'}"
     else:
         who = "none" if sender.pid is None else f"none; process {sender.pid} has died"
-    if sender.form:
-        who += f", {sender.form}"
     return f"{who}; {count(sender.starts, 'start')} so far"
 
 

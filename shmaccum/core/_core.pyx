@@ -11,23 +11,27 @@ slab. So each word of the slab is loaded once, checked, then used.
 """
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.buffer cimport PyBuffer_FillInfo, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_SetFromErrno
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.errno cimport EINTR, errno
 from libc.math cimport ldexp
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, clockid_t, timespec
 from posix.types cimport off_t
 
 include "layout.pxi"
 include "segment.pxi"
+include "words.pxi"
 include "lock.pxi"
+include "wait.pxi"
 include "pool.pxi"
 include "queue.pxi"
 include "repair.pxi"
 include "results.pxi"
+include "statistics.pxi"
 include "append.pxi"
 include "send.pxi"
 include "columns.pxi"

@@ -46,8 +46,6 @@ cdef enum:
     LIMITS_SHIFT = 32
 
     RECORD_SIZES = 1  # which of the histograms of a process
-    HISTOGRAM_EXACT = 16
-    HISTOGRAM_PARTS = 8
 
     V2 = 2
     V2_HEADER_SIZE = 61
@@ -288,21 +286,6 @@ cdef uint64_t record_write(
 # --- statistics -----------------------------------------------------------------------------------
 
 
-cdef void histogram_count(HistogramEntry *histogram, uint64_t value) noexcept nogil:
-    """Count a value in a histogram that this process alone writes: `shmaccum.shm.histograms`."""
-    cdef uint64_t octave = 0, part = value, bucket
-    while part >= HISTOGRAM_EXACT:
-        part >>= 1
-        octave += 1
-    bucket = octave * HISTOGRAM_PARTS + part
-    if bucket >= HISTOGRAM_BUCKETS:
-        bucket = HISTOGRAM_BUCKETS - 1
-    store_relaxed(&histogram.buckets[bucket], load_relaxed(&histogram.buckets[bucket]) + 1)
-    store_relaxed(&histogram.total, load_relaxed(&histogram.total) + value)
-    if value > load_relaxed(&histogram.largest):
-        store_relaxed(&histogram.largest, value)
-
-
 cdef void _count(const Appending *producer, uint64_t entry, uint64_t records, uint64_t added) noexcept nogil:
     """Count appended records in the words of this process."""
     cdef ProcessEntry *process = process_of(&producer.deques, entry)
@@ -313,7 +296,7 @@ cdef void _count(const Appending *producer, uint64_t entry, uint64_t records, ui
 cdef void _count_record(const Appending *producer, uint64_t entry, uint64_t added) noexcept nogil:
     cdef uint64_t which = SENDER_HISTOGRAMS + BROKERS + entry * PROCESS_HISTOGRAMS + RECORD_SIZES
     _count(producer, entry, 1, added)
-    histogram_count(<HistogramEntry *>producer.histograms + which, added)
+    histogram_count(<HistogramEntry *>producer.histograms + which, added, 1)
 
 
 # --- sections -------------------------------------------------------------------------------------

@@ -245,11 +245,11 @@ cdef class Completer:
         cdef uint64_t whole = load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT, slots = load_relaxed(&header.slots)
         add_to(&partition_of(&self.deques, batch.partition).bytes_sent, size)
         if now_us > opened_us:
-            histogram_count(self.histograms + DELIVERY_TIMES, now_us - opened_us)
+            histogram_count(self.histograms + DELIVERY_TIMES, now_us - opened_us, 1)
         # A damaged number of slots counts for nothing: its product could wrap around to 0.
         if load_relaxed(&header.part) or not whole or not 0 < slots <= self.deques.slots.slot_count:
             return
-        histogram_count(self.histograms + BATCH_RECORDS, records)
-        histogram_count(self.histograms + BATCH_FILLS, whole * 1000 // (slots * self.deques.slots.slot_size))
+        histogram_count(self.histograms + BATCH_RECORDS, records, 1)
+        histogram_count(self.histograms + BATCH_FILLS, whole * 1000 // (slots * self.deques.slots.slot_size), 1)
         if load_relaxed(&header.linger) & COMPRESSION_MASK:
-            histogram_count(self.histograms + COMPRESSIONS, size * 1000 // whole)
+            histogram_count(self.histograms + COMPRESSIONS, size * 1000 // whole, 1)

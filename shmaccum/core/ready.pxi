@@ -298,7 +298,7 @@ cdef class ReadyCheck:
             store_relaxed(&header.drained_ms, now_ms)
             opened_us = load_relaxed(&header.opened_us)
             if now_us > opened_us and not load_relaxed(&header.attempts) >> ATTEMPTS_SHIFT:
-                histogram_count(self.queue_times, now_us - opened_us)
+                histogram_count(self.queue_times, now_us - opened_us, 1)
             self.sent_epochs[slot] = self.leader_epochs[request.chosen[index].batch.entry]
             slots.append(slot)
         return slots

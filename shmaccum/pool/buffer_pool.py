@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from shmaccum import _core
 from shmaccum._core import Buffer, MemoryTicket
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -27,7 +28,6 @@ from shmaccum.errors import (
     ProducerClosedError,
     RecordTooLargeError,
 )
-from shmaccum.shm.histograms import count
 from shmaccum.shm.layout import WORD, OfProcess, Process, Super
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.slab import Slab
@@ -252,7 +252,8 @@ class BufferPool:
         with contextlib.suppress(LockTimeoutError):
             _, waiter = self._lock.run(partial(slab.pool.leave, wait.ticket, waited_ns), MIN_TIMEOUT_S)
             self._waited_ns += waited_ns
-            count(slab.memory, slab.geometry.process_histogram(slab.me, OfProcess.MEMORY_WAIT), waited_ns // 1000)
+            waits_at = slab.geometry.process_histogram(slab.me, OfProcess.MEMORY_WAIT)
+            _core.count_value(slab.core, waits_at, waited_ns // 1000)
             self._wake(waiter)
 
     def exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from shmaccum import _core
-from shmaccum._compiled import COMPILED
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
@@ -42,8 +41,6 @@ if TYPE_CHECKING:  # imported only for transactions
     from shmaccum.transactions.manager import TransactionManager
     from shmaccum.transactions.transaction import Transaction
 
-compiled: Final = COMPILED
-"""Whether the sender's and the columns' code is compiled (see ``setup.py``) or plain Python."""
 
 logger = logging.getLogger(__name__)
 

@@ -89,19 +89,15 @@ class Sealer:
             self.levels.get(compression),
             queue.lane != 0,
         )
-        sealed = ProduceBatch.__new__(ProduceBatch)
-        sealed.topic_partition = queue.topic_partition
-        sealed.payload = views if first is views[0] else (first,)
-        sealed.size = len(first) if len(sealed.payload) == 1 else sum([len(view) for view in sealed.payload])
-        sealed.record_count = record_count
-        sealed.magic = self._magic
-        sealed.producer_id = producer_id
-        sealed.producer_epoch = producer_epoch
-        sealed.base_sequence = base_sequence
-        sealed.max_timestamp = max_timestamp
-        sealed.slot = batch.slot
-        sealed.transactional_id = None
-        sealed.transaction_version = 0
-        if queue.lane:
-            sealed.transactional_id, sealed.transaction_version = self._lanes.identity(queue.lane - 1)
-        return sealed
+        return ProduceBatch(
+            queue.topic_partition,
+            views if first is views[0] else (first,),
+            record_count,
+            self._magic,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            max_timestamp,
+            batch.slot,
+            *(self._lanes.identity(queue.lane - 1) if queue.lane else ()),
+        )

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from shmaccum import __version__
-from shmaccum._compiled import FORM
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import FOREVER_MS, ReadyCheckResult
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
@@ -120,7 +119,7 @@ class Sender:
         Args:
             on_serving: called after the first pass, once the sender has handled what the slab held.
         """
-        logger.info("shmaccum %s (%s), process %d", __version__, FORM, os.getpid())
+        logger.info("shmaccum %s, process %d", __version__, os.getpid())
         self._accumulator.recover()
         if not self._is_done():
             self.run_once(_now_ms())

@@ -11,11 +11,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from shmaccum import _core
 from shmaccum.cluster import Node
 from shmaccum.errors import KafkaError, printable
 from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
-from shmaccum.shm.histograms import count
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import BROKER_WORDS, BROKERS, MAX_ADDRESS, WORD, Broker, BrokerState, Geometry, Super
 
@@ -113,7 +113,7 @@ class BrokerEntry:
 
     def __init__(self, slab: Slab, entry: int) -> None:
         self._words = slab.words
-        self._memory = slab.memory
+        self._segment = slab.core
         self._at = slab.geometry.broker(entry)
         self._latencies_at = slab.geometry.broker_histogram(entry)
 
@@ -164,7 +164,7 @@ class BrokerEntry:
         self._add(Broker.BYTES_IN, size)
         words[at + Broker.LATENCY_US] = latency_us
         words[at + Broker.ANSWERED_MS] = int(now_ms)
-        count(self._memory, self._latencies_at, latency_us)
+        _core.count_value(self._segment, self._latencies_at, latency_us)
 
     def throttled(self, pause_ms: float, until_ms: float) -> None:
         """Note that the broker throttles us, for how long and until when, in monotonic milliseconds."""

@@ -13,14 +13,12 @@ import ctypes
 import errno
 import os
 import signal
-import time
 from collections.abc import Callable
-from itertools import filterfalse
 from typing import Final, TypeVar
 
 import posix_ipc
 
-from shmaccum._compiled import COMPILED
+from shmaccum import _core
 from shmaccum.shm.files import check_own
 from shmaccum.shm.names import semaphore_path
 
@@ -49,29 +47,13 @@ def undisturbed(wait: Callable[[Argument], object], argument: Argument) -> None:
             raise
 
 
-if COMPILED:
-    from shmaccum.shm.fastwait import HAS_CLOCKWAIT as _IS_FAST
-    from shmaccum.shm.fastwait import wait_into as _wait_into
-else:
-    _IS_FAST = False
-
-_CLOCK_MONOTONIC: Final = (time.CLOCK_MONOTONIC,)
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-_libc: Final = ctypes.CDLL(None, use_errno=True)
+_HAS_CLOCKWAIT: Final = _core.HAS_CLOCKWAIT
 _libc_with_gil: Final = ctypes.PyDLL(None, use_errno=True)
 """Keeps the GIL over calls that take a lock inside the C library, as `posix_ipc` does. If another thread could fork
 during one, the child would inherit the lock held, and would hang when it opens a semaphore."""
-_HAS_CLOCKWAIT: Final = hasattr(_libc, "sem_clockwait")
-if _HAS_CLOCKWAIT:
-    _libc_with_gil.sem_open.restype = ctypes.c_void_p
-    _libc_with_gil.sem_open.argtypes = (ctypes.c_char_p, ctypes.c_int)
-    _libc_with_gil.sem_close.argtypes = (ctypes.c_void_p,)
-    _libc.sem_clockwait.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Timespec))
+_libc_with_gil.sem_open.restype = ctypes.c_void_p
+_libc_with_gil.sem_open.argtypes = (ctypes.c_char_p, ctypes.c_int)
+_libc_with_gil.sem_close.argtypes = (ctypes.c_void_p,)
 
 
 class ClockWait:
@@ -96,14 +78,7 @@ class ClockWait:
             with contextlib.suppress(posix_ipc.BusyError):
                 undisturbed(unit.extend, map(self._semaphore.acquire, (max(0.0, timeout_s),)))
             return
-        if _IS_FAST:
-            _wait_into(address, unit, timeout_s)
-            return
-        end = time.monotonic_ns() + round(timeout_s * 1e9)
-        deadline = _Timespec(*divmod(end, 1_000_000_000))
-        waiting = map(_libc.sem_clockwait, (address,), _CLOCK_MONOTONIC, (ctypes.pointer(deadline),))
-        # filterfalse keeps 0, which means acquired, and drops -1, a timeout.
-        undisturbed(unit.extend, filterfalse(None, waiting))
+        _core.wait_into(address, unit, timeout_s)
 
     def close(self) -> None:
         """Close our handle of the semaphore; no thread waits for it any more."""

@@ -77,8 +77,6 @@ class SenderInfo:
             `SILENCE_MS` after its sleep should have ended.
         silent_ms: milliseconds since its last sign of life; None without a living sender.
         starts: senders that have served this slab.
-        form: ``"compiled"`` or ``"plain Python"``; None without a living sender, or where /proc does not show it: the
-            sender belongs to another user or runs in another container.
     """
 
     pid: int | None
@@ -87,7 +85,6 @@ class SenderInfo:
     stopped: bool
     silent_ms: int | None
     starts: int
-    form: str | None = None
 
     def halt(self) -> str:
         """Return which process is the stopped sender and since when; empty if it is not stopped."""
@@ -212,12 +209,6 @@ class SlabView:
     def sender(self) -> SenderInfo:
         """Read the sender's role, without its form, which takes longer."""
         return sender_info(self.words, self._processes, self._lock_file)
-
-    def sender_with_form(self) -> SenderInfo:
-        """Read the sender's role, and in which form it runs."""
-        sender = self.sender()
-        entry = self.words[Super.SENDER_ENTRY] - 1
-        return replace(sender, form=self._processes.form(entry)) if sender.alive and entry >= 0 else sender
 
     def processes(self) -> list[ProcessInfo]:
         """Read the used entries of the process table, by number, with the memory that each holds."""

@@ -1,8 +1,6 @@
-"""A slab's mapped words, for the record path.
+"""A slab's mapped words and bytes, for Python code that reads and writes records.
 
-Compiled code uses typed memoryviews (`memory.pxd`), which check bounds, and keep the memory mapped. So an access after
-`close` raises an IndexError and cannot reach unmapped memory. Nothing else holds such views: `SlabMemory.close` and
-`SlabLock.close` release all of them.
+An access after `close` raises an IndexError.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from typing import Final
 
 from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Slot
 
-# Module constants: C integers in the compiled form.
 _WORD: Final = WORD
 _STATE: Final = Slot.STATE
 _CHAIN: Final = Slot.CHAIN

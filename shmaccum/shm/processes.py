@@ -22,7 +22,6 @@ from itertools import compress
 from operator import or_
 from typing import Final
 
-from shmaccum._compiled import COMPILED_FORM, PLAIN_FORM
 from shmaccum.errors import DeadOwnerError, SlabFullError, printable
 from shmaccum.shm.layout import (
     LOCK_COUNT,
@@ -40,13 +39,11 @@ from shmaccum.shm.layout import (
     state_of,
 )
 from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
-from shmaccum.shm.procfs import has_mapped, is_stopped, pid_namespace, start_time
+from shmaccum.shm.procfs import is_stopped, pid_namespace, start_time
 
 _OPEN: Final = int(SlotState.OPEN)
 _INCARNATION: Final = (1 << 64 - TICKET_SHIFT) - 1
 """The part of an incarnation that a ticket holds."""
-_COMPILED_MODULE: Final = rb"/shmaccum/shm/memory\.[^/\n]*\.so"
-"""The file that every process of the compiled form maps; after an upgrade its line ends with ``(deleted)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,18 +280,6 @@ class ProcessTable:
         return self._words[base + Process.PID_NAMESPACE] == self._namespace and is_stopped(
             self._words[base + Process.PID]
         )
-
-    def form(self, entry: int) -> str | None:
-        """Return the `FORM` that the process of an entry runs; None where /proc does not show it."""
-        base = self._geometry.process(entry)
-        if self._words[base + Process.PID_NAMESPACE] != self._namespace:
-            return None
-        pid = self._words[base + Process.PID]
-        is_compiled = has_mapped(pid, _COMPILED_MODULE)
-        # Checked last: the pid can by now belong to a new, foreign process.
-        if is_compiled is None or start_time(pid) != self._words[base + Process.START_TIME]:
-            return None
-        return COMPILED_FORM if is_compiled else PLAIN_FORM
 
     def dead_incarnation(self, entry: int) -> int:
         """Return the dead incarnation of an entry in use, 0 if its process lives.

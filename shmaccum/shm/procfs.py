@@ -6,7 +6,6 @@ This module is at the bottom: it imports nothing of the package, since tools use
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from typing import Final
 
@@ -37,22 +36,6 @@ def is_stopped(pid: int) -> bool:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
     except (OSError, IndexError):
         return False
-
-
-def has_mapped(pid: int, pattern: bytes) -> bool | None:
-    """Return whether a process has mapped a file whose path matches; None where /proc does not show it.
-
-    Args:
-        pid: in this process's pid namespace.
-        pattern: a regular expression, found anywhere in a line of ``/proc/PID/maps``.
-    """
-    try:
-        with open(f"/proc/{pid}/maps", "rb") as file:
-            maps = file.read()
-    except OSError:
-        return None
-    # Empty for a zombie.
-    return re.search(pattern, maps) is not None if maps else None
 
 
 def pid_namespace() -> int:

@@ -14,11 +14,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from shmaccum import _core
-from shmaccum._compiled import COMPILED
-from shmaccum._platform import check_order, keeps_order
+from shmaccum._platform import keeps_order
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names, procfs
 from shmaccum.shm.files import in_the_way, open_own
@@ -32,11 +31,6 @@ from shmaccum.shm.layout import (
     Geometry,
     Super,
 )
-
-if TYPE_CHECKING or (COMPILED and not keeps_order()):
-    from shmaccum.shm.fastwords import OrderedWords as _OrderedWords
-else:
-    _OrderedWords = None
 
 _SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
 _SIZES: Final = {
@@ -86,7 +80,7 @@ def _make_block(name: str, size: int) -> None:
 def _ordered(words: memoryview) -> memoryview:
     """Return the words for plain Python code: with barriers, where the machine needs them."""
     # It has of a memoryview what the package uses.
-    return words if _OrderedWords is None else cast(memoryview, _OrderedWords(words))
+    return words if keeps_order() else cast(memoryview, _core.OrderedWords(words))
 
 
 def memory_needed(geometry: Geometry) -> int:
@@ -138,7 +132,6 @@ class Segment:
                 what there is, and the cure.
             SlabPermissionError: another user's file has its name.
         """
-        check_order()
         size = geometry.total_size
         needed = memory_needed(geometry)
         room = os.statvfs(names.SHM_DIRECTORY)
@@ -198,7 +191,6 @@ class Segment:
             SlabAbiError: it is no slab, is truncated, or was laid out by another version.
             SlabMemoryError: this process's limits do not allow the mapping.
         """
-        check_order()
         path = names.segment_path(name)
         try:
             opened = open_own(path, os.O_RDWR, look=look)
@@ -219,7 +211,7 @@ class Segment:
 
     def close(self) -> None:
         """Release the mapping; views that the caller still holds keep the memory mapped until they are freed."""
-        with contextlib.suppress(BufferError):  # after a failed attach, compiled code can still hold views
+        with contextlib.suppress(BufferError):  # after a failed attach, something can still hold views
             self.words.release()
             self.buffer.release()
         self.core = None

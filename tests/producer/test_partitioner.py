@@ -59,7 +59,6 @@ def choose(sticky: StickyPartitioner, size: int, *, has_room: bool = True) -> in
     return queue.topic_partition.partition
 
 
-@pytest.mark.plain  # a deque of a test's own
 class TestSticky:
     """Its decisions, record by record."""
 
@@ -109,7 +108,6 @@ class TestSticky:
         in_threads(4, run)
 
 
-@pytest.mark.plain  # a deque of a test's own
 def test_batches_are_spread_in_pieces() -> None:
     """The partition of the moment has the first piece, the next one the last."""
     sticky = counting()
@@ -121,7 +119,6 @@ def test_batches_are_spread_in_pieces() -> None:
     assert sticky.partition == 4
 
 
-@pytest.mark.plain  # a deque of a test's own
 def test_batches_are_spread_evenly() -> None:
     random.seed(1)
     pieces = sticky_of(4).spread(1000, 0)

@@ -13,7 +13,7 @@ from senders import HandRun, read_values
 from splitting import SLOT, T0, T1, config_of
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
-from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, PolicyViolationError, ShmaccumError
@@ -100,20 +100,19 @@ def die_over_completing(config: ProducerConfig, refuse: dict[TopicPartition, typ
     run = HandRun(config)
     run.begin()
     run.transport.refuse = refuse or {}
-    set_result = RecordBatch.set_result
-    completed: list[RecordBatch] = []
+    conclude = BatchCompleter._conclude
+    completed: list[BatchOutcome] = []
 
-    def set_one_result(batch: RecordBatch, base_offset_word: int, result_word: int) -> None:
+    def conclude_one(self: BatchCompleter, outcome: BatchOutcome) -> None:
         if completed:
             die()
-        completed.append(batch)
-        set_result(batch, base_offset_word, result_word)
+        completed.append(outcome)
+        conclude(self, outcome)
 
-    pytest.MonkeyPatch().setattr(RecordBatch, "set_result", set_one_result)
+    pytest.MonkeyPatch().setattr(BatchCompleter, "_conclude", conclude_one)
     run.run(2)
 
 
-@pytest.mark.plain  # a method is replaced
 def test_series_of_dying_senders_loses_nothing(scene: Scene, config: ProducerConfig) -> None:
     """The same batches over and over: the producer id and the sequence numbers stay those of the first sender."""
     scene.append()
@@ -127,7 +126,6 @@ def test_series_of_dying_senders_loses_nothing(scene: Scene, config: ProducerCon
     scene.check_log()
 
 
-@pytest.mark.plain  # a method is replaced
 def test_successor_reports_the_incident_of_a_dead_sender(scene: Scene, config: ProducerConfig) -> None:
     accumulator = scene.survivor.accumulator
     futures = [accumulator.append(partition, 0, None, b"x").future for partition in PARTITIONS]
@@ -139,7 +137,6 @@ def test_successor_reports_the_incident_of_a_dead_sender(scene: Scene, config: P
     assert str(error).endswith("forbids the request: not on Sundays")
 
 
-@pytest.mark.plain  # a method is replaced
 def test_started_successor_completes_batches_of_a_dead_sender(scene: Scene, config: ProducerConfig) -> None:
     """The same, with a sender process as producers start it."""
     scene.append()

@@ -110,7 +110,6 @@ def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, mo
     play(QUIET | TROUBLE | DEATH, seed, config, clock)
 
 
-@pytest.mark.plain  # the sender dies before a line
 @pytest.mark.parametrize(
     ("modules", "times"),
     [

@@ -14,7 +14,6 @@ from producers import Settings, settings_of
 
 import shmaccum
 from shmaccum import Producer, ProducerConfig
-from shmaccum._compiled import FORM
 from shmaccum.cli.report import report
 from shmaccum.errors import SenderError
 from shmaccum.sender.logfile import MAX_BYTES, begin_log, default_directory, log_path
@@ -55,7 +54,7 @@ def test_a_sender_has_a_log_without_being_asked(settings: Settings, slab_name: s
     log = state / "shmaccum" / f"{slab_name}.log"
     assert serve_once(settings(), slab_name) == str(log)
     assert "INFO shmaccum.sender.sender: producer id" in log.read_text()
-    assert f"shmaccum {shmaccum.__version__} ({FORM})" in log.read_text()
+    assert f"shmaccum {shmaccum.__version__}," in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
 

@@ -194,7 +194,6 @@ def test_where_memory_is_short_batches_grow_until_there_is_an_answer(
     assert read_values(Path(run.config.log_dir), "t", count - 1) == [b"0", b"1", b"2", b"3"]
 
 
-@pytest.mark.plain  # compiled, a method of the accumulator cannot be replaced
 def test_batches_rest_after_the_time_in_which_others_were_sent(
     start_run: StartRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

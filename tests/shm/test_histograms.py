@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import Start
 
+from shmaccum._core import count_sample, count_value
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution, bucket_of, least_of
-from shmaccum.shm.histograms import count, count_sample
 from shmaccum.shm.layout import HISTOGRAM_BUCKETS, HISTOGRAM_WORDS, Geometry, Histogram, OfProcess, OfSender
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
@@ -40,7 +39,7 @@ def counted(slab: Slab, values: list[int], at: int = AT) -> Distribution:
     for word in range(HISTOGRAM_WORDS):
         slab.words[at + word] = 0
     for value in values:
-        count(slab.memory, at, value)
+        count_value(slab.core, at, value)
     return distribution.read(slab.words, at)
 
 
@@ -83,7 +82,7 @@ def test_some_of_many_values_stand_for_all(values: list[int], often: int, more: 
         one_by_one = counted(slab, stands_for)
         counted(slab, [])
         strided = np.repeat(np.array(values, np.int64), 2)[::2]
-        count_sample(slab.memory, AT, strided, more)
+        count_sample(slab.core, AT, strided, more)
         at_once = distribution.read(slab.words, AT)
     finally:
         detach(slab)
@@ -93,7 +92,7 @@ def test_some_of_many_values_stand_for_all(values: list[int], often: int, more: 
 
 
 def test_equal_values_of_stride_0_count(slab: Slab) -> None:
-    count_sample(slab.memory, AT, np.broadcast_to(np.int64(100), (1000,)), 5)
+    count_sample(slab.core, AT, np.broadcast_to(np.int64(100), (1000,)), 5)
 
     assert distribution.read(slab.words, AT) == Distribution(
         tuple(1000 if bucket == bucket_of(105) else 0 for bucket in range(HISTOGRAM_BUCKETS)), 105_000, 105
@@ -120,8 +119,8 @@ def test_values_beyond_the_last_bucket_count_there(slab: Slab) -> None:
 @pytest.mark.parametrize("word", [Histogram.TOTAL, Histogram.LARGEST, Histogram.BUCKETS + 7])
 def test_a_damaged_word_fails_no_call(slab: Slab, word: int) -> None:
     slab.words[AT + word] = (1 << 64) - 1
-    count(slab.memory, AT, 7)
-    count_sample(slab.memory, AT, np.array([7, 8]), 0)
+    count_value(slab.core, AT, 7)
+    count_sample(slab.core, AT, np.array([7, 8]), 0)
 
     assert distribution.read(slab.words, AT).count >= 0
 
@@ -130,7 +129,7 @@ def _count_until_killed(link: Connection, name: str, values: list[int]) -> None:
     slab = attach(name, GEOMETRY)
     at = slab.geometry.process_histogram(slab.me, OfProcess.RECORD_SIZE)
     for value in values:
-        count(slab.memory, at, value)
+        count_value(slab.core, at, value)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -142,41 +141,3 @@ def test_the_sum_over_processes_includes_the_dead(slab: Slab, start: Start) -> N
 
     places = [slab.geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(4)]
     assert distribution.read_all(slab.words, places) == counted(slab, [value for each in values for value in each])
-
-
-class _Dying:
-    """Words that kill the process at one of the stores into them."""
-
-    def __init__(self, words: memoryview, stores: int) -> None:
-        self._words = words
-        self._left = stores
-
-    def __getitem__(self, index: int) -> int:
-        return int(self._words[index])
-
-    def __setitem__(self, index: int, value: int) -> None:
-        if not self._left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1
-        self._words[index] = value
-
-
-def _die_in_a_count(link: Connection, name: str, stores: int) -> None:
-    slab = attach(name, GEOMETRY)
-    count(SimpleNamespace(words=_Dying(slab.words, stores)), AT, 1000)  # type: ignore[arg-type]
-    link.send("survived")
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("stores", range(3))
-def test_a_death_in_a_count_tears_nothing(slab: Slab, start: Start, stores: int) -> None:
-    """It leaves out what was not stored yet, and no lock: the next writer goes on."""
-    before = counted(slab, [1, 2, 3])
-    assert start(_die_in_a_count, slab.name, stores).join() == -signal.SIGKILL
-    after = distribution.read(slab.words, AT)
-
-    assert after.count == before.count + (stores > 0)
-    assert after.total == before.total + 1000 * (stores > 1)
-    assert after.largest == before.largest
-    count(slab.memory, AT, 7)
-    assert distribution.read(slab.words, AT).count == after.count + 1

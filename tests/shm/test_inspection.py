@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 from multiprocessing.connection import Connection
@@ -12,7 +11,6 @@ import pytest
 from processes import Start
 from slab_helpers import overwrite
 
-from shmaccum._compiled import FORM
 from shmaccum.cli.report import report
 from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
@@ -135,36 +133,6 @@ def test_a_sleeping_sender_is_not_shown_as_stopped(
     sender.finish()
     with look(slab_name) as view:
         assert (view.sender().stopped, view.sender().silent_ms) == (False, None)
-
-
-def be_sender_with_a_file(link: Connection, name: str, path: str) -> None:
-    """Be a sender that has mapped a file that was then removed."""
-    with open(path) as file:
-        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    os.unlink(path)
-    be_sender(link, name)
-    mapped.close()
-
-
-@pytest.mark.parametrize(("file", "form"), [("memory.cpython-311.so", "compiled"), ("memory.py", FORM)])
-def test_the_senders_form_follows_its_mapped_files(
-    slab: Slab, start: Start, tmp_path: Path, file: str, form: str
-) -> None:
-    """Also of a sender that still runs after an upgrade has removed its files."""
-    path = tmp_path / "shmaccum" / "shm" / file
-    path.parent.mkdir(parents=True)
-    path.write_text("x")
-    with look(slab.name) as view:
-        assert view.sender_with_form().form is None
-    sender = start(be_sender_with_a_file, slab.name, str(path)).ready()
-    with look(slab.name) as view:
-        assert view.sender_with_form().form == form
-    start_time = slab.geometry.process(slab.words[Super.SENDER_ENTRY] - 1) + Process.START_TIME
-    slab.words[start_time] += 1
-    with look(slab.name) as view:
-        assert view.sender_with_form().form is None, "the pid is another process's"
-    slab.words[start_time] -= 1
-    sender.finish()
 
 
 def test_the_senders_role_is_shown_over_its_life(slab: Slab, start: Start) -> None:

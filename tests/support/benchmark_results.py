@@ -43,7 +43,6 @@ def result(*cases: tuple[str, list[Any]]) -> dict[str, Any]:
             "load_before": 0.1,
             "versions": {"Python": "3.11.4"},
         },
-        "form": {"compiled": True, "why": ""},
         "settings": by_kafkas_names(Settings()),
         "cases": [
             {"number": number, "name": name, "title": f"title of {name}", "variants": variants}

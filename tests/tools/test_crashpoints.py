@@ -26,8 +26,6 @@ from tools.crashpoints.settings import HALF, PARTITIONS, SLOT, config_of
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim
 
-pytestmark = pytest.mark.plain  # steps are lines of Python
-
 # --- points of all operations ---------------------------------------------------------------------------------------
 
 

@@ -191,7 +191,7 @@ def test_failing_inputs_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(fuzz, "TARGETS", targets)
     assert fuzz.main(["brittle", "--seconds", "0.1", "--seed", "5", "--corpus", str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert out.startswith("seed 5, ")
+    assert out.startswith("seed 5\n")
     assert "KeyError: 'undeclared'" in out
     assert [data for _, data in load(tmp_path, "brittle")] == [b"fails"]
 

@@ -105,24 +105,10 @@ def test_the_first_program_is_that_of_the_readme() -> None:
 
 def test_a_trial_knows_nothing_of_this_source_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("SHMACCUM_COMPILED", "1")
-    assert not {"PYTHONPATH", "SHMACCUM_COMPILED"} & set(environments.clean_variables())
+    assert "PYTHONPATH" not in environments.clean_variables()
 
 
-def test_the_program_of_a_trial_refuses_the_plain_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    package = tmp_path / "shmaccum"
-    package.mkdir()
-    (package / "__init__.py").write_text("compiled = False\nProducer = None\n")
-    program = (ROOT / "tools" / "wheels" / "send.py").read_text()
-    done = run_python("-c", program, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "the plain form is installed in" in done.stderr
-
-
-def test_a_wheel_has_the_plain_forms_files_the_modules_and_its_own_tag(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wheel_has_the_python_files_the_core_and_its_own_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tools.wheels import building
 
     monkeypatch.setattr(building, "HOME", tmp_path)

@@ -1,9 +1,8 @@
 """Compares shmaccum with its peers: same records, settings, machine and run.
 
 Contestants are shmaccum (`send`, and `send_batch` for columns), confluent-kafka, kafka-python, aiokafka, and Spark's
-own Kafka sink. shmaccum runs as pip installs it: compiled, if there is a C compiler. The tool compiles it into
-build/compiled if necessary, which takes a minute. Some variants also run the plain form. Brokers are Apache Kafka
-and a sink that only acknowledges, each in processes of its own.
+own Kafka sink. shmaccum is that of this source tree, with the core that `make core` has compiled. Brokers are Apache
+Kafka and a sink that only acknowledges, each in processes of its own.
 
 A case has variants. In each, every contestant has a turn in every round, after a warm-up round that does not count. A
 turn uses new processes. They connect, send some records, and wait for each other. The measurement begins when the tool

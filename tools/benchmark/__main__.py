@@ -17,11 +17,10 @@ from typing import Any
 from tools.benchmark.cases import CASES
 from tools.benchmark.document import renew
 from tools.benchmark.environment import Environment
-from tools.benchmark.errors import BenchmarkError, MissingError
+from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.machine import machine
 from tools.benchmark.measuring import run_case
 from tools.benchmark.options import Options, parse
-from tools.benchmark.package_form import COMPILED, compiled_form, has_compiler
 from tools.benchmark.plots import write_plots
 from tools.benchmark.progress import Progress, minutes
 from tools.benchmark.report import as_text
@@ -78,7 +77,6 @@ def _measure(options: Options, given: list[str]) -> Result:
         "smoke": options.smoke,
         "rounds": options.rounds,
         "machine": machine(),
-        "form": {"compiled": False, "why": ""},
         "settings": by_kafkas_names(Settings()),
         "cases": [],
     }
@@ -87,7 +85,6 @@ def _measure(options: Options, given: list[str]) -> Result:
         try:
             environment = Environment(directory, options.scale, smoke=options.smoke)
             try:
-                _choose_form(options, environment, result, progress)
                 _run(options, environment, result, progress)
             finally:
                 _let_nothing_interrupt()
@@ -98,20 +95,6 @@ def _measure(options: Options, given: list[str]) -> Result:
     except KeyboardInterrupt:
         raise Interrupted(_saved(options, result)) from None
     return result
-
-
-def _choose_form(options: Options, environment: Environment, result: dict[str, Any], progress: Progress) -> None:
-    """Use the compiled form, unless it is not available or not wanted."""
-    if options.plain:
-        result["form"]["why"] = "--plain was given"
-        return
-    try:
-        environment.ours = compiled_form(environment.directory, progress.say)
-    except MissingError as error:
-        result["form"]["why"] = str(error)
-        progress.say(f"shmaccum is measured as plain Python: {error}")
-        return
-    result["form"]["compiled"] = True
 
 
 def _run(options: Options, environment: Environment, result: dict[str, Any], progress: Progress) -> None:
@@ -155,8 +138,6 @@ def _saved(options: Options, result: Result) -> str:
 def _list(options: Options) -> None:
     """Print the cases with their variants, as they would run, and the expected time."""
     environment = Environment(Path(), options.scale, smoke=options.smoke)
-    if has_compiler() and not options.plain:
-        environment.ours = COMPILED
     for name, make in CASES.items():
         variants = make().variants(environment)
         expected_s = sum(variant.expected_s(options.rounds) for variant in variants)

@@ -48,7 +48,6 @@ def _machine(result: Result) -> str:
         [
             f"- {machine['cores']} cores, {machine['cpu']}; {machine['memory_gib']} GiB of memory; {machine['kernel']}",
             f"- {versions}",
-            f"- shmaccum {_form(result)}",
             f"- measured {result['started'][:10]} in {minutes(result['took_s'])}, with a load of {load} before, "
             f"{_extent(result)}: `{shlex.join(result['command'])}`",
             f"- for all contestants: {settings}",
@@ -71,12 +70,6 @@ def _caution(result: Result) -> str:
 def _extent(result: Result) -> str:
     rounds = "one round" if result["rounds"] == 1 else f"{result['rounds']} rounds"
     return rounds if result["scale"] == 1 else f"{rounds} with {result['scale']:g} of the load"
-
-
-def _form(result: Result) -> str:
-    if result["form"]["compiled"]:
-        return "compiled, as `pip install` leaves it where there is a C compiler; as plain Python where a row says so"
-    return f"as plain Python only: {result['form']['why']}"
 
 
 def _with_distance(case: str, make: Callable[[Result], str]) -> Callable[[Result], str]:

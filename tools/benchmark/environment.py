@@ -14,10 +14,7 @@ from shmaccum.shm import names
 from shmaccum.shm.lifecycle import unlink
 from tools.benchmark import cpu
 from tools.benchmark.brokers import Broker
-from tools.benchmark.contestants import OUR_ASYNC, OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.errors import BenchmarkError, VoidError
-from tools.benchmark.package_form import PLAIN as PLAIN_FORM
-from tools.benchmark.package_form import Form
 from tools.benchmark.process_group import ProcessGroup, Report, Work
 from tools.support.processes import Children
 
@@ -35,13 +32,9 @@ class Measured:
         usage: processor time, from the start to the last report.
         memory: of all processes of the contestant when all were done, in bytes (PSS).
         counts: what the broker counted in that time.
-        form: of the package, None for a peer.
     """
 
-    def __init__(
-        self, reports: list[Report], usage: cpu.Usage, memory: int, counts: dict[str, int], form: Form | None
-    ) -> None:
-        self.form = form
+    def __init__(self, reports: list[Report], usage: cpu.Usage, memory: int, counts: dict[str, int]) -> None:
         self.reports = reports
         self.usage = usage
         self.memory = memory
@@ -60,16 +53,12 @@ class Environment:
         directory: for files; its creator removes it.
         scale: of all loads, 1 by default.
         smoke: use the smallest loads that show that a case works.
-
-    Attributes:
-        ours: the form of the package that is compared with the peers; the compiled one, once it is available.
     """
 
     def __init__(self, directory: Path, scale: float, *, smoke: bool) -> None:
         self.directory = directory
         self.scale = scale
         self.smoke = smoke
-        self.ours = PLAIN_FORM
         self.messages = directory / "messages"
         self.children = Children(self.messages, judge_inherited=False)
         self._brokers: dict[str, Broker] = {}
@@ -89,16 +78,6 @@ class Environment:
     def some(self, of: Sequence[T], every: int) -> Sequence[T]:
         """Return the variants to run: all of them, or in a smoke run every ``every``-th."""
         return of[::every] if self.smoke else of
-
-    def form_of(self, contestant: str) -> Form | None:
-        """Return the form of the package that a contestant uses, None for a peer."""
-        if contestant in (OURS, OUR_COLUMNS, OUR_ASYNC):
-            return self.ours
-        return PLAIN_FORM if contestant in (PLAIN, PLAIN_COLUMNS) else None
-
-    def with_plain(self, ours: str, plain: str, peers: Sequence[str] = ()) -> Sequence[str]:
-        """Return contestants, with the plain form unless it is the only one available."""
-        return (ours, *[plain] * self.ours.compiled, *peers)
 
     def new_name(self) -> str:
         """Return a unique name: for a turn, its topic and slab."""
@@ -123,16 +102,15 @@ class Environment:
         finally:
             broker.delete_topic(name)
 
-    def measure(self, broker: Broker | None, works: Sequence[Work], form: Form | None = None) -> Measured:
+    def measure(self, broker: Broker | None, works: Sequence[Work]) -> Measured:
         """Run processes together and measure them.
 
         Args:
             broker: to send to.
             works: one for each process.
-            form: of the package in the processes, None for peers.
 
         Raises:
-            BenchmarkError: a process failed, or our sender has another form.
+            BenchmarkError: a process failed.
         """
         before_counts = dict(broker.counts()) if broker else {}
         with ProcessGroup(self.children, works) as group:
@@ -145,27 +123,17 @@ class Environment:
             used = self.usage(group.pids).since(began)
             after = dict(broker.counts()) if broker else {}
             memory = cpu.memory(self._broker_pids(), group.pids)
-            if form is not None:
-                self.check_senders(form, group.pids)
         self.wait_quiet()
         since = {name: after[name] - counts[name] for name in after}
         for gauge in ("open", "producing"):
             if gauge in after:  # the current value, not the increase since the start
                 since[gauge] = after[gauge] - before_counts[gauge]
-        return Measured(reports, used, memory, since, form)
+        return Measured(reports, used, memory, since)
 
     def usage(self, workers: Sequence[int]) -> cpu.Usage:
         """Return the usage of all processes so far."""
         self.children.reap()
         return self._meter.usage(self._broker_pids(), workers)
-
-    def check_senders(self, form: Form, workers: Sequence[int]) -> None:
-        """Check that our running senders have a form of the package.
-
-        Raises:
-            BenchmarkError: one has the other form.
-        """
-        form.check(cpu.senders(self._broker_pids(), workers))
 
     def check_delivered(self, broker: Broker, topic: str, expected: int, acknowledged: Sequence[int | None]) -> None:
         """Check that the records of a turn have arrived.

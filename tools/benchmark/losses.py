@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tools.benchmark.contestants import CONFLUENT_DEFAULTS, OUR_ASYNC, OUR_COLUMNS, OURS, PEERS, PLAIN, PLAIN_COLUMNS
+from tools.benchmark.contestants import CONFLUENT_DEFAULTS, OUR_ASYNC, OUR_COLUMNS, OURS, PEERS
 from tools.benchmark.results import Result, variants_of
 from tools.benchmark.spark.jobs import EXACTLY_ONCE, KEPT_CONFLUENT, SPARK_SINK
 from tools.benchmark.statistics import Spread, ratio
 from tools.benchmark.tables import FIGURES, LESS_IS_BETTER, MORE_IS_BETTER, Table, with_spread
 
-_OURS: Final = (OURS, OUR_ASYNC, OUR_COLUMNS, PLAIN, PLAIN_COLUMNS, EXACTLY_ONCE)
+_OURS: Final = (OURS, OUR_ASYNC, OUR_COLUMNS, EXACTLY_ONCE)
 _THEIRS: Final = (*PEERS, CONFLUENT_DEFAULTS, KEPT_CONFLUENT, SPARK_SINK)
 _SAID_BY: Final = {
     "cpu_us_per_record": ("records_per_core_s", "mb_per_core_s", "cpu_s"),

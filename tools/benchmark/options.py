@@ -33,7 +33,6 @@ class Options:
     rounds: int
     scale: float
     smoke: bool
-    plain: bool
     list: bool
     json: Path | None
     result: Path | None
@@ -55,11 +54,6 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
     add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")
     add("--smoke", action="store_true", help="every case with a minimal load: only shows that it works")
-    add(
-        "--plain",
-        action="store_true",
-        help="shmaccum as plain Python only; otherwise also compiled, if that is possible",
-    )
     add("--list", action="store_true", help="show the cases and their variants, and measure nothing")
     add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, after every variant")
     add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, use the result of --json FILE")
@@ -83,8 +77,8 @@ def parse(arguments: Sequence[str]) -> Options:
     names = list(CASES) if values.all or (values.smoke and not names) else names
     if values.result is not None and names:
         parser.error("--from FILE measures nothing: leave out --all, --case and --smoke")
-    if values.result is not None and (values.rounds or values.scale or values.json or values.plain):
-        parser.error("--from FILE measures nothing: leave out --rounds, --scale, --json and --plain")
+    if values.result is not None and (values.rounds or values.scale or values.json):
+        parser.error("--from FILE measures nothing: leave out --rounds, --scale and --json")
     if not (names or values.list or values.result):
         parser.error("nothing to do: say --all, --case CASE ..., --smoke, --list, or --from FILE")
     if values.result is not None and not values.result.is_file():
@@ -101,7 +95,6 @@ def parse(arguments: Sequence[str]) -> Options:
         rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),
         scale=values.scale or 1.0,
         smoke=values.smoke,
-        plain=values.plain,
         list=values.list,
         json=values.json,
         result=values.result,

@@ -9,15 +9,15 @@ from typing import Final
 from tools.benchmark.cases.producers import PARTITIONS, PRODUCERS
 from tools.benchmark.cases.producers import variant_name as producers_variant
 from tools.benchmark.cases.sizes import SIZES
-from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
+from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS
 from tools.benchmark.results import Result, median, variants_of
 from tools.benchmark.spark.jobs import KEPT_CONFLUENT, SPARK_SINK
 from tools.benchmark.statistics import Spread
-from tools.benchmark.svg import COLOURS, PALE, Bar, Group, Line, bars, lines
+from tools.benchmark.svg import COLOURS, Bar, Group, Line, bars, lines
 
 COLOUR_OF: Final = dict(
     zip((OURS, CONFLUENT, KAFKA_PYTHON, AIOKAFKA, SPARK_SINK, KEPT_CONFLUENT), COLOURS, strict=True)
-) | {OUR_COLUMNS: COLOURS[0], PLAIN: PALE, PLAIN_COLUMNS: PALE}
+) | {OUR_COLUMNS: COLOURS[0]}
 
 
 def write_plots(result: Result, directory: Path) -> list[Path]:

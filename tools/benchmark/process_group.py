@@ -15,7 +15,6 @@ from typing import Any, Final
 from tools.benchmark.contestants import client_class
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.load import Load
-from tools.benchmark.package_form import Form
 from tools.benchmark.settings import Settings
 from tools.support.processes import Children
 
@@ -139,7 +138,6 @@ class Sent:
 
 def sending(
     contestant: str,
-    form: Form | None,
     servers: str,
     settings: Settings,
     name: str,
@@ -150,7 +148,6 @@ def sending(
 
     Args:
         contestant: by its name.
-        form: of the package, None for a peer.
         servers: ``bootstrap.servers``.
         settings: the same for all.
         name: of the turn.
@@ -159,7 +156,7 @@ def sending(
     """
 
     def work(member: Member) -> None:
-        make_client = client_class(contestant, form)
+        make_client = client_class(contestant)
         load = make_load()
         records, size = load.count, load.size
         warm_up = load.first(max(min(records, _LEAST_WARM_UP), int(records * warm_up_share)))

@@ -2,7 +2,7 @@
 
 ```
 {"format": 2, "started": ISO time, "took_s": 1.0, "command": [...], "scale": 1.0, "rounds": 3, "machine": {...},
- "form": {"compiled": true, "why": why not, or empty}, "settings": {...},
+ "settings": {...},
  "cases": [{"number": 1, "name": "records", "title": ..., "variants": [
      {"name": ..., "title": ..., "broker": ..., "settings": {what differs}, "facts": {...}, "figures": [names to show],
       "took_s": 1.0, "void": why, or absent, "missing": why, or absent,
@@ -10,8 +10,6 @@
                              "summary": {figure: [low, median, high]}}},
       "ratios": {peer: {figure: [low, median, high] of the first contestant's by the peer's}}}]}]}
 ```
-
-A round of ours has a figure ``compiled``: 1 or 0, as reported by the package in the contestant's process.
 """
 
 from __future__ import annotations
@@ -175,7 +173,7 @@ def load(path: Path) -> Result:
 
 def _look_through(result: Result) -> None:
     """Access everything that the tables use."""
-    for name in ("started", "took_s", "command", "rounds", "machine", "form", "settings", "cases"):
+    for name in ("started", "took_s", "command", "rounds", "machine", "settings", "cases"):
         result[name]
     for case in result["cases"]:
         case["number"], case["title"]

@@ -15,8 +15,6 @@ from tools.benchmark.tables import number
 
 INK: Final = "#7a7f87"
 COLOURS: Final = ("#d1495b", "#2e86ab", "#edae49", "#66a182", "#8d6a9f", "#9c6644")
-PALE: Final = "#e29aa2"
-"""For use beside the first colour: of the same family."""
 _FONT: Final = "font-family='sans-serif' font-size='12'"
 _WIDTH: Final = 760
 _LABELS: Final = 310

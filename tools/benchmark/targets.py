@@ -9,8 +9,8 @@ from typing import Final
 from tools.benchmark.cases.exactly_once import COMMIT, TASKS, TRANSACTIONS, job_variant, stream_variant
 from tools.benchmark.cases.latency import variant_name as latency_variant
 from tools.benchmark.cases.producers import ONE
-from tools.benchmark.cases.sender import FEW, PLAIN_SENDER, SENDER, finding_variant, sending_variant
-from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_ASYNC, OURS, PLAIN, PLAIN_COLUMNS
+from tools.benchmark.cases.sender import FEW, SENDER, finding_variant, sending_variant
+from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_ASYNC, OURS
 from tools.benchmark.results import Result, ratio_of, spread_of
 from tools.benchmark.spark.jobs import SPARK_SINK
 from tools.benchmark.statistics import Spread
@@ -32,7 +32,6 @@ class Part:
         bound: for the median; None where the number is shown beside the others, without a target of its own.
         at_least: whether more is better.
         unit: after the number.
-        plain: finds the plain form's value, to which the target does not apply.
     """
 
     label: str
@@ -40,7 +39,6 @@ class Part:
     bound: float | None
     at_least: bool = True
     unit: str = " ×"
-    plain: Find = lambda _: None
 
     def met(self, result: Result) -> bool | None:
         """Return whether it is met; None if it was not measured, or has no target."""
@@ -73,15 +71,12 @@ class Target:
         return "not measured" if None in verdicts else "met"
 
 
-def _better(
-    case: str, variant: str, peer: str, figure: str, bound: float, *, label: str = "", plain: str | None = None
-) -> Part:
+def _better(case: str, variant: str, peer: str, figure: str, bound: float, *, label: str = "") -> Part:
     """Return a part: our figure, of which more is better, is a multiple of the peer's."""
     return Part(
         label or peer,
         lambda result: ratio_of(result, case, variant, peer, figure),
         bound,
-        plain=lambda result: ratio_of(result, case, variant, peer, figure, plain) if plain else None,
     )
 
 
@@ -108,7 +103,6 @@ def _sender(figure: str, bound: float, label: str, unit: str, *, at_least: bool)
         bound,
         at_least,
         unit,
-        lambda result: spread_of(result, "sender", sending_variant(8), PLAIN_SENDER, figure),
     )
 
 
@@ -116,7 +110,7 @@ def _record_by_record(what: str, variant: str) -> Target:
     return Target(
         f"record by record, {what}: records a second per core",
         [
-            _better("records", variant, peer, PER_CORE, bound, plain=PLAIN)
+            _better("records", variant, peer, PER_CORE, bound)
             for peer, bound in ((CONFLUENT, 1), (AIOKAFKA, 4), (KAFKA_PYTHON, 8))
         ],
     )
@@ -130,7 +124,7 @@ def _in_loop(peer: str, bound: float, label: str) -> Part:
 TARGETS: Final = (
     Target(
         "columns: records a second per core, delivery included",
-        [_better("columns", "apache-unkeyed", CONFLUENT, PER_CORE, 8, plain=PLAIN_COLUMNS)],
+        [_better("columns", "apache-unkeyed", CONFLUENT, PER_CORE, 8)],
     ),
     _record_by_record("unkeyed", "apache-unkeyed"),
     _record_by_record("keyed by murmur2", "apache-keyed"),
@@ -220,23 +214,17 @@ TARGETS: Final = (
 
 
 def target_table(result: Result) -> Table:
-    """Return target, bound, value, and whether it is met; also the plain form's values, if it took part."""
-    compiled = result["form"]["compiled"]
+    """Return target, bound, value, and whether it is met."""
     rows = []
     for target in TARGETS:
         bounds = [each.text() for each in target.parts]
-        row = [target.what, *map(", ".join, (bounds, _reached(target, result, plain=False)))]
-        plain = [", ".join(_reached(target, result, plain=True))] if compiled else []
-        rows.append([*row, *plain, target.verdict(result)])
-    head = ["target", "at least, at most", "reached, compiled" if compiled else "reached, plain Python"]
-    return Table([*head, *["plain Python"] * compiled, ""], rows)
+        rows.append([target.what, ", ".join(bounds), ", ".join(_reached(target, result)), target.verdict(result)])
+    return Table(["target", "at least, at most", "reached", ""], rows)
 
 
-def _reached(target: Target, result: Result, *, plain: bool) -> list[str]:
-    """Return the value of each part; empty if the plain form took part in none."""
-    found = [part.plain(result) if plain else part.reached(result) for part in target.parts]
-    if plain and not any(found):
-        return []
+def _reached(target: Target, result: Result) -> list[str]:
+    """Return the value of each part."""
+    found = [part.reached(result) for part in target.parts]
     return [
         "-" if each is None else f"{with_spread(each, part.unit)}"
         for part, each in zip(target.parts, found, strict=True)

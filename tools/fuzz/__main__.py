@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import shmaccum
 from tools.fuzz import sanitize
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
@@ -76,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return sanitize.run([each for each in argv if each != "--sanitize"])
     logging.disable(logging.CRITICAL)  # what is wrong with inputs is no news here
     targets = args.targets or list(TARGETS)
-    print(f"seed {args.seed}, {'compiled' if shmaccum.compiled else 'plain'}", flush=True)
+    print(f"seed {args.seed}", flush=True)
     if targets == ["sweep"]:
         return 1 if _sweep(args.corpus, args.region, args.seconds, args.seed, args.jobs) else 0
     seconds = _SECONDS if args.seconds is None else args.seconds
@@ -103,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sanitize",
         action="store_true",
-        help="over modules compiled with AddressSanitizer and UBSan",
+        help="over a core compiled with AddressSanitizer and UBSan",
     )
     return parser
 

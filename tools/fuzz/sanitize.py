@@ -1,7 +1,7 @@
-"""Runs the fuzz on modules compiled with AddressSanitizer and UBSan.
+"""Runs the fuzz over a core compiled with AddressSanitizer and UBSan.
 
-They are built into a directory of their own, once for each state of the sources, and run by another interpreter that
-has libasan loaded. A finding ends the child that tries the input, and is printed with it.
+The package is built into a directory of its own, once for each state of the sources, and run by another interpreter
+that has libasan loaded. A finding ends the child that tries the input, and is printed with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _BUILT: Final = _ROOT / "build" / "sanitized"
 _STAMP: Final = _BUILT / "made-from"
-_SOURCES: Final = (".py", ".pyx", ".pxd")
+_SOURCES: Final = (".py", ".pyx", ".pxi", ".h")
 _OPTIONS: Final = {
     # Python's own objects live for as long as it does. An end by abort would be taken for a crash without a report.
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",

@@ -39,11 +39,11 @@ def unpack_sdist(sdist: Path) -> Path:
 
 
 def build_plain(source: Path) -> Path:
-    """Build the plain form's wheel; return it."""
+    """Build a wheel without the core; return it."""
     directory = HOME / "plain"
     shutil.rmtree(directory, ignore_errors=True)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory)]
-    _run("the plain form", command, source, {"SHMACCUM_PURE": "1"})
+    _run("what is Python", command, source, {"SHMACCUM_PURE": "1"})
     return next(directory.glob("*.whl"))
 
 
@@ -82,7 +82,7 @@ def cross_compiler(target: Target) -> dict[str, str]:
 
 
 def _pack(plain: Path, modules: Path, target: Target, directory: Path) -> Path:
-    """Add the modules to the plain form's content, and tag it."""
+    """Add the core to what is Python, and tag it."""
     content = HOME / "content" / str(target)
     shutil.rmtree(content, ignore_errors=True)
     wheel = [sys.executable, "-m", "wheel"]

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     wheel = Path(arguments[0]).absolute()
     try:
         made = _environment(wheel, target_of(wheel))
-        variables = {"SHMACCUM_COMPILED": "1", "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{made.packages}:{ROOT}"}
+        variables = {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"{made.packages}:{ROOT}"}
         command = [str(made.python), *_with_path(arguments[1:], made)]
         os.execve(command[0], command, made.variables | variables)
     except (WheelError, UntriedError) as error:

@@ -36,8 +36,6 @@ def through_a_log() -> None:
 
 
 if __name__ == "__main__":
-    if not shmaccum.compiled:
-        sys.exit(f"the plain form is installed in {shmaccum.__file__}")
     if sys.argv[1:]:
         bootstrap_servers, topic = sys.argv[1:]
         send({"bootstrap.servers": bootstrap_servers}, topic)

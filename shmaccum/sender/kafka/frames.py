@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 from shmaccum.errors import NetworkError
@@ -13,20 +14,16 @@ _SIZE_SIZE: Final = 4
 """Bytes of the size, which does not count itself."""
 _CORRELATION_ID_SIZE: Final = 4
 """Every answer begins with a correlation id."""
-_LAST_INT32: Final = 0x7FFF_FFFF
-_INT32_RANGE: Final = 0x1_0000_0000
+_INT32: Final = struct.Struct(">i")
 _HTTP: Final = int.from_bytes(b"HTTP")
 _TLS_ALERT_OR_HANDSHAKE: Final = (0x15, 0x16)
 
 
 def read_int32(data: bytes, at: int) -> int:
-    """Return a big-endian, signed number.
-
-    Raises:
-        IndexError: the data ends before it.
-    """
-    number = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
-    return number if number <= _LAST_INT32 else number - _INT32_RANGE
+    """Return a big-endian, signed number."""
+    number: int
+    (number,) = _INT32.unpack_from(data, at)
+    return number
 
 
 class FrameReader:

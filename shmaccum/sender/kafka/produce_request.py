@@ -12,12 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, TypeAlias
 
-from shmaccum._compiled import COMPILED
 from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.transport import ProduceBatch
-
-if COMPILED:
-    from shmaccum.sender.kafka.fastheads import FastHeads
 
 Batches: TypeAlias = dict[str, dict[int, ProduceBatch]]
 """The batches of a request: topic -> partition -> its only batch."""
@@ -44,8 +40,6 @@ _NULL_STRING: Final = b"\xff\xff"
 _NULL_FLEXIBLE_STRING: Final = b"\x00"
 _NO_TAGS: Final = b"\x00"
 
-_fast_heads = FastHeads() if COMPILED else None
-
 
 def by_partition(batches: Iterable[ProduceBatch]) -> Batches:
     """Return the batches of a request in the order of the wire; no two are of the same partition."""
@@ -66,8 +60,12 @@ def each_of(batches: Batches) -> Iterator[ProduceBatch]:
 
 def _length(number: int) -> bytes:
     """Encode a length for flexible versions: an unsigned varint of length + 1, since 0 means null."""
-    varint = bytearray()
     number += 1
+    if number < 1 << 14:
+        return bytes((number,)) if number < 1 << 7 else bytes((number & 0x7F | 0x80, number >> 7))
+    if number < 1 << 21:
+        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
+    varint = bytearray()
     while number > 0x7F:
         varint.append(number & 0x7F | 0x80)
         number >>= 7
@@ -118,8 +116,6 @@ class ProduceEncoder:
 
     def _batch_head(self, before: bytes, partition: int, size: int) -> bytes:
         """Return the head of a batch: ``before``, its partition, its size."""
-        if _fast_heads is not None:
-            return _fast_heads.batch(before, partition, size, self._is_flexible)
         return before + _INT32.pack(partition) + self._count(size)
 
     def encode(self, batches: Batches, correlation_id: int, transactional_id: str | None = None) -> list[Buffer]:

@@ -6,6 +6,7 @@ codec decodes all others: those with errors, messages or tags.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,18 +17,15 @@ from shmaccum.kafka.codec import decode
 from shmaccum.kafka.messages import PRODUCE
 from shmaccum.sender.kafka.frames import read_int32
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
-from shmaccum.sender.transport import NOTHING, ProduceBatch, ProduceResponse
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 _CORRELATION_ID_SIZE: Final = 4
 _FEW_BITS: Final = 28
 """Shift of the last byte of a length, which has at most 35 bits."""
-_ERROR_AT: Final = 4
-"""Offsets within a partition's response: number, error code, base offset, append time, log start offset; then errors of
-single records, a message, tags."""
-_BASE_OFFSET_AT: Final = 6
-_APPEND_TIME_AT: Final = 14
-_MORE_AT: Final = 30
-_PARTITION_SIZE: Final = 33
+_PARTITION: Final = struct.Struct(">ihqq8x3s")
+"""A partition's response: number, error code, base offset, append time, log start offset; and what follows."""
+_NOTHING_MORE: Final = b"\x01\x00\x00"
+"""No errors of single records, no message, no tags."""
 _NO_TIME_MS: Final = 1 << 47
 """Milliseconds since the epoch; an append time from here on is refused: a completion has no room for it."""
 _LITTLE_BYTES: Final = 64 * 1024
@@ -42,7 +40,6 @@ _LAST_PORT: Final = (1 << 16) - 1
 _THROTTLE_SIZE: Final = 4
 _END_SIZE: Final = 5
 """The throttle time, and the number of tags."""
-_INT32_RANGE: Final = 0x1_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,41 +120,24 @@ def _read_plain(frame: bytes, batches: Batches) -> list[ProduceResponse] | None:
                 return None
             awaited_of_topic = of_topic.copy()
             for _ in range(partitions):
-                batch = awaited_of_topic.pop(read_int32(frame, position), None)
-                base_offset = _read_int64(frame, position + _BASE_OFFSET_AT)
-                append_time_ms = _read_int64(frame, position + _APPEND_TIME_AT)
-                if batch is None or not _is_plain(frame, position) or not _is_place(base_offset, append_time_ms):
+                number, error, base_offset, append_time_ms, more = _PARTITION.unpack_from(frame, position)
+                batch = awaited_of_topic.pop(number, None)
+                if batch is None or error or more != _NOTHING_MORE or not _is_place(base_offset, append_time_ms):
                     return None
-                responses.append(_stored(batch, base_offset, append_time_ms))
-                position += _PARTITION_SIZE
+                responses.append(ProduceResponse(batch, base_offset, append_time_ms))
+                position += _PARTITION.size
             if frame[position]:  # tags of the topic
                 return None
             position += 1
-    except (IndexError, OverflowError, ValueError):
+    except (IndexError, OverflowError, ValueError, struct.error):
         return None
     is_whole = position + _END_SIZE == len(frame) and not frame[position + _THROTTLE_SIZE]
     return responses if is_whole and not awaited else None
 
 
-def _is_plain(frame: bytes, position: int) -> bool:
-    """Return whether a partition's response holds no error, message or tags."""
-    more_at = position + _MORE_AT
-    return (
-        not (frame[position + _ERROR_AT] or frame[position + _ERROR_AT + 1])
-        # No errors of single records, no message, no tags.
-        and frame[more_at] == 1
-        and not (frame[more_at + 1] or frame[more_at + 2])
-    )
-
-
 def _is_place(base_offset: int, append_time_ms: int) -> bool:
     """Return whether these are a valid offset and append time; -1 means unknown."""
     return base_offset >= -1 <= append_time_ms < _NO_TIME_MS
-
-
-def _read_int64(frame: bytes, position: int) -> int:
-    high, low = read_int32(frame, position), read_int32(frame, position + 4)
-    return high * _INT32_RANGE + (low if low >= 0 else low + _INT32_RANGE)
 
 
 def _read_length(frame: bytes, position: int) -> tuple[int, int]:
@@ -191,19 +171,6 @@ def _decode_any(
                 LeaderHint(batch.topic_partition, leader.leader_id, leader.leader_epoch, nodes.get(leader.leader_id))
             )
     return ProduceAnswers(responses, hints, response.throttle_time_ms)
-
-
-def _stored(batch: ProduceBatch, base_offset: int, append_time_ms: int) -> ProduceResponse:
-    """Return the response of a stored batch. Compiled, it is filled here without objects for its numbers."""
-    response = ProduceResponse.__new__(ProduceResponse)
-    response.batch = batch
-    response.base_offset = base_offset
-    response.log_append_time_ms = append_time_ms
-    response.error = None
-    response.message = ""
-    response.invalid_records = NOTHING
-    response.words = ""
-    return response
 
 
 def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str], str]) -> ProduceResponse:

@@ -206,7 +206,6 @@ def test_the_future_of_rows(accumulator: Accumulators) -> None:
     assert isinstance(future.error, RecordTooLargeError)
 
 
-@pytest.mark.plain
 def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> None:
     """What is in is in whole, the sender sees it at once, and no flush waits for what is not."""
     accumulator = accumulate(buffer_memory=64 * BATCH_SIZE)

@@ -255,7 +255,6 @@ def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
 # --- interrupts and forks -------------------------------------------------------------------------------
 
 
-@pytest.mark.plain
 def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None:
     """Ctrl-C while completions are read: each is processed exactly once."""
     log = Log(accumulator)

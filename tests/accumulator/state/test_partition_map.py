@@ -231,7 +231,6 @@ def test_threads_refresh_concurrently(accumulate: OpenAccumulator) -> None:
     assert seen == {100}
 
 
-@pytest.mark.plain
 def test_refresh_while_the_sender_adds(known: PartitionMap, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of partitions was read after their entries, and is ahead of them: they are seen at the next look."""
     known.request("new")

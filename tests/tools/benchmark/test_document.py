@@ -65,11 +65,6 @@ def test_figures_that_are_not_to_be_taken_too_seriously() -> None:
     assert "one round with 0.1 of the load" in said
 
 
-def test_plain_python_is_said_with_its_reason() -> None:
-    plain = result() | {"form": {"compiled": False, "why": "there is no C compiler"}}
-    assert "shmaccum as plain Python only: there is no C compiler" in PARTS["machine"](plain)
-
-
 def test_plots_of_what_was_measured(tmp_path: Path) -> None:
     grid = [
         variant(

@@ -39,7 +39,7 @@ def test_numbers_are_those_of_the_document() -> None:
         ("--all --scale x", "'x' is not a number above 0"),
         ("--from /nowhere/x.json", "there is no such file; --all --json FILE makes one"),
         ("--from /etc/hostname --all", "--from FILE measures nothing"),
-        ("--from /etc/hostname --rounds 3", "leave out --rounds, --scale, --json and --plain"),
+        ("--from /etc/hostname --rounds 3", "leave out --rounds, --scale and --json"),
         ("--all --json /nowhere/x.json", "there is no such directory"),
         ("--all --plots /nowhere", "there is no such directory"),
         ("--all --document /nowhere.md", "there is no such file"),

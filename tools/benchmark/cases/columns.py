@@ -8,7 +8,7 @@ from typing import Final
 from tools.benchmark.brokers import APACHE, SINK, TITLES
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import SENDING_FIGURES, send
-from tools.benchmark.contestants import KAFKA_PYTHON, OUR_COLUMNS, PEERS, PLAIN_COLUMNS
+from tools.benchmark.contestants import KAFKA_PYTHON, OUR_COLUMNS, PEERS
 from tools.benchmark.environment import Environment
 from tools.benchmark.load import ROWS_A_BATCH, Load, make_batches
 from tools.benchmark.settings import MEBIBYTE, Settings
@@ -50,12 +50,11 @@ def _variant(environment: Environment, kind: str, keyed: bool, settings: Setting
         return send(environment, kind, contestant, settings, load, partitions=PARTITIONS)
 
     large = settings.batch_size != Settings().batch_size
-    has_plain = kind == APACHE and not large
     key = "keyed" if keyed else "unkeyed"
     return Variant(
         name="-".join([kind, key, *["large-batches"] * large]),
         title=f"{key}{', batches of 512 KiB' * large}, into {TITLES[kind]}",
-        contestants=environment.with_plain(OUR_COLUMNS, PLAIN_COLUMNS, PEERS) if has_plain else (OUR_COLUMNS, *PEERS),
+        contestants=(OUR_COLUMNS, *PEERS),
         turn=turn,
         figures=SENDING_FIGURES,
         broker=kind,

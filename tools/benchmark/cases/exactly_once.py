@@ -132,8 +132,8 @@ def _stream(environment: Environment, session: Session, query: Query) -> dict[st
     with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
         query = query._replace(job=query.job._replace(servers=broker.servers, topic=topic))
         found, used = session.measure_query(query)
-        compiled = _checked(environment, session, query.job, (1 + query.measured) * query.job.rows)
-    return compiled | query_figures(query, found, used)
+        _check(environment, query.job, (1 + query.measured) * query.job.rows)
+    return query_figures(query, found, used)
 
 
 def _job(environment: Environment, session: Session, job: Job) -> dict[str, float]:
@@ -145,21 +145,17 @@ def _job(environment: Environment, session: Session, job: Job) -> dict[str, floa
     with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
         job = job._replace(topic=topic)
         wall_s, used = session.measure(job)
-        compiled = _checked(environment, session, job, job.rows)
-    return compiled | figures(job, wall_s, used)
+        _check(environment, job, job.rows)
+    return figures(job, wall_s, used)
 
 
-def _checked(environment: Environment, session: Session, job: Job, rows: int) -> dict[str, float]:
-    """Check the form of our sender, and that all rows of a turn are there; return the form as a figure."""
-    is_ours = job.how != SPARK_SINK
-    if is_ours:
-        session.check_senders()
+def _check(environment: Environment, job: Job, rows: int) -> None:
+    """Check that all rows of a turn are there."""
     broker = environment.broker(APACHE)
     if job.how == EXACTLY_ONCE:
         environment.check_committed(broker, job.topic, rows)
     else:
         environment.check_delivered(broker, job.topic, rows, [])
-    return {"compiled": float(environment.ours.compiled)} if is_ours else {}
 
 
 def _commit(environment: Environment, transactions: int) -> dict[str, float]:
@@ -168,14 +164,13 @@ def _commit(environment: Environment, transactions: int) -> dict[str, float]:
     with environment.topic(broker, name, PARTITIONS) as topic:
 
         def work(member: Member) -> None:
-            environment.ours.enter()
             member.wait_for_go()
             member.done(_written(broker.servers, name, topic, transactions))
 
-        (report,) = environment.measure(broker, [work], environment.ours).reports
+        (report,) = environment.measure(broker, [work]).reports
         environment.check_committed(broker, topic, (transactions + 1) * _RECORDS_EACH)
     times: dict[str, float] = report.result
-    return {"compiled": float(environment.ours.compiled)} | times
+    return times
 
 
 def _written(servers: str, name: str, topic: str, transactions: int) -> dict[str, float]:

@@ -15,7 +15,6 @@ from tools.benchmark.cases.sending import figures_of
 from tools.benchmark.contestants import CONFLUENT, OURS, PacedClient, client_class
 from tools.benchmark.environment import Environment
 from tools.benchmark.load import make_values
-from tools.benchmark.package_form import Form
 from tools.benchmark.process_group import Member, Work
 from tools.benchmark.settings import Settings
 from tools.benchmark.statistics import quantile
@@ -62,10 +61,10 @@ def _variant(environment: Environment, rate: int, linger_ms: int) -> Variant:
     of_all_rounds: dict[str, list[int]] = defaultdict(list)
 
     def turn(contestant: str) -> dict[str, float]:
-        broker, form = environment.broker(APACHE), environment.form_of(contestant)
+        broker = environment.broker(APACHE)
         with environment.topic(broker, environment.new_name(), 1) as topic:
-            work = _timing(contestant, form, broker.servers, settings, topic, rate, warm_up, count)
-            measured = environment.measure(broker, [work], form)
+            work = _timing(contestant, broker.servers, settings, topic, rate, warm_up, count)
+            measured = environment.measure(broker, [work])
             (report,) = measured.reports
             latencies_ns: list[int] = report.result
             environment.check_delivered(broker, topic, warm_up + count, [count - len(latencies_ns)])
@@ -95,7 +94,6 @@ def _quantiles(latencies_ns: Sequence[int], shares: Mapping[str, float]) -> dict
 
 def _timing(
     contestant: str,
-    form: Form | None,
     servers: str,
     settings: Settings,
     topic: str,
@@ -109,7 +107,7 @@ def _timing(
     """
 
     def work(member: Member) -> None:
-        client: PacedClient = client_class(contestant, form)(servers, settings, topic)  # type: ignore[assignment]
+        client: PacedClient = client_class(contestant)(servers, settings, topic)  # type: ignore[assignment]
         values = make_values(max(count, warm_up), VALUE_SIZE)
         clock = time.perf_counter_ns
         latencies_ns: list[int] = []

@@ -12,7 +12,6 @@ from tools.benchmark.cases.sending import figures_of, send
 from tools.benchmark.contestants import CONFLUENT, OURS, PacedClient, client_class
 from tools.benchmark.environment import Environment
 from tools.benchmark.load import Load, make_values
-from tools.benchmark.package_form import Form
 from tools.benchmark.process_group import Member, Work
 from tools.benchmark.settings import Settings
 
@@ -119,11 +118,11 @@ def _trickle(environment: Environment) -> Variant:
     settings = Settings()
 
     def turn(contestant: str) -> dict[str, float]:
-        broker, form = environment.broker(SINK), environment.form_of(contestant)
+        broker = environment.broker(SINK)
         values = make_values(count, VALUE_SIZE)
         with environment.topic(broker, environment.new_name(), TRICKLE_PRODUCERS) as topic:
-            work = _pacing(contestant, form, broker.servers, settings, topic, values)
-            measured = environment.measure(broker, [work] * TRICKLE_PRODUCERS, form)
+            work = _pacing(contestant, broker.servers, settings, topic, values)
+            measured = environment.measure(broker, [work] * TRICKLE_PRODUCERS)
             unacknowledged = [count - report.result for report in measured.reports]
             environment.check_delivered(broker, topic, (count + 1) * TRICKLE_PRODUCERS, unacknowledged)
         return figures_of(measured, count * TRICKLE_PRODUCERS, count * TRICKLE_PRODUCERS * VALUE_SIZE, settings)
@@ -143,13 +142,11 @@ def _trickle(environment: Environment) -> Variant:
     )
 
 
-def _pacing(
-    contestant: str, form: Form | None, servers: str, settings: Settings, topic: str, values: Sequence[bytes]
-) -> Work:
+def _pacing(contestant: str, servers: str, settings: Settings, topic: str, values: Sequence[bytes]) -> Work:
     """Return the work of sending records one by one at `TRICKLE_RATE`, asleep in between."""
 
     def work(member: Member) -> None:
-        client: PacedClient = client_class(contestant, form)(servers, settings, topic)  # type: ignore[assignment]
+        client: PacedClient = client_class(contestant)(servers, settings, topic)  # type: ignore[assignment]
         acknowledged = 0
 
         def told(success: bool) -> None:

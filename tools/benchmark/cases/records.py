@@ -9,7 +9,7 @@ from typing import Final
 from tools.benchmark.brokers import APACHE, SINK, TITLES
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import SENDING_FIGURES, send
-from tools.benchmark.contestants import CONFLUENT_DEFAULTS, OURS, PEERS, PLAIN
+from tools.benchmark.contestants import CONFLUENT_DEFAULTS, OURS, PEERS
 from tools.benchmark.environment import Environment
 from tools.benchmark.load import Load, make_keys, make_values
 from tools.benchmark.settings import MEBIBYTE, Settings
@@ -49,8 +49,7 @@ def _variant(environment: Environment, kind: str, keyed: bool, keep: bool, setti
         return send(environment, kind, contestant, settings, load, partitions=PARTITIONS)
 
     is_main = kind == APACHE and not keep and settings == Settings()
-    # The plain form would only take time in the other variants.
-    contestants = environment.with_plain(OURS, PLAIN, (*PEERS, CONFLUENT_DEFAULTS)) if is_main else (OURS, *PEERS)
+    contestants = (OURS, *PEERS, *[CONFLUENT_DEFAULTS] * is_main)
     large = settings.batch_size != Settings().batch_size
     words = ["keyed" if keyed else "unkeyed", *["futures kept"] * keep, *["batches of 512 KiB"] * large]
     return Variant(

@@ -7,11 +7,9 @@ from typing import Any, Final
 
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.environment import Environment
-from tools.benchmark.package_form import PLAIN, Form
 from tools.benchmark.process_group import Member
 
 SENDER: Final = "sender"
-PLAIN_SENDER: Final = f"{SENDER}, plain Python"
 MANY: Final = "1,000 partitions"
 FEW: Final = "10 partitions"
 PARTITIONS: Final = (1, 8, 64)
@@ -49,11 +47,9 @@ def _sending(environment: Environment, partitions: int) -> Variant:
 
             return [cost._asdict() for cost in sending_costs(partitions, TIMES, batches=batches)]
 
-        form = PLAIN if contestant == PLAIN_SENDER else environment.ours
-        costs = sorted(_apart(environment, measure, form), key=lambda cost: cost["cpu_us_a_batch"])
+        costs = sorted(_apart(environment, measure), key=lambda cost: cost["cpu_us_a_batch"])
         cost = costs[len(costs) // 2]
         return {
-            "compiled": float(form.compiled),
             "cpu_us_per_batch": cost["cpu_us_a_batch"],
             "mb_per_core_s": cost["megabytes_a_core_second"],
             "system_us_per_batch": cost["system_us_a_batch"],
@@ -63,7 +59,7 @@ def _sending(environment: Environment, partitions: int) -> Variant:
     return Variant(
         name=sending_variant(partitions),
         title=f"full batches for {partitions} partition{'s' * (partitions > 1)}",
-        contestants=environment.with_plain(SENDER, PLAIN_SENDER),
+        contestants=(SENDER,),
         turn=turn,
         figures=("cpu_us_per_batch", "mb_per_core_s", "batches_per_request"),
         facts={"batches": batches, "times": TIMES, "partitions": partitions},
@@ -91,7 +87,7 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
 
             return [cost._asdict() for cost in finding_costs(partitions, _FINDING_ROUNDS, lingering=lingering)]
 
-        costs = _apart(environment, measure, environment.ours)
+        costs = _apart(environment, measure)
         return {"cpu_us": min(cost["cpu_us"] for cost in costs)}
 
     return Variant(
@@ -104,11 +100,10 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
     )
 
 
-def _apart(environment: Environment, measure: Callable[[], list[dict[str, Any]]], form: Form) -> list[dict[str, Any]]:
-    """Measure a form of the package in a process of its own, because only that process imports it."""
+def _apart(environment: Environment, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Measure in a process of its own, because only that process imports the package."""
 
     def work(member: Member) -> None:
-        form.enter()
         member.wait_for_go()
         member.done(measure())
 

@@ -43,13 +43,13 @@ def send(
         VoidError: not everything arrived.
         BenchmarkError: it failed.
     """
-    broker, form = environment.broker(kind), environment.form_of(contestant)
+    broker = environment.broker(kind)
     with environment.topic(broker, environment.new_name(), partitions) as topic:
         works = [
-            sending(contestant, form, broker.servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
+            sending(contestant, broker.servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
             for number in range(producers)
         ]
-        measured = environment.measure(broker, works, form)
+        measured = environment.measure(broker, works)
         sent: list[Sent] = [report.result for report in measured.reports]
         untold = [None if each.acknowledged is None else each.records - each.acknowledged for each in sent]
         environment.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), untold)
@@ -76,8 +76,6 @@ def figures_of(measured: Measured, records: int, size: int, settings: Settings) 
         "mb_per_core_s": size / cpu_s / MEGABYTE,
         "memory_mb": measured.memory / MEGABYTE,
     }
-    if measured.form is not None:
-        figures["compiled"] = float(measured.form.compiled)
     counts = measured.counts
     if counts and counts["batches"]:
         figures |= {

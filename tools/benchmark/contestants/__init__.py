@@ -1,7 +1,6 @@
 """The measured producers, each used as its documentation advises: one module per library.
 
-They are imported only where they are used: the tool forks the contestants, so it must have no producer, no thread, and
-no form of the package.
+They are imported only where they are used: the tool forks the contestants, so it must have no producer and no thread.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ from importlib import import_module
 from typing import Final
 
 from tools.benchmark.contestants.base import Client, PacedClient
-from tools.benchmark.package_form import Form
 
 OURS: Final = "shmaccum"
 OUR_COLUMNS: Final = "shmaccum send_batch"
 OUR_ASYNC: Final = "shmaccum AsyncProducer"
-PLAIN: Final = f"{OURS}, plain Python"
-PLAIN_COLUMNS: Final = f"{OUR_COLUMNS}, plain Python"
 CONFLUENT: Final = "confluent-kafka"
 CONFLUENT_DEFAULTS: Final = f"{CONFLUENT}, its own defaults"
 KAFKA_PYTHON: Final = "kafka-python"
@@ -27,10 +23,8 @@ PEERS: Final = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 
 _HOMES: Final[Mapping[str, tuple[str, str]]] = {
     OURS: ("ours", "RecordsClient"),
-    PLAIN: ("ours", "RecordsClient"),
     OUR_COLUMNS: ("ours", "ColumnsClient"),
     OUR_ASYNC: ("ours", "AsyncClient"),
-    PLAIN_COLUMNS: ("ours", "ColumnsClient"),
     CONFLUENT: ("confluent", "ConfluentClient"),
     CONFLUENT_DEFAULTS: ("confluent", "DefaultsClient"),
     KAFKA_PYTHON: ("kafka_python", "KafkaPythonClient"),
@@ -46,26 +40,14 @@ __all__ = [
     "OUR_ASYNC",
     "OUR_COLUMNS",
     "PEERS",
-    "PLAIN",
-    "PLAIN_COLUMNS",
     "Client",
     "PacedClient",
     "client_class",
 ]
 
 
-def client_class(contestant: str, form: Form | None) -> type[Client]:
-    """Return the class that a contestant sends with in this process.
-
-    Args:
-        contestant: by its name.
-        form: of the package, None for a peer.
-
-    Raises:
-        BenchmarkError: this process cannot load this form.
-    """
-    if form is not None:
-        form.enter()
+def client_class(contestant: str) -> type[Client]:
+    """Return the class that a contestant, given by its name, sends with."""
     module, name = _HOMES[contestant]
     found: type[Client] = getattr(import_module(f"{__name__}.{module}"), name)
     return found

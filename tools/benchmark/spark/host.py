@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from tools.benchmark.contestants import KAFKA_PYTHON, OURS
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.package_form import Form
 from tools.benchmark.settings import for_confluent, for_kafka_python
 from tools.benchmark.spark import tasks
 from tools.benchmark.spark.jobs import (
@@ -42,7 +41,7 @@ class SparkHost:
         pid: of the process that is the ancestor of all others except our sender.
     """
 
-    def __init__(self, children: Children, directory: Path, slab: str, jars: Sequence[Path], form: Form) -> None:
+    def __init__(self, children: Children, directory: Path, slab: str, jars: Sequence[Path]) -> None:
         """Start it.
 
         Args:
@@ -50,13 +49,12 @@ class SparkHost:
             directory: for Spark's files.
             slab: name of our slab.
             jars: of Spark's sink.
-            form: of the package in its Python processes.
 
         Raises:
-            BenchmarkError: it does not start, or its workers have another form.
+            BenchmarkError: it does not start.
         """
         self._link, theirs = Pipe()
-        self.pid = children.fork("Spark", lambda: _be(self._link, theirs, directory, slab, jars, form))
+        self.pid = children.fork("Spark", lambda: _be(self._link, theirs, directory, slab, jars))
         theirs.close()
         self._hear()
 
@@ -125,16 +123,11 @@ class SparkHost:
         return heard
 
 
-def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jars: Sequence[Path], form: Form) -> int:
+def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jars: Sequence[Path]) -> int:
     """Run as Spark's driver."""
     tools_end.close()
     try:
-        form.enter()
         spark = _session(directory, jars)
-        cores = spark.sparkContext.defaultParallelism
-        found = spark.sparkContext.parallelize(range(cores), cores).map(tasks.is_compiled).distinct().collect()
-        if found != [form.compiled]:
-            raise BenchmarkError(f"Spark's workers do not have the package as {form.name}")
         link.send(None)
         while (job := link.recv()) is not None:
             try:

@@ -89,10 +89,6 @@ class Session:
         }
         return ChainMap(facts, self.versions)
 
-    def check_senders(self) -> None:
-        """Check that our senders have the form of the package that is measured (`Environment.check_senders`)."""
-        self._environment.check_senders(self._environment.ours, [self._started().pid])
-
     def close(self) -> None:
         """Stop it, if it has started."""
         if self._host is not None:
@@ -107,9 +103,8 @@ class Session:
                 raise MissingError(f"there is no pyspark ({error}): pip install 'shmaccum[spark]'") from None
             environment = self._environment
             self.versions["sink_version"], jars = spark_sink_jars()
-            self._host = SparkHost(
-                environment.children, environment.directory / "spark", environment.new_name(), jars, environment.ours
-            )
+            directory = environment.directory / "spark"
+            self._host = SparkHost(environment.children, directory, environment.new_name(), jars)
         return self._host
 
 

@@ -14,13 +14,6 @@ _kept: dict[str, Any] = {}
 """Servers -> the producer that this worker keeps, if any."""
 
 
-def is_compiled(number: int) -> bool:
-    """Return whether a worker has the compiled form."""
-    import shmaccum
-
-    return shmaccum.compiled
-
-
 def by_confluent(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
     """Send rows with confluent-kafka and a producer for this task only."""
     from confluent_kafka import Producer

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.sending import HandSender, later_ms
@@ -58,20 +59,20 @@ def _left_behind(survivor: Survivor) -> None:
 
 
 def _die_over_completing(accumulator: Accumulators, survivor: Survivor) -> None:
-    set_result = RecordBatch.set_result
+    conclude = BatchCompleter._conclude
 
-    def set_result_once(batch: RecordBatch, base_offset_word: int, result_word: int) -> None:
-        set_result(batch, base_offset_word, result_word)
-        RecordBatch.set_result = _die  # type: ignore[method-assign, assignment]
+    def conclude_once(completer: BatchCompleter, outcome: BatchOutcome) -> None:
+        conclude(completer, outcome)
+        BatchCompleter._conclude = _die  # type: ignore[method-assign, assignment]
 
-    RecordBatch.set_result = set_result_once  # type: ignore[method-assign, assignment]
+    BatchCompleter._conclude = conclude_once  # type: ignore[method-assign, assignment]
     sender = HandSender(accumulator, survivor.config, refusing=False)
     accumulator.sender.recover()
     sender.run_once()
     sender.run_once()
 
 
-def _die(batch: RecordBatch, base_offset_word: int, result_word: int) -> None:
+def _die(completer: BatchCompleter, outcome: BatchOutcome) -> None:
     die()
 
 

@@ -1,36 +1,31 @@
 """The slab's words for plain Python code, on machines that reorder loads and stores."""
 
-from cpython.buffer cimport PyObject_GetBuffer
-
-
-cdef extern from * nogil:
-    """
-    #define full_barrier() __atomic_thread_fence(__ATOMIC_SEQ_CST)
-    """
-    void full_barrier()
-
 
 cdef class OrderedWords:
     """A memoryview of words, each access of which stands between two full barriers.
 
     So an access is ordered with all others of its thread, and barriers of all processes have one order. A slice is a
-    memoryview as it is: its reads come after the barrier of the slicing, and before that of the next access. Compiled
-    code takes the memory itself, by the buffer protocol, and orders its own accesses (`memory.pxd`).
+    memoryview as it is: its reads come after the barrier of the slicing, and before that of the next access.
+
+    Args:
+        view: of the memory, by words.
     """
+
+    cdef object _view
 
     def __cinit__(self, view: memoryview):
         self._view = view
 
     def __getitem__(self, key):
-        full_barrier()
+        fence()
         value = self._view[key]
-        full_barrier()
+        fence()
         return value
 
     def __setitem__(self, key, value):
-        full_barrier()
+        fence()
         self._view[key] = value
-        full_barrier()
+        fence()
 
     def __len__(self):
         return len(self._view)

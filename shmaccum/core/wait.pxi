@@ -1,15 +1,8 @@
-"""The wait of `shmaccum.shm.clockwait`, in C.
-
-The plain form uses `ctypes`, and three calls to block signals, which cost more.
-"""
-
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR, errno
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, clockid_t, timespec
-
+"""The timed wait for a named semaphore by the monotonic clock, which `shmaccum.shm.clockwait` opens."""
 
 cdef extern from * nogil:
     """
+    #include <errno.h>
     #ifdef __GLIBC__
     #if __GLIBC_PREREQ(2, 30)
     #define HAS_SEM_CLOCKWAIT 1
@@ -32,18 +25,18 @@ HAS_CLOCKWAIT = bool(HAS_SEM_CLOCKWAIT)
 """Whether the C library has ``sem_clockwait``."""
 
 
-cpdef wait_into(size_t address, list unit, double timeout_s):
+def wait_into(size_t address, list unit not None, double timeout_s):
     """Put an item into ``unit`` if the semaphore at an address was acquired within ``timeout_s``.
 
     Signal handlers run during the wait, but not between the acquire and the item, which would lose the unit. An
     exception of a handler ends the wait.
     """
-    cdef sem_t *semaphore = <sem_t *> address
+    cdef sem_t *semaphore = <sem_t *>address
     cdef timespec deadline
-    cdef long long end_ns
+    cdef int64_t end_ns
     cdef int code
     clock_gettime(CLOCK_MONOTONIC, &deadline)
-    end_ns = deadline.tv_nsec + <long long> (timeout_s * 1e9) + 999  # rounded up
+    end_ns = deadline.tv_nsec + <int64_t>(timeout_s * 1e9) + 999  # rounded up
     if end_ns < 0:
         end_ns = 0
     deadline.tv_sec += end_ns // 1_000_000_000

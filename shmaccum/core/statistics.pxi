@@ -1,0 +1,63 @@
+"""Counts values in the slab's histograms: times and sizes, of which people want percentiles.
+
+A bucket's count is one store of one writer, so a histogram is never torn, and a death loses one value. Readers take no
+lock: `shmaccum.shm.distribution`. A damaged word can be at its limit: statistics wrap around, and never fail the call that
+they are about.
+"""
+
+cdef enum:
+    HISTOGRAM_EXACT = 16
+    HISTOGRAM_PARTS = 8
+    LEAST_STEP = 64
+    MOST_SAMPLES = 32
+
+
+cdef void histogram_count(HistogramEntry *histogram, uint64_t value, uint64_t times) noexcept nogil:
+    """Count a value, which stands for so many, in a histogram that this process alone writes."""
+    cdef uint64_t octave = 0, part = value, bucket
+    while part >= HISTOGRAM_EXACT:
+        part >>= 1
+        octave += 1
+    bucket = min(octave * HISTOGRAM_PARTS + part, <uint64_t>HISTOGRAM_BUCKETS - 1)
+    store_relaxed(&histogram.buckets[bucket], load_relaxed(&histogram.buckets[bucket]) + times)
+    store_relaxed(&histogram.total, load_relaxed(&histogram.total) + value * times)
+    if value > load_relaxed(&histogram.largest):
+        store_relaxed(&histogram.largest, value)
+
+
+cdef HistogramEntry *_histogram_at(Segment segment, uint64_t at) except NULL:
+    """Return the histogram at an index of the slab's words."""
+    cdef const Regions *regions = &segment.geometry.regions
+    cdef uint64_t histograms = SENDER_HISTOGRAMS + BROKERS
+    histograms += segment.geometry.sizes.max_processes * PROCESS_HISTOGRAMS
+    if at < regions.histograms // WORD or (at - regions.histograms // WORD) * WORD // sizeof(HistogramEntry) >= histograms:
+        raise IndexError(f"no histogram begins at word {at}")
+    return <HistogramEntry *>(segment.memory + at * WORD)
+
+
+def count_value(Segment segment not None, uint64_t at, uint64_t value, uint64_t times=1):
+    """Count a value in a histogram.
+
+    Args:
+        segment: the slab.
+        at: word index of the histogram.
+        value: to be counted.
+        times: for how many values it stands; 0 only notes that it may be the largest.
+    """
+    histogram_count(_histogram_at(segment, at), value, times)
+
+
+def count_sample(Segment segment not None, uint64_t at, const int64_t[:] values, uint64_t more):
+    """Count some of many values for all of them, evenly spaced: to count all would cost too much.
+
+    Args:
+        segment: the slab.
+        at: word index of the histogram.
+        values: of any stride; not negative.
+        more: added to each.
+    """
+    cdef HistogramEntry *histogram = _histogram_at(segment, at)
+    cdef uint64_t number = <uint64_t>values.shape[0], index = 0, step = max(number // MOST_SAMPLES, <uint64_t>LEAST_STEP)
+    while index < number:
+        histogram_count(histogram, <uint64_t>values[index] + more, min(step, number - index))
+        index += step

@@ -1,5 +1,0 @@
-cimport cython
-
-@cython.final
-cdef class OrderedWords:
-    cdef object _view

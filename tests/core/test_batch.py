@@ -1,0 +1,204 @@
+"""A batch by the words of its header: what they say, where its bytes are, and which damage is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, deques
+from core_slabs import Slab
+
+from shmaccum import _core
+from shmaccum.shm.layout import SlotState
+
+HEADER = 61
+RECORD = 150 + 9
+"""Bytes of a record of 150 bytes."""
+
+
+@pytest.fixture
+def slab() -> Iterator[Slab]:
+    """A slab with an open batch of one record in slot 0, which process 0 has written."""
+    slab = Slab(6, slot_size=SLOT_SIZE)
+    Producer(slab).append(body_of(b"x" * 150), timestamp=7)
+    yield slab
+    slab.close()
+
+
+def store(slab: Slab, slot: int = 0, **words: int) -> None:
+    for name, value in words.items():
+        slab.words[slab.word("headers", name, slot)] = value
+
+
+def word(slab: Slab, name: str, slot: int = 0) -> int:
+    return int(slab.words[slab.word("headers", name, slot)])
+
+
+def first(slab: Slab) -> _core.RecordBatch:
+    return _core.RecordBatch(slab.segment, 0)
+
+
+def test_a_batch_names_its_words(slab: Slab) -> None:
+    batch = first(slab)
+    assert (batch.slot, batch.partition, batch.state) == (0, PARTITION, SlotState.OPEN)
+    assert batch.at == slab.word("headers", "state")
+    assert batch.partition_at == slab.word("partitions", "key", PARTITION)
+    assert (batch.record_count, batch.size, batch.stored_size) == (1, HEADER + RECORD, HEADER + RECORD)
+    assert (batch.base_timestamp, batch.max_timestamp, batch.contents()) == (7, 7, (1, 7, 7))
+    assert batch.contributors() == [0]
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.part_sequence) == (-1,) * 4
+    assert (batch.identity(), batch.end_sequence(), batch.has_sequence) == ((-1, -1, -1), -1, False)
+    batch.state = SlotState.CLOSED
+    assert word(slab, "state") == 1 << 48 | SlotState.CLOSED, "its owner stays"
+    store(slab, compressed=100 << 8 | 4, linger=25 << 8 | 4, limits=3 << 32 | 9)
+    assert (batch.stored_size, batch.compressed & 0xFF, batch.linger_ms, batch.wanted) == (100, 4, 25, 4)
+    assert batch.limits == 3 << 32 | 9
+
+
+def test_times_and_attempts(slab: Slab) -> None:
+    batch = first(slab)
+    batch.renew(500)
+    batch.renew(600)
+    assert (batch.renewals, batch.created_ms) == (2, 600)
+    batch.bring_back(550)
+    assert (batch.renewals, batch.created_ms) == (2, 550)
+    assert batch.attempt_incident == 0
+    batch.note_attempt(700, incident=12)
+    assert (batch.attempts, batch.last_attempt_ms, batch.attempt_incident) == (1, 700, 12)
+    store(slab, result=12 << 16 | 3)
+    assert batch.attempt_incident == 0, "a result, not an incident"
+
+
+def test_a_split_batch_keeps_its_numbers(slab: Slab) -> None:
+    batch = first(slab)
+    store(slab, commit=500 << 25 | 10 << 1)
+    batch.set_sequence(4, 2, (1 << 31) - 3)
+    assert batch.identity() == (4, 2, (1 << 31) - 3)
+    assert batch.end_sequence() == 7, "they wrap around"
+    assert not batch.is_split
+    batch.cut(4)
+    batch.set_result_end(4)
+    assert (batch.is_split, batch.part_end, batch.result_end, batch.result_range) == (True, 4, 4, 0 << 32 | 4)
+    batch.settle(never_stored=True)
+    assert (batch.settled, batch.skipped, batch.part_sequence) == (4, 4, (1 << 31) - 3)
+    batch.set_result_end(6)
+    batch.settle(never_stored=False)
+    assert (batch.settled, batch.skipped, batch.part_sequence) == (6, 4, (1 << 31) - 1)
+    batch.set_result_end(10)
+    assert batch.result_range == 6 << 32, "0 records: all that are left"
+    batch.note_attempt(9)
+    batch.set_sequence(5, 0, 100)
+    assert (batch.settled, batch.skipped, batch.attempts, batch.identity()) == (6, 0, 0, (5, 0, 100))
+    assert batch.base_sequence == 94
+    batch.write_off()
+    assert (batch.is_split, batch.settled) == (False, 0)
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+def begin_of(slab: Slab, slot: int) -> int:
+    return len(bytes(slab.segment)) - (slab.slot_count - slot) * SLOT_SIZE
+
+
+def chain(slab: Slab, *slots: int, size: int) -> None:
+    """Make the first batch one of these slots."""
+    for slot, following in zip((0, *slots), (*slots, -1), strict=True):
+        store(slab, slot, chain=following + 1)
+    store(slab, slots=len(slots) + 1, commit=size << 25 | 2)
+
+
+def test_adjacent_slots_are_one_place(slab: Slab) -> None:
+    places = first(slab).places()
+    assert places == [(begin_of(slab, 0), begin_of(slab, 0) + HEADER + RECORD)]
+    chain(slab, 1, 4, 5, size=3 * SLOT_SIZE + 10)
+    one, other = begin_of(slab, 0), begin_of(slab, 4)
+    assert first(slab).places() == [(one, one + 2 * SLOT_SIZE), (other, other + SLOT_SIZE + 10)]
+    views = first(slab).views()
+    assert views is not None
+    views[1][-1:] = b"!"
+    assert bytes(slab.segment)[other + SLOT_SIZE + 9] == ord("!")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"slots": 0},
+        {"slots": 7},
+        {"slots": (1 << 64) - 1},
+        {"commit": (3 * SLOT_SIZE + 1) << 25 | 2},
+        {"chain": 0},
+        {"chain": 1},
+        {"chain": 8},
+        {"chain": 1 << 63},
+    ],
+)
+def test_a_broken_chain_has_no_places(slab: Slab, words: dict[str, int]) -> None:
+    chain(slab, 2, 4, size=3 * SLOT_SIZE)
+    assert first(slab).places() is not None
+    store(slab, **words)
+    assert first(slab).places() is None
+    assert first(slab).views() is None
+
+
+def test_a_chain_that_leads_in_a_circle_or_into_another_batch_is_broken(slab: Slab) -> None:
+    chain(slab, 2, 4, size=3 * SLOT_SIZE)
+    store(slab, 2, chain=3)
+    assert first(slab).places() is None
+    store(slab, 2, chain=5)
+    store(slab, 4, state=SlotState.CLOSED)
+    assert first(slab).places() is None
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"commit": (HEADER + RECORD) << 25},  # no record
+        {"commit": HEADER << 25 | 2},  # no byte
+        {"commit": (SLOT_SIZE + 1) << 25 | 2},
+        {"compressed": HEADER << 8 | 1},
+        {"compressed": (SLOT_SIZE + 1) << 8 | 1},
+        {"settled": 2},
+        {"slots": 0},
+        {"slots": 7},
+        {"slots": 1 << 62},
+        {"base_timestamp": 1 << 63},
+        {"max_timestamp": 1 << 63},
+        {"sequence": 1 << 32 | 1 << 31},
+        {"sequence": (1 << 15) + 1 << 32},
+        {"producer_id": 1 << 63},
+    ],
+)
+def test_a_damaged_word_is_seen_before_it_is_used(slab: Slab, words: dict[str, int]) -> None:
+    assert first(slab).is_sound(HEADER)
+    store(slab, **words)
+    assert not first(slab).is_sound(HEADER)
+
+
+def test_a_batch_of_no_slot_or_no_partition_is_none(slab: Slab) -> None:
+    with pytest.raises(IndexError, match="slot 6 of 6"):
+        _core.RecordBatch(slab.segment, 6)
+    store(slab, partition=20)
+    with pytest.raises(IndexError, match="slot 0 holds a batch of partition entry 20, of 20"):
+        first(slab)
+
+
+def test_a_batch_stays_mapped_with_its_slab_gone() -> None:
+    slab = Slab(3, slot_size=SLOT_SIZE)
+    Producer(slab).append(body_of(b"x"))
+    batch = first(slab)
+    views = batch.views()
+    slab.close()
+    del slab
+    assert batch.record_count == 1
+    assert views is not None
+    assert len(views[0]) == batch.size
+
+
+def test_deques_hand_out_what_a_batch_names(slab: Slab) -> None:
+    batch = first(slab)
+    assert deques(slab).take_first(PARTITION, batch.slot, batch.limits)[1]
+    assert batch.state == SlotState.IN_FLIGHT

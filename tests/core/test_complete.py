@@ -1,0 +1,195 @@
+"""Completions over a slab of the test's own: each contributor gets one, whenever a sender dies."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from core_builds import build_core
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
+from core_slabs import DYING, Slab, die_at
+
+from shmaccum import _core
+from shmaccum.shm.layout import SlotState
+
+HEADER = 61
+OTHER = 3
+"""A process entry that has contributed, too."""
+OFFSET = 40
+APPEND_TIME_MS = 9
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the core with a step at each access to shared memory."""
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+
+
+class Run:
+    """A sender with a batch of ten records in flight, in slot 0, of processes 0 and `OTHER`."""
+
+    def __init__(self, core: Any = _core) -> None:
+        self.core = core
+        self.slab = Slab(3, core, slot_size=SLOT_SIZE)
+        Producer(self.slab, core).append(body_of(b"x" * 150))
+        self.set("headers", "commit", 200 << 25 | 10 << 1, 0)
+        self.slab.words[self.slab.word("headers", "contributors")] = 1 | 1 << OTHER
+        self.sequences = core.Sequences(self.slab.segment, True)
+        self.sequences.use_producer_id(7, 0)
+        self.completer = core.Completer(self.slab.segment, self.sequences, HEADER)
+        self.batch = core.RecordBatch(self.slab.segment, 0)
+        self.batch.state = SlotState.IN_FLIGHT
+        self.set("partitions", "in_flight", 1)
+        self.sequences.drained(self.batch)
+
+    def set(self, region: str, name: str, value: int, entry: int = PARTITION) -> None:
+        self.slab.words[self.slab.word(region, name, entry)] = value
+
+    def word(self, region: str, name: str, entry: int = PARTITION) -> int:
+        return int(self.slab.words[self.slab.word(region, name, entry)])
+
+    def unread(self, entry: int) -> list[tuple[int, ...]]:
+        """Return the unread completions of a process, word by word."""
+        head, tail = self.word("processes", "ring_head", entry), self.word("processes", "ring_tail", entry)
+        ring = self.slab.segment.view("rings")[entry]
+        return [tuple(int(ring[index % len(ring)][word]) for word in ring.dtype.names) for index in range(head, tail)]
+
+    def complete(self, end: int = 0) -> set[int]:
+        """Complete the batch, or a part of it, as stored."""
+        contributors: set[int] = set()
+        self.completer.conclude(self.batch, OFFSET + 1, APPEND_TIME_MS + 1 << 16, end, True)
+        self.completer.land(self.batch)
+        self.completer.count()
+        self.completer.push(self.batch, contributors)
+        return contributors
+
+
+def completion(run: Run, span: int = 0) -> tuple[int, ...]:
+    return 1 << 24 | run.batch.slot, OFFSET + 1, APPEND_TIME_MS + 1 << 16, span
+
+
+def test_a_stored_batch_is_told_to_all_and_counted() -> None:
+    run = Run()
+    assert run.complete() == {0, OTHER}
+    for entry in range(8):
+        assert run.unread(entry) == ([completion(run)] if entry in (0, OTHER) else [])
+    assert run.batch.state == SlotState.COMPLETING
+    counts = {"records_sent": 10, "batches_sent": 1, "last_offset": OFFSET + 10, "in_flight": 0, "acked_sequence": 10}
+    assert {name: run.word("partitions", name) for name in counts} == counts
+    sums = {"batches_sent": 1, "records_sent": 10, "fill_bytes": 200, "capacity_bytes": SLOT_SIZE, "batches_failed": 0}
+    assert {name: run.word("superblock", name, 0) for name in sums} == sums
+    run.completer.count()
+    assert run.word("superblock", "batches_sent", 0) == 1, "once"
+
+
+def test_a_failed_batch_is_counted_as_one() -> None:
+    run = Run()
+    run.completer.conclude(run.batch, 0, 5 << 16 | 3, 0, False)
+    run.completer.count()
+    assert (run.word("partitions", "records_failed"), run.word("superblock", "records_failed", 0)) == (10, 10)
+    assert (run.word("partitions", "batches_failed"), run.word("superblock", "batches_failed", 0)) == (1, 1)
+    assert run.word("partitions", "acked_sequence") == 0
+    assert run.batch.result == (0, 5 << 16 | 3)
+
+
+def test_a_part_is_told_with_its_range() -> None:
+    run = Run()
+    run.batch.cut(4)
+    run.complete(end=4)
+    assert run.unread(OTHER) == [completion(run, 0 << 32 | 4)]
+    assert run.word("partitions", "batches_sent") == 0, "a batch is counted with its last part"
+    assert run.word("partitions", "records_sent") == 4
+    run.batch.settle(never_stored=False)
+    run.complete(end=10)
+    assert run.unread(OTHER)[1] == completion(run, 4 << 32), "all that follow"
+    assert (run.word("partitions", "batches_sent"), run.word("partitions", "records_sent")) == (1, 10)
+
+
+def test_what_was_pushed_is_not_pushed_again() -> None:
+    run = Run()
+    run.batch.cut(4)
+    run.complete(end=4)
+    contributors: set[int] = set()
+    run.completer.push(run.batch, contributors, again=True)
+    assert (contributors, len(run.unread(0)), len(run.unread(OTHER))) == ({0, OTHER}, 1, 1)
+    run.batch.settle(never_stored=False)
+    run.batch.set_result_end(10)
+    run.completer.push(run.batch, set(), again=True)
+    assert len(run.unread(OTHER)) == 2, "another range"
+    run.set("processes", "ring_head", run.word("processes", "ring_tail", OTHER), OTHER)
+    run.completer.push(run.batch, set(), again=True)
+    assert len(run.unread(OTHER)) == 1, "what is read cannot be found"
+
+
+def test_death_at_every_step_of_a_completion(stepping: ModuleType) -> None:
+    """In flight, or completing with its result: the next sender pushes what is missing, and each gets it once."""
+    states = set()
+    for step in range(1, 300):
+        run = Run(stepping)
+        was_killed = die_at(stepping, step, lambda run=run: (run.slab.be(DYING), run.complete()))
+        states.add(run.batch.state)
+        told = [len(run.unread(entry)) for entry in (0, OTHER)]
+        assert max(told) <= 1
+        if run.batch.state == SlotState.COMPLETING:
+            assert run.word("partitions", "acked_sequence") == 10, "known before any process is told"
+            run.core.Completer(run.slab.segment, run.sequences, HEADER).push(run.batch, set(), True)
+            assert [run.unread(entry) for entry in (0, OTHER)] == [[completion(run)]] * 2
+        else:
+            assert told == [0, 0]
+        run.slab.close()
+        if not was_killed:
+            break
+    else:
+        pytest.fail("it never ends")
+    assert states == {SlotState.IN_FLIGHT, SlotState.COMPLETING}
+
+
+def test_the_ring_ends_where_the_promise_ends() -> None:
+    run = Run()
+    length = run.slab.segment.view("rings").shape[1]
+    assert run.completer.has_room(OTHER, length - 1)
+    assert not run.completer.has_room(OTHER, length)
+    run.complete()
+    assert not run.completer.has_room(OTHER, length - 1)
+    run.set("processes", "ring_tail", 1 << 63, OTHER)
+    assert not run.completer.has_room(OTHER, 0), "damage is no room"
+    with pytest.raises(IndexError, match="process entry 8 of 8"):
+        run.completer.has_room(8, 0)
+
+
+def test_a_contributor_that_is_none_gets_nothing() -> None:
+    """A flipped bit must not lead outside of the rings."""
+    run = Run()
+    run.slab.words[run.slab.word("headers", "contributors")] = 1 | 1 << 8 | 1 << 63
+    before = run.slab.segment.view("headers").tobytes()
+    assert run.complete() == {0}
+    assert run.slab.segment.view("headers")["slots"].tobytes() in before
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def test_what_is_drained_is_counted() -> None:
+    run = Run()
+    run.completer.count_drained(run.batch, 130, 10)
+    run.completer.count_drained(run.batch, 200, 10)
+    counts = {"batches_drained": 2, "records_drained": 20, "bytes_drained": 330}
+    assert {name: run.word("partitions", name) for name in counts} == counts
+    assert run.word("partitions", "compression_drained") == (130 - HEADER) * 1000 // (200 - HEADER) + 1000
+    assert run.word("superblock", "largest_batch", 0) == 200
+
+
+def test_what_is_delivered_is_counted() -> None:
+    run = Run()
+    run.set("headers", "opened_us", 1000, 0)
+    run.set("headers", "linger", 4, 0)
+    run.completer.count_delivered(run.batch, 150, 10, 1005)
+    assert run.word("partitions", "bytes_sent") == 150
+    totals = run.slab.segment.view("histograms")["total"][:5].tolist()
+    assert totals == [0, 5, 10, 200 * 1000 // SLOT_SIZE, 150 * 1000 // 200]
+    run.set("headers", "slots", 1 << 62, 0)
+    run.completer.count_delivered(run.batch, 150, 10, 1005)
+    assert run.slab.segment.view("histograms")["total"][:5].tolist() == [0, 10, *totals[2:]], (
+        "damage counts for nothing"
+    )

@@ -1,0 +1,212 @@
+"""Sequence numbers over a slab of the test's own: what a death at any step leaves, and what damage cannot do.
+
+The rules are tested with brokers in tests/sender/test_idempotence.py and tests/sender/test_exactly_once.py.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from core_builds import build_core
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
+from core_slabs import DYING, Slab, die_at
+
+from shmaccum import _core
+from shmaccum.shm.layout import SlotState
+
+ID, EPOCH = 70, 5
+LANE = 0
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the core with a step at each access to shared memory."""
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+
+
+class Run:
+    """A sender with batches of one record, in slots 0 to 3, all in flight and not numbered."""
+
+    def __init__(self, core: Any = _core, count: int = 4) -> None:
+        self.core = core
+        self.slab = Slab(count + 1, core, slot_size=SLOT_SIZE)
+        producer = Producer(self.slab, core)
+        for _ in range(count):
+            producer.append(body_of(b"x" * 150))
+        self.batches = [core.RecordBatch(self.slab.segment, slot) for slot in range(count)]
+        for batch in self.batches:
+            batch.state = SlotState.IN_FLIGHT
+        self.sequences = core.Sequences(self.slab.segment, True)
+        self.sequences.use_producer_id(ID, EPOCH)
+
+    def word(self, name: str, region: str = "partitions", entry: int = PARTITION) -> int:
+        return int(self.slab.words[self.slab.word(region, name, entry)])
+
+    def set(self, name: str, value: int, region: str = "partitions", entry: int = PARTITION) -> None:
+        self.slab.words[self.slab.word(region, name, entry)] = value
+
+    def succeed(self) -> None:
+        """Be the next sender: what was in flight is back in the deque."""
+        for batch in self.batches:
+            if batch.state == SlotState.IN_FLIGHT:
+                batch.state = SlotState.CLOSED
+        self.set("in_flight", 0)
+        self.sequences = self.core.Sequences(self.slab.segment, True)
+        held = [batch for batch in self.batches if batch.state != SlotState.FREE]
+        self.sequences.recover(sorted(held, key=lambda batch: batch.position), 20)
+
+
+def numbers(run: Run) -> list[int]:
+    return [batch.base_sequence for batch in run.batches]
+
+
+# --- death ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_death_at_every_step_of_a_numbering(stepping: ModuleType, before: int) -> None:
+    """A number is given once: the next sender gives the batch the same one, and the next batch the next."""
+    given = set()
+    for step in range(1, 200):
+        run = Run(stepping)
+        for batch in run.batches[:before]:
+            run.sequences.drained(batch)
+            run.sequences.stored(batch, 1)
+            run.sequences.finished(batch)
+        dying = run.batches[before]
+        was_killed = die_at(
+            stepping, step, lambda run=run, dying=dying: (run.slab.be(DYING), run.sequences.drained(dying))
+        )
+        given.add(dying.has_sequence)
+        assert dying.identity() in ((-1, -1, -1), (ID, EPOCH, before))
+        run.succeed()
+        assert run.word("next_sequence") == EPOCH << 32 | before + dying.has_sequence
+        for batch in run.batches[before:]:
+            run.sequences.drained(batch)
+        assert numbers(run)[before:] == list(range(before, 4))
+        assert run.word("next_sequence") == EPOCH << 32 | 4
+        run.slab.close()
+        if not was_killed:
+            break
+    else:
+        pytest.fail("it never ends")
+    assert given == {False, True}
+
+
+def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
+    """Without an id nothing is sent; with one, every partition counts from 0 of its epoch."""
+    for step in range(1, 400):
+        run = Run(stepping)
+        run.sequences.drained(run.batches[0])
+        was_killed = die_at(stepping, step, lambda run=run: (run.slab.be(DYING), run.sequences.use_producer_id(9, 1)))
+        run.succeed()
+        if run.sequences.need_producer_id:
+            run.sequences.use_producer_id(9, 1)
+        if run.word("producer_id", "superblock", 0) == 10:
+            assert run.word("next_sequence") == run.word("acked_sequence") == 1 << 32
+            assert not run.sequences.is_numbered(run.batches[0]), "its number is void"
+        else:
+            assert was_killed
+            assert run.sequences.is_numbered(run.batches[0])
+        run.slab.close()
+        if not was_killed:
+            break
+    else:
+        pytest.fail("it never ends")
+
+
+# --- what is held ---------------------------------------------------------------------------------
+
+
+def test_nothing_follows_the_first_batch_until_it_is_acknowledged() -> None:
+    run = Run()
+    run.sequences.drained(run.batches[0])
+    assert run.word("held") == 1
+    run.sequences.stored(run.batches[0], 1)
+    run.sequences.finished(run.batches[0])
+    assert (run.word("held"), run.word("acked_sequence")) == (0, EPOCH << 32 | 1)
+    run.sequences.drained(run.batches[1])
+    assert run.word("held") == 0
+
+
+def test_without_idempotence_nothing_is_numbered() -> None:
+    run = Run()
+    plain = _core.Sequences(run.slab.segment, False)
+    run.set("producer_id", 0, "superblock", 0)
+    assert (plain.need_producer_id, run.sequences.need_producer_id) == (False, True)
+    plain.drained(run.batches[0])
+    plain.stored(run.batches[0], 1)
+    plain.finished(run.batches[0])
+    assert (numbers(run)[0], run.word("held"), run.word("acked_sequence")) == (-1, 0, EPOCH << 32)
+
+
+def test_a_lane_has_its_own_id_and_fails_instead_of_a_bump() -> None:
+    run = Run()
+    run.set("key", LANE + 1 << 52)
+    sequences = _core.Sequences(run.slab.segment, True)
+    sequences.drained(run.batches[0])
+    assert numbers(run)[0] == -1
+    assert sequences.is_closed(run.batches[0])
+    run.set("producer_id", 31, "lanes", LANE)
+    sequences.drained(run.batches[0])
+    assert run.batches[0].identity() == (30, EPOCH, 0)
+    assert not sequences.is_closed(run.batches[0])
+    sequences.refused(run.batches[0])
+    assert not sequences.lanes_failed
+    run.set("in_flight", 1)
+    sequences.refused(run.batches[0])
+    run.set("in_flight", 0)
+    sequences.review(PARTITION)
+    assert (run.word("error", "lanes", LANE), sequences.lanes_failed) == (1 << 16 | 45, True)
+    assert run.word("next_sequence") >> 32 == EPOCH
+
+
+def test_an_error_of_a_lane_stays_the_first() -> None:
+    run = Run()
+    run.set("key", LANE + 1 << 52)
+    sequences = _core.Sequences(run.slab.segment, True)
+    sequences.fail_lane(PARTITION, -1)
+    sequences.fail_lane(PARTITION, 7)
+    assert run.word("error", "lanes", LANE) == 1 << 16 | 0xFFFF
+    run.sequences.fail_lane(4, 7)
+    assert not run.sequences.lanes_failed, "of no lane"
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_in_one_list_whatever_its_words_say() -> None:
+    """A number that damage has voided is given again, and the lists stay lists."""
+    run = Run()
+    for _ in range(3):
+        for batch in run.batches:
+            run.sequences.drained(batch)
+            run.set("sequence", 0, "headers", batch.slot)
+    assert run.sequences.has_more_to_try(PARTITION)
+    for batch in reversed(run.batches):
+        run.sequences.finished(batch)
+        run.sequences.finished(batch)
+    assert not run.sequences.has_more_to_try(PARTITION)
+
+
+@pytest.mark.parametrize("lane", [3, 4095])
+def test_a_lane_that_is_none_leads_nowhere(lane: int) -> None:
+    run = Run()
+    run.set("key", lane << 52)
+    sequences = _core.Sequences(run.slab.segment, True)
+    sequences.drained(run.batches[0])
+    sequences.fail_lane(PARTITION, 7)
+    assert not sequences.lanes_failed
+
+
+def test_arguments_that_lead_out_of_the_table_are_refused() -> None:
+    sequences = Run().sequences
+    for call in (sequences.review, sequences.log_replaced, sequences.has_more_to_try):
+        with pytest.raises(IndexError, match="partition entry 20 of 20"):
+            call(20)
+    with pytest.raises(IndexError, match="partition entry 20 of 20"):
+        sequences.fail_lane(20, 7)
+    with pytest.raises(TypeError):
+        sequences.drained(None)
