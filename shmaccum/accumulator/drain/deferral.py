@@ -39,18 +39,14 @@ class Deferral:
         return bool(self._until_ms)
 
     def held_up(self) -> list[int]:
-        """Return the numbers of the locks to skip now."""
-        if not self._until_ms:
-            return []
+        """Return the numbers of the locks to skip now, and forget those that can be tried again."""
         now_ms = _now_ms()
-        return [number for number, until_ms in self._until_ms.items() if until_ms > now_ms]
+        self._until_ms = {number: until_ms for number, until_ms in self._until_ms.items() if until_ms > now_ms}
+        return list(self._until_ms)
 
     def retry_delay_ms(self) -> float:
         """Return how long until one of them can be tried again; infinite if there is none."""
-        if not self._until_ms:
-            return float("inf")
-        now_ms = _now_ms()
-        return min((until_ms - now_ms for until_ms in self._until_ms.values() if until_ms > now_ms), default=0.0)
+        return max(0.0, min(self._until_ms.values(), default=float("inf")) - _now_ms())
 
     def section(self, lock: SlabLock, section: Callable[[], Outcome]) -> Outcome:
         """Run a section that takes a lock; return its outcome.
