@@ -1,7 +1,7 @@
 """What a process pays before its first record: time to import a client and make a producer, and its private memory.
 
 A slab with a sender is there, as it is for every process of a host but the first. Each round starts a new process for
-each client, in turn. Run with ``python -m tools.bench_start``; the compiled form is what users get.
+each client, in turn. Run with ``python -m tools.bench_start``.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener
 from shmaccum.shm.wakeup import NO_COMPLETIONS
 
 BURST: Final = 1024
-"""Calls of `send` in a row before other tasks run: less than a millisecond, compiled. A switch takes as long as 20."""
+"""Calls of `send` in a row before other tasks run: less than a millisecond. A switch takes as long as 20."""
 _LOCK_PAUSE_S: Final = 0.1
 """How long other tasks run between two attempts at a lock that a stopped process holds."""
 

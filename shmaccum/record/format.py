@@ -20,7 +20,7 @@ from shmaccum.record.v2.records import write_header
 _UNCOMPRESSED: Final = CompressionType.NONE
 
 
-class RecordFormat:  # not an ABC: the compiled form is a C class, which has no metaclass
+class RecordFormat:
     """One of Kafka's message formats. Stateless: `record_format` has one instance of each.
 
     Attributes:

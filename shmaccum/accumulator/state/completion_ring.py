@@ -60,7 +60,6 @@ class Outcome:
 
     __slots__ = ("append_time_ms", "base_offset", "batch", "error", "first", "incident", "index", "records")
 
-    # Without a constructor: in the compiled form its numbers would be converted to Python objects.
     index: int
     batch: int
     first: int

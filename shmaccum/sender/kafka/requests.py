@@ -15,7 +15,7 @@ OnFailure = Callable[[type[KafkaError], str], None]
 """Handles the reason why no answer will come."""
 
 
-class Request:  # not an ABC: an extension class of the compiled form has no metaclass
+class Request:
     """A request; the connection calls either `answered` or `failed`, once.
 
     Attributes:

@@ -1,7 +1,6 @@
 """The fields that share a word, and accessors for them.
 
-An accessor takes a word, or an array of words. In modules that decode words for each record or batch, a call
-would cost more than the field. They declare the masks again, as C constants in their ``.pxd``.
+An accessor takes a word, or an array of words. The core has the same shifts and masks as enums of its own.
 """
 
 from __future__ import annotations
