@@ -220,7 +220,7 @@ def test_a_signals_handler_uses_locks_while_its_thread_waits_for_one(slab: Slab,
     signal.signal(signal.SIGUSR1, usual)
     timer.join()
     assert child.hear() == "left"
-    child.finish()
+    assert child.join() == 0
 
 
 # --- changes that are not finished ----------------------------------------------------------------
