@@ -22,7 +22,7 @@ DOCUMENTS = [
 HOMES = (ROOT, ROOT / "shmaccum")
 
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-_FILE = re.compile(r"`((?:\w+/)+\w+\.(?:py|pyx|pxd|pml|h))`")
+_FILE = re.compile(r"`((?:\w+/)+\w+\.(?:py|pyx|pxi|pml|h))`")
 """A path in the project or in the package."""
 _TOOL = re.compile(r"python3? -m tools\.(\w+)")
 _LINK = re.compile(r"\]\(([\w./-]+\.\w+)(?:#[\w-]*)?\)")

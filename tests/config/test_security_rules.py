@@ -78,7 +78,7 @@ class TestJaas:
         ("setting", "option"), [("service_name", "serviceName"), ("keytab", "keyTab"), ("principal", "principal")]
     )
     def test_contradicts_no_setting(self, setting: str, option: str) -> None:
-        """As in Kafka, of the service's name: the same in both forms is one."""
+        """As in Kafka, of the service's name: said twice in the same way, it is one."""
         line, name = KEYTAB, f"sasl_kerberos_{setting}"
         config = sasl("GSSAPI", sasl_jaas_config=line)
         same = {name: getattr(config, name)}

@@ -1,8 +1,8 @@
 """The sdist, and from it the wheels: `setup.py` compiles with Zig's C compiler, which has every target's C library.
 
 setup.py reads how to compile from environment variables, so no interpreter of the target runs. Cython's C code is the
-same for all versions of CPython, and is made once. The rest of a wheel is the plain form's, so that nothing can differ
-but the extension modules.
+same for all versions of CPython, and is made once. All else in a wheel is Python, so that nothing can differ but the
+core.
 """
 
 from __future__ import annotations

@@ -1,3 +1,0 @@
-HAS_CLOCKWAIT: bool
-
-def wait_into(address: int, unit: list[None], timeout_s: float) -> None: ...
