@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from shmaccum._platform import check_core, check_gil
 
 if TYPE_CHECKING:
-    from shmaccum.accumulator.append.futures import ColumnsMetadata, FutureColumnsMetadata, FutureRecordMetadata
+    from shmaccum._core import FutureRecordMetadata
+    from shmaccum.accumulator.append.futures import ColumnsMetadata, FutureColumnsMetadata
     from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
     from shmaccum.config import ProducerConfig
     from shmaccum.producer.async_producer import AsyncProducer
@@ -44,7 +45,7 @@ _HOMES = {
     "ColumnsMetadata": "shmaccum.accumulator.append.futures",
     "ConsumerGroupMetadata": "shmaccum.cluster",
     "FutureColumnsMetadata": "shmaccum.accumulator.append.futures",
-    "FutureRecordMetadata": "shmaccum.accumulator.append.futures",
+    "FutureRecordMetadata": "shmaccum._core",
     "OffsetAndMetadata": "shmaccum.cluster",
     "Producer": "shmaccum.producer.producer",
     "ProducerConfig": "shmaccum.config",

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Final
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.cluster import RecordMetadata
 from shmaccum.compat.confluent_errors import kafka_error, new_error
 from shmaccum.errors import ShmaccumError

@@ -19,7 +19,7 @@ import kafka.errors as theirs
 from kafka.producer.future import RecordMetadata as TheirRecordMetadata
 from kafka.structs import TopicPartition as TheirTopicPartition
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata as OurFuture
+from shmaccum._core import FutureRecordMetadata as OurFuture
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import (
     ConfigError,

@@ -26,7 +26,7 @@ A section ends without an append where its caller has to do something first, and
   not as it was when they were encoded.
 * ``NOT_CONTRIBUTOR``: the batch is not expected (`Contributions.expect`).
 * ``RING_UNREAD``: this process has completions to read. It may contribute to one more batch only with an empty ring, or
-  the ring could overflow (`shmaccum.accumulator.state.completion_ring`).
+  the ring could overflow (``complete.pxi``).
 * ``LEASE_OVER``: the transaction of the record has ended.
 
 Modelled in ``tools/model/pool.pml``.
@@ -82,7 +82,7 @@ cdef struct Record:
     int64_t key_size
     int64_t value_size
     uint64_t headers_size
-    # As of `RecordFuture`.
+    # As of `FutureRecordMetadata`.
     uint64_t sizes
     uint64_t now_ms
 
@@ -90,7 +90,9 @@ cdef struct Record:
     uint64_t generation
     uint64_t index
     uint64_t added
+    # Whether there is a full batch; whether this append made it so, or one due earlier than before, or a new one.
     bint is_full
+    bint is_news
     bint is_due_earlier
     bint is_new
     # The batch that was closed, and is to be compressed by this process; -1 for none.
@@ -307,10 +309,11 @@ cdef void _leave(
 ) noexcept nogil:
     """Release a partition's lock.
 
-    The fence makes a new or full batch visible before the caller looks whether the sender sleeps.
+    The fence makes a new or full batch visible before the caller looks whether the sender sleeps. Behind a batch that
+    was full before there is no need: whoever filled it has looked.
     """
     stripe_exit(&producer.deques, queue, damage)
-    if record.is_new or record.is_full or record.is_due_earlier:
+    if record.is_news:
         fence()
 
 
@@ -402,6 +405,7 @@ cdef int append_to_open(
     record.is_due_earlier = _commit(
         producer, header, size, record.index + 1, <uint64_t>record.timestamp, record.added
     )
+    record.is_news = record.is_due_earlier or size == producer.deques.slots.slot_size
     record.is_full = size == producer.deques.slots.slot_size or deque_has_full(&producer.deques.slots, queue)
     _count_record(producer, entry, record.added)
     return LOCK_TAKEN
@@ -446,6 +450,7 @@ cdef int append_rows(
             rows.timestamp,
             rows.largest,
         )
+        record.is_news = record.is_due_earlier or size + rows.size == producer.deques.slots.slot_size
         record.is_full = size + rows.size == producer.deques.slots.slot_size or deque_has_full(&producer.deques.slots, queue)
         _count(producer, entry, rows.count, rows.size)
     _leave(producer, queue, record, damage)
@@ -488,7 +493,7 @@ cdef int append_batches(
             store_relaxed(&process.batches, load_relaxed(&process.batches) + 1)
             if load_relaxed(&header.compressed):
                 store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
-            record.is_new = True
+            record.is_new = record.is_news = True
         if damage.kind != SOUND:
             status = SECTION_DAMAGED
     _leave(producer, queue, record, damage)
@@ -544,7 +549,7 @@ cdef int append_batch(
         elif not deque_append(&producer.deques.slots, queue, slot, state, damage):
             status = SECTION_DAMAGED
         else:
-            record.is_new = True
+            record.is_new = record.is_news = True
             record.is_full = state == STATE_CLOSED or deque_has_full(&producer.deques.slots, queue)
             process = process_of(&producer.deques, entry)
             store_relaxed(&process.batches, load_relaxed(&process.batches) + 1)
@@ -584,19 +589,6 @@ cdef void batch_begin(
 # --- for Python code ------------------------------------------------------------------------------
 
 
-cdef extern from *:
-    """
-    /* An object that the garbage collector does not visit: no future is part of a cycle. Each class made by Python code
-     * has the collector's head. */
-    static inline PyObject *shmaccum_untracked(PyObject *type, PyObject *arguments) {
-        PyObject *made = ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, arguments, NULL);
-        if (made && PyObject_IS_GC(made)) PyObject_GC_UnTrack(made);
-        return made;
-    }
-    """
-    object shmaccum_untracked(object type, object arguments)
-
-
 @cython.final
 @cython.no_gc
 cdef class Appender:
@@ -605,7 +597,6 @@ cdef class Appender:
     Args:
         segment: the slab.
         contributions: of this process.
-        future: the class of the records' futures, a subclass of `RecordFuture` without words of its own.
         damaged: makes the error for a damage from its description.
         magic: the format of the records.
         linger_ms: the producer's.
@@ -620,7 +611,6 @@ cdef class Appender:
 
     cdef Segment segment
     cdef Contributions contributions
-    cdef object future
     cdef object damaged
     cdef Appending producer
     cdef int magic
@@ -630,7 +620,6 @@ cdef class Appender:
         self,
         Segment segment not None,
         Contributions contributions not None,
-        type future not None,
         damaged,
         int magic,
         uint64_t linger_ms,
@@ -640,9 +629,7 @@ cdef class Appender:
         bint compresses,
     ):
         cdef const Regions *regions = &segment.geometry.regions
-        if not issubclass(future, RecordFuture):
-            raise TypeError(f"{future} is no subclass of RecordFuture")
-        self.segment, self.contributions, self.future, self.damaged = segment, contributions, future, damaged
+        self.segment, self.contributions, self.damaged = segment, contributions, damaged
         self.magic = magic
         self.producer.deques = deques_of(segment)
         self.producer.histograms = segment.memory + regions.histograms
@@ -675,7 +662,7 @@ cdef class Appender:
             lane_generation: that the lane must have.
             timestamp: milliseconds since the epoch.
             body: from the format's ``encode_body``.
-            sizes: as of `RecordFuture`.
+            sizes: as of `FutureRecordMetadata`.
             callback: noted in `Contributions.callbacks`; None for none.
 
         Returns:
@@ -918,7 +905,7 @@ cdef class Appender:
             raise ValueError("the appender is closed")
         return self.segment
 
-    cdef RecordFuture _begin(
+    cdef FutureRecordMetadata _begin(
         self,
         Segment segment,
         Queue *queue,
@@ -936,14 +923,14 @@ cdef class Appender:
         _set_record(record, self.magic, timestamp, body)
         if self.producer.compresses:
             record.now_ms = monotonic_us() // 1000
-        return shmaccum_untracked(self.future, ())
+        return FutureRecordMetadata.__new__(FutureRecordMetadata)
 
     cdef tuple _outcome(
         self,
         int status,
         const Record *record,
         const Damage *damage,
-        RecordFuture future,
+        FutureRecordMetadata future,
         uint64_t partition,
         callback,
     ):
@@ -961,14 +948,14 @@ cdef class Appender:
             check_deque(self.damaged, partition, damage)
             batch = _batch_of(record) if status >= APPEND_NO_ROOM else 0
         else:  # before any other Python code, as `_fill_in`
-            batch = self.contributions.results[<Py_ssize_t>record.slot]
+            batch = self.contributions.by_slot[<Py_ssize_t>record.slot]
         is_full = bool(record.is_full or record.is_due_earlier)
         return status, batch, is_full, bool(record.is_new), 0, _claim_of(record)
 
-    cdef void _fill_in(self, RecordFuture future, const Record *record):
+    cdef void _fill_in(self, FutureRecordMetadata future, const Record *record):
         """Fill in the future of an appended record, before any Python code: that can forget the batch's result."""
-        future.batch_result = self.contributions.results[<Py_ssize_t>record.slot]
-        future.index, future.timestamp, future.sizes = <Py_ssize_t>record.index, record.timestamp, record.sizes
+        future.batch_result = <ProduceRequestResult>self.contributions.by_slot[<Py_ssize_t>record.slot]
+        future.index, future.timestamp, future.sizes = <int64_t>record.index, record.timestamp, record.sizes
 
     cdef _check_slot(self, uint64_t slot):
         if slot >= self.producer.deques.slots.slot_count:

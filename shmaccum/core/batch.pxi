@@ -427,17 +427,12 @@ cdef class RecordBatch:
         store_release(&self.header.settled, skipped << PROGRESS_SHIFT | end)
         store_relaxed(&self.header.attempts, load_relaxed(&self.header.attempts) & TIME_MASK)
 
-    def set_result(self, uint64_t base_offset, uint64_t result):
-        """Store the words of its outcome; the state COMPLETING, stored next, makes it count."""
-        store_relaxed(&self.header.base_offset, base_offset)
-        store_relaxed(&self.header.result, result)
-
     @property
     def result_range(self):
         """The part that the result words cover, as the range word of a completion."""
         return range_of(self.header)
 
     @property
-    def result(self):
-        """The result words: base offset + 1, and log append time + 1 with the error code."""
-        return load_relaxed(&self.header.base_offset), load_relaxed(&self.header.result)
+    def error_code(self):
+        """Why the records that the result words cover were not stored; 0 if they were."""
+        return error_code_of(load_relaxed(&self.header.result))

@@ -51,21 +51,6 @@ cdef inline uint64_t unread_of(const ProcessEntry *process, uint64_t ring_length
     return min(load_relaxed(&process.ring_tail) - load_acquire(&process.ring_head), ring_length)
 
 
-cdef struct Rings:
-    # The rings of all processes.
-    CompletionCell *cells
-    char *processes
-    uint64_t length
-
-
-cdef inline ProcessEntry *reader_of(const Rings *rings, uint64_t entry) noexcept nogil:
-    return <ProcessEntry *>rings.processes + entry
-
-
-cdef inline CompletionCell *cell_of(const Rings *rings, uint64_t entry, uint64_t index) noexcept nogil:
-    return rings.cells + (entry * rings.length + index % rings.length)
-
-
 cdef void ring_push(
     const Rings *rings, uint64_t entry, uint64_t identity, uint64_t span, const SlotHeader *header
 ) noexcept nogil:
@@ -113,24 +98,33 @@ cdef class Completer:
     def __cinit__(self, Segment segment not None, Sequences sequences not None, uint64_t header_size):
         self.segment, self.sequences, self.header_size = segment, sequences, header_size
         self.deques = deques_of(segment)
-        self.rings.cells = <CompletionCell *>(segment.memory + segment.geometry.regions.rings)
-        self.rings.processes = segment.memory + segment.geometry.regions.processes
-        self.rings.length = segment.geometry.regions.ring_length
+        self.rings = rings_of(segment)
         self.histograms = <HistogramEntry *>(segment.memory + segment.geometry.regions.histograms)
 
     def __reduce__(self):
         raise TypeError("a Completer cannot be pickled: its memory belongs to this process")
 
-    def conclude(self, RecordBatch batch not None, uint64_t base_offset, uint64_t result, uint64_t end, bint stored):
+    def conclude(
+        self,
+        RecordBatch batch not None,
+        int64_t base_offset,
+        int64_t append_time_ms,
+        uint64_t end=0,
+        int error=0,
+        uint64_t incident=0,
+    ):
         """Store the outcome of a batch in flight, or of its records from the first incomplete one on.
 
         Args:
             batch: which one.
-            base_offset: offset of the first of these records + 1; 0 if it is not known.
-            result: the result word.
+            base_offset: offset of the first of these records; -1 if it is not known.
+            append_time_ms: the broker's log append time; -1 where the log has the records' own time.
             end: the record behind the last one; 0 for all that are left.
-            stored: whether the broker has them.
+            error: code of the error if the broker does not have them.
+            incident: number of the incident with the details of the error; 0 for none.
         """
+        cdef bint stored = not error
+        cdef uint64_t rest = incident if error else <uint64_t>(append_time_ms + 1)
         cdef SlotHeader *header = batch.header
         cdef PartitionEntry *partition = partition_of(&self.deques, batch.partition)
         cdef uint64_t commit = load_acquire(&header.commit), count = count_of(header), records, slots, batches
@@ -140,8 +134,8 @@ cdef class Completer:
             self.sequences.stored(batch, records)
         if load_relaxed(&header.part):
             store_release(&header.part, end << PROGRESS_SHIFT | load_relaxed(&header.part) & PROGRESS_MASK)
-        store_relaxed(&header.base_offset, base_offset)
-        store_relaxed(&header.result, result)
+        store_relaxed(&header.base_offset, <uint64_t>(base_offset + 1))
+        store_relaxed(&header.result, rest << RESULT_SHIFT | <uint64_t>error & ERROR_CODE_MASK)
         store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_BITS | STATE_COMPLETING)
         # Records are counted when their part completes, a batch when its last part does.
         batches = end == count
@@ -159,8 +153,8 @@ cdef class Completer:
             self.tally.slots += slots if slots <= self.deques.slots.slot_count else 0
         add_to(&partition.batches_sent, batches)
         add_to(&partition.records_sent, records)
-        if base_offset:
-            store_relaxed(&partition.last_offset, base_offset - 1 + records)
+        if base_offset >= 0:
+            store_relaxed(&partition.last_offset, <uint64_t>base_offset + records)
 
     def land(self, RecordBatch batch not None):
         """Note that a concluded batch is not in flight any more."""

@@ -1,6 +1,7 @@
-"""What a process knows of the batches that it contributed to: results by slot, and futures of records.
+"""What a process knows of the batches that it contributed to: results by slot, and its completion ring.
 
-All of it is memory of the process; a death leaves nothing. A section may not make Python objects, and nothing may fail
+It owns `ring_head` of its process entry; ``complete.pxi`` says why a ring cannot overflow. All else is memory of the
+process; a death leaves nothing. A section may not make Python objects, and nothing may fail
 after the store that commits a record. So the result of a batch is made before, and is found in a table by slot; the
 record's future is made before, too, and filled in after, with its callback noted: no other thread comes in between.
 
@@ -9,33 +10,6 @@ vain withdraws it.
 
 Modelled in ``tools/model/pool.pml``.
 """
-
-
-@cython.no_gc  # see `shmaccum.accumulator.append.futures`: no future is part of a cycle
-cdef class RecordFuture:
-    """The part of a record's future that `Appender` fills in.
-
-    Attributes:
-        batch_result: of its batch.
-        index: the record's index in its batch.
-        timestamp: the record's own.
-        sizes: bytes of the serialized key, plus 1, in the upper 32 bits, and of the value in the lower; 0 for a null.
-    """
-
-    cdef object __weakref__
-    cdef readonly object batch_result
-    cdef readonly Py_ssize_t index
-    cdef readonly int64_t timestamp
-    cdef readonly uint64_t sizes
-
-    def __init__(self, object result, Py_ssize_t index, int64_t timestamp, uint64_t sizes=0):
-        self.batch_result = result
-        self.index = index
-        self.timestamp = timestamp
-        self.sizes = sizes
-
-    def __reduce__(self):
-        raise TypeError("a future cannot be pickled: it belongs to this process")
 
 
 @cython.final
@@ -65,11 +39,11 @@ cdef class Callbacks:
     def __bool__(self):
         return bool(self.waiting)
 
-    def add(self, uint64_t batch, callback not None, future not None):
+    def add(self, uint64_t batch, callback not None, FutureRecordMetadata future not None):
         """Add the callback of a record in a batch."""
         self._add(batch, callback, future)
 
-    cdef int _add(self, uint64_t batch, callback, future) except -1:
+    cdef int _add(self, uint64_t batch, callback, FutureRecordMetadata future) except -1:
         waiting = self.waiting.get(batch)
         if waiting is None:
             waiting = self.waiting[batch] = []
@@ -96,12 +70,13 @@ cdef class Callbacks:
     def run_of(self, uint64_t batch):
         """Run the callbacks of a batch's completed records, each once."""
         cdef list waiting = self.waiting.pop(batch, None)
+        cdef FutureRecordMetadata future
         cdef Py_ssize_t at
         if waiting is None:
             return
         for at in range(0, len(waiting), 2):
             callback, future = waiting[at], waiting[at + 1]
-            if future.is_done:
+            if future._is_done():
                 self.call(callback, future)
             else:
                 self._add(batch, callback, future)
@@ -113,6 +88,29 @@ cdef class Callbacks:
         self.runs = False
 
 
+cdef struct Rings:
+    # The rings of all processes.
+    CompletionCell *cells
+    char *processes
+    uint64_t length
+
+
+cdef inline ProcessEntry *reader_of(const Rings *rings, uint64_t entry) noexcept nogil:
+    return <ProcessEntry *>rings.processes + entry
+
+
+cdef inline CompletionCell *cell_of(const Rings *rings, uint64_t entry, uint64_t index) noexcept nogil:
+    return rings.cells + (entry * rings.length + index % rings.length)
+
+
+cdef Rings rings_of(Segment segment) noexcept:
+    cdef Rings rings
+    rings.cells = <CompletionCell *>(segment.memory + segment.geometry.regions.rings)
+    rings.processes = segment.memory + segment.geometry.regions.processes
+    rings.length = segment.geometry.regions.ring_length
+    return rings
+
+
 cdef struct Contribution:
     # A batch, its generation << BATCH_SLOT_BITS | its slot; 0 for none.
     uint64_t batch
@@ -120,74 +118,113 @@ cdef struct Contribution:
     bint is_made
 
 
+cdef enum:
+    RESULT_SHIFT = 16
+    ERROR_CODE_MASK = 0xFFFF
+    RANGE_SHIFT = 32
+
+
+cdef inline int error_code_of(uint64_t outcome) noexcept nogil:
+    """Return the error code of a `SlotHeader.result` word; Kafka's are negative, too."""
+    cdef int code = <int>(outcome & ERROR_CODE_MASK)
+    return code - 0x10000 if code & 0x8000 else code
+
+
+cdef uint64_t RANGE_MASK = (1ULL << RANGE_SHIFT) - 1
+cdef uint64_t LAST_COMPLETION = (1ULL << 63) - 1
+
+
 @cython.final
-@cython.no_gc
 cdef class Contributions:
-    """The batches to which this process contributes, by slot.
+    """The batches to which this process contributes, by slot, and its completion ring, which tells of their ends.
 
     Args:
-        slot_count: of the slab.
+        segment: the slab.
         entry: of this process.
+        waiter: weak reference to the object that waits for results.
         call: as of `Callbacks`.
+        fail: called with (result, error code, incident) for records that failed; returns what makes their errors.
+        damaged: makes the error for a damage from its description.
 
     Attributes:
         callbacks: of its records.
+        results: of the batches that are not complete, by id.
+        head: how many completions this process has read.
     """
 
     cdef Contribution *table
     cdef readonly Callbacks callbacks
-    cdef list results
+    cdef readonly dict results
+    cdef readonly uint64_t head
+    cdef list by_slot
+    cdef Segment segment
+    cdef Rings rings
+    cdef object waiter
+    cdef object fail
+    cdef object damaged
     cdef uint64_t slot_count
     cdef uint64_t entry
 
-    def __cinit__(self, uint64_t slot_count, uint64_t entry, call not None):
+    def __cinit__(
+        self, Segment segment not None, uint64_t entry, waiter not None, call not None, fail not None, damaged not None
+    ):
+        self.segment, self.waiter, self.fail, self.damaged = segment, waiter, fail, damaged
         self.callbacks = Callbacks(call)
-        self.slot_count = slot_count
-        self.entry = entry
-        self.results = [None] * <Py_ssize_t>slot_count
-        self.table = <Contribution *>PyMem_Calloc(slot_count, sizeof(Contribution))
+        self.rings = rings_of(segment)
+        self.slot_count = segment.geometry.sizes.slot_count
+        self.table = <Contribution *>PyMem_Calloc(self.slot_count, sizeof(Contribution))
         if self.table == NULL:
             raise MemoryError
+        self.join(entry)
 
     def __dealloc__(self):
         PyMem_Free(self.table)
 
-    def reset(self, uint64_t entry):
-        """Forget all, in a forked child with a process entry of its own."""
+    def join(self, uint64_t entry):
+        """Become the process of an entry, as at first and in a forked child: forget all."""
+        if entry >= self.segment.geometry.sizes.max_processes:
+            raise IndexError(f"entry {entry} of {self.segment.geometry.sizes.max_processes}")
         self.entry = entry
+        self.head = load_relaxed(&reader_of(&self.rings, entry).ring_head)
         self.callbacks.forget()
-        self.results = [None] * <Py_ssize_t>self.slot_count
+        self.results, self.by_slot = {}, [None] * <Py_ssize_t>self.slot_count
         memset(self.table, 0, self.slot_count * sizeof(Contribution))
 
-    def expect(self, uint64_t batch, result not None, bint is_made=False):
-        """Note the result of a batch, before this process appends to it.
+    # --- contributing -------------------------------------------------------------------------------
+
+    def expect(self, uint64_t batch, topic_partition, uint64_t lane=0):
+        """Return the result of a batch that this process is about to append to, made if need be.
+
+        If it does not append, it calls `withdraw`.
 
         Args:
             batch: its id.
-            result: for its records' futures.
-            is_made: whether this process has contributed to it already.
-
-        Returns:
-            The batch that was expected in the same slot, in vain: it has left the slot. 0 if there was none.
+            topic_partition: where it goes.
+            lane: that it is in, as its entry + 1; 0 outside of transactions.
         """
+        return self._expect(batch, topic_partition, lane)
+
+    cdef ProduceRequestResult _expect(self, uint64_t batch, topic_partition, uint64_t lane):
         cdef uint64_t slot = batch & (1 << BATCH_SLOT_BITS) - 1
-        cdef uint64_t in_vain = 0
+        cdef ProduceRequestResult result
         if slot >= self.slot_count:
             raise IndexError(f"slot {slot} of {self.slot_count}")
-        if self.table[slot].batch != batch:
-            if not self.table[slot].is_made:
-                in_vain = self.table[slot].batch
-            self.results[slot] = result
-            self.table[slot].batch, self.table[slot].is_made = batch, is_made
-        return in_vain
+        result = self.results.get(batch)
+        if self.table[slot].batch == batch:
+            return result
+        if not self.table[slot].is_made:
+            self._drop(self.table[slot].batch)  # it has left the slot: it was expected in vain
+        self.table[slot].is_made = result is not None
+        if result is None:
+            result = self.results[batch] = ProduceRequestResult(topic_partition, batch, self.waiter, lane)
+        self.by_slot[<Py_ssize_t>slot] = result
+        self.table[slot].batch = batch
+        return result
 
     def withdraw(self, uint64_t batch):
-        """Forget a batch to which this process has not contributed; return whether that is so."""
-        cdef uint64_t slot = batch & (1 << BATCH_SLOT_BITS) - 1
-        if slot >= self.slot_count or self.table[slot].batch != batch or self.table[slot].is_made:
-            return False
-        self.forget(batch)
-        return True
+        """Forget an expected batch, unless this process has appended to it: who waits for its result goes on."""
+        if self.is_expected(batch):
+            self.forget(batch)
 
     def is_expected(self, uint64_t batch):
         """Return whether a batch is expected, and this process has not contributed to it yet."""
@@ -195,11 +232,92 @@ cdef class Contributions:
         return slot < self.slot_count and self.table[slot].batch == batch and not self.table[slot].is_made
 
     def forget(self, uint64_t batch):
-        """Forget a batch."""
+        """Forget a batch that was not placed: no future has its result."""
+        self._clear_slot(batch)
+        self._drop(batch)
+
+    def lose(self, uint64_t batch, failure not None):
+        """Fail the records of a batch that has left its slot without a completion; return its result, if any."""
+        cdef ProduceRequestResult result = self.results.pop(batch, None)
+        self._clear_slot(batch)
+        if result is not None:
+            result.settle(Part(result.told, -1, -1, failure), 0)
+            self.callbacks.told_of(batch)
+        return result
+
+    cdef int _clear_slot(self, uint64_t batch) except -1:
         cdef uint64_t slot = batch & (1 << BATCH_SLOT_BITS) - 1
         if slot < self.slot_count and self.table[slot].batch == batch:
             self.table[slot].batch = 0
-            self.results[slot] = None
+            self.by_slot[<Py_ssize_t>slot] = None
+        return 0
+
+    cdef int _drop(self, uint64_t batch) except -1:
+        cdef ProduceRequestResult result = self.results.pop(batch, None)
+        if result is not None:
+            result.settle(Part(result.told, -1, -1, None), 0)
+        return 0
+
+    # --- listening ----------------------------------------------------------------------------------
+
+    @property
+    def tail(self):
+        """How many completions there are, read or not."""
+        return load_acquire(&self._process().ring_tail)
+
+    @property
+    def has_news(self):
+        """Whether there is something to read, or to call; True also if this process has to join the slab."""
+        return (
+            ticket_of(self.segment) == 0
+            or load_relaxed(&reader_of(&self.rings, self.entry).ring_tail) != self.head
+            or PyObject_Size(self.callbacks.due) > 0
+        )
+
+    def read(self):
+        """Read all completions: settle their results, and make their callbacks due.
+
+        One thread at a time, but a signal handler can call it in the middle of a call. A completion is popped after it
+        has been processed, so an interrupt loses none.
+
+        Raises:
+            SlabDamagedError: head and tail of the ring contradict each other.
+            ValueError: this process has left the slab.
+        """
+        cdef ProcessEntry *process = self._process()
+        cdef CompletionCell *cell
+        cdef uint64_t index, batch, span, outcome, base_offset, tail = load_acquire(&process.ring_tail)
+        cdef ProduceRequestResult result
+        if self.head > tail or tail > LAST_COMPLETION or tail - self.head > self.rings.length:
+            raise self.damaged(f"completion ring of {self.rings.length}: head {self.head}, tail {tail}")
+        store_release(&process.ring_head, self.head)  # where it is damaged, it looks like unread completions
+        while self.head < load_acquire(&process.ring_tail):
+            index = self.head
+            cell = cell_of(&self.rings, self.entry, index)
+            batch, span, outcome = load_relaxed(&cell.batch), load_relaxed(&cell.range), load_relaxed(&cell.result)
+            base_offset = load_relaxed(&cell.base_offset)
+            result = self.results.get(batch)
+            if result is not None:  # else a duplicate, or meant for the process that had this table entry before
+                self._settle(result, span, outcome, <int64_t>(base_offset - 1))
+            self.head = max(self.head, index + 1)  # a signal handler can have popped further meanwhile
+            store_release(&process.ring_head, self.head)
+
+    cdef int _settle(self, ProduceRequestResult result, uint64_t span, uint64_t outcome, int64_t base_offset) except -1:
+        cdef uint64_t records = span & RANGE_MASK
+        cdef uint64_t rest = outcome >> RESULT_SHIFT
+        cdef int code = error_code_of(outcome)
+        failure = self.fail(result, code, rest) if code else None
+        result.settle(Part(<int64_t>(span >> RANGE_SHIFT), base_offset, -1 if code else <int64_t>rest - 1, failure), records)
+        self.callbacks.told_of(result.batch)
+        if not records:
+            self.results.pop(result.batch, None)
+            self._clear_slot(result.batch)
+        return 0
+
+    cdef ProcessEntry *_process(self) except NULL:
+        if ticket_of(self.segment) == 0:
+            raise ValueError("this process has left the slab")
+        return reader_of(&self.rings, self.entry)
 
 
 cdef bint contributions_make(

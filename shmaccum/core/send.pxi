@@ -87,12 +87,15 @@ cdef class StickyPartition:
     def __init__(self, sticky_bytes):
         self.sticky_bytes = sticky_bytes
 
-    cpdef bint note(self, int64_t size):
+    def note(self, int64_t size):
         """Count the bytes that a record added to its batch; return whether to switch at once.
 
         That is at twice the sticky bytes. Where other processes' records keep a batch open, this process might never
         see it full (``BuiltInPartitioner.updatePartitionInfo`` has the same limit).
         """
+        return self._note(size)
+
+    cdef bint _note(self, int64_t size) noexcept:
         self.produced += size
         return self.produced >= 2 * self.sticky_bytes
 
@@ -164,6 +167,7 @@ cdef class RecordPath:
         is_direct: whether records are appended as they are given: no serializer, interceptor or transaction sees them.
         pool: allocates new batches; None if `append` must begin none.
         unused: gets lists of slots that did not become batches, to be freed.
+        partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
 
     Attributes:
         destinations: the topics that records can go to without a question, by name.
@@ -175,6 +179,7 @@ cdef class RecordPath:
     cdef object pending
     cdef BufferPool pool
     cdef dict unused
+    cdef object partitions
     cdef uint64_t max_body_size
     cdef bint ignores_keys
     cdef bint is_direct
@@ -191,9 +196,10 @@ cdef class RecordPath:
         bint is_direct,
         BufferPool pool,
         dict unused not None,
+        partitions,
     ):
         self.appender, self.guard, self.pending = appender, guard, pending
-        self.pool, self.unused = pool, unused
+        self.pool, self.unused, self.partitions = pool, unused, partitions
         self.max_body_size, self.ignores_keys, self.is_direct = max_body_size, ignores_keys, is_direct
         self.destinations = {}
         self.burst = BURST_UNBOUNDED  # last: without it, nothing is appended
@@ -209,7 +215,7 @@ cdef class RecordPath:
         """
         return self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
-    cdef RecordFuture _try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+    cdef FutureRecordMetadata _try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         cdef bytes body = None
         if (
             not self.is_direct
@@ -268,14 +274,14 @@ cdef class RecordPath:
             on_delivery,
         )
 
-    cdef RecordFuture _append(
+    cdef FutureRecordMetadata _append(
         self, dict destinations, topic, bytes value, bytes key, bytes body, partition, timestamp_ms, on_delivery
     ):
         cdef Appender appender = self.appender
         cdef Segment segment
         cdef Destination destination
         cdef StickyPartition sticky = None
-        cdef RecordFuture future
+        cdef FutureRecordMetadata future
         cdef uint64_t number, ticket
         cdef int64_t timestamp
         cdef Queue queue
@@ -338,7 +344,7 @@ cdef class RecordPath:
             record.now_ms = monotonic_us() // 1000
         damage.kind = SOUND
         destination.set_queue(&queue, &appender.producer.deques, number)
-        future = <RecordFuture>shmaccum_untracked(appender.future, ())
+        future = FutureRecordMetadata.__new__(FutureRecordMetadata)
 
         status = append_record(
             &appender.producer,
@@ -362,9 +368,9 @@ cdef class RecordPath:
             self.burst -= 1
         if on_delivery is not None:
             appender.contributions.callbacks._add(_batch_of(&record), on_delivery, future)
-        if sticky is not None and sticky.note(<int64_t>record.added):
+        if sticky is not None and sticky._note(<int64_t>record.added):
             self.appended(sticky, None)
-        if record.is_new or record.is_full or record.is_due_earlier:
+        if record.is_news:
             if load_relaxed(&appender.producer.deques.superblock.sender_asleep):
                 self.appended(None, bool(record.is_full or record.is_due_earlier))
         return future
@@ -382,7 +388,7 @@ cdef class RecordPath:
         Segment segment,
         Destination destination,
         StickyPartition sticky,
-        RecordFuture future,
+        FutureRecordMetadata future,
         Queue *queue,
         Record *record,
         Damage *damage,
@@ -430,7 +436,7 @@ cdef class RecordPath:
     cdef int _place(
         self,
         Segment segment,
-        RecordFuture future,
+        FutureRecordMetadata future,
         Queue *queue,
         const Handle *handle,
         Record *record,
@@ -456,7 +462,8 @@ cdef class RecordPath:
             added,
             0,
         )
-        self.expect(queue.entry, handle.generation << BATCH_SLOT_BITS | handle.slot)
+        opened = (<list>self.partitions.by_entry)[<Py_ssize_t>queue.entry]
+        contributions._expect(handle.generation << BATCH_SLOT_BITS | handle.slot, opened.topic_partition, opened.lane)
         while True:
             if not self._takes_calls():
                 return LOCK_REJOIN

@@ -28,7 +28,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.cluster import RecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shmaccum import _core
-from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, sizes_word
+from shmaccum._core import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import DeliveryCallback, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
 from shmaccum.accumulator.state.partition_map import TopicEntry
@@ -114,6 +115,7 @@ class RecordPath(_core.RecordPath):
             not self.is_record_by_record and transactions is None,
             state.slab.pool if accumulator.batches.allocates_at_once else None,
             accumulator.batches.unused,
+            destinations.map,
         )
 
     @property
@@ -300,13 +302,9 @@ class RecordPath(_core.RecordPath):
                 raise
             # Another thread has closed the producer meanwhile: the sender finds the batch without a wake-up.
 
-    def expect(self, entry: int, batch: int) -> None:
-        """Expect a batch that this process is about to place in the deque of a partition entry."""
-        self._accumulator.pending.expect(self._map.by_entry[entry], batch)
-
     def unplaced(self, batch: int) -> None:
         """Forget a batch that was not placed, and free its slot."""
-        self._accumulator.pending.withdraw(batch)
+        self._accumulator.pending.contributions.withdraw(batch)
         self._accumulator.batches.free_unused()
 
     def claimed(self, entry: int, slot: int, generation: int, since_ms: int) -> None:

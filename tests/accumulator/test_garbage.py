@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from accumulators import KEY, TP0, VALUE, config_of, drain, open_accumulator
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.errors import IllegalStateError, RecordTooLargeError, ShmaccumError

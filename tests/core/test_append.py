@@ -18,7 +18,6 @@ from core_producers import (
     Producer,
     batches,
     body_of,
-    call_back,
     deques,
     queued,
     records_of,
@@ -30,7 +29,7 @@ from hypothesis import strategies as st
 from oracle import violations
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, Buffer, RecordFuture
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, Buffer, FutureRecordMetadata
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.v2 import records as v2
 from shmaccum.shm.layout import LOCK_STRIPES, SlotState
@@ -143,33 +142,47 @@ def test_a_record_goes_into_the_batch_that_another_process_opened_meanwhile() ->
     assert producer.try_append(body_of(b"mine"))[0] == NO_ROOM
     slab.be(LIVING)
     buffer = producer.begin(body_of(b"mine"))
-    producer.contributions.expect(buffer.generation << 24 | buffer.slot, object())
+    producer.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
     other.append(body_of(b"theirs"))
     slab.be(LIVING)
     status, batch, *_ = producer.core.append_batch(PARTITION, 0, 0, 0, body_of(b"mine"), 0, buffer.slot, True)
     assert (status, batch) == (NOT_CONTRIBUTOR, 1 << 24 | 1)
-    result = object()
-    producer.contributions.expect(batch, result)
+    result = producer.contributions.expect(batch, "t-3")
     outcome = producer.core.append_batch(PARTITION, 0, 0, 0, body_of(b"mine"), 0, buffer.slot, True)
     assert (outcome[0], outcome[1].batch_result is result, outcome[1].index, outcome[3]) == (LOCK_TAKEN, True, 1, False)
     assert slab.pool.is_taken(buffer)
     assert len(batches(slab)) == 1
-    assert producer.contributions.withdraw(buffer.generation << 24 | buffer.slot)
-    assert not producer.contributions.withdraw(batch), "this process contributed"
+    producer.contributions.withdraw(buffer.generation << 24 | buffer.slot)
+    producer.contributions.withdraw(batch)
+    assert list(producer.contributions.results) == [batch], "this process contributed"
 
 
 def test_a_batch_that_left_its_slot_was_expected_in_vain() -> None:
-    contributions = _core.Contributions(4, LIVING, call_back)
-    old, new = 1 << 24 | 2, 2 << 24 | 2
-    assert contributions.expect(old, object()) == 0
-    assert contributions.expect(old, object()) == 0
-    assert contributions.expect(new, object()) == old
-    assert not contributions.withdraw(old)
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    producer = Producer(slab)
+    contributions, old, new = producer.contributions, 1 << 24 | 2, 2 << 24 | 2
+    result = contributions.expect(old, "t-3")
+    assert contributions.expect(old, "t-3") is result
+    assert contributions.results == {old: result}
+    assert contributions.expect(new, "t-3") is not result
+    assert list(contributions.results) == [new]
+    assert result.done, "who waits for it goes on"
+    contributions.withdraw(old)
     assert contributions.is_expected(new)
-    newer = 3 << 24 | 2
-    assert contributions.expect(newer, object(), True) == new
-    assert not contributions.withdraw(newer)
-    assert contributions.expect(4 << 24 | 2, object()) == 0, "this process contributed to the one before"
+    contributions.withdraw(new)
+    assert not contributions.results
+
+
+def test_a_batch_to_which_this_process_contributed_is_not_expected_in_vain() -> None:
+    """Its slot holds another batch before its completion is read."""
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    producer = Producer(slab)
+    batch = producer.append(body_of(b"a"))[1].batch
+    later = batch + (1 << 24)
+    assert producer.contributions.expect(later, "t-3").batch == later
+    assert list(producer.contributions.results) == [batch, later]
+    producer.contributions.withdraw(batch)
+    assert list(producer.contributions.results) == [batch, later]
 
 
 def test_a_process_with_unread_completions_contributes_to_no_further_batch() -> None:
@@ -180,7 +193,7 @@ def test_a_process_with_unread_completions_contributes_to_no_further_batch() -> 
     slab.words[tail] += 1
     assert producer.try_append(body_of(b"a"))[0] == RING_UNREAD
     buffer = producer.begin(body_of(b"a" * 175))
-    producer.contributions.expect(buffer.generation << 24 | buffer.slot, object())
+    producer.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
     append = producer.core.append_batch
     assert append(PARTITION, 0, 0, 0, body_of(b"a" * 175), 0, buffer.slot, True)[0] == RING_UNREAD
     slab.words[slab.word("processes", "ring_head", LIVING)] += 1
@@ -276,7 +289,7 @@ def test_places_that_do_not_exist_are_refused() -> None:
         lambda: producer.core.append_rows(0, 0, 0, 4, 1, 0, b"", 0, 0, 0),
         lambda: producer.core.append_batches(0, 0, 0, [Buffer(4, 1, 1)], True),
         lambda: producer.core.write_first(4, 0, b""),
-        lambda: producer.contributions.expect(4, object()),
+        lambda: producer.contributions.expect(4, "t-3"),
     ):
         with pytest.raises(IndexError):
             call()
@@ -284,9 +297,7 @@ def test_places_that_do_not_exist_are_refused() -> None:
         producer.core.write_first(0, 0, bytes(SLOT_SIZE))
     with pytest.raises(ValueError, match="65 batches, of 64"):
         producer.core.append_batches(0, 0, 0, [Buffer()] * 65, True)
-    assert not producer.contributions.withdraw(4)
-    with pytest.raises(TypeError, match="no subclass"):
-        _core.Appender(slab.segment, producer.contributions, object, Damaged, 2, 0, 0, 0, 0, False)  # type: ignore[arg-type]
+    producer.contributions.withdraw(4)
 
 
 def test_a_closed_appender_appends_nothing_and_keeps_no_memory() -> None:
@@ -309,7 +320,7 @@ def test_a_closed_appender_appends_nothing_and_keeps_no_memory() -> None:
 
 
 def test_neither_futures_nor_appenders_can_be_pickled() -> None:
-    for thing in (RecordFuture(object(), 0, 0), Producer(Slab(1)).core):
+    for thing in (FutureRecordMetadata(_core.ProduceRequestResult("t-3", 0, object), 0, 0), Producer(Slab(1)).core):
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(thing)
 
@@ -354,9 +365,11 @@ def test_rows_go_into_an_open_batch_that_is_as_it_was() -> None:
     assert producer.core.append_rows(*rows)[:2] == (NOT_CONTRIBUTOR, 1 << 24)
     producer.contributions.expect(1 << 24, "of a thread that has withdrawn it")
     producer.contributions.withdraw(1 << 24)
-    producer.contributions.expect(1 << 24, "result")
+    producer.contributions.expect(1 << 24, "t-3")
     status, result, is_full, is_new, _, claim = producer.core.append_rows(*rows)
-    assert (status, result, is_full, is_new, claim) == (LOCK_TAKEN, "result", True, False, None), "it is due earlier"
+    assert (status, result.batch, is_full, is_new, claim) == (LOCK_TAKEN, 1 << 24, True, False, None), (
+        "it is due earlier"
+    )
     assert records_of(slab) == [(b"first", 10), (b"a", 1), (b"b", 1)]
     words = {name: int(slab.segment.view("headers")[name][0]) for name in ("max_record", "linger")}
     assert words == {"max_record": 99, "linger": 2 << 8}
@@ -370,7 +383,7 @@ def test_rows_go_into_an_open_batch_that_is_as_it_was() -> None:
     slot = queued(slab)[-1][0]
     rows = rows_for(producer, slot, [b"late"], 1)
     slab.words[slab.word("headers", "generation", slot)] += 1
-    producer.contributions.expect(rows[4], object())
+    producer.contributions.expect(rows[4], "t-3")
     assert producer.core.append_rows(*rows)[0] == NO_ROOM, "another batch is in its slot"
     assert violations(slab.segment) == []
 
@@ -391,7 +404,7 @@ def test_batches_are_appended_at_once_and_the_open_one_is_closed() -> None:
     buffers = begin_all(producer, [[b"a", b"b"], [b"c"], [b"d"]], 7)
     assert producer.core.append_batches(PARTITION, 0, 0, buffers, True)[:2] == (NOT_CONTRIBUTOR, buffers[0].batch)
     for buffer in buffers:
-        producer.contributions.expect(buffer.batch, object())
+        producer.contributions.expect(buffer.batch, "t-3")
     tail = slab.word("processes", "ring_tail", LIVING)
     slab.words[tail] += 1
     assert producer.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == RING_UNREAD
@@ -413,7 +426,7 @@ def test_batches_are_appended_at_once_and_the_open_one_is_closed() -> None:
     }
     assert violations(slab.segment) == []
     buffers = begin_all(producer, [[b"e"]], 8)
-    producer.contributions.expect(buffers[0].batch, object())
+    producer.contributions.expect(buffers[0].batch, "t-3")
     assert producer.core.append_batches(PARTITION, 0, 0, buffers, False)[0] == LOCK_TAKEN
     assert [state for state, _, _ in batches(slab)] == [SlotState.CLOSED] * 5
 
@@ -434,7 +447,7 @@ def test_damage_keeps_all_batches_out() -> None:
     producer.append(body_of(b"open"))
     buffers = begin_all(producer, [[b"a"], [b"b"]], 0)
     for buffer in buffers:
-        producer.contributions.expect(buffer.batch, object())
+        producer.contributions.expect(buffer.batch, "t-3")
     slab.words[slab.word("partitions", "open", PARTITION)] = 0
     slab.words[slab.word("partitions", "tail", PARTITION)] = 99
     with pytest.raises(Damaged, match="leads to slot 98"):
@@ -525,11 +538,11 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
             opened = slab.words[slab.word("partitions", "open", PARTITION)]
             if opened:
                 rows = rows_for(victim, opened - 1, [b"x", b"y"], 50)
-                victim.contributions.expect(rows[4], object())
+                victim.contributions.expect(rows[4], "t-3")
                 assert victim.core.append_rows(*rows)[0] == LOCK_TAKEN
             buffers = begin_all(victim, [[b"1", b"2"], [b"3"], [b"4"]], 60)
             for buffer in buffers:
-                victim.contributions.expect(buffer.batch, object())
+                victim.contributions.expect(buffer.batch, "t-3")
             assert victim.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == LOCK_TAKEN
 
         was_killed = die_at(stepping, step, append)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from core_builds import build_core
-from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
-from core_slabs import DYING, Slab, die_at
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, call_back, fail, nobody
+from core_slabs import DYING, LIVING, Damaged, Slab, die_at
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shmaccum import _core
 from shmaccum.shm.layout import SlotState
@@ -32,7 +34,8 @@ class Run:
     def __init__(self, core: Any = _core) -> None:
         self.core = core
         self.slab = Slab(3, core, slot_size=SLOT_SIZE)
-        Producer(self.slab, core).append(body_of(b"x" * 150))
+        self.producer = Producer(self.slab, core)
+        self.future = self.producer.append(body_of(b"x" * 150))[1]
         self.set("headers", "commit", 200 << 25 | 10 << 1, 0)
         self.slab.words[self.slab.word("headers", "contributors")] = 1 | 1 << OTHER
         self.sequences = core.Sequences(self.slab.segment, True)
@@ -58,7 +61,7 @@ class Run:
     def complete(self, end: int = 0) -> set[int]:
         """Complete the batch, or a part of it, as stored."""
         contributors: set[int] = set()
-        self.completer.conclude(self.batch, OFFSET + 1, APPEND_TIME_MS + 1 << 16, end, True)
+        self.completer.conclude(self.batch, OFFSET, APPEND_TIME_MS, end)
         self.completer.land(self.batch)
         self.completer.count()
         self.completer.push(self.batch, contributors)
@@ -85,12 +88,12 @@ def test_a_stored_batch_is_told_to_all_and_counted() -> None:
 
 def test_a_failed_batch_is_counted_as_one() -> None:
     run = Run()
-    run.completer.conclude(run.batch, 0, 5 << 16 | 3, 0, False)
+    run.completer.conclude(run.batch, -1, -1, error=3, incident=5)
     run.completer.count()
     assert (run.word("partitions", "records_failed"), run.word("superblock", "records_failed", 0)) == (10, 10)
     assert (run.word("partitions", "batches_failed"), run.word("superblock", "batches_failed", 0)) == (1, 1)
     assert run.word("partitions", "acked_sequence") == 0
-    assert run.batch.result == (0, 5 << 16 | 3)
+    assert run.batch.error_code == 3
 
 
 def test_a_part_is_told_with_its_range() -> None:
@@ -165,6 +168,113 @@ def test_a_contributor_that_is_none_gets_nothing() -> None:
     before = run.slab.segment.view("headers").tobytes()
     assert run.complete() == {0}
     assert run.slab.segment.view("headers")["slots"].tobytes() in before
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+@given(st.integers(-1, 2**47 - 2), st.integers(-1, 2**62))
+def test_a_stored_batch_is_read_as_it_was_told(append_time_ms: int, base_offset: int) -> None:
+    run = Run()
+    run.completer.conclude(run.batch, base_offset, append_time_ms)
+    run.completer.push(run.batch, set())
+    assert not run.future.is_done
+    contributions = run.producer.contributions
+    assert contributions.has_news
+    contributions.read()
+    assert not contributions.has_news
+    assert not contributions.results
+    part = run.future.batch_result.last
+    assert (part.first, part.base_offset, part.append_time_ms, part.failure) == (0, base_offset, append_time_ms, None)
+    assert run.future.succeeded()
+
+
+@given(st.sampled_from([*range(-20, 0), *range(1, 130)]), st.integers(0, 2**47))
+def test_a_failed_batch_is_read_as_it_was_told(code: int, incident: int) -> None:
+    run = Run()
+    run.completer.conclude(run.batch, -1, 77, error=code, incident=incident)
+    assert run.batch.error_code == code
+    run.completer.push(run.batch, set())
+    run.producer.contributions.read()
+    assert run.future.failed()
+    assert str(run.future.exception()) == f"{code} of incident {incident}"
+    assert run.future.exception() is not run.future.exception(), "a traceback leads to all that its frames hold"
+
+
+def test_a_batch_is_told_part_by_part_and_each_part_once() -> None:
+    run = Run()
+    contributions, result = run.producer.contributions, run.future.batch_result
+    run.batch.cut(4)
+    run.complete(end=4)
+    contributions.read()
+    assert (result.told, run.future.succeeded(), list(contributions.results.values())) == (4, True, [result])
+    run.completer.push(run.batch, set(), True)  # by a sender that took over
+    contributions.read()
+    assert (result.told, result.earlier) == (4, None)
+    run.batch.settle(never_stored=False)
+    run.complete(end=10)
+    contributions.read()
+    assert result.done
+    assert [(first, stop, part.first) for first, stop, part in result.parts_between(2, 7)] == [(2, 4, 0), (4, 7, 4)]
+    assert not contributions.results
+
+
+def test_an_error_while_a_completion_is_processed_leaves_it_to_be_read_again() -> None:
+    """As an interrupt does."""
+    run = Run()
+    failing = [True]
+
+    def fail(*what: object) -> Any:
+        if failing.pop():
+            failing.append(False)
+            raise KeyboardInterrupt
+        return lambda: Damaged("in the end")
+
+    slab = run.slab
+    contributions = _core.Contributions(slab.segment, 0, nobody, call_back, fail, Damaged)
+    result = contributions.expect(1 << 24 | run.batch.slot, "t-3")
+    run.completer.conclude(run.batch, -1, -1, error=3)
+    run.completer.push(run.batch, set())
+    with pytest.raises(KeyboardInterrupt):
+        contributions.read()
+    assert contributions.has_news
+    contributions.read()
+    assert (result.done, contributions.has_news, contributions.head) == (True, False, 1)
+
+
+@pytest.mark.parametrize(("head", "tail"), [(1, 0), (0, 1 << 63), (0, 100), (3, 1)])
+def test_a_damaged_ring_is_refused(head: int, tail: int) -> None:
+    run = Run()
+    run.set("processes", "ring_head", head, 0)
+    contributions = _core.Contributions(run.slab.segment, 0, nobody, call_back, fail, Damaged)
+    run.set("processes", "ring_tail", tail, 0)
+    with pytest.raises(Damaged, match=f"head {head}, tail {tail}"):
+        contributions.read()
+
+
+def test_who_has_left_the_slab_reads_no_ring() -> None:
+    """Its entry can be another process's."""
+    run = Run()
+    run.slab.segment.leave()
+    assert run.producer.contributions.has_news
+    for read in (run.producer.contributions.read, lambda: run.producer.contributions.tail):
+        with pytest.raises(ValueError, match="has left"):
+            read()
+
+
+def test_deaths_while_a_ring_is_read(stepping: ModuleType) -> None:
+    """What was not popped is there for nobody: the entry is freed. Each step leaves a ring that the sender can use."""
+    for step in range(1, 100):
+        run = Run(stepping)
+        run.complete()
+        was_killed = die_at(stepping, step, lambda run=run: (run.slab.be(LIVING), run.producer.contributions.read()))
+        assert len(run.unread(0)) in ((0, 1) if was_killed else (0,))
+        assert run.completer.has_room(0, 1)
+        run.slab.close()
+        if not was_killed:
+            break
+    else:
+        pytest.fail("it never ends")
 
 
 # --- statistics -----------------------------------------------------------------------------------

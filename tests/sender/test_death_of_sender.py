@@ -12,7 +12,7 @@ from producers import wait_until_gone
 from senders import HandRun, read_values
 from splitting import SLOT, T0, T1, config_of
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig

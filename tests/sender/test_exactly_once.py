@@ -17,7 +17,7 @@ from killpoints import interrupt_after
 from scenes import PARTITIONS, UNKNOWN_OFFSET, Scene
 
 from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequence_doubt
-from shmaccum.accumulator.state import completion_ring, partition_queue
+from shmaccum.accumulator.state import partition_queue
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaStorageError, NetworkError
 from shmaccum.sender import response_handler, sealer, sender
@@ -30,7 +30,6 @@ class RefusingScene(Scene):
     lines = (
         batch_drainer,
         completer,
-        completion_ring,
         expirer,
         partition_queue,
         response_handler,

@@ -8,7 +8,7 @@ import pytest
 from broker_model import SLOT, TIMEOUT_MS, BrokerRun, ClusterModel, StartBrokerRun, sent
 from senders import counter, of_partition
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     AuthenticationError,

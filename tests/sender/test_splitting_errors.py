@@ -24,7 +24,8 @@ from splitting import (
     send,
 )
 
-from shmaccum.accumulator.append.futures import FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError

@@ -16,7 +16,7 @@ from scenes import Scene
 from senders import HandRun
 
 from shmaccum.accumulator.drain import batch_drainer, completer, expirer
-from shmaccum.accumulator.state import completion_ring, partition_map, record_batch
+from shmaccum.accumulator.state import partition_map, record_batch
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError
 from shmaccum.sender import batch_splitter, response_handler, sealer, sender
@@ -62,7 +62,6 @@ class PickyScene(Scene):
     lines = (
         batch_drainer,
         completer,
-        completion_ring,
         expirer,
         partition_map,
         batch_splitter,

@@ -9,7 +9,7 @@ from faults import stopped_with
 from senders import HandRun, read_values
 from splitting import SLOT, StartRun
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.drain import deferral
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeliveryTimeoutError, NetworkError

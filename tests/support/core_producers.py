@@ -43,16 +43,11 @@ class Producer:
         linger_ms: int = 5,
         retries: int = 7,
     ) -> None:
-        class Future(core.RecordFuture):  # type: ignore[misc]
-            __slots__ = ()
-            is_done = True
-
         self.slab, self.entry, self.header_size = slab, entry, HEADER_SIZES[magic]
-        self.contributions = core.Contributions(slab.slot_count, entry, call_back)
+        self.contributions = core.Contributions(slab.segment, entry, nobody, call_back, fail, Damaged)
         self.core = core.Appender(
             slab.segment,
             self.contributions,
-            Future,
             Damaged,
             magic,
             linger_ms,
@@ -86,13 +81,21 @@ class Producer:
         outcome = self.try_append(body, timestamp)
         if outcome[0] == NO_ROOM:
             buffer = self.begin(body, timestamp)
-            self.contributions.expect(buffer.generation << 24 | buffer.slot, object())
+            self.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
             outcome = self._noted(self.core.append_batch(PARTITION, 0, 0, timestamp, body, 0, buffer.slot, True))
         while outcome[0] == NOT_CONTRIBUTOR:
-            self.contributions.expect(outcome[1], object())
+            self.contributions.expect(outcome[1], "t-3")
             outcome = self.try_append(body, timestamp)
         assert outcome[0] == LOCK_TAKEN
         return outcome
+
+
+def nobody() -> None:
+    """Be the weak reference to no one who waits."""
+
+
+def fail(result: Any, code: int, incident: int) -> Callable[[], Exception]:
+    return lambda: Damaged(f"{code} of incident {incident}")
 
 
 def call_back(callback: Callable[[object], object], future: object) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from broker_model import NODES, TIMEOUT_MS, BrokerRun, Clock, ClusterModel
 from killpoints import interrupt_after
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import BufferExhaustedError, KafkaError

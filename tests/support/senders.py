@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kafka.record import MemoryRecords
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from shmaccum._core import Buffer
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import Buffer, FutureRecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.shm.lifecycle import detach
 from shmaccum.shm.slab import Slab

@@ -22,7 +22,7 @@ from shmaccum.errors import NetworkError
 from shmaccum.pool.buffer_pool import MemoryWait
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import Geometry, Slot, SlotState
+from shmaccum.shm.layout import Geometry, Slot
 from shmaccum.shm.lifecycle import unlink
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.semaphores import make_semaphore, open_semaphore
@@ -168,8 +168,7 @@ def _be_sender(accumulator: Accumulators) -> None:
     in_parts.cut(1)
     accumulator.sender.reenqueue(in_parts, 0)
     accumulator.sender.reenqueue(tried_again, 0)
-    completing.set_result(1, 0)
-    completing.state = SlotState.COMPLETING
+    accumulator.sender.counts.conclude(completing, 0, -1)
     for batch in accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 10_000)[0]:
         accumulator.slab.words[batch.at + Slot.DRAINED_MS] = 1
 

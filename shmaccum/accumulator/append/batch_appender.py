@@ -141,7 +141,7 @@ class BatchAppender:
             try:
                 unused = [buffer for buffer in taken if self._is_unused(buffer)]
                 for buffer in unused:
-                    self._records.pending.forget(buffer.batch)
+                    self._records.pending.contributions.forget(buffer.batch)
                 if unused:
                     self.pool.deallocate(*unused)
             except LockTimeoutError:

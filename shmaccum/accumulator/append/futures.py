@@ -1,29 +1,19 @@
-"""Futures of appended records, which resolve when their batch completes.
+"""What the futures of appended rows and records share: who waits for them, and the future of a `Producer.send_batch`.
 
-As in Kafka (``ProduceRequestResult``, ``FutureRecordMetadata``), one result object stands for a whole batch. A record's
-future is that object and the record's index in the batch, so completing a batch resolves a thousand futures at once.
-Futures are private to the process that appended; the slab has no word of them.
-
-A split batch completes part by part, from its front to its end; every other batch in one part.
-
-No object reachable from a future leads back to a future. Callbacks live elsewhere (`shmaccum._core.Callbacks`), the
-waiter is a weak reference, and each caller gets a new error, because a traceback leads to all that its frames hold. So
-no future is part of a cycle, and the garbage collector skips futures, however many are kept.
+A record's future, and the result of a batch, which resolves all futures of its records at once, are in
+``core/futures.pxi``. Futures are private to the process that appended.
 """
 
 from __future__ import annotations
 
-import sys
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import chain, pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from shmaccum._core import RecordFuture
-from shmaccum.cluster import RecordMetadata, TopicPartition
-from shmaccum.errors import IllegalStateError, ResultTimeoutError, ShmaccumError
+from shmaccum._core import FutureRecordMetadata, ProduceRequestResult
+from shmaccum.cluster import RecordMetadata
+from shmaccum.errors import ResultTimeoutError, ShmaccumError
 from shmaccum.later import np
 
 if TYPE_CHECKING:
@@ -37,7 +27,6 @@ NO_SIZES: Final = 0
 """The sizes of a null key and a null value."""
 
 _KEY_SHIFT: Final = 32
-_VALUE_MASK: Final = 0xFFFF_FFFF
 
 
 def sizes_word(key: int | None, value: int | None) -> int:
@@ -65,268 +54,6 @@ class Waiter(Protocol):
 
     def trouble(self) -> str:
         """Return, to append to an error, what keeps the sender from sending, as far as is known; often ""."""
-
-
-class Part:
-    """Outcome of consecutive records of a batch.
-
-    Attributes:
-        first: index of the first of them.
-        base_offset: its offset, or -1 where it is not known.
-        append_time_ms: the broker's log append time, -1 where the log has the records' own time.
-        failure: makes the error that they failed with; None if they are stored.
-    """
-
-    __slots__ = ("append_time_ms", "base_offset", "failure", "first")
-
-    def __init__(
-        self, first: int, base_offset: int, append_time_ms: int, failure: Callable[[], ShmaccumError] | None
-    ) -> None:
-        self.first = first
-        self.base_offset = base_offset
-        self.append_time_ms = append_time_ms
-        self.failure = failure
-
-
-_ALL: Final = sys.maxsize
-_first = attrgetter("first")
-
-
-class ProduceRequestResult:
-    """The outcome, now or later, of one batch to which this process contributed.
-
-    Args:
-        topic_partition: where the batch goes.
-        batch: its id.
-        waiter: weak reference to the object that waits for it.
-        lane: that it is in, as its entry + 1; 0 outside of transactions.
-
-    Attributes:
-        told: the records before this index are complete.
-        last: outcome of the last of these; nearly always of the whole batch.
-        earlier: outcomes of those before, in order.
-    """
-
-    __slots__ = ("_waiter", "batch", "earlier", "lane", "last", "told", "topic_partition")
-
-    def __init__(
-        self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None], lane: int = 0
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.batch = batch
-        self.lane = lane
-        self._waiter = waiter
-        self.told = 0
-        self.last: Part | None = None
-        self.earlier: list[Part] | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether all of the batch is complete."""
-        return self.told == _ALL
-
-    @property
-    def waiter(self) -> Waiter:
-        """The object that waits for it.
-
-        Raises:
-            IllegalStateError: the producer no longer exists.
-        """
-        waiter = self._waiter()
-        if waiter is None:
-            raise IllegalStateError("the producer no longer exists: it cannot wait for this record, nor call back")
-        return waiter
-
-    def settle(self, part: Part, records: int) -> None:
-        """Store the outcome of ``records`` records, or of all that follow if 0; callbacks run later."""
-        if part.first < self.told:
-            return  # a duplicate, from a sender that took over
-        # In this order: a thread that sees a record complete must find its part.
-        if self.last is not None:
-            if self.earlier is None:
-                self.earlier = []
-            self.earlier.append(self.last)
-        self.last = part
-        self.told = part.first + records if records else _ALL
-
-    def part_of(self, index: int) -> Part:
-        """Return the outcome of a completed record."""
-        part = self.last
-        assert part is not None
-        if index < part.first:
-            earlier = self.earlier
-            assert earlier is not None
-            part = earlier[bisect_right(earlier, index, key=_first) - 1]
-        return part
-
-    def parts(self) -> list[Part]:
-        """Return the outcomes so far, in the records' order."""
-        return [] if self.last is None else [*(self.earlier or ()), self.last]
-
-    def parts_between(self, first: int, stop: int) -> Iterator[tuple[int, int, Part]]:
-        """Yield the outcomes of the completed ones among records first..stop: (first, stop, part) for each part."""
-        told, parts = self.told, self.parts()
-        ends = [*(part.first for part in parts[1:]), told]
-        for part, end in zip(parts, ends, strict=False):
-            if max(part.first, first) < min(end, stop):
-                yield max(part.first, first), min(end, stop), part
-
-
-class FutureRecordMetadata(RecordFuture):
-    """Future of one record; asyncio code can ``await`` it.
-
-    It has the methods of `concurrent.futures.Future` and of kafka-python's futures. An accepted record
-    cannot be recalled: no future can be cancelled, and a cancelled ``await`` only stops waiting.
-
-    Args:
-        result: of its batch.
-        index: the record's index in its batch.
-        timestamp: the record's own.
-        sizes: bytes of the serialized key, plus 1, in the upper 32 bits, and of the value in the lower; 0 for a null.
-    """
-
-    __slots__ = ()
-
-    batch_result: ProduceRequestResult
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Where the record goes."""
-        return self.batch_result.topic_partition
-
-    @property
-    def batch(self) -> int:
-        """The id of its batch."""
-        return self.batch_result.batch
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the record is acknowledged or has failed. Only changes when the producer polls."""
-        return self.index < self.batch_result.told
-
-    @property
-    def value(self) -> RecordMetadata | None:
-        """Where the record was stored; None while it is pending, or if it failed."""
-        return self.outcome()[1]
-
-    def _part(self) -> Part | None:
-        """Return the part with its outcome; None while it is pending."""
-        result = self.batch_result
-        return result.part_of(self.index) if self.index < result.told else None
-
-    def outcome(self) -> tuple[ShmaccumError | None, RecordMetadata | None]:
-        """Return `exception` and `value`."""
-        part = self._part()
-        if part is None:
-            return None, None
-        if part.failure is not None:
-            return part.failure(), None
-        topic, partition = self.batch_result.topic_partition
-        offset = part.base_offset + self.index - part.first if part.base_offset >= 0 else -1
-        timestamp = part.append_time_ms if part.append_time_ms >= 0 else self.timestamp
-        key_size, value_size = (self.sizes >> _KEY_SHIFT) - 1, (self.sizes & _VALUE_MASK) - 1
-        # Bypasses its constructor: that would be one more Python call per record.
-        return None, tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp, key_size, value_size))
-
-    def succeeded(self) -> bool:
-        """Return whether the record is acknowledged."""
-        part = self._part()
-        return part is not None and part.failure is None
-
-    def failed(self) -> bool:
-        """Return whether the record failed."""
-        part = self._part()
-        return part is not None and part.failure is not None
-
-    def get(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait until the record is acknowledged.
-
-        Args:
-            timeout: seconds; None for no limit (``delivery.timeout.ms`` bounds the wait).
-
-        Raises:
-            ResultTimeoutError: the time ran out; the record is still pending.
-            IllegalStateError: the producer was closed while the record was pending.
-            SenderError: the record is pending, but there is no sender, and none could be started.
-            KafkaError: why the record failed.
-        """
-        self._wait(timeout)
-        error, value = self.outcome()
-        if error is not None:
-            raise error
-        assert value is not None
-        return value
-
-    def _wait(self, timeout: float | None) -> None:
-        result = self.batch_result
-        if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
-            raise ResultTimeoutError(
-                f"no acknowledgement from {self.topic_partition} after waiting {timeout} s{result.waiter.trouble()}"
-            )
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Do as `get`."""
-        return self.get(timeout)
-
-    def exception(self, timeout: float | None = None) -> ShmaccumError | None:
-        """Wait until the record is complete; return why it failed, None if it is acknowledged.
-
-        Each call returns a new error. Errors about the wait are raised, as by `get`.
-        """
-        self._wait(timeout)
-        return self.outcome()[0]
-
-    def done(self) -> bool:
-        """Return `is_done`."""
-        return self.is_done
-
-    def running(self) -> bool:
-        """Return whether the record is pending."""
-        return not self.is_done
-
-    def cancel(self) -> bool:
-        """Return False: an accepted record cannot be recalled."""
-        return False
-
-    def cancelled(self) -> bool:
-        """Return False, see `cancel`."""
-        return False
-
-    def add_done_callback(self, function: Callable[[FutureRecordMetadata], Any]) -> None:
-        """Call ``function(future)`` when the record is complete; at once if it is.
-
-        It runs in the thread that next sends, polls, flushes or waits. If an event loop runs in the calling thread, it
-        runs in that loop, soon, with no further call of this package.
-        """
-        self.batch_result.waiter.call_when_done(function, self)
-
-    def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        """Wait in the running event loop; return and raise as `get`."""
-        if not self.is_done:
-            yield from self.batch_result.waiter.until_complete(self)
-        return self.get(0)
-
-    def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
-        """Call ``callback(*args, metadata, **kwargs)`` when the record is acknowledged."""
-
-        def on_delivery(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
-            if error is None:
-                callback(*args, metadata, **kwargs)
-
-        return self._add(on_delivery)
-
-    def add_errback(self, errback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
-        """Call ``errback(*args, error, **kwargs)`` when the record fails."""
-
-        def on_delivery(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
-            if error is not None:
-                errback(*args, error, **kwargs)
-
-        return self._add(on_delivery)
-
-    def _add(self, on_delivery: DeliveryCallback) -> FutureRecordMetadata:
-        self.batch_result.waiter.call_back(on_delivery, self)
-        return self
 
 
 class Chunk:

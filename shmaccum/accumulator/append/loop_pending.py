@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.pending_batches import WAIT_SLICE_S, PendingBatches
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener, LoopWakeup

@@ -21,11 +21,9 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from shmaccum._core import Contributions
-from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
-from shmaccum.accumulator.state.completion_ring import NOWHERE, Outcome, RingReader
+from shmaccum._core import Contributions, FutureRecordMetadata, ProduceRequestResult
+from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.state.partition_map import PartitionMap
-from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     DeadOwnerError,
@@ -34,6 +32,7 @@ from shmaccum.errors import (
     KafkaTimeoutError,
     ShmaccumError,
     TransactionalIdAuthorizationError,
+    error_for_code,
 )
 from shmaccum.shm import native
 from shmaccum.shm.incidents import IncidentInfo, Incidents
@@ -79,22 +78,20 @@ class PendingBatches:
         self._slab = slab
         self._incidents = slab.companion(Incidents)
         self._map = slab.companion(PartitionMap)
-        self._weakly = weakref.ref(self)
         self._memory = slab.memory
-        self.contributions: Final = Contributions(slab.geometry.slot_count, slab.me, call_back)
-        """Its batches by slot, for sections that append."""
+        self.contributions: Final = Contributions(
+            slab.core, slab.me, weakref.ref(self), call_back, self._failure, slab.damaged
+        )
+        """Its batches by slot, for sections that append, and its completion ring."""
         self._callbacks: Final = self.contributions.callbacks
-        self._due: Final = self._callbacks.due
         self._join()
         slab.on_fork(self)
 
     def _join(self) -> None:
         me = self._slab.me
-        self.contributions.reset(me)
-        self._results: dict[int, ProduceRequestResult] = {}
+        self.contributions.join(me)
         self.flushes: set[object] = set()
         self.lost: Counter[int] = Counter()
-        self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
         self._reading = native.RLock()  # reentrant: a signal handler may poll, too
         self.process_at = self._slab.geometry.process(me)
         """Word index of this process's table entry."""
@@ -105,12 +102,10 @@ class PendingBatches:
     def forked(self) -> None:
         """In a forked child: drop the parent's results."""
         failure = partial(DeadOwnerError, f"this future belongs to process {self._pid}, which forked this one")
-        for result in self._results.values():
-            result.settle(Part(result.told, -1, -1, failure), 0)
-        self._results = {}
+        for batch in list(self.contributions.results):
+            self.contributions.lose(batch, failure)
         self._callbacks.forget()
         self._joining = native.Lock()
-        self._ring.head = NOWHERE  # makes `poll` notice a fork and a completion by one comparison
         self._pid = -1
 
     def check_process(self) -> None:
@@ -124,37 +119,14 @@ class PendingBatches:
     # --- contributing -------------------------------------------------------------------------------
 
     def expect(self, queue: PartitionQueue, batch: int) -> ProduceRequestResult:
-        """Return the result of a batch that this process is about to append to, made if need be; `withdraw` it then."""
-        result, is_made = self._results.get(batch), True
-        if result is None:
-            result, is_made = ProduceRequestResult(queue.topic_partition, batch, self._weakly, queue.lane), False
-            self._results[batch] = result
-        in_vain = self.contributions.expect(batch, result, is_made)
-        if in_vain:
-            self._drop(in_vain)
-        return result
-
-    def withdraw(self, batch: int) -> None:
-        """Forget an expected batch, unless this process has appended to it: who waits for its result goes on."""
-        if self.contributions.withdraw(batch):
-            self._drop(batch)
-
-    def _drop(self, batch: int) -> None:
-        result = self._results.pop(batch, None)
-        if result is not None:
-            result.settle(Part(result.told, -1, -1, None), 0)
-
-    def forget(self, batch: int) -> None:
-        """Forget a batch that was not placed."""
-        self.contributions.forget(batch)
-        self._drop(batch)
+        """Return the result of a batch that this process is about to append to: `Contributions.expect`."""
+        return self.contributions.expect(batch, queue.topic_partition, queue.lane)
 
     # --- listening ----------------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Read completions, resolve futures, run callbacks; in a forked child, join the slab first."""
-        ring = self._ring
-        if self._memory.words[ring.tail_at] == ring.head and not self._due:
+        if not self.contributions.has_news:
             return
         self.check_process()
         self.read()
@@ -163,13 +135,7 @@ class PendingBatches:
     def read(self) -> None:
         """Pop all completions from the ring and resolve their results."""
         with self._reading:
-            ring = self._ring
-            ring.check()
-            while (outcome := ring.first()) is not None:
-                result = self._results.get(outcome.batch)
-                if result is not None:  # else a duplicate, or meant for the process that had this table entry before
-                    self._settle(result, outcome)
-                ring.take(outcome)
+            self.contributions.read()
 
     def give_up_lost(self) -> None:
         """Fail results whose batch has left its slot without a completion.
@@ -179,7 +145,7 @@ class PendingBatches:
         """
         gone = [
             batch
-            for batch in list(self._results)
+            for batch in list(self.contributions.results)
             if not self._is_there(batch) and not self.contributions.is_expected(batch)
         ]
         if not gone:
@@ -187,13 +153,12 @@ class PendingBatches:
         with self._reading:
             self.read()
             for batch in gone:
-                result = self._results.pop(batch, None)
+                result = self.contributions.results.get(batch)
                 if result is not None:
                     self.lost[result.lane] += 1
                     slot = batch & BATCH_SLOT_MASK
                     what = f"slot {slot}: a batch of {result.topic_partition} was freed without a completion"
-                    result.settle(Part(result.told, -1, -1, partial(self._slab.damaged, what)), 0)
-                    self._callbacks.told_of(batch)
+                    self.contributions.lose(batch, partial(self._slab.damaged, what))
 
     def _is_there(self, batch: int) -> bool:
         """Return whether a slot still holds the batch of that id."""
@@ -201,30 +166,34 @@ class PendingBatches:
         is_same = words[header + Slot.GENERATION] == batch >> BATCH_SLOT_BITS
         return bool(is_same and words[header + Slot.STATE] & STATE_MASK != SlotState.FREE)
 
-    def _settle(self, result: ProduceRequestResult, outcome: Outcome) -> None:
-        failure = None if outcome.error is None else self._failure(result.topic_partition, outcome)
-        if failure is not None and outcome.error in _FATAL and not result.lane:
+    def _failure(self, result: ProduceRequestResult, code: int, number: int) -> Callable[[], ShmaccumError]:
+        """Return a function that makes the error of failed records; tell producers to which it is fatal.
+
+        Args:
+            result: of their batch.
+            code: of the error.
+            number: of its incident; 0 for none.
+        """
+        kind = error_for_code(code)
+        failure = self._explained(result.topic_partition, kind, number)
+        if kind in _FATAL and not result.lane:
             for producer in self.idempotent:
                 producer.fail(failure)
-        result.settle(Part(outcome.first, outcome.base_offset, outcome.append_time_ms, failure), outcome.records)
-        self._callbacks.told_of(outcome.batch)
-        if not outcome.records:
-            self._results.pop(outcome.batch, None)
-            self.contributions.forget(outcome.batch)
+        return failure
 
-    def _failure(self, topic_partition: TopicPartition, outcome: Outcome) -> Callable[[], ShmaccumError]:
-        """Return a function that makes the error of failed records, with the text of their incident.
+    def _explained(
+        self, topic_partition: TopicPartition, kind: type[KafkaError], number: int
+    ) -> Callable[[], ShmaccumError]:
+        """Return a function that makes an error of records, with the text of their incident.
 
         Incidents are read now, because later ones overwrite them. An expired batch has another error than its last
         attempt; its cause is that attempt's error or, without one, the sender's latest.
         """
-        kind = outcome.error
-        assert kind is not None
         message = f"{topic_partition}: {kind.meaning()}"
         absence = self._map.absence(topic_partition)
         if absence:
             message += f"; {absence}"
-        incident = self._incidents.find(outcome.incident)
+        incident = self._incidents.find(number)
         if incident is not None and incident.error is kind:
             return partial(kind, f"{message}: {incident.text}" if incident.text else message)
         if not issubclass(kind, KafkaTimeoutError):
@@ -301,9 +270,9 @@ class PendingBatches:
                     remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
                     if remaining <= 0:
                         return False
-                    expected = self._ring.head + (batches() + 1) // 2
+                    expected = self.heard() + (batches() + 1) // 2
                     listener.expect(expected)
-                    if self._memory.words[self._ring.tail_at] >= expected:
+                    if self.arrived() >= expected:
                         continue
                     self.while_waiting()
                     if not listener.wait(min(remaining, WAIT_SLICE_S)):
@@ -314,19 +283,19 @@ class PendingBatches:
 
     def heard(self) -> int:
         """Return how many completions this process has read."""
-        return self._ring.head
+        return self.contributions.head
 
     def arrived(self) -> int:
         """Return how many completions there are, read or not."""
-        return self._memory.words[self._ring.tail_at]
+        return self.contributions.tail
 
     def is_waiting(self) -> bool:
         """Return whether any batch is not complete."""
-        return bool(self._results)
+        return bool(self.contributions.results)
 
     def incomplete(self) -> list[ProduceRequestResult]:
         """Return the results that are not complete."""
-        return list(self._results.values())
+        return list(self.contributions.results.values())
 
     # --- flushing -----------------------------------------------------------------------------------
 

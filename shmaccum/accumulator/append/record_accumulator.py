@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.batch_appender import Allocate, BatchAppender
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
-from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.record_appender import AppendResult, RecordAppender, Route
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of

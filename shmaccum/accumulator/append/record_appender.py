@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from shmaccum import _core
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
-from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
@@ -89,7 +90,6 @@ class RecordAppender:
         self.core = _core.Appender(
             slab.core,
             pending.contributions,
-            FutureRecordMetadata,
             slab.damaged,
             record_format.magic,
             min(linger_ms, MAX_LINGER_MS),
@@ -145,7 +145,7 @@ class RecordAppender:
                 outcome = section()
         finally:
             for batch in expected:
-                self.pending.withdraw(batch)
+                self.pending.contributions.withdraw(batch)
 
     def begin_batch(
         self,
@@ -185,7 +185,7 @@ class RecordAppender:
         try:
             outcome = self.run(queue, core.append_batch, timestamp, body, sizes, slot, large is None, callback)
         finally:
-            self.pending.withdraw(batch)
+            self.pending.contributions.withdraw(batch)
         return outcome[1:5]
 
     def places_of_large(self, slot: int, size: int) -> list[tuple[int, int]]:

@@ -17,10 +17,9 @@ import numpy as np
 from shmaccum import _core
 from shmaccum._core import Buffer, Sequences
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
-from shmaccum.accumulator.state.completion_ring import pack_result, unpack_error
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError
+from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError, error_for_code
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm import native
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
@@ -196,8 +195,8 @@ class BatchCompleter:
             self._sequences.fail_lane(batch.partition, error.code)  # first: who sees the result sees that
             if error is not TransactionAbortedError and self.is_orphan(batch):
                 self._report_loss(batch, (outcome.end or batch.record_count) - batch.settled, error)
-        result = pack_result(outcome.append_time_ms, error, outcome.incident)
-        self.core.conclude(batch, outcome.base_offset + 1, result, outcome.end, error is None)
+        code = 0 if error is None else error.code
+        self.core.conclude(batch, outcome.base_offset, outcome.append_time_ms, outcome.end, code, outcome.incident)
 
     def _report_loss(self, batch: RecordBatch, records: int, error: type[KafkaError]) -> None:
         """Log records lost with no living contributor; before the state counts, so that no death skips it."""
@@ -225,5 +224,5 @@ def _was_never_stored(batch: RecordBatch) -> bool:
 
     True if a broker refused them permanently on the first attempt that it can have seen.
     """
-    error = unpack_error(batch.result[1])
-    return error is not None and error.code > 0 and not error.retriable and batch.attempts == 0
+    code = batch.error_code
+    return code > 0 and not error_for_code(code).retriable and batch.attempts == 0

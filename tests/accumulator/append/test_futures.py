@@ -9,15 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum._core import Callbacks
-from shmaccum.accumulator.append.futures import (
-    Chunk,
-    DeliveryCallback,
-    FutureColumnsMetadata,
-    FutureRecordMetadata,
-    Part,
-    ProduceRequestResult,
-)
+from shmaccum._core import Callbacks, FutureRecordMetadata, Part, ProduceRequestResult
+from shmaccum.accumulator.append.futures import Chunk, DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.append.pending_batches import call_back
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import RecordTooLargeError, ShmaccumError

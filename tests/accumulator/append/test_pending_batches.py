@@ -17,7 +17,6 @@ from runs import in_threads, threads
 from shmaccum._core import LOCK_TAKEN
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
-from shmaccum.accumulator.state import completion_ring
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeError, ShmaccumError
 from shmaccum.shm.layout import BATCH_SLOT_BITS, Process
@@ -258,7 +257,7 @@ def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
 def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None:
     """Ctrl-C while completions are read: each is processed exactly once."""
     log = Log(accumulator)
-    modules = (pending_batches, completion_ring)
+    modules = (pending_batches,)
 
     def prepare(told: Told) -> None:
         for _ in range(3):
@@ -362,8 +361,8 @@ def test_nothing_waits_for_a_batch_that_was_expected_in_vain(accumulator: Accumu
 
     assert result.done
     assert [each.batch for each in pending.incomplete()] == [new]
-    pending.withdraw(old)
-    pending.withdraw(new)
+    pending.contributions.withdraw(old)
+    pending.contributions.withdraw(new)
     assert not pending.is_waiting()
 
 

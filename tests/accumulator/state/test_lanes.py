@@ -11,8 +11,9 @@ from accumulators import CLUSTER, TP0, TP1, Log, add
 from fixture_types import OpenAccumulator
 from killpoints import die_after, die_in, lines_here
 
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.column_appender import TURN_BATCHES
-from shmaccum.accumulator.append.futures import FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state import lanes
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
