@@ -22,13 +22,14 @@ cdef class Callbacks:
         call: called with a callback and the future of its record, which is complete. It raises nothing.
 
     Attributes:
-        due: batches with completions since their callbacks last ran. `poll` looks whether it is empty.
+        is_due: whether batches have had completions since their callbacks last ran.
     """
 
     cdef object call
     cdef dict waiting
     """By batch: callback, future, callback, future, ...: a tuple for each pair would be one more object a record."""
-    cdef readonly object due
+    cdef object due
+    cdef readonly bint is_due
     cdef bint runs
 
     def __init__(self, call not None):
@@ -55,6 +56,7 @@ cdef class Callbacks:
         """Make a batch's callbacks due after one of its completions was read."""
         if batch in self.waiting:
             self.due.append(batch)
+            self.is_due = True
 
     def run(self):
         """Run the callbacks that are due, one thread at a time, for their order; other threads do not wait for it."""
@@ -64,6 +66,7 @@ cdef class Callbacks:
         try:
             while self.due:
                 self.run_of(self.due.popleft())
+            self.is_due = False
         finally:
             self.runs = False
 
@@ -85,6 +88,7 @@ cdef class Callbacks:
         """Forget all, in a forked child: they are the parent's."""
         self.waiting = {}
         self.due.clear()
+        self.is_due = False
         self.runs = False
 
 
@@ -271,7 +275,7 @@ cdef class Contributions:
         return (
             ticket_of(self.segment) == 0
             or load_relaxed(&reader_of(&self.rings, self.entry).ring_tail) != self.head
-            or PyObject_Size(self.callbacks.due) > 0
+            or self.callbacks.is_due
         )
 
     def read(self):

@@ -13,7 +13,6 @@ cdef extern from "Python.h":
     bint PyBytes_CheckExact(object value)
     bint PyLong_CheckExact(object value)
     bint PyCallable_Check(object value)
-    Py_ssize_t PyObject_Size(object value) except -1
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 
@@ -170,7 +169,6 @@ cdef class RecordPath:
         partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
 
     Attributes:
-        destinations: the topics that records can go to without a question, by name.
         burst: calls of an event loop that may follow until other tasks get their turn; below 0 without a bound.
     """
 
@@ -183,7 +181,11 @@ cdef class RecordPath:
     cdef uint64_t max_body_size
     cdef bint ignores_keys
     cdef bint is_direct
-    cdef readonly dict destinations
+    cdef dict destinations
+    """The topics that records can go to without a question, by name."""
+    cdef object last_topic
+    """The object that was the last record's topic: nearly always the next one's. None after a change of topics."""
+    cdef Destination last_destination
     cdef public int64_t burst
 
     def __init__(
@@ -207,6 +209,15 @@ cdef class RecordPath:
     def __reduce__(self):
         raise TypeError("a RecordPath cannot be pickled: its memory belongs to this process")
 
+    def lead(self, str topic not None, Destination destination not None):
+        """Lead the next records of a topic, outside of transactions."""
+        self.destinations[topic] = destination
+        self.last_topic = None
+
+    def known(self, str topic not None):
+        """Return where records of a topic are led; None if that is not known."""
+        return self.destinations.get(topic)
+
     def try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         """Send a record, as `Producer.send`, if no Python code has to see it and there is nothing to wait for.
 
@@ -227,9 +238,7 @@ cdef class RecordPath:
         try:
             if headers is not None and len(<list>headers):
                 body = self.encode_body(key, value, headers)
-            return self._append(
-                self.destinations, topic, <bytes>value, <bytes>key, body, partition, timestamp_ms, on_delivery
-            )
+            return self._append(None, topic, <bytes>value, <bytes>key, body, partition, timestamp_ms, on_delivery)
         except BaseException as error:
             self.refuse(error, topic, partition, on_delivery, headers)
             raise
@@ -263,16 +272,7 @@ cdef class RecordPath:
         Raises:
             SlabDamagedError: the deque is damaged.
         """
-        return self._append(
-            self.destinations if destinations is None else destinations,
-            topic,
-            value,
-            key,
-            body,
-            partition,
-            timestamp_ms,
-            on_delivery,
-        )
+        return self._append(destinations, topic, value, key, body, partition, timestamp_ms, on_delivery)
 
     cdef FutureRecordMetadata _append(
         self, dict destinations, topic, bytes value, bytes key, bytes body, partition, timestamp_ms, on_delivery
@@ -295,12 +295,18 @@ cdef class RecordPath:
         segment = appender.segment
         if segment is None or ticket_of(segment) == 0:
             return None  # closed, or a forked child
-        if not _may_contribute(&appender.producer, appender.contributions.entry) or PyObject_Size(appender.contributions.callbacks.due):
+        if appender.contributions.callbacks.is_due or not _may_contribute(&appender.producer, appender.contributions.entry):
             self.pending.poll()  # runs callbacks, which can close the producer
         if not self._takes_calls():
             return None
         ticket = ticket_of(segment)
-        destination = <Destination>destinations.get(topic)
+        if destinations is not None:
+            destination = <Destination>destinations.get(topic)
+        elif topic is self.last_topic:
+            destination = self.last_destination
+        else:
+            destination = <Destination>self.destinations.get(topic)
+            self.last_topic, self.last_destination = topic, destination
         if destination is None:
             return None
         if load_relaxed(&appender.producer.deques.superblock.generation) != destination.generation:

@@ -277,13 +277,13 @@ class RecordPath(_core.RecordPath):
         self, generation: int, entry: TopicEntry, queues: tuple[PartitionQueue, ...], sticky: StickyPartitioner | None
     ) -> None:
         """Let the next records of a topic be appended without a question."""
-        known = self.destinations.get(entry.name)
+        known = self.known(entry.name)
         if known is None or known.generation != generation or known.sticky is not (sticky or known.sticky):
             sticky = sticky or self._destinations.sticky.get(entry.name)
             destination = _core.Destination(generation, len(queues), sticky)
             for number, queue in enumerate(queues):
                 destination.lead(number, queue.entry)
-            self.destinations[entry.name] = destination
+            self.lead(entry.name, destination)
 
     # --- what the core asks for ---------------------------------------------------------------------
 

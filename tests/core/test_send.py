@@ -88,9 +88,9 @@ def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: 
                 self.unused,
                 SimpleNamespace(by_entry=[SimpleNamespace(topic_partition=f"p-{n}", lane=0) for n in range(20)]),
             )
-            self.destinations["t"] = core.Destination(GENERATION, COUNT, self.sticky)
+            self.lead("t", core.Destination(GENERATION, COUNT, self.sticky))
             for number in range(COUNT):
-                self.destinations["t"].lead(number, FIRST + number)
+                self.known("t").lead(number, FIRST + number)
 
         def before_new_batch(self) -> None:
             pass
@@ -245,9 +245,9 @@ def test_completions_are_read_first() -> None:
     slab = Slab(4, slot_size=SLOT_SIZE)
     path = path_of(slab)
     slab.words[path.ring.tail] += 3
-    assert send(path, b"v") is not None
+    future = send(path, b"v", on_delivery=print)
     assert path.ring.reads == 1
-    path.callbacks.due.append(1)
+    path.callbacks.told_of(future.batch)
     assert send(path, b"v") is not None
     assert path.ring.reads == 2, "a callback is due"
 
@@ -303,13 +303,13 @@ def test_a_producer_that_has_to_be_asked() -> None:
     assert send(path, b"v") is None
     assert path.append("t", b"v", None) is None
     path.burst = 1
-    path.destinations["t"] = _core.Destination(GENERATION, COUNT)
+    path.lead("t", _core.Destination(GENERATION, COUNT))
     assert send(path, b"v") is None, "there is no sticky partition yet"
-    path.destinations["t"] = _core.Destination(GENERATION - 1, COUNT, path.sticky)
+    path.lead("t", _core.Destination(GENERATION - 1, COUNT, path.sticky))
     assert send(path, b"v", partition=1) is None, "the tables have changed"
-    path.destinations["t"] = _core.Destination(GENERATION, COUNT, path.sticky)
+    path.lead("t", _core.Destination(GENERATION, COUNT, path.sticky))
     assert send(path, b"v", partition=1) is None, "the transaction does not have the partition yet"
-    path.destinations["t"] = _core.Destination(GENERATION, 0)
+    path.lead("t", _core.Destination(GENERATION, 0))
     assert send(path, b"v", b"key") is None, "a topic without partitions"
     assert send(path_of(slab, is_direct=False), b"v") is None
     slab.segment.leave()
@@ -406,7 +406,7 @@ def test_a_producer_closed_while_it_chooses_a_partition_appends_nothing() -> Non
     slab = Slab(4, slot_size=SLOT_SIZE)
     path = path_of(slab)
     send(path, bytes(150))
-    path.destinations["u"] = slab.core.Destination(GENERATION, COUNT, path.sticky)
+    path.lead("u", slab.core.Destination(GENERATION, COUNT, path.sticky))
     for number in range(COUNT):
         send(path, b"open", partition=number)
     path.sticky.produced = SLOT_SIZE
