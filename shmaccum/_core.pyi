@@ -1,16 +1,18 @@
 """Types of the core, which ``core/_core.pyx`` defines."""
 
 from array import array
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, final
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from shmaccum.accumulator.append.futures import DeliveryCallback, Waiter
 from shmaccum.cluster import RecordMetadata, TopicPartition
-from shmaccum.errors import ShmaccumError
-from shmaccum.record.fields import Headers
+from shmaccum.errors import KafkaError, ShmaccumError
+from shmaccum.record.fields import BatchMemory, Headers
+
+_Batch = TypeVar("_Batch", bound="RecordBatch")
 
 @final
 class Geometry:
@@ -315,6 +317,13 @@ class Completer:
         error: int = 0,
         incident: int = 0,
     ) -> None: ...
+    def conclude_stored(
+        self,
+        responses: list[ProduceResponse],
+        in_flight: list[_Batch | None],
+        now_us: int,
+        contributors: set[int],
+    ) -> tuple[list[_Batch], int]: ...
     def land(self, batch: RecordBatch) -> None: ...
     def count(self) -> None: ...
     def push(self, batch: RecordBatch, contributors: set[int], again: bool = False) -> None: ...
@@ -336,6 +345,88 @@ APPEND_NO_ROOM: int
 APPEND_NOT_CONTRIBUTOR: int
 APPEND_RING_UNREAD: int
 APPEND_LEASE_OVER: int
+
+@final
+class ProduceBatch:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        payload: BatchMemory,
+        record_count: int,
+        magic: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        max_timestamp: int,
+        slot: int,
+        transactional_id: str | None = None,
+        transaction_version: int = 0,
+    ) -> None: ...
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def payload(self) -> BatchMemory: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def magic(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def transactional_id(self) -> str | None: ...
+    @property
+    def transaction_version(self) -> int: ...
+    def release(self) -> None: ...
+
+@final
+class ProduceResponse:
+    def __init__(
+        self,
+        batch: ProduceBatch,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        error: type[KafkaError] | None = None,
+        message: str = "",
+        invalid_records: Mapping[int, str] | None = None,
+        words: str = "",
+    ) -> None: ...
+    @property
+    def batch(self) -> ProduceBatch: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def log_append_time_ms(self) -> int: ...
+    @property
+    def error(self) -> type[KafkaError] | None: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def invalid_records(self) -> Mapping[int, str]: ...
+    @property
+    def words(self) -> str: ...
+
+@final
+class InPlaceSealer:
+    def __init__(self, segment: Segment, partitions: object, checksum: Callable[[memoryview, int], int]) -> None: ...
+    def seal(self, batch: RecordBatch) -> ProduceBatch | None: ...
+    def seal_all(
+        self, drained: list[_Batch], in_flight: list[_Batch | None], counts: Completer
+    ) -> tuple[list[ProduceBatch], list[_Batch]]: ...
+
+def add_buffers(
+    buffers: list[bytes | bytearray | memoryview], head: bytes, batches: dict[int, ProduceBatch], is_flexible: bool
+) -> tuple[bytes, int]: ...
+def read_stored(frame: bytes, batches: dict[str, dict[int, ProduceBatch]]) -> list[ProduceResponse] | None: ...
 
 @final
 class Part:

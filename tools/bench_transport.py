@@ -24,13 +24,13 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.producer import ProduceRequest
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
 from shmaccum.sender.kafka.kafka_transport import KafkaTransport
-from shmaccum.sender.transport import ProduceBatch
 
 BATCH_SIZE: Final = 16 * 1024
 IN_FLIGHT: Final = 5

@@ -246,6 +246,9 @@ cdef class RecordBatch:
         Args:
             header_size: bytes that the format reserves in front of the records.
         """
+        return self._is_sound(header_size)
+
+    cdef bint _is_sound(self, uint64_t header_size) noexcept:
         cdef const Sizes *sizes = &self.segment.geometry.sizes
         cdef uint64_t commit = load_acquire(&self.header.commit), slots = load_relaxed(&self.header.slots)
         cdef uint64_t count = commit >> 1 & COMMIT_COUNT_MASK, size = commit >> COMMIT_SIZE_SHIFT

@@ -163,6 +163,50 @@ cdef class Completer:
         if not load_relaxed(&batch.header.part):
             self.sequences.finished(batch)
 
+    def conclude_stored(
+        self, list responses not None, list in_flight not None, uint64_t now_us, set contributors not None
+    ):
+        """Conclude, count and push batches of which brokers say no more than that they are stored.
+
+        It ends at the first answer that says more, since answers about a partition are to be handled in order.
+
+        Args:
+            responses: the answers.
+            in_flight: by slot, the batches without an answer.
+            now_us: monotonic microseconds.
+            contributors: gets the process entries of those that wait for them.
+
+        Returns:
+            (the batches, which are to be freed, bytes in them).
+        """
+        cdef list done = []
+        cdef uint64_t size = 0
+        cdef ProduceResponse response
+        cdef ProduceBatch produced
+        cdef RecordBatch batch
+        if self.sequences.undecided_count:
+            return done, 0
+        for response in responses:
+            produced = response.batch
+            if response.error is not None or produced.slot >= <uint64_t>len(in_flight):
+                break
+            batch = in_flight[produced.slot]
+            if batch is None or load_relaxed(&batch.header.part):
+                break
+            if load_relaxed(&batch.header.state) & STATE_BITS != STATE_IN_FLIGHT:
+                break
+            in_flight[produced.slot] = None
+            produced.release()
+            size += produced.size
+            self.count_delivered(batch, produced.size, produced.record_count, now_us)
+            self.conclude(batch, response.base_offset, response.log_append_time_ms)
+            self.land(batch)
+            done.append(batch)
+        self.count()
+        for batch in done:
+            self.push(batch, contributors)
+        return done, size
+
     def count(self):
         """Add what was concluded to the slab's counters."""
         cdef Superblock *superblock = self.deques.superblock

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 
+from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -22,7 +23,8 @@ from shmaccum.errors import (
     ProducerFencedError,
 )
 from shmaccum.sender.batch_splitter import BatchSplitter
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
+from shmaccum.sender.sealer import Sealer
+from shmaccum.sender.transport import Transport
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import SlotState, Super
 
@@ -60,6 +62,14 @@ class ResponseHandler:
         """Those in flight, by slot."""
         self.in_flight = 0
 
+    def seal(self, sealer: Sealer, drained: list[RecordBatch]) -> tuple[list[ProduceBatch], list[RecordBatch]]:
+        """Seal batches and `expect` them, but for those that Python code has to see; return both."""
+        if sealer.core is None or self._mutes:
+            return [], drained
+        sealed, rest = sealer.core.seal_all(drained, self._batches, self._counts)
+        self.in_flight += len(sealed)
+        return sealed, rest
+
     def expect(self, batch: RecordBatch, sealed: ProduceBatch) -> None:
         """Expect the answer to a batch, or to a part of it, before it is sent."""
         self._batches[batch.slot] = batch
@@ -72,6 +82,8 @@ class ResponseHandler:
 
     def handle(self, responses: list[ProduceResponse], now_ms: int) -> None:
         """Complete stored batches, reenqueue what can succeed later, fail the rest (``Sender.completeBatch``)."""
+        if not self._mutes:
+            responses = self._complete_stored(responses)
         outcomes: list[BatchOutcome] = []
         out_of_date: set[str] = set()
         bytes_sent, now_us = 0, time.monotonic_ns() // 1000
@@ -103,6 +115,18 @@ class ResponseHandler:
             self._accumulator.complete(outcomes)
         if out_of_date:
             self._transport.request_update(out_of_date)
+
+    def _complete_stored(self, responses: list[ProduceResponse]) -> list[ProduceResponse]:
+        """Complete the batches of the first answers, which say no more than that they are stored; return the others."""
+        contributors: set[int] = set()
+        now_us = time.monotonic_ns() // 1000
+        done, size = self._counts.conclude_stored(responses, self._batches, now_us, contributors)
+        if not done:
+            return responses
+        self.in_flight -= len(done)
+        self._words[Super.BYTES_SENT] += size
+        self._accumulator.completed(done, contributors)
+        return responses[len(done) :]
 
     def _landed(self, produced: ProduceBatch) -> RecordBatch:
         """Take an answered batch out of those in flight; return it."""

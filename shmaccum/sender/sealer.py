@@ -1,6 +1,6 @@
-"""Seals drained batches: writes header and checksum, in the slot.
+"""Seals the drained batches that the core does not (``core/request.pxi``), which has the rules.
 
-The sender owns a drained batch's slot and takes no lock. If it dies here, the next sender seals the batch again.
+They are split, to be compressed, of a transaction or of an old format; or damaged.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
+from shmaccum._core import InPlaceSealer, ProduceBatch
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import CorruptRecordError, IllegalStateError, UnsupportedCompressionTypeError
+from shmaccum.record import checksum
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
+from shmaccum.record.v2.records import MAGIC
 from shmaccum.sender.batch_splitter import BatchSplitter
-from shmaccum.sender.transport import ProduceBatch
 from shmaccum.shm.layout import Process
 
 _NONE: Final = CompressionType.NONE
@@ -50,6 +52,8 @@ class Sealer:
         self._lanes = LaneTable(state.slab, state.map)
         self._splitter = splitter
         self.levels = levels
+        self.core = InPlaceSealer(state.slab.core, state.map, checksum.crc32c) if state.format.magic == MAGIC else None
+        """Seals what Python code need not see."""
         self._compressed_at = state.slab.geometry.process(state.slab.me) + Process.COMPRESSED
 
     def seal(self, batch: RecordBatch) -> ProduceBatch:

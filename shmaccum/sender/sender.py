@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from shmaccum import __version__
+from shmaccum._core import ProduceBatch
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import FOREVER_MS, ReadyCheckResult
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
@@ -38,7 +39,7 @@ from shmaccum.sender.response_handler import ResponseHandler
 from shmaccum.sender.sealer import DAMAGES, Sealer
 from shmaccum.sender.sleep import LOOK_AGAIN_MS, Sleep
 from shmaccum.sender.topic_requests import TopicRequests
-from shmaccum.sender.transport import ProduceBatch, Transport
+from shmaccum.sender.transport import Transport
 from shmaccum.shm import shared_settings
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Slot, Super
@@ -279,8 +280,8 @@ class Sender:
 
     def _seal_all(self, drained: list[RecordBatch], now_ms: int) -> list[ProduceBatch]:
         """Seal drained batches, and expect their answers. A damaged one fails alone."""
-        sealed = []
-        for batch in drained:
+        sealed, rest = self._responses.seal(self._sealer, drained)
+        for batch in rest:
             if batch.is_split and not self._splitter.admit(batch, now_ms):
                 continue
             if self._sequences.is_closed(batch):  # since the ready check

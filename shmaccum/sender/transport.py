@@ -7,117 +7,13 @@ batches as memory and returns a `ProduceResponse` for each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import Final, Protocol
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
-from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum._core import ProduceBatch, ProduceResponse
+from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
-from shmaccum.record.fields import BatchMemory
-
-NOTHING: Final[Mapping[int, str]] = MappingProxyType({})
-
-
-class ProduceBatch:
-    """One sealed batch.
-
-    Attributes:
-        topic_partition: Where it goes.
-        payload: The batch's bytes in Kafka's format, writable, as one view or consecutive ones. They are in the slab,
-            or in private memory if the sender compressed them. A transport writes nothing but the base offset, in the
-            first view, and keeps no reference to a view after its answer.
-        size: Bytes in all views.
-        record_count: Records.
-        magic: 2, or 0 or 1 for the old message sets.
-        producer_id, producer_epoch, base_sequence: Identity of the batch; -1 without idempotence.
-        max_timestamp: Largest timestamp in it, milliseconds since the epoch.
-        slot: The sender's handle; comes back with the answer.
-        transactional_id: Of its transaction, all of whose batches have the same; None outside of transactions.
-        transaction_version: Version of the transaction protocol, 1 or 2; 0 outside of transactions.
-    """
-
-    __slots__ = (
-        "base_sequence",
-        "magic",
-        "max_timestamp",
-        "payload",
-        "producer_epoch",
-        "producer_id",
-        "record_count",
-        "size",
-        "slot",
-        "topic_partition",
-        "transaction_version",
-        "transactional_id",
-    )
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        payload: BatchMemory,
-        record_count: int,
-        magic: int,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-        max_timestamp: int,
-        slot: int,
-        transactional_id: str | None = None,
-        transaction_version: int = 0,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.payload = payload
-        self.size = sum(map(len, payload))
-        self.record_count = record_count
-        self.magic = magic
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.base_sequence = base_sequence
-        self.max_timestamp = max_timestamp
-        self.slot = slot
-        self.transactional_id = transactional_id
-        self.transaction_version = transaction_version
-
-    def release(self) -> None:
-        """Release the payload's views."""
-        for view in self.payload:
-            view.release()
-
-
-class ProduceResponse:
-    """The answer to one `ProduceBatch`.
-
-    Attributes:
-        batch: The batch.
-        base_offset: The first record's offset, -1 if unknown.
-        log_append_time_ms: -1 unless the log stamps records itself.
-        error: None if the batch is stored.
-        message: Describes the error, with partition and broker.
-        words: The broker's or the network's own text. It names no partition, so that all batches which one incident
-            hits have the same.
-        invalid_records: If the answer names invalid records (KIP-467), number within the batch -> reason.
-    """
-
-    __slots__ = ("base_offset", "batch", "error", "invalid_records", "log_append_time_ms", "message", "words")
-
-    def __init__(
-        self,
-        batch: ProduceBatch,
-        base_offset: int = -1,
-        log_append_time_ms: int = -1,
-        error: type[KafkaError] | None = None,
-        message: str = "",
-        invalid_records: Mapping[int, str] = NOTHING,
-        words: str = "",
-    ) -> None:
-        self.batch = batch
-        self.base_offset = base_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.error = error
-        self.message = message
-        self.invalid_records = invalid_records
-        self.words = words
 
 
 class BrokerNotes(Protocol):

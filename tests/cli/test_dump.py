@@ -14,12 +14,12 @@ import pytest
 from fixture_types import Capture, MonkeyPatch
 from record_batches import Sample, fill, seal
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cli import dump
 from shmaccum.cluster import TopicPartition
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
 from shmaccum.sender.log.log_transport import NODE, LogTransport
-from shmaccum.sender.transport import ProduceBatch
 
 Fields: TypeAlias = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 

@@ -13,11 +13,12 @@ from senders import HandRun, read_values
 from splitting import SLOT, T0, T1, config_of
 
 from shmaccum._core import FutureRecordMetadata
-from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, PolicyViolationError, ShmaccumError
 from shmaccum.sender.process import ensure_sender
+from shmaccum.sender.response_handler import ResponseHandler
 from shmaccum.shm.layout import Super
 
 PARTITIONS = (T0, T1)
@@ -100,16 +101,10 @@ def die_over_completing(config: ProducerConfig, refuse: dict[TopicPartition, typ
     run = HandRun(config)
     run.begin()
     run.transport.refuse = refuse or {}
-    conclude = BatchCompleter._conclude
-    completed: list[BatchOutcome] = []
-
-    def conclude_one(self: BatchCompleter, outcome: BatchOutcome) -> None:
-        if completed:
-            die()
-        completed.append(outcome)
-        conclude(self, outcome)
-
-    pytest.MonkeyPatch().setattr(BatchCompleter, "_conclude", conclude_one)
+    handle = ResponseHandler.handle
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ResponseHandler, "handle", lambda self, responses, now_ms: handle(self, responses[:1], now_ms))
+    patch.setattr(BatchCompleter, "completed", lambda *_: die())
     run.run(2)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
-from shmaccum.sender.transport import ProduceBatch
 
 T0 = TopicPartition("t", 0)
 

@@ -21,6 +21,7 @@ from kafka.record import MemoryRecords
 from senders import HandRun
 from splitting import SLOT as SLOT
 
+from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.append import record_appender
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
@@ -35,7 +36,6 @@ from shmaccum.errors import (
 )
 from shmaccum.sender import response_coalescing
 from shmaccum.sender import sender as sender_module
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 BATCHES_KEPT = 5
 LARGEST_SEQUENCE = (1 << 31) - 1

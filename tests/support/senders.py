@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kafka.record import MemoryRecords
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, ProduceBatch, ProduceResponse
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
@@ -22,7 +22,6 @@ from shmaccum.record.split import write_part
 from shmaccum.sender.log.log_transport import NODE
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -196,7 +195,7 @@ class Hand:
             producer_epoch=-1,
             base_sequence=-1,
         )
-        self._log.send(NODE, [ProduceBatch(to, (payload,), 1, 2, -1, -1, -1, 0, -1)], 0)
+        self._log.send(NODE, [ProduceBatch(to, (payload,), 1, 2, -1, -1, -1, 0, 0)], 0)
         (answer,) = self._log.poll(0, -1)
         assert answer.error is None
 

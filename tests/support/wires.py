@@ -8,11 +8,11 @@ from typing import Any
 
 from batches import make_batch
 
+from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NotLeaderOrFollowerError
 from shmaccum.sender.kafka.kafka_transport import KafkaTransport
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 from tools.kafka import KafkaCluster
 
 PATIENCE_S = 60.0

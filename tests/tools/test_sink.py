@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceResponse
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.sender.kafka.kafka_transport import KafkaTransport
-from shmaccum.sender.transport import ProduceBatch
 from shmaccum.sender.transport import ProduceResponse as Answer
 from tools.benchmark.cases.limits import BATCHES_A_REQUEST, produce_request
 from tools.sink import running_sink

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidRecordError, OutOfOrderSequenceError, RecordTooLargeError
 from shmaccum.record.reader import Batch, iter_batches
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.sender import Sender
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 from tools.crashpoints.settings import INVALID, LARGEST
 from tools.support.accumulators import Accumulators
 

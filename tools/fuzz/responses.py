@@ -13,6 +13,7 @@ from kafka.protocol.producer import InitProducerIdResponse
 from kafka.protocol.producer import ProduceResponse as LibraryResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
@@ -26,7 +27,6 @@ from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
 from shmaccum.sender.kafka.producer_id import ProducerIds
-from shmaccum.sender.transport import ProduceBatch
 from tools.fuzz.decoders import BytesTarget
 
 _TOPIC: Final = "orders"

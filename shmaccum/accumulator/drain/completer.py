@@ -150,9 +150,13 @@ class BatchCompleter:
             if not again:
                 self._sequences.finished(batch)
             done.append(batch)
-        self.deallocate(done)
-        self._wake(contributors)
+        self.completed(done, contributors)
         return left
+
+    def completed(self, batches: Sequence[RecordBatch], contributors: Iterable[int]) -> None:
+        """Free batches whose outcomes have been pushed to their contributors."""
+        self.deallocate(batches)
+        self._wake(contributors)
 
     def _is_back(self, batch: RecordBatch) -> None:
         self._sequences.review(batch.partition)

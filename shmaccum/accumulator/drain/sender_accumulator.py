@@ -7,7 +7,7 @@ one. If that dies, `recover` of the next sender goes on from the slot headers.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -150,6 +150,10 @@ class SenderAccumulator:
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
         self._completer.complete(outcomes)
+
+    def completed(self, batches: Sequence[RecordBatch], contributors: Iterable[int]) -> None:
+        """Free batches whose outcomes `counts` has pushed to their contributors."""
+        self._completer.completed(batches, contributors)
 
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
         """Free a batch that expired in flight, once it is answered; ``stored`` if the broker has it after all."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
+from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import split_address
@@ -29,7 +30,7 @@ from shmaccum.sender.kafka.produce_response import decode_answers, largest_answe
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from shmaccum.sender.kafka.requests import Request
 from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
-from shmaccum.sender.transport import Journal, OwnJournal, ProduceBatch, ProduceResponse
+from shmaccum.sender.transport import Journal, OwnJournal
 
 _FIRST_IMPLICIT: Final = 2
 """The first version of the transaction protocol in which a Produce request adds partitions to the transaction."""

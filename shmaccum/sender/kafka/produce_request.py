@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, TypeAlias
 
+from shmaccum import _core
+from shmaccum._core import ProduceBatch
 from shmaccum.sender.kafka.channel import Buffer
-from shmaccum.sender.transport import ProduceBatch
 
 Batches: TypeAlias = dict[str, dict[int, ProduceBatch]]
 """The batches of a request: topic -> partition -> its only batch."""
@@ -114,10 +115,6 @@ class ProduceEncoder:
     def _any_count(self, number: int) -> bytes:
         return _length(number) if self._is_flexible else _INT32.pack(number)
 
-    def _batch_head(self, before: bytes, partition: int, size: int) -> bytes:
-        """Return the head of a batch: ``before``, its partition, its size."""
-        return before + _INT32.pack(partition) + self._count(size)
-
     def encode(self, batches: Batches, correlation_id: int, transactional_id: str | None = None) -> list[Buffer]:
         """Return a request's frame as buffers; those of the batches are the views of their payloads.
 
@@ -133,12 +130,8 @@ class ProduceEncoder:
         for topic, of_topic in batches.items():
             head += self._topic_head(topic)
             head += self._count(len(of_topic))
-            for partition, batch in of_topic.items():
-                head = self._batch_head(head, partition, batch.size)
-                buffers.append(head)
-                buffers += batch.payload
-                size += len(head) + batch.size
-                head = self._end
+            head, added = _core.add_buffers(buffers, head, of_topic, self._is_flexible)
+            size += added
             head += self._end
         head += self._end
         buffers.append(head)

@@ -1,31 +1,24 @@
 """Decodes Produce responses.
 
-Most responses hold only the offset of each batch. `_read_plain` decodes those in a fifth of the codec's time. The
-codec decodes all others: those with errors, messages or tags.
+Most responses hold only the offset of each batch: the core reads those. The codec decodes all others, with errors,
+messages or tags.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shmaccum import _core
+from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code, printable
 from shmaccum.kafka.codec import decode
 from shmaccum.kafka.messages import PRODUCE
 from shmaccum.sender.kafka.frames import read_int32
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
-_CORRELATION_ID_SIZE: Final = 4
-_FEW_BITS: Final = 28
-"""Shift of the last byte of a length, which has at most 35 bits."""
-_PARTITION: Final = struct.Struct(">ihqq8x3s")
-"""A partition's response: number, error code, base offset, append time, log start offset; and what follows."""
-_NOTHING_MORE: Final = b"\x01\x00\x00"
-"""No errors of single records, no message, no tags."""
 _NO_TIME_MS: Final = 1 << 47
 """Milliseconds since the epoch; an append time from here on is refused: a completion has no room for it."""
 _LITTLE_BYTES: Final = 64 * 1024
@@ -37,7 +30,6 @@ _RECORD_BYTES: Final = 512
 _LONGEST_HOST: Final = 255
 """Characters of the longest name that can be looked up."""
 _LAST_PORT: Final = (1 << 16) - 1
-_THROTTLE_SIZE: Final = 4
 _END_SIZE: Final = 5
 """The throttle time, and the number of tags."""
 
@@ -94,63 +86,15 @@ def decode_answers(
         NetworkError: the frame is no such response, or leaves out a batch.
     """
     if version >= FIRST_FLEXIBLE_VERSION:
-        responses = _read_plain(frame, batches)
+        responses = _core.read_stored(frame, batches)
         if responses is not None:
             return ProduceAnswers(responses, [], read_int32(frame, len(frame) - _END_SIZE))
     return _decode_any(version, frame, batches, node, shown)
 
 
-def _read_plain(frame: bytes, batches: Batches) -> list[ProduceResponse] | None:
-    """Decode a response of a flexible version in which all batches are stored and nothing else is said.
-
-    Returns:
-        The responses of the batches; None if the frame holds more, or is not of these batches.
-    """
-    responses: list[ProduceResponse] = []
-    awaited = batches.copy()
-    try:
-        if frame[_CORRELATION_ID_SIZE]:  # tags of the header
-            return None
-        topics, position = _read_length(frame, _CORRELATION_ID_SIZE + 1)
-        for _ in range(topics):
-            length, position = _read_length(frame, position)
-            of_topic = awaited.pop(frame[position : position + length].decode(), None)
-            partitions, position = _read_length(frame, position + length)
-            if of_topic is None or partitions != len(of_topic):
-                return None
-            awaited_of_topic = of_topic.copy()
-            for _ in range(partitions):
-                number, error, base_offset, append_time_ms, more = _PARTITION.unpack_from(frame, position)
-                batch = awaited_of_topic.pop(number, None)
-                if batch is None or error or more != _NOTHING_MORE or not _is_place(base_offset, append_time_ms):
-                    return None
-                responses.append(ProduceResponse(batch, base_offset, append_time_ms))
-                position += _PARTITION.size
-            if frame[position]:  # tags of the topic
-                return None
-            position += 1
-    except (IndexError, OverflowError, ValueError, struct.error):
-        return None
-    is_whole = position + _END_SIZE == len(frame) and not frame[position + _THROTTLE_SIZE]
-    return responses if is_whole and not awaited else None
-
-
 def _is_place(base_offset: int, append_time_ms: int) -> bool:
     """Return whether these are a valid offset and append time; -1 means unknown."""
     return base_offset >= -1 <= append_time_ms < _NO_TIME_MS
-
-
-def _read_length(frame: bytes, position: int) -> tuple[int, int]:
-    """Decode a length, an unsigned varint of length + 1; return it and the position behind it."""
-    number = shift = 0
-    while shift <= _FEW_BITS:
-        byte = frame[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number - 1, position
-        shift += 7
-    raise ValueError("a length of more than 35 bits")
 
 
 def _decode_any(

@@ -17,13 +17,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Cluster, Node, TopicPartition, check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError
 from shmaccum.sender.log.directory import LogDirectory
 from shmaccum.sender.log.files import OpenFiles
 from shmaccum.sender.log.partition_log import LogConfig, PartitionLog
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 logger = logging.getLogger(__name__)
 

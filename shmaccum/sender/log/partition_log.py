@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from shmaccum._core import ProduceBatch
 from shmaccum.errors import KafkaStorageError, RecordBatchTooLargeError, UnsupportedForMessageFormatError
 from shmaccum.record.format import record_format
 from shmaccum.sender.log.files import OpenFiles, sync_directory, write_fully
 from shmaccum.sender.log.recent_batches import StoredBatch
 from shmaccum.sender.log.recovery import LogEnd, recover
 from shmaccum.sender.log.segments import segment_path
-from shmaccum.sender.transport import ProduceBatch
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from batches import make_batch
 from brokers import consume, consume_values, produce
 from wires import MakeWire, Wire, now_ms
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     InvalidProducerEpochError,
@@ -21,7 +22,6 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.record.compression import CompressionType
-from shmaccum.sender.transport import ProduceBatch
 from tools.kafka import KafkaCluster
 
 

@@ -16,9 +16,9 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from producers import wait_until
 from wires import MakeWire, Wire, now_ms
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError, RequestTimedOutError, UnsupportedVersionError
-from shmaccum.sender.transport import ProduceBatch
 from tools.kafka.ports import free_port
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

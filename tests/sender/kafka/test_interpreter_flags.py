@@ -106,6 +106,7 @@ def test_the_command_line_with_a_flag_asks_brokers(
         producer.init_transactions()
     servers = f"bootstrap.servers={kafka.bootstrap_servers}"
     assert topic in run(*flags, "-m", "shmaccum", "transactions", "list", "-X", servers)
+    wait_until_gone(slab_name)
 
 
 def wait_for_line(program: subprocess.Popen[str]) -> str:

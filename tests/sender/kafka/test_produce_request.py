@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, ProduceEncoder, by_partition
-from shmaccum.sender.transport import ProduceBatch
 
 TOPICS = st.text("abcdefghijklmnopqrstuvwxyz._-", min_size=1, max_size=249)
 

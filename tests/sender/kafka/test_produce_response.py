@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceResponse as LibraryResponse
 
+from shmaccum._core import ProduceBatch, read_stored
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError
 from shmaccum.sender.kafka.produce_request import by_partition
-from shmaccum.sender.kafka.produce_response import ProduceAnswers, _decode_any, _read_plain, decode_answers
-from shmaccum.sender.transport import ProduceBatch
+from shmaccum.sender.kafka.produce_response import ProduceAnswers, _decode_any, decode_answers
 
 NODE = Node(1, "here", 9092)
 Topic = LibraryResponse.TopicProduceResponse
@@ -69,7 +69,7 @@ def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any
     """They are read here, and as the library would."""
     data = frame(version, results, throttle_ms)
     batches = by_partition(batch(to) for to in reversed(results))
-    assert _read_plain(data, batches) is not None
+    assert read_stored(data, batches) is not None
     answers = decode_answers(version, data, batches, NODE)
     assert said(answers) == said(_decode_any(version, data, batches, NODE))
     assert answers.throttle_time_ms == throttle_ms
@@ -95,7 +95,7 @@ RECORD = Topic.PartitionProduceResponse.BatchIndexAndErrorMessage(batch_index=0,
 )
 def test_an_answer_with_more_to_say_is_the_librarys(result: dict[str, Any], tagged: dict[str, Any]) -> None:
     data = frame(12, {TopicPartition("t", 0): result}, **tagged)
-    assert _read_plain(data, ONE) is None
+    assert read_stored(data, ONE) is None
     (answer,) = decode_answers(12, data, ONE, NODE).responses
     assert answer.base_offset == (-1 if "error_code" in result else 7)
 
@@ -112,7 +112,7 @@ def test_an_answer_with_more_to_say_is_the_librarys(result: dict[str, Any], tagg
 def test_an_answer_for_others_is_not_taken_for_theirs(batches: list[tuple[str, int]]) -> None:
     data = frame(12, {TopicPartition("a", number): {"base_offset": number} for number in range(2)})
     asked = by_partition(batch(TopicPartition(*each)) for each in batches)
-    assert _read_plain(data, asked) is None
+    assert read_stored(data, asked) is None
     if batches == [("a", 0)]:
         assert [answer.base_offset for answer in decode_answers(12, data, asked, NODE).responses] == [0]
     else:

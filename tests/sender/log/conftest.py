@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.sender.log.log_transport import NODE, LogTransport
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 NEVER = 2**63 - 1
 

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logfiles import disk_full_beyond, put_device, read_log
 
+from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Cluster, TopicPartition
 from shmaccum.errors import (
     InvalidTopicError,
@@ -26,7 +27,6 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.sender.log.log_transport import NODE, LogTransport
-from shmaccum.sender.transport import ProduceBatch
 
 OpenSender = Callable[..., Any]
 """Gives conftest's ``Sender``."""

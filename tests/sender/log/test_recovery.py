@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logfiles import read_log
 
+from shmaccum._core import ProduceBatch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
 from shmaccum.sender.log.recovery import LogEnd, recover
 from shmaccum.sender.log.segments import segment_path
-from shmaccum.sender.transport import ProduceBatch
 
 PRODUCER = 4711
 

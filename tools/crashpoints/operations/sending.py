@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
+from shmaccum._core import ProduceResponse
+from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.sender.response_handler import ResponseHandler
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.sending import HandSender, later_ms
 from tools.crashpoints.settings import HALF, INVALID, LARGE, PARTITIONS, TOO_LARGE, TOPIC
@@ -59,20 +61,20 @@ def _left_behind(survivor: Survivor) -> None:
 
 
 def _die_over_completing(accumulator: Accumulators, survivor: Survivor) -> None:
-    conclude = BatchCompleter._conclude
+    handle = ResponseHandler.handle
 
-    def conclude_once(completer: BatchCompleter, outcome: BatchOutcome) -> None:
-        conclude(completer, outcome)
-        BatchCompleter._conclude = _die  # type: ignore[method-assign, assignment]
+    def handle_one(handler: ResponseHandler, responses: list[ProduceResponse], now_ms: int) -> None:
+        handle(handler, responses[:1], now_ms)
 
-    BatchCompleter._conclude = conclude_once  # type: ignore[method-assign, assignment]
+    ResponseHandler.handle = handle_one  # type: ignore[method-assign, assignment]
+    BatchCompleter.completed = _die  # type: ignore[method-assign, assignment]
     sender = HandSender(accumulator, survivor.config, refusing=False)
     accumulator.sender.recover()
     sender.run_once()
     sender.run_once()
 
 
-def _die(completer: BatchCompleter, outcome: BatchOutcome) -> None:
+def _die(completer: BatchCompleter, batches: object, contributors: object) -> None:
     die()
 
 
