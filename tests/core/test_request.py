@@ -1,0 +1,221 @@
+"""Batches sealed by the core, read by another library; what it leaves to Python code; deaths while it seals."""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from core_builds import build_core
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
+from core_slabs import DYING, LIVING, Slab, die_at
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record import MemoryRecords
+
+from shmaccum import _core
+from shmaccum._core import ProduceBatch, ProduceResponse
+from shmaccum.errors import NotLeaderOrFollowerError
+from shmaccum.record.v2 import records as v2
+from shmaccum.shm.layout import SlotState
+
+PRODUCER_ID, EPOCH = 77, 3
+PLACE = ("t", 3)
+VALUES = [b"first", b"second", b"third"]
+TIMES = [1_000, 900, 5_000]
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return the core with a step at each access to shared memory."""
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+
+
+class Sender:
+    """A sender with one drained batch of three records."""
+
+    def __init__(self, core: Any = _core, *, values: list[bytes] = VALUES, idempotent: bool = True) -> None:
+        self.slab = Slab(4, core, slot_size=SLOT_SIZE)
+        producer = Producer(self.slab, core)
+        for value, timestamp in zip(values, TIMES, strict=False):
+            producer.append(body_of(value), timestamp)
+        self.sequences = core.Sequences(self.slab.segment, idempotent)
+        if idempotent:
+            self.sequences.use_producer_id(PRODUCER_ID, EPOCH)
+        self.counts = core.Completer(self.slab.segment, self.sequences, v2.HEADER_SIZE)
+        self.deques = [SimpleNamespace(topic_partition=PLACE, lane=0) for _ in range(20)]
+        self.sealer = core.InPlaceSealer(self.slab.segment, SimpleNamespace(by_entry=self.deques), crc32c)
+        self.batch = core.RecordBatch(self.slab.segment, 0)
+        self.batch.state = SlotState.IN_FLIGHT
+        self.set("partitions", "in_flight", 1, PARTITION)
+        self.sequences.drained(self.batch)
+        self.in_flight: list[Any] = [None] * self.slab.slot_count
+
+    def set(self, region: str, name: str, value: int, entry: int = 0) -> None:
+        self.slab.words[self.slab.word(region, name, entry)] = value
+
+    def word(self, region: str, name: str, entry: int = 0) -> int:
+        return int(self.slab.words[self.slab.word(region, name, entry)])
+
+    def send(self) -> ProduceBatch:
+        (sealed,), rest = self.sealer.seal_all([self.batch], self.in_flight, self.counts)
+        assert rest == []
+        produced: ProduceBatch = sealed
+        return produced
+
+
+def bytes_of(sealed: ProduceBatch) -> bytes:
+    return b"".join(sealed.payload)
+
+
+# --- sealing --------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=3), st.booleans())
+def test_another_library_reads_what_was_sealed(values: list[bytes], idempotent: bool) -> None:
+    sender = Sender(values=values, idempotent=idempotent)
+    sealed = sender.send()
+    read = MemoryRecords(bytes_of(sealed)).next_batch()
+    assert read.validate_crc()
+    assert [(record.value, record.timestamp, record.offset) for record in read] == [
+        (value, timestamp, offset) for offset, (value, timestamp) in enumerate(zip(values, TIMES, strict=False))
+    ]
+    identity = (PRODUCER_ID, EPOCH, 0) if idempotent else (-1, -1, -1)
+    assert (read.producer_id, read.producer_epoch, read.base_sequence) == identity
+    assert (sealed.producer_id, sealed.producer_epoch, sealed.base_sequence) == identity
+    assert (read.attributes, read.leader_epoch, read.base_offset) == (0, -1, 0)
+    assert (sealed.size, sealed.record_count, sealed.magic) == (len(bytes_of(sealed)), len(values), 2)
+    assert (sealed.max_timestamp, sealed.slot, sealed.topic_partition) == (max(TIMES[: len(values)]), 0, PLACE)
+    assert read.max_timestamp == sealed.max_timestamp
+    assert sender.in_flight[0] is sender.batch
+    assert sender.word("partitions", "records_drained", PARTITION) == len(values)
+
+
+def test_a_batch_of_several_slots_is_sealed_as_one() -> None:
+    sender = Sender()
+    slab = sender.slab
+    (chain,) = slab.take(2)
+    memory = slab.segment.writable()
+    begin = len(memory) - slab.slot_count * SLOT_SIZE
+    record = v2.encode_record(0, 0, 0, body_of(bytes(SLOT_SIZE)))
+    at = begin + chain.slot * SLOT_SIZE + v2.HEADER_SIZE
+    memory[at : at + len(record)] = record
+    size = v2.HEADER_SIZE + len(record)
+    Producer(slab).core.begin(chain.slot, 0, size, 1, 0, 0, len(record))
+    sender.set("headers", "partition", PARTITION, chain.slot)
+    sealed = sender.sealer.seal(_core.RecordBatch(slab.segment, chain.slot))
+    if sealed is None:
+        pytest.fail("two adjacent slots are a run of memory")
+    read = MemoryRecords(bytes_of(sealed)).next_batch()
+    assert read.validate_crc()
+    assert [record.value for record in read] == [bytes(SLOT_SIZE)]
+
+
+def test_a_batch_that_its_producer_compressed_says_so() -> None:
+    sender = Sender()
+    gzip = 1
+    sender.set("headers", "compressed", 120 << 8 | gzip)
+    sealed = sender.send()
+    assert sealed.size == 120
+    read = MemoryRecords(bytes_of(sealed)).next_batch()
+    assert read.validate_crc()
+    assert read.attributes == gzip
+
+
+def make_split(sender: Sender) -> None:
+    sender.batch.cut(1)
+
+
+LEFT_TO_PYTHON = {
+    "split": make_split,
+    "to be compressed": lambda sender: sender.set("headers", "linger", sender.word("headers", "linger") | 1),
+    "an unknown compression": lambda sender: sender.set("headers", "compressed", 100 << 8 | 5),
+    "of a lane": lambda sender: setattr(sender.deques[PARTITION], "lane", 1),
+    "an empty batch": lambda sender: sender.set("headers", "commit", 100 << 25),
+    "more than its slots hold": lambda sender: sender.set("headers", "commit", SLOT_SIZE + 1 << 25 | 3 << 1),
+    "a partition that is not known": lambda sender: sender.deques.__delitem__(slice(PARTITION, None)),
+    "a timestamp without an end": lambda sender: sender.set("headers", "base_timestamp", 1 << 63),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_TO_PYTHON)
+def test_what_is_not_this_simple_is_left_to_python_code(case: str) -> None:
+    sender = Sender()
+    LEFT_TO_PYTHON[case](sender)
+    before = bytes(sender.slab.segment)
+    assert sender.sealer.seal_all([sender.batch], sender.in_flight, sender.counts) == ([], [sender.batch])
+    assert bytes(sender.slab.segment) == before
+    assert sender.in_flight == [None] * 4
+
+
+def test_death_while_a_batch_is_sealed(stepping: ModuleType) -> None:
+    """The next sender seals it again, and nothing but header and statistics differs."""
+    expected = bytes_of(Sender().send())
+    for step in range(1, 100):
+        sender = Sender(stepping)
+        was_killed = die_at(stepping, step, lambda sender=sender: (sender.slab.be(DYING), sender.send()))
+        sender.slab.be(LIVING)
+        assert bytes_of(sender.send()) == expected
+        assert sender.batch.state == SlotState.IN_FLIGHT
+        sender.slab.close()
+        if not was_killed:
+            break
+    else:
+        pytest.fail("it never ends")
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_stored_batches_are_concluded_counted_and_pushed() -> None:
+    sender = Sender()
+    sealed = sender.send()
+    contributors: set[int] = set()
+    done, size = sender.counts.conclude_stored([ProduceResponse(sealed, 40, -1)], sender.in_flight, 9, contributors)
+    assert (done, size, contributors) == ([sender.batch], sealed.size, {LIVING})
+    assert sender.batch.state == SlotState.COMPLETING
+    assert sender.in_flight == [None] * 4
+    assert sender.word("superblock", "records_sent") == 3
+    assert sender.word("partitions", "last_offset", PARTITION) == 43, "of the next record"
+    assert sender.word("partitions", "in_flight", PARTITION) == 0
+    assert sender.word("processes", "ring_tail", LIVING) == 1
+    with pytest.raises(ValueError, match="released"):
+        len(sealed.payload[0])
+
+
+def refused(sender: Sender) -> ProduceResponse:
+    return ProduceResponse(sender.send(), error=NotLeaderOrFollowerError)
+
+
+def expired(sender: Sender) -> ProduceResponse:
+    sealed = sender.send()
+    sender.batch.state = SlotState.COMPLETING
+    return ProduceResponse(sealed, 40)
+
+
+def in_parts(sender: Sender) -> ProduceResponse:
+    sealed = sender.send()
+    sender.batch.cut(1)
+    return ProduceResponse(sealed, 40)
+
+
+def not_in_flight(sender: Sender) -> ProduceResponse:
+    sealed = sender.send()
+    sender.in_flight[0] = None
+    return ProduceResponse(sealed, 40)
+
+
+def of_no_slot(sender: Sender) -> ProduceResponse:
+    return ProduceResponse(ProduceBatch(PLACE, (), 1, 2, -1, -1, -1, 0, 4), 40)
+
+
+@pytest.mark.parametrize("answer", [refused, expired, in_parts, not_in_flight, of_no_slot])
+def test_the_first_answer_that_says_more_ends_it(answer: Any) -> None:
+    """Answers about a partition are handled in their order."""
+    sender = Sender()
+    other = answer(sender)
+    stored = ProduceResponse(ProduceBatch(PLACE, (), 3, 2, -1, -1, -1, 0, 0), 40)
+    before = bytes(sender.slab.segment)
+    assert sender.counts.conclude_stored([other, stored], sender.in_flight, 9, set()) == ([], 0)
+    assert bytes(sender.slab.segment) == before
