@@ -36,6 +36,8 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PATH=$(BIN):$$PATH $(BIN)/cython-lint --max-line-length 120 shmaccum/core
+	$(BIN)/python -m mypy.stubtest shmaccum._core --concise --allowlist tools/stubtest.txt
 	$(BIN)/python -m tools.generate_docs --check
 
 docs: $(VENV)/.test

@@ -2,10 +2,11 @@
 
 from array import array
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, Self, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import disjoint_base
 
 from shmaccum.accumulator.append.futures import DeliveryCallback, Waiter
 from shmaccum.cluster import RecordMetadata, TopicPartition
@@ -32,7 +33,7 @@ class Geometry:
 
 @final
 class Segment:
-    def __init__(self, descriptor: int, geometry: Geometry) -> None: ...
+    def __new__(cls, descriptor: int, geometry: Geometry) -> Self: ...
     @property
     def geometry(self) -> Geometry: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -48,7 +49,7 @@ LOCK_REJOIN: int
 
 @final
 class SlabLock:
-    def __init__(self, segment: Segment, number: int, gate: str | None = None) -> None: ...
+    def __new__(cls, segment: Segment, number: int, gate: str | None = None) -> Self: ...
     @property
     def number(self) -> int: ...
     @property
@@ -89,7 +90,7 @@ class MemoryTicket:
 
 @final
 class BufferPool:
-    def __init__(self, segment: Segment, lock: SlabLock, damaged: Callable[[str], Exception]) -> None: ...
+    def __new__(cls, segment: Segment, lock: SlabLock, damaged: Callable[[str], Exception]) -> Self: ...
     def allocate(self, taken: list[Buffer], count: int, most: int = 1) -> tuple[int, int]: ...
     def free(self, *buffers: Buffer) -> tuple[int, int, int]: ...
     def look(
@@ -119,7 +120,7 @@ MOST_DRAINED: int
 
 @final
 class PartitionDeques:
-    def __init__(self, segment: Segment, damaged: Callable[[str], Exception]) -> None: ...
+    def __new__(cls, segment: Segment, damaged: Callable[[str], Exception]) -> Self: ...
     def drain(self, entries: list[int], slots: list[int], sizes: list[int], now_ms: int) -> tuple[int, int]: ...
     def take_first(self, entry: int, slot: int, limits: int, lane: int = 0) -> tuple[int, bool]: ...
     def put_back(self, entry: int, slot: int) -> tuple[int]: ...
@@ -139,7 +140,7 @@ TABLES_STALE: int
 
 @final
 class Tables:
-    def __init__(self, segment: Segment, damaged: Callable[[str], Exception]) -> None: ...
+    def __new__(cls, segment: Segment, damaged: Callable[[str], Exception]) -> Self: ...
     def request(self, name: bytes, begin: int) -> tuple[int, int]: ...
     def update(
         self,
@@ -175,9 +176,9 @@ def retry_backoff_ms(initial_ms: float, max_ms: float, attempts: int, partition:
 @final
 class ReadyCheck:
     closed: bool
-    def __init__(
-        self, segment: Segment, pool: BufferPool, damaged: Callable[[str], Exception], max_in_flight: int
-    ) -> None: ...
+    def __new__(
+        cls, segment: Segment, pool: BufferPool, damaged: Callable[[str], Exception], max_in_flight: int
+    ) -> Self: ...
     @property
     def is_urgent(self) -> bool: ...
     def set_backoff(self, initial_ms: float, max_ms: float) -> None: ...
@@ -191,8 +192,9 @@ class ReadyCheck:
     def taken(self, now_ms: int) -> list[int]: ...
     def has_backlog(self) -> bool: ...
 
+@disjoint_base
 class RecordBatch:
-    def __init__(self, segment: Segment, slot: int) -> None: ...
+    def __new__(cls, segment: Segment, slot: int) -> Self: ...
     slot: Final[int]
     partition: Final[int]
     at: Final[int]
@@ -278,7 +280,7 @@ class RecordBatch:
 @final
 class Sequences:
     lanes_failed: bool
-    def __init__(self, segment: Segment, enabled: bool) -> None: ...
+    def __new__(cls, segment: Segment, enabled: bool) -> Self: ...
     @property
     def undecided_count(self) -> int: ...
     @property
@@ -307,7 +309,7 @@ class Sequences:
 
 @final
 class Completer:
-    def __init__(self, segment: Segment, sequences: Sequences, header_size: int) -> None: ...
+    def __new__(cls, segment: Segment, sequences: Sequences, header_size: int) -> Self: ...
     def conclude(
         self,
         batch: RecordBatch,
@@ -338,8 +340,15 @@ HAS_CLOCKWAIT: bool
 
 def wait_into(address: int, unit: list[None], timeout_s: float) -> None: ...
 
+@disjoint_base
 class OrderedWords:
-    def __init__(self, view: memoryview) -> None: ...
+    def __new__(cls, view: memoryview) -> Self: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+    def __len__(self) -> int: ...
+    def cast(self, kind: str) -> memoryview: ...
+    def toreadonly(self) -> OrderedWords: ...
+    def release(self) -> None: ...
 
 APPEND_NO_ROOM: int
 APPEND_NOT_CONTRIBUTOR: int
@@ -417,7 +426,7 @@ class ProduceResponse:
 
 @final
 class InPlaceSealer:
-    def __init__(self, segment: Segment, partitions: object, checksum: Callable[[memoryview, int], int]) -> None: ...
+    def __new__(cls, segment: Segment, partitions: object, checksum: Callable[[memoryview, int], int]) -> Self: ...
     def seal(self, batch: RecordBatch) -> ProduceBatch | None: ...
     def seal_all(
         self, drained: list[_Batch], in_flight: list[_Batch | None], counts: Completer
@@ -514,15 +523,15 @@ class Callbacks:
 
 @final
 class Contributions:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         segment: Segment,
         entry: int,
         waiter: Callable[[], Waiter | None],
         call: Callable[[DeliveryCallback, FutureRecordMetadata], None],
         fail: Callable[[ProduceRequestResult, int, int], Callable[[], ShmaccumError]],
         damaged: Callable[[str], Exception],
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def callbacks(self) -> Callbacks: ...
     @property
@@ -543,8 +552,8 @@ class Contributions:
 
 @final
 class Appender:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         segment: Segment,
         contributions: Contributions,
         damaged: Callable[[str], Exception],
@@ -554,7 +563,7 @@ class Appender:
         delivery_timeout_ms: int,
         retries: int,
         compresses: bool,
-    ) -> None: ...
+    ) -> Self: ...
     def append(
         self,
         partition: int,
@@ -610,9 +619,11 @@ class Appender:
 
 def murmur2(data: bytes) -> int: ...
 
+@disjoint_base
 class CallGuard:
     closed: bool
 
+@disjoint_base
 class StickyPartition:
     partition: int
     produced: int
@@ -624,20 +635,21 @@ class StickyPartition:
 
 @final
 class Destination:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         generation: int,
         count: int,
         sticky: StickyPartition | None = None,
         lane: int = 0,
         lane_generation: int = 0,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def generation(self) -> int: ...
     @property
     def sticky(self) -> StickyPartition | None: ...
     def lead(self, number: int, entry: int) -> None: ...
 
+@disjoint_base
 class RecordPath:
     burst: int
     def __init__(
@@ -676,6 +688,7 @@ class RecordPath:
         destinations: dict[str, Destination] | None = None,
     ) -> Any: ...
 
+@disjoint_base
 class Producer:
     _records: Any
     def send(
@@ -691,8 +704,8 @@ class Producer:
 
 @final
 class Cells:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         count: int,
         before: int,
         width: int,
@@ -700,12 +713,12 @@ class Cells:
         valid: object,
         offsets: object,
         data: object,
-    ) -> None: ...
+    ) -> Self: ...
     def partitions(self, partitions: npt.NDArray[np.int64], partition_count: int) -> None: ...
 
 @final
 class Bodies:
-    def __init__(self, magic: int, key: Cells | None, value: Cells | None, headers: Cells | None) -> None: ...
+    def __new__(cls, magic: int, key: Cells | None, value: Cells | None, headers: Cells | None) -> Self: ...
     def body_sizes(self, sizes: npt.NDArray[np.int64]) -> None: ...
 
 @final
@@ -725,7 +738,7 @@ class RowBatches:
     largest: list[int]
     base_timestamps: list[int]
     max_timestamps: list[int]
-    def __init__(self, rows: Rows) -> None: ...
+    def __new__(cls, rows: Rows) -> Self: ...
     def add_to(self, room: int, first_offset: int, base_timestamp: int) -> int: ...
     def lay_out(self, first: int, room: int, most: int) -> int: ...
     def write(self, memory: memoryview | bytearray, places: list[int], first: int = 0) -> None: ...

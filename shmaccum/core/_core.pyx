@@ -1,4 +1,4 @@
-# cython: language_level=3, binding=True, auto_pickle=False, embedsignature=False
+# cython: language_level=3, binding=True, auto_pickle=False, embedsignature=False, autotestdict=False
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
 """The core: the slab's layout, its mapping, its locks, its tables, its pool of slots, and its deques of batches.
 

@@ -72,8 +72,8 @@ cdef struct Record:
     # A record, and where it went.
     int magic
     int64_t timestamp
-    # Its bytes behind those that depend on its place: as they are, or, if NULL, a key, a value (a size of -1 for a null)
-    # and the section of its headers, NULL for none.
+    # Its bytes behind those that depend on its place: as they are, or, if NULL, a key, a value (a size of -1 for a
+    # null) and the section of its headers, NULL for none.
     const uint8_t *body
     uint64_t body_size
     const uint8_t *key
@@ -417,6 +417,7 @@ cdef int append_rows(
 ) noexcept nogil:
     """Append encoded rows to the open batch, if that is as it was when they were encoded."""
     cdef SlotHeader *header = header_of(&producer.deques.slots, rows.slot)
+    cdef char *place = producer.deques.slots.bytes + rows.slot * producer.deques.slots.slot_size
     cdef uint64_t commit, size
     cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
@@ -441,7 +442,7 @@ cdef int append_rows(
     elif not contributions_make(&contributions[rows.slot], header, rows.batch, entry):
         status = APPEND_NOT_CONTRIBUTOR
     else:
-        copy_bytes(producer.deques.slots.bytes + rows.slot * producer.deques.slots.slot_size + size, rows.bytes, rows.size)
+        copy_bytes(place + size, rows.bytes, rows.size)
         record.is_due_earlier = _commit(
             producer,
             header,
@@ -450,8 +451,9 @@ cdef int append_rows(
             rows.timestamp,
             rows.largest,
         )
-        record.is_news = record.is_due_earlier or size + rows.size == producer.deques.slots.slot_size
-        record.is_full = size + rows.size == producer.deques.slots.slot_size or deque_has_full(&producer.deques.slots, queue)
+        record.is_full = size + rows.size == producer.deques.slots.slot_size
+        record.is_news = record.is_due_earlier or record.is_full
+        record.is_full = record.is_full or deque_has_full(&producer.deques.slots, queue)
         _count(producer, entry, rows.count, rows.size)
     _leave(producer, queue, record, damage)
     return status
@@ -483,7 +485,8 @@ cdef int append_batches(
         for index in range(count if damage.kind == SOUND else 0):
             header = header_of(&producer.deques.slots, batches[index].slot)
             if not deque_append(
-                &producer.deques.slots, queue, batches[index].slot, last_state if index + 1 == count else STATE_CLOSED, damage
+                &producer.deques.slots, queue, batches[index].slot, last_state if index + 1 == count else STATE_CLOSED,
+                damage
             ):
                 break
             commit = load_relaxed(&header.commit)

@@ -1,8 +1,8 @@
 """A batch, read and written through the header of its first slot.
 
-The header is the truth; `RecordBatch` only names its words. Each property is one load of shared memory. Producers write a
-queued batch under its partition's lock. In flight, it is the sender's alone: the words of time, sequence, part and result.
-Each store counts at once; where two belong together, the method says which is the last.
+The header is the truth; `RecordBatch` only names its words. Each property is one load of shared memory. Producers
+write a queued batch under its partition's lock. In flight, it is the sender's alone: the words of time, sequence, part
+and result. Each store counts at once; where two belong together, the method says which is the last.
 
 Modelled in ``tools/model/pool.pml``.
 """
@@ -110,7 +110,9 @@ cdef class RecordBatch:
         self.header = <SlotHeader *>(segment.memory + regions.headers + slot * regions.header_size)
         self.partition = load_relaxed(&self.header.partition)
         if self.partition >= sizes.max_partitions:
-            raise IndexError(f"slot {slot} holds a batch of partition entry {self.partition}, of {sizes.max_partitions}")
+            raise IndexError(
+                f"slot {slot} holds a batch of partition entry {self.partition}, of {sizes.max_partitions}"
+            )
         self.at = (regions.headers + slot * regions.header_size) // WORD
         self.partition_at = (regions.partitions + self.partition * sizeof(PartitionEntry)) // WORD
 
@@ -423,7 +425,8 @@ cdef class RecordBatch:
 
     def settle(self, bint never_stored):
         """Mark the part that the result words cover as complete; the rest starts without attempts."""
-        cdef uint64_t settled = load_relaxed(&self.header.settled), end = load_relaxed(&self.header.part) >> PROGRESS_SHIFT
+        cdef uint64_t settled = load_relaxed(&self.header.settled)
+        cdef uint64_t end = load_relaxed(&self.header.part) >> PROGRESS_SHIFT
         cdef uint64_t skipped = settled >> PROGRESS_SHIFT
         if never_stored:
             skipped += end - (settled & PROGRESS_MASK)

@@ -1,8 +1,8 @@
 """Columns of records, row by row: hash, measure, and copy from Arrow's buffers into batches.
 
-Each access to memory is checked right before it: a cell against its buffers' lengths, a row against the number of rows, a
-record against the end of its target. Earlier checks do not count, because another thread or process can change the
-memory. Nothing here reads or writes a word of the slab; bytes go into slots that only this process uses.
+Each access to memory is checked right before it: a cell against its buffers' lengths, a row against the number of
+rows, a record against the end of its target. Earlier checks do not count, because another thread or process can change
+the memory. Nothing here reads or writes a word of the slab; bytes go into slots that only this process uses.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -242,7 +242,9 @@ cdef class Rows:
         const int64_t[:] timestamps not None,
     ):
         if not (numbers.shape[0] == body_sizes.shape[0] == timestamps.shape[0]):
-            raise IndexError(f"{numbers.shape[0]} records with {body_sizes.shape[0]} sizes, {timestamps.shape[0]} times")
+            raise IndexError(
+                f"{numbers.shape[0]} records with {body_sizes.shape[0]} sizes, {timestamps.shape[0]} times"
+            )
         self.bodies, self.numbers, self.body_sizes, self.timestamps = bodies, numbers, body_sizes, timestamps
 
 

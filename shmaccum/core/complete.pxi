@@ -1,15 +1,17 @@
 """The completion of batches: their outcome goes to each contributor once, through its ring.
 
-The result words and the state of a batch in flight are the sender's; no lock guards them. A result counts from the store of
-the state COMPLETING on. From there, the sender that stored it and one that takes over after its death do the same: push the
-completions that are missing, then free the slots. The counters are stored after the state: a death in between loses counts.
+The result words and the state of a batch in flight are the sender's; no lock guards them. A result counts from the
+store of the state COMPLETING on. From there, the sender that stored it and one that takes over after its death do the
+same: push the completions that are missing, then free the slots. The counters are stored after the state: a death in
+between loses counts.
 
 Completion rings
 ----------------
 
-Each process has one ring. The sender, a single thread, writes cells and `ring_tail`; the process owns `ring_head`. No lock
-is needed. A batch completes as a whole or, after batch splitting, in parts from front to end, one completion each. A sender
-that dies before it stores `ring_tail` has pushed nothing; a new sender pushes again what it does not find there.
+Each process has one ring. The sender, a single thread, writes cells and `ring_tail`; the process owns `ring_head`. No
+lock is needed. A batch completes as a whole or, after batch splitting, in parts from front to end, one completion
+each. A sender that dies before it stores `ring_tail` has pushed nothing; a new sender pushes again what it does not
+find there.
 
 A ring cannot overflow. Its length is the slab's slots plus `PARTS_IN_FLIGHT`. Let *unread* be the completions that
 the process has not popped, *owed* the batches in slots that it contributed to, and *parts* the parts of split batches

@@ -1,13 +1,13 @@
 """The sections that take batches out of their deques and put them back, and that replace records by compressed ones.
 
-The sender takes the first batches; a producer replaces the records of one that it has closed and claimed. Both under the
-partition's lock. The sender alone writes which batches of a partition are in flight, without the lock.
+The sender takes the first batches; a producer replaces the records of one that it has closed and claimed. Both under
+the partition's lock. The sender alone writes which batches of a partition are in flight, without the lock.
 
 A *claim* is the `sealing` word of a closed batch. It is void once it is older than `SEALING_TIMEOUT_MS`, or the sender
 has taken the batch: a producer that is stopped or killed while it compresses delays the batch by that much at most.
 
-A death in a section leaves a deque as of ``queue.pxi`` and ``repair.pxi``. A batch that is taken out stays IN_FLIGHT; the
-next sender puts it back.
+A death in a section leaves a deque as of ``queue.pxi`` and ``repair.pxi``. A batch that is taken out stays IN_FLIGHT;
+the next sender puts it back.
 
 Modelled in ``tools/model/pool.pml``.
 """

@@ -253,8 +253,8 @@ cdef struct ProcessEntry:
     # Number in the name of the doorbell of its event loops, a FIFO; raised, before they listen, if the file of that
     # name cannot be used; never reset.
     word loop_doorbell
-    # 0 unless one of its threads listens for its wake-up semaphore; else the least `ring_tail` at which completions wake
-    # it.
+    # 0 unless one of its threads listens for its wake-up semaphore; else the least `ring_tail` at which completions
+    # wake it.
     word asleep
     # Number of flushes in progress.
     word flushing
@@ -599,8 +599,8 @@ cdef struct SlotHeader:
     # it when it appends, under the partition's lock and before `commit`. A death in between leaves it larger than
     # needed.
     word limits
-    # Slots of the batch: valid while the state is not FREE. Written under the pool's lock alone, before `state` or, if an
-    # open batch gets another slot, by one store that adds it.
+    # Slots of the batch: valid while the state is not FREE. Written under the pool's lock alone, before `state` or, if
+    # an open batch gets another slot, by one store that adds it.
     word slots
 
 

@@ -22,8 +22,8 @@ Promises:
 * No process sleeps here. A waiter killed inside a semaphore would make each later post a system call.
 
 The pool's lock has a *gate* besides, a POSIX semaphore of value 1: who has no unit of it does not try the word. The
-gate only queues; the word excludes. A unit is given back by a post only if the value is 0. So a lost unit comes back with
-the next release, and a surplus one goes.
+gate only queues; the word excludes. A unit is given back by a post only if the value is 0. So a lost unit comes back
+with the next release, and a surplus one goes.
 
 The stores in order, and what a death after each leaves:
 
@@ -244,7 +244,8 @@ cdef class SlabLock:
     def unblock(self, uint64_t dead):
         """Make the lock free for `acquire_now` if it is blocked by a dead holder, or by a lost unit of the gate.
 
-        It is acquired, as by `acquire_word` or `take_over`, and released at once. What a dead holder left is unfinished.
+        It is acquired, as by `acquire_word` or `take_over`, and released at once. What a dead holder left is
+        unfinished.
 
         Args:
             dead: the ticket of a process that is proved dead; 0 for none.

@@ -1,11 +1,12 @@
 """The ready check and the drain: which partitions have something to send, and their first batches.
 
-Kafka's ``RecordAccumulator.ready`` and ``drain``. Only the sender calls this, in one thread. To look takes no lock: only
-this thread takes batches from the front of a deque, so a first batch stays first. Producers can still close it or begin to
-compress it; `drain_stripe` looks at both again under the lock.
+Kafka's ``RecordAccumulator.ready`` and ``drain``. Only the sender calls this, in one thread. To look takes no lock:
+only this thread takes batches from the front of a deque, so a first batch stays first. Producers can still close it or
+begin to compress it; `drain_stripe` looks at both again under the lock.
 
-The sender alone writes the words `leader`, `held`, `muted` and `in_flight` of a partition, and `drained_ms` of a batch in
-flight; a new sender stores them again. A death in the drain leaves batches in flight, which the next sender puts back.
+The sender alone writes the words `leader`, `held`, `muted` and `in_flight` of a partition, and `drained_ms` of a batch
+in flight; a new sender stores them again. A death in the drain leaves batches in flight, which the next sender puts
+back.
 """
 
 cdef enum:
@@ -52,7 +53,9 @@ cdef struct Backoff:
     double max_ms
 
 
-cdef int64_t backoff_ms(const Backoff *backoff, uint64_t attempts, uint64_t partition, uint64_t position) noexcept nogil:
+cdef int64_t backoff_ms(
+    const Backoff *backoff, uint64_t attempts, uint64_t partition, uint64_t position
+) noexcept nogil:
     """Return how long a batch waits after its last attempt, given words of its header; 0 before the first.
 
     The jitter is a hash of these words, so it stays the same until the next attempt.
@@ -346,7 +349,9 @@ cdef class ReadyCheck:
         lane = load_relaxed(&partition.key) >> KEY_LANE_SHIFT
         if lane:
             lane_entry = <const LaneEntry *>self.deques.lanes + (lane - 1)
-            if lane > self.deques.max_lanes or not load_acquire(&lane_entry.producer_id) or load_acquire(&lane_entry.error):
+            if lane > self.deques.max_lanes or not load_acquire(&lane_entry.producer_id):
+                return False
+            if load_acquire(&lane_entry.error):
                 return False
         return not self.is_behind[entry] and not self.blocked >> entry % STRIPES & 1
 
@@ -430,7 +435,7 @@ cdef class ReadyCheck:
                 request.last_growing = <int64_t>head - 1
 
     cdef int _take(self, uint64_t stripe, uint64_t now_ms) except -1:
-        """Take the chosen batches of a stripe, `MOST_DRAINED` at a time: producers wait for the lock; return a status."""
+        """Take chosen batches of a stripe, `MOST_DRAINED` at a time: producers wait for the lock; return a status."""
         cdef Request *request = &self.request
         cdef Candidate batches[MOST_DRAINED]
         cdef uint64_t places[MOST_DRAINED]

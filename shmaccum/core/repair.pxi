@@ -1,16 +1,16 @@
 """Repair: what the next holder of a partitions' lock does if the last one died in a section, or found damage.
 
 The slot headers are the truth. For each partition of the lock's stripe, links, ends and count are made from them again,
-in the slots themselves, since nothing can be allocated here. Before that, each replacement of records that a *redo* word
-announces is finished.
+in the slots themselves, since nothing can be allocated here. Before that, each replacement of records that a *redo*
+word announces is finished.
 
 Redo log
 --------
 
-Committed records must survive a death while their compressed form overwrites them. So the compressed bytes go to the redo
-area of the partition's stripe first. One store of the header's ``redo`` word then makes them count, and any process can
-finish the copy. All of it happens under the partition's lock, so one area for each stripe is enough, and no process sees
-a half-replaced batch.
+Committed records must survive a death while their compressed form overwrites them. So the compressed bytes go to the
+redo area of the partition's stripe first. One store of the header's ``redo`` word then makes them count, and any
+process can finish the copy. All of it happens under the partition's lock, so one area for each stripe is enough, and
+no process sees a half-replaced batch.
 
 The stores of a replacement, and what a death after each leaves:
 

@@ -3,8 +3,8 @@
 The sender owns a drained batch's slot and takes no lock. It writes the header of format 2 in front of the records, with
 their checksum. If it dies here, the next sender seals the batch again. All else is memory of the process.
 
-What is written here is the common case, and returns None for any other, which Python code serves: batches that are split,
-to be compressed, of a transaction, of an old format or damaged; answers that hold more than offsets.
+What is written here is the common case, and returns None for any other, which Python code serves: batches that are
+split, to be compressed, of a transaction, of an old format or damaged; answers that hold more than offsets.
 """
 
 from types import MappingProxyType

@@ -311,7 +311,8 @@ cdef class Contributions:
         cdef uint64_t rest = outcome >> RESULT_SHIFT
         cdef int code = error_code_of(outcome)
         failure = self.fail(result, code, rest) if code else None
-        result.settle(Part(<int64_t>(span >> RANGE_SHIFT), base_offset, -1 if code else <int64_t>rest - 1, failure), records)
+        append_time_ms = -1 if code else <int64_t>rest - 1
+        result.settle(Part(<int64_t>(span >> RANGE_SHIFT), base_offset, append_time_ms, failure), records)
         self.callbacks.told_of(result.batch)
         if not records:
             self.results.pop(result.batch, None)

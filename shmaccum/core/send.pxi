@@ -1,8 +1,8 @@
 """The path of a record from `Producer.send` into the slab, where no Python code has to run.
 
 `RecordPath` takes a record of a topic that its producer knows, chooses the partition, and appends it to the open batch,
-or begins another one. Where there is something to ask, to wait for or to refuse, it has done nothing, and Python code goes on:
-`shmaccum.producer.record_path`.
+or begins another one. Where there is something to ask, to wait for or to refuse, it has done nothing, and Python code
+goes on: `shmaccum.producer.record_path`.
 
 It writes no word of the slab but by the sections of ``append.pxi``. All else here is memory of the process, which its
 threads share under the GIL.
@@ -278,6 +278,7 @@ cdef class RecordPath:
         self, dict destinations, topic, bytes value, bytes key, bytes body, partition, timestamp_ms, on_delivery
     ):
         cdef Appender appender = self.appender
+        cdef Contributions contributions
         cdef Segment segment
         cdef Destination destination
         cdef StickyPartition sticky = None
@@ -295,7 +296,8 @@ cdef class RecordPath:
         segment = appender.segment
         if segment is None or ticket_of(segment) == 0:
             return None  # closed, or a forked child
-        if appender.contributions.callbacks.is_due or not _may_contribute(&appender.producer, appender.contributions.entry):
+        contributions = appender.contributions
+        if contributions.callbacks.is_due or not _may_contribute(&appender.producer, contributions.entry):
             self.pending.poll()  # runs callbacks, which can close the producer
         if not self._takes_calls():
             return None
@@ -355,8 +357,8 @@ cdef class RecordPath:
         status = append_record(
             &appender.producer,
             &queue,
-            appender.contributions.table,
-            appender.contributions.entry,
+            contributions.table,
+            contributions.entry,
             ticket,
             &record,
             &damage,
@@ -373,7 +375,7 @@ cdef class RecordPath:
         if self.burst > 0:
             self.burst -= 1
         if on_delivery is not None:
-            appender.contributions.callbacks._add(_batch_of(&record), on_delivery, future)
+            contributions.callbacks._add(_batch_of(&record), on_delivery, future)
         if sticky is not None and sticky._note(<int64_t>record.added):
             self.appended(sticky, None)
         if record.is_news:
@@ -456,7 +458,9 @@ cdef class RecordPath:
         cdef char *place = producer.deques.slots.bytes + handle.slot * slot_size
         # To read before the write saves page faults: `SlabMemory.fault_in`.
         load_relaxed(<word *>place)
-        added = record_write(place + producer.header_size, slot_size - producer.header_size, 0, record.timestamp, record)
+        added = record_write(
+            place + producer.header_size, slot_size - producer.header_size, 0, record.timestamp, record
+        )
         batch_begin(
             producer,
             handle.slot,

@@ -3,13 +3,13 @@
 The counterpart of the idempotent half of Kafka's ``TransactionManager``. A broker recognizes a batch that comes again
 by its number. A batch is numbered at its first drain, and keeps the number over retries and deaths of senders.
 
-Only the sender uses this, in one thread, and alone writes these words, without a lock: the superblock's `producer_id` and
-`producer_epoch`, a partition's `next_sequence`, `acked_sequence` and `held`, a batch's `producer_id` and `sequence`. After
-its death `Sequences.recover` completes a half-done numbering; what else is known (`Outstanding`) the next sender finds out
-again.
+Only the sender uses this, in one thread, and alone writes these words, without a lock: the superblock's `producer_id`
+and `producer_epoch`, a partition's `next_sequence`, `acked_sequence` and `held`, a batch's `producer_id` and
+`sequence`. After its death `Sequences.recover` completes a half-done numbering; what else is known (`Outstanding`) the
+next sender finds out again.
 
-Partitions of a lane have the lane's producer id and epoch, which its holder stores in an empty lane, with the first two of
-a partition's words. There is no bump for them: what a bump would mend fails the transaction (`LaneEntry.error`).
+Partitions of a lane have the lane's producer id and epoch, which its holder stores in an empty lane, with the first
+two of a partition's words. There is no bump for them: what a bump would mend fails the transaction (`LaneEntry.error`).
 
 The invariants:
 
@@ -25,8 +25,8 @@ The invariants:
 * A broker knows these five, but after an unclean shutdown only the last one (``LogLoader.recoverSegment`` takes a
   snapshot of just that). It then answers `OUT_OF_ORDER_SEQUENCE_NUMBER` for the earlier ones, as for a gap. So a
   refused batch is *undecided* while later ones that were sent before remain: if the broker has one of them, it has
-  all before it (`shmaccum.accumulator.drain.sequence_doubt`). It is in flight in the slab: only the sender's memory shows
-  that it is undecided, so after a death the next sender sends it again, and asks again.
+  all before it (`shmaccum.accumulator.drain.sequence_doubt`). It is in flight in the slab: only the sender's memory
+  shows that it is undecided, so after a death the next sender sends it again, and asks again.
 * A broker that does not know a producer id accepts any sequence number (since Kafka 2.5). So nothing follows a
   partition's first batch until that is acknowledged: if it failed, the second would be stored in front of it.
 * A split batch keeps the numbers that it got as a whole. A record that was never stored uses none of them; unused
@@ -464,10 +464,11 @@ cdef class Sequences:
 
     cdef bint _is_numbered(self, const SlotHeader *header, uint64_t entry) noexcept:
         cdef uint64_t number = load_relaxed(&header.sequence)
-        cdef uint64_t producer_id = load_relaxed(self._id_of(self._of(entry)))
+        cdef uint64_t producer_id = load_relaxed(self._id_of(self._of(entry))), following
         if not number or not producer_id or load_relaxed(&header.producer_id) != producer_id:
             return False
-        return (number >> EPOCH_SHIFT) - 1 == load_relaxed(&partition_of(&self.deques, entry).next_sequence) >> EPOCH_SHIFT
+        following = load_relaxed(&partition_of(&self.deques, entry).next_sequence)
+        return (number >> EPOCH_SHIFT) - 1 == following >> EPOCH_SHIFT
 
     cdef void _set_next(self, PartitionEntry *partition, uint64_t epoch, uint64_t sequence) noexcept:
         store_release(&partition.next_sequence, epoch << EPOCH_SHIFT | sequence)

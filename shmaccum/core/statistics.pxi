@@ -1,8 +1,8 @@
 """Counts values in the slab's histograms: times and sizes, of which people want percentiles.
 
 A bucket's count is one store of one writer, so a histogram is never torn, and a death loses one value. Readers take no
-lock: `shmaccum.shm.distribution`. A damaged word can be at its limit: statistics wrap around, and never fail the call that
-they are about.
+lock: `shmaccum.shm.distribution`. A damaged word can be at its limit: statistics wrap around, and never fail the call
+that they are about.
 """
 
 cdef enum:
@@ -30,7 +30,8 @@ cdef HistogramEntry *_histogram_at(Segment segment, uint64_t at) except NULL:
     cdef const Regions *regions = &segment.geometry.regions
     cdef uint64_t histograms = SENDER_HISTOGRAMS + BROKERS
     histograms += segment.geometry.sizes.max_processes * PROCESS_HISTOGRAMS
-    if at < regions.histograms // WORD or (at - regions.histograms // WORD) * WORD // sizeof(HistogramEntry) >= histograms:
+    cdef uint64_t first = regions.histograms // WORD
+    if at < first or (at - first) * WORD // sizeof(HistogramEntry) >= histograms:
         raise IndexError(f"no histogram begins at word {at}")
     return <HistogramEntry *>(segment.memory + at * WORD)
 
@@ -57,7 +58,8 @@ def count_sample(Segment segment not None, uint64_t at, const int64_t[:] values,
         more: added to each.
     """
     cdef HistogramEntry *histogram = _histogram_at(segment, at)
-    cdef uint64_t number = <uint64_t>values.shape[0], index = 0, step = max(number // MOST_SAMPLES, <uint64_t>LEAST_STEP)
+    cdef uint64_t number = <uint64_t>values.shape[0], index = 0
+    cdef uint64_t step = max(number // MOST_SAMPLES, <uint64_t>LEAST_STEP)
     while index < number:
         histogram_count(histogram, <uint64_t>values[index] + more, min(step, number - index))
         index += step

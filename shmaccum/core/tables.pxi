@@ -1,8 +1,8 @@
 """The sections that change the topic table, the partition table and the lanes, under the tables' lock.
 
 Readers take no lock (`shmaccum.accumulator.state.partition_map`). So an entry is complete before a count includes it,
-and never moves or vanishes. `TopicEntry.changed` is stored before a change of the entry, and the tables' generation after
-it. A caller says with `begin` where the entries start that it has not seen yet: only these are searched.
+and never moves or vanishes. `TopicEntry.changed` is stored before a change of the entry, and the tables' generation
+after it. A caller says with `begin` where the entries start that it has not seen yet: only these are searched.
 
 ========================  =============================================================================================
 words                     who writes them, under the lock
@@ -16,8 +16,8 @@ lanes                     the holder; the sender closes the lane of a dead one
 ========================  =============================================================================================
 
 What a death leaves: a topic without its newest change, which the next sender stores again; partition entries that no
-count of a topic includes, which the next change of the topic finds; a closed lane. The next holder of the lock raises the
-generation, so that every process looks at what has changed.
+count of a topic includes, which the next change of the topic finds; a closed lane. The next holder of the lock raises
+the generation, so that every process looks at what has changed.
 """
 
 cdef enum:
@@ -203,7 +203,8 @@ cdef int update_topic(
     while _find_partition(tables, key | there, news.begin) >= 0:
         there += 1
     used = load_relaxed(&tables.superblock.partition_count)
-    has_room[0] = error != 0 or news.partitions <= there or news.partitions - there <= tables.sizes.max_partitions - used
+    has_room[0] = error != 0 or news.partitions <= there
+    has_room[0] = has_room[0] or news.partitions - there <= tables.sizes.max_partitions - used
     store_release(&topic.changed, load_relaxed(&tables.superblock.generation) + 1)
     if not has_room[0]:
         error = news.no_room

@@ -23,7 +23,6 @@ from shmaccum._core import ProduceResponse
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.cluster import TopicPartition
 from shmaccum.errors import RecordTooLargeError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Record
@@ -125,9 +124,6 @@ class BatchSplitter:
         half = len(write_part(self._format, records).memory) // 2
         limit = self._limits[batch.partition] = min(half, self._limits.get(batch.partition, half))
         return write_part(self._format, records, limit).record_count
-
-    def _topic_partition(self, batch: RecordBatch) -> TopicPartition:
-        return self._accumulator.state.map.by_entry[batch.partition].topic_partition
 
     def _records(self, batch: RecordBatch, end: int) -> list[Record]:
         """Return the records of a batch from the first incomplete one to ``end``."""

@@ -25,7 +25,6 @@ class SlabMemory:
     Attributes:
         words: all of it, as unsigned 8-byte words; empty once the slab is unmapped.
         buffer: all of it, as bytes; likewise.
-        partitions_at: word index of the first partition entry.
         headers_at: word index of the first slot header, each of `header_words` words.
         slots_at: byte offset of the first of `slot_count` slots, each of `slot_size` bytes.
         max_processes, max_partitions: entries in the process and the partition table.
@@ -34,7 +33,6 @@ class SlabMemory:
     def __init__(self, words: memoryview, geometry: Geometry) -> None:
         self.words = words
         self.buffer = words.cast("B")
-        self.partitions_at = geometry.partition(0)
         self.headers_at = geometry.header(0)
         self.header_words = geometry.slot_words
         self.slots_at = geometry.slot(0)

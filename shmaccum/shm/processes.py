@@ -281,16 +281,6 @@ class ProcessTable:
             self._words[base + Process.PID]
         )
 
-    def dead_incarnation(self, entry: int) -> int:
-        """Return the dead incarnation of an entry in use, 0 if its process lives.
-
-        A new process can take the entry at any time. A word that is read after this belongs to the dead process only
-        if the incarnation, read after the word, is still the same.
-        """
-        # In this order: a process that takes the entry in between is not the dead one.
-        incarnation: int = self._words[self._geometry.process(entry) + Process.INCARNATION]
-        return 0 if self.is_alive(entry) else incarnation
-
     def in_use(self) -> Iterator[int]:
         """Yield the entries in use, alive or dead."""
         words = self._words

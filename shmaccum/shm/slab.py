@@ -355,11 +355,6 @@ class Slab:
         return self._words_array(self.geometry.partitions // WORD, self.partition_count, PARTITION_WORDS)
 
     @property
-    def all_partitions(self) -> npt.NDArray[np.uint64]:
-        """All partition entries, in use or not, one row of words for each."""
-        return self._words_array(self.geometry.partitions // WORD, self.geometry.max_partitions, PARTITION_WORDS)
-
-    @property
     def partition_count(self) -> int:
         """How many partition entries are in use.
 
