@@ -49,6 +49,7 @@ cdef enum:
 
     V2 = 2
     V2_HEADER_SIZE = 61
+    LEGACY_BEFORE_BODY = 26
 
 
 cdef uint64_t LIMITS_MASK = (1ULL << LIMITS_SHIFT) - 1
@@ -185,7 +186,7 @@ cdef inline uint64_t record_size(
     """Return the bytes of a record in its batch."""
     cdef uint64_t size
     if magic != V2:
-        return (26 if magic else 18) + body_size
+        return LEGACY_BEFORE_BODY + body_size
     size = 1 + _varint_size(_delta(timestamp, base_timestamp)) + _varint_size(index) + body_size
     return _varint_size(size) + size
 
@@ -258,20 +259,18 @@ cdef uint32_t _crc32(const uint8_t *data, uint64_t size) noexcept nogil:
 
 
 cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Record *record) noexcept nogil:
-    """Write a message of format 0 or 1; return its bytes, 0 without a write if they do not fit.
+    """Write a message of format 1; return its bytes, 0 without a write if they do not fit.
 
-    offset 8 | size 4 | crc 4 | magic 1 | attributes 0 | timestamp 8, in format 1 | body
+    offset 8 | size 4 | crc 4 | magic 1 | attributes 0 | timestamp 8 | body
     """
-    cdef uint64_t whole = (26 if record.magic else 18) + record.body_size
+    cdef uint64_t whole = LEGACY_BEFORE_BODY + record.body_size
     cdef uint8_t *crc
     cdef uint8_t *at
     if whole > room:
         return 0
     crc = _put_big_endian(_put_big_endian(<uint8_t *>place, index, 8), whole - 12, 4)
     at = _put_big_endian(_put_big_endian(crc + 4, record.magic, 1), 0, 1)
-    if record.magic:
-        at = _put_big_endian(at, record.timestamp, 8)
-    _put_body(at, record)
+    _put_body(_put_big_endian(at, record.timestamp, 8), record)
     _put_big_endian(crc, _crc32(crc + 4, whole - 16), 4)
     return whole
 

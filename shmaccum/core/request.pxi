@@ -38,7 +38,7 @@ cdef class ProduceBatch:
             first view, and keeps no reference to a view after its answer.
         size: bytes in all views.
         record_count: records.
-        magic: 2, or 0 or 1 for the old message sets.
+        magic: 2, or 1 for the old message sets.
         producer_id, producer_epoch, base_sequence: identity of the batch; -1 without idempotence.
         max_timestamp: largest timestamp in it, milliseconds since the epoch.
         slot: the sender's handle; comes back with the answer.

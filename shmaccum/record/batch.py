@@ -16,7 +16,6 @@ TIMESTAMP_TYPE_MASK: Final = 0x08
 class TimestampType(enum.Enum):
     """What a record's timestamp means; the values are Kafka's names (``org.apache.kafka.common.record``)."""
 
-    NO_TIMESTAMP_TYPE = "NoTimestampType"
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
 
@@ -26,14 +25,14 @@ class Record(NamedTuple):
 
     offset: int
     timestamp: int
-    """Milliseconds since the epoch; -1 in format 0, which has none."""
+    """Milliseconds since the epoch."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Batch(ABC):
-    """A batch of format 2, or one outer message of format 0 or 1: a wrapper or a single record.
+    """A batch of format 2, or one outer message of format 1: a wrapper or a single record.
 
     It keeps the memory that it was read from alive, and reflects later changes of that memory.
 
@@ -46,7 +45,7 @@ class Batch(ABC):
         crc: checksum as stored, CRC-32C in format 2, else CRC-32.
         last_offset: offset of its last record.
         partition_leader_epoch: -1 if unknown.
-        base_timestamp: what timestamp deltas count from; in formats 0 and 1 the message's own timestamp.
+        base_timestamp: what timestamp deltas count from; in format 1 the message's own timestamp.
         max_timestamp: largest timestamp in it, milliseconds since the epoch, or -1.
         producer_id: -1, as for the next two, if the batch is not idempotent.
         producer_epoch: epoch of that id.
@@ -91,7 +90,7 @@ class Batch(ABC):
         """Offset of its first record.
 
         Raises:
-            CorruptRecordError: formats 0 and 1 have to decompress the batch for it, and that failed.
+            CorruptRecordError: format 1 has to decompress the batch for it, and that failed.
         """
 
     @property
@@ -100,7 +99,7 @@ class Batch(ABC):
         """Number of its records.
 
         Raises:
-            CorruptRecordError: formats 0 and 1 have to decompress the batch for it, and that failed.
+            CorruptRecordError: format 1 has to decompress the batch for it, and that failed.
         """
 
     @property

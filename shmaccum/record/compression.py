@@ -14,7 +14,6 @@ from typing import Final
 from shmaccum.errors import CorruptRecordError, UnsupportedCompressionTypeError
 from shmaccum.later import cramjam, np
 from shmaccum.record.fields import BytesLike
-from shmaccum.record.lz4_frame import FAST, LEAST_HIGH_LEVEL, compress_frame, readable_frame
 
 MAX_DECOMPRESSED_SIZE: Final = 256 * 1024 * 1024
 """Default limit for the bytes of a decompressed section of records: far above any batch that Kafka accepts."""
@@ -27,6 +26,11 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 """Magic, version of the writer, oldest version of a reader (``org.xerial.snappy.SnappyCodec``)."""
 _XERIAL_BLOCK_SIZE: Final = 32 * 1024
 _BLOCK_LENGTH: Final = struct.Struct(">i")
+
+_LZ4_FAST: Final = 0
+"""LZ4's fast compressor. Kafka's default level selects it, the others its high one (``Lz4BlockOutputStream``)."""
+_LZ4_LEAST_HIGH: Final = 3
+"""The first level that selects the high compressor in LZ4's frames; Kafka's levels 1 and 2 mean it, too."""
 
 _DEFLATE_LEVEL: Final = 6
 """zlib's meaning of -1, the default of ``compression.gzip.level``."""
@@ -97,13 +101,20 @@ def compress(compression: CompressionType, data: BytesLike, magic: int, level: i
             return _compress_snappy(data)
         case CompressionType.LZ4:
             fast = level == DEFAULT_LEVELS[CompressionType.LZ4]
-            return compress_frame(data, magic, level=FAST if fast else max(level, LEAST_HIGH_LEVEL))
+            return _compress_lz4(data, _LZ4_FAST if fast else max(level, _LZ4_LEAST_HIGH))
         case CompressionType.ZSTD:
             if magic < 2:
                 raise UnsupportedCompressionTypeError(
                     f"zstd needs message format 2, not {magic}: set message.format.version to 2.1 or newer"
                 )
             return bytes(cramjam.zstd.compress(data, level=level))
+
+
+def _compress_lz4(data: BytesLike, level: int) -> bytes:
+    """Return ``data`` as one frame of independent blocks, the only kind that Kafka's Java client reads."""
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))  # it accepts only bytes
+    return bytes(compressor.finish())
 
 
 def decompress(
@@ -129,7 +140,7 @@ def decompress(
             case CompressionType.SNAPPY:
                 return _decompress_snappy(data, max_size)
             case CompressionType.LZ4:
-                return _decompress_with(cramjam.lz4.decompress_into, readable_frame(data, magic), max_size)
+                return _decompress_with(cramjam.lz4.decompress_into, data, max_size)
             case CompressionType.ZSTD:
                 if magic < 2:
                     raise CorruptRecordError(f"a batch of message format {magic} claims to be compressed with zstd")

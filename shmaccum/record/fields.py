@@ -17,7 +17,6 @@ header."""
 Headers: TypeAlias = Mapping[str, BytesLike | str | None] | Sequence[tuple[str, BytesLike | str | None]]
 """Headers in order: pairs, in which a name can occur more than once, or a dict. Text becomes UTF-8."""
 
-NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1

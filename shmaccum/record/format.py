@@ -89,26 +89,22 @@ class RecordFormat:
 
         Returns:
             ``batch`` itself if there is nothing to compress; then ``rest`` belongs to the sealed batch too. Otherwise,
-            and in formats 0 and 1 if there is a rest, private memory with the whole batch.
+            and in format 1 if there is a rest, private memory with the whole batch.
 
         Raises:
-            IllegalStateError: the batch is empty, or its offsets do not increase (formats 0 and 1).
+            IllegalStateError: the batch is empty, or its offsets do not increase (format 1).
             UnsupportedCompressionTypeError: the format does not support the compression.
             UnsupportedForMessageFormatError: the format does not support a producer id.
         """
         raise NotImplementedError
 
-    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
-        """Give the records of a sealed batch their offsets in the log, from ``base_offset``.
+    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> None:
+        """Give the records of a sealed batch their offsets in the log, in place, from ``base_offset``.
 
         Args:
             sealed: the batch; in format 2, the memory with its header is enough.
             record_count: records in it.
             base_offset: of the first.
-
-        Returns:
-            The batch with its offsets: ``sealed`` itself, changed in place. Only a compressed set of format 0 has to be
-            compressed again, into private memory (see `shmaccum.record.legacy.records`).
         """
         raise NotImplementedError
 
@@ -169,16 +165,15 @@ class _DefaultFormat(RecordFormat):
         )
         return memoryview(private)
 
-    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
+    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> None:
         v2.set_base_offset(sealed, base_offset)
-        return sealed
 
 
 class _LegacyFormat(RecordFormat):
-    """Message formats 0 and 1. Compression turns a set of messages into one message of another set."""
+    """Message format 1. Compression turns a set of messages into one message of another set."""
 
-    def __init__(self, magic: int) -> None:
-        super().__init__(magic, 0, legacy.BODY_OFFSET[magic], compresses_ahead=False)
+    def __init__(self) -> None:
+        super().__init__(legacy.MAGIC, 0, legacy.BODY_OFFSET, compresses_ahead=False)
 
     def encode_body(self, key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
         if headers:
@@ -189,7 +184,7 @@ class _LegacyFormat(RecordFormat):
         return legacy.encode_body(key, value)
 
     def encode_record(self, offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
-        return legacy.encode_record(self.magic, offset_delta, timestamp, body)
+        return legacy.encode_record(offset_delta, timestamp, body)
 
     def seal(
         self,
@@ -220,12 +215,12 @@ class _LegacyFormat(RecordFormat):
             legacy.check_offsets(batch, record_count)
             return batch
         wrapper = legacy.compressed_set(
-            self.magic, batch, compression, level=level, record_count=record_count, max_timestamp=max_timestamp
+            batch, compression, level=level, record_count=record_count, max_timestamp=max_timestamp
         )
         return memoryview(wrapper)
 
-    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
-        return legacy.set_base_offset(sealed, record_count, base_offset)
+    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> None:
+        legacy.set_base_offset(sealed, record_count, base_offset)
 
 
 def _check_not_empty(record_count: int) -> None:
@@ -233,42 +228,41 @@ def _check_not_empty(record_count: int) -> None:
         raise IllegalStateError(f"a batch of {record_count} records cannot be sealed")
 
 
-_FORMATS: Final[tuple[RecordFormat, ...]] = (_LegacyFormat(0), _LegacyFormat(1), _DefaultFormat())
+_FORMATS: Final[dict[int, RecordFormat]] = {each.magic: each for each in (_LegacyFormat(), _DefaultFormat())}
 
 
 def record_format(magic: int) -> RecordFormat:
     """Return the message format with that magic.
 
     Raises:
-        ConfigError: Kafka has no such format.
+        ConfigError: there is no such format, or it is 0, without timestamps: Kafka's before 0.10.
     """
-    if not 0 <= magic < len(_FORMATS):
-        raise ConfigError(f"there is no message format {magic}: Kafka has 0, 1 and 2")
+    if magic not in _FORMATS:
+        raise ConfigError(f"there is no message format {magic}: use 1 or 2")
     return _FORMATS[magic]
 
 
 _VERSION: Final = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)*(-IV\d+)?")
-_FIRST_MAGIC_1: Final = (0, 10)
 _FIRST_MAGIC_2: Final = (0, 11)
-_FIRST_KAFKA: Final = (0, 8)
+_FIRST_MAGIC_1: Final = (0, 10)
 
 
 def message_format_magic(version: str) -> int:
     """Return the magic of a ``message.format.version`` (``MetadataVersion.highestSupportedRecordVersion``).
 
     Args:
-        version: a version of Kafka, "0.8.0" or "3.0-IV1", or a format by its own name: "v0", "v1", "v2".
+        version: a version of Kafka, "0.10.2" or "3.0-IV1", or a format by its own name: "v1", "v2".
 
     Raises:
         ConfigError: it is neither.
     """
-    if version in ("v0", "v1", "v2"):
+    if version in ("v1", "v2"):
         return int(version[1])
     match = _VERSION.fullmatch(version)
     release = (int(match["major"]), int(match["minor"])) if match else (0, 0)
-    is_kafka = release >= _FIRST_KAFKA and (release[0] > 0 or release[1] <= 11)
+    is_kafka = release >= _FIRST_MAGIC_1 and (release[0] > 0 or release[1] <= 11)
     if not is_kafka:
         raise ConfigError(
-            f"message.format.version is {version!r}: it must be a version of Kafka, as 0.10.0 or 3.0, or v0, v1 or v2"
+            f"message.format.version is {version!r}: it must be a version of Kafka, from 0.10 on, as 3.0, or v1 or v2"
         )
-    return (release >= _FIRST_MAGIC_1) + (release >= _FIRST_MAGIC_2)
+    return v2.MAGIC if release >= _FIRST_MAGIC_2 else legacy.MAGIC

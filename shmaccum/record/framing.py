@@ -1,6 +1,6 @@
 """The common framing of all message formats, by which a reader walks a log.
 
-An entry is a batch of format 2 or a message of format 0 or 1. It begins with an offset (8 bytes) and a size (4 bytes,
+An entry is a batch of format 2 or a message of format 1. It begins with an offset (8 bytes) and a size (4 bytes,
 which counts the bytes after it); its magic is always its 17th byte (``org.apache.kafka.common.record.Records``).
 """
 
@@ -17,8 +17,8 @@ MAGIC_OFFSET: Final = 16
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_OFFSET: Final = 8
-_MIN_SIZE: Final = 14
-"""Smallest valid size: a message of format 0 with neither key nor value."""
+_MIN_SIZE: Final = 22
+"""Smallest valid size: a message of format 1 with neither key nor value."""
 
 
 def whole_entries(buf: memoryview) -> memoryview:

@@ -34,8 +34,8 @@ def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
         end = entry_end(view, start)
         entry = view[start:end]
         magic = entry[MAGIC_OFFSET]
-        if magic > 2:
-            raise CorruptRecordError(f"the entry at byte {start} has magic {magic}; Kafka has 0, 1 and 2")
+        if magic not in (1, 2):
+            raise CorruptRecordError(f"the entry at byte {start} has magic {magic}; this package reads 1 and 2")
         batch = DefaultBatch(entry, start) if magic == 2 else LegacyBatch(entry, start)
         if check_crc and not batch.is_valid():
             raise CorruptRecordError(f"the batch at byte {start} is corrupt: its checksum is not {batch.crc:#010x}")

@@ -269,7 +269,7 @@ def test_the_digest_fits_a_word() -> None:
             "linger.ms": st.integers(0, 2**63 - 1),
             "request.timeout.ms": st.integers(0, 2**31 - 1),
             "retries": st.integers(0, 2),
-            "message.format.version": st.sampled_from(["v0", "0.10.2", "3.0-IV1"]),
+            "message.format.version": st.sampled_from(["v1", "0.10.2", "3.0-IV1"]),
             "sender.idle.ms": st.integers(-1, 2**63 - 1),
             "shmaccum.name": st.just("") | st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", fullmatch=True),
             "max.block.ms": st.integers(0, 2**63 - 1),

@@ -237,7 +237,7 @@ def test_values_that_are_refused(name: str, wrong: object) -> None:
         ProducerConfig.parse({"transport": "log", "log.dir": "out", name: wrong})
 
 
-@pytest.mark.parametrize("version", ["0.8.2", "0.10.2.1", "0.11.0-IV2", "2.8", "3.0-IV1", "v0", "v1", "v2"])
+@pytest.mark.parametrize("version", ["0.10.2.1", "0.11.0-IV2", "2.8", "3.0-IV1", "v1", "v2"])
 def test_message_format_versions(version: str) -> None:
     assert ProducerConfig.parse({"transport": "log", "log.dir": "out", "message.format.version": version})
 

@@ -112,7 +112,8 @@ def as_sent(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0)
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,
     )
-    return bytes(accumulator.format.set_base_offset(sealed, batch.record_count, base_offset))
+    accumulator.format.set_base_offset(sealed, batch.record_count, base_offset)
+    return bytes(sealed)
 
 
 def decode(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) -> list[Sent]:

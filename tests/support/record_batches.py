@@ -89,13 +89,14 @@ def stored(
     """A batch as it lies in a log."""
     fmt = record_format(magic)
     sealed = seal(fmt, fill(fmt, records), records, compression)
-    return bytes(fmt.set_base_offset(sealed, len(records), base_offset))
+    fmt.set_base_offset(sealed, len(records), base_offset)
+    return bytes(sealed)
 
 
-def expected(magic: int, records: Sequence[Sample], base_offset: int = 0) -> list[Record]:
+def expected(records: Sequence[Sample], base_offset: int = 0) -> list[Record]:
     """What a decoder must find."""
     return [
-        Record(base_offset + index, record.timestamp if magic else -1, record.key, record.value, tuple(record.headers))
+        Record(base_offset + index, record.timestamp, record.key, record.value, tuple(record.headers))
         for index, record in enumerate(records)
     ]
 
@@ -146,16 +147,12 @@ def by_aiokafka_in_python(log: bytes) -> list[Record]:
     return found
 
 
-def decoders(magic: int, compression: CompressionType) -> list[Decoder]:
-    """All that can read such a batch: aiokafka does not read the broken LZ4 of format 0 (KAFKA-3160)."""
-    if magic == 0 and compression is CompressionType.LZ4:
-        return [by_ourselves, by_kafka_python]
-    return [by_ourselves, by_kafka_python, by_aiokafka, by_aiokafka_in_python]
+DECODERS: Sequence[Decoder] = [by_ourselves, by_kafka_python, by_aiokafka, by_aiokafka_in_python]
 
 
 COMBINATIONS = [
     (magic, compression)
-    for magic in (0, 1, 2)
+    for magic in (1, 2)
     for compression in CompressionType
     if magic == 2 or compression is not CompressionType.ZSTD
 ]

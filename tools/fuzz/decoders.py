@@ -108,7 +108,7 @@ class RecordsTarget(BytesTarget):
 
     def __init__(self) -> None:
         logs = [_log(magic, compression) for magic, compression in _combinations()]
-        slots = [_log(magic, CompressionType.NONE, 0, batches=1) for magic in (0, 1, 2)]
+        slots = [_log(magic, CompressionType.NONE, 0, batches=1) for magic in (1, 2)]
         super().__init__([*logs, *slots, _mixed_log()])
 
     def make(self, rng: random.Random) -> bytes:
@@ -125,7 +125,7 @@ class RecordsTarget(BytesTarget):
         """Read a log in all ways."""
         valid_prefix(data)
         outcomes = {_read_log(data)}
-        for magic in (0, 1, 2):
+        for magic in (1, 2):
             outcomes.add(_read_slot(data, magic))
         return " ".join(sorted(outcomes))
 
@@ -175,7 +175,7 @@ class CompressionTarget(BytesTarget):
         """Decompress a section, with more and with less room than it claims to need."""
         compression, magic = CompressionType((data[0] & 15) % len(CompressionType)) if data else CompressionType.GZIP, 2
         if data:
-            magic = (data[0] >> 4) % 3
+            magic = 1 + (data[0] >> 4) % 2
         outcomes = []
         for room in (64, _MAX_SECTION):
             try:
@@ -269,7 +269,7 @@ class SettingsTarget(BytesTarget):
 
 
 def _combinations() -> Iterable[tuple[int, CompressionType]]:
-    for magic, compression in itertools.product((0, 1, 2), CompressionType):
+    for magic, compression in itertools.product((1, 2), CompressionType):
         if magic == 2 or compression is not CompressionType.ZSTD:
             yield magic, compression
 
@@ -294,7 +294,8 @@ def _log(magic: int, compression: CompressionType, base_offset: int = 500, batch
             producer_epoch=0 if magic == 2 else -1,
             base_sequence=3 * number if magic == 2 else -1,
         )
-        parts.append(bytes(fmt.set_base_offset(sealed, len(bodies), base_offset + 3 * number)))
+        fmt.set_base_offset(sealed, len(bodies), base_offset + 3 * number)
+        parts.append(bytes(sealed))
     return b"".join(parts)
 
 

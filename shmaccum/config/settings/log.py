@@ -45,13 +45,13 @@ class LogSettings(Config, group=Group.LOG_TRANSPORT):
         STRING,
         "3.0-IV1",
         matching(
-            r"v[012]|[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?",
-            "a version of Kafka, such as 0.10.2 or 3.0-IV1, or one of v0, v1, v2",
+            r"v[12]|[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?",
+            "a version of Kafka from 0.10 on, such as 0.10.2 or 3.0-IV1, or one of v1, v2",
         ),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        doc="""The format of batches, as a version of Kafka or as its own number: v0 before 0.10, v1 before 0.11, v2
-            from then on. Only v2 has headers, idempotence and zstd.""",
+        doc="""The format of batches, as a version of Kafka or as its own number: v1 before 0.11, v2 from then
+            on. Only v2 has headers, idempotence and zstd.""",
     )
     num_partitions = Setting(
         INT,

@@ -1,1 +1,1 @@
-"""Writes and reads message formats 0 and 1, Kafka's before 0.11."""
+"""Writes and reads message format 1, Kafka's before 0.11."""

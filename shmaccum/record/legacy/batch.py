@@ -1,4 +1,4 @@
-"""Reads message sets of formats 0 and 1, described in `shmaccum.record.legacy.records`."""
+"""Reads message sets of format 1, described in `shmaccum.record.legacy.records`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from shmaccum.record.fields import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
 )
 from shmaccum.record.framing import MAGIC_OFFSET
 from shmaccum.record.legacy.records import ATTRIBUTES_OFFSET, BODY_OFFSET, CRC_OFFSET, TIMESTAMP_OFFSET, message_spans
@@ -27,7 +26,7 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class LegacyBatch(Batch):
-    """One outer message of format 0 or 1 (``AbstractLegacyRecordBatch``).
+    """One outer message of format 1 (``AbstractLegacyRecordBatch``).
 
     A wrapper does not store its first offset and its number of records: reading them decompresses it.
     """
@@ -49,12 +48,12 @@ class LegacyBatch(Batch):
         self.position = position
         self.size = len(buf)
         self.magic = buf[MAGIC_OFFSET]
-        _check_size(buf, self.magic, f"the message at byte {position}")
+        _check_size(buf, f"the message at byte {position}")
         self.attributes = buf[ATTRIBUTES_OFFSET]
         (self.crc,) = _CRC.unpack_from(buf, CRC_OFFSET)
         (self.last_offset,) = _OFFSET.unpack_from(buf)
-        self.base_timestamp = self.max_timestamp = _timestamp(buf, self.magic)
-        self.timestamp_type = _timestamp_type(self.magic, self.attributes)
+        self.base_timestamp = self.max_timestamp = _timestamp(buf)
+        self.timestamp_type = _timestamp_type(self.attributes)
         self.partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
@@ -81,14 +80,14 @@ class LegacyBatch(Batch):
     def _decoded(self) -> list[Record]:
         if self._inner is None:
             if self.compression is CompressionType.NONE:
-                key, value = _key_and_value(self._buf, self.magic)
+                key, value = _key_and_value(self._buf)
                 self._inner = [Record(self.last_offset, self.max_timestamp, key, value)]
             else:
                 self._inner = self._unwrap()
         return self._inner
 
     def _unwrap(self) -> list[Record]:
-        _, compressed = _key_and_value(self._buf, self.magic)
+        _, compressed = _key_and_value(self._buf)
         if compressed is None:
             raise CorruptRecordError(f"the wrapper message at byte {self.position} has no value")
         messages = memoryview(decompress(self.compression, compressed, self.magic))
@@ -96,7 +95,7 @@ class LegacyBatch(Batch):
         if not inner:
             raise CorruptRecordError(f"the wrapper message at byte {self.position} has no inner messages")
         # Older librdkafka leaves a wrapper's offset at 0; then the inner offsets are already absolute.
-        if self.magic == 0 or self.last_offset == 0:
+        if self.last_offset == 0:
             return inner
         base_offset = self.last_offset - inner[-1].offset
         if base_offset < 0:
@@ -108,41 +107,36 @@ class LegacyBatch(Batch):
 
     def _inner_record(self, message: memoryview) -> Record:
         where = f"an inner message of the wrapper at byte {self.position}"
-        magic = message[MAGIC_OFFSET]
-        if magic != self.magic:
-            raise CorruptRecordError(f"{where} has magic {magic}, the wrapper {self.magic}")
-        _check_size(message, magic, where)
+        if message[MAGIC_OFFSET] != self.magic:
+            raise CorruptRecordError(f"{where} has magic {message[MAGIC_OFFSET]}, the wrapper {self.magic}")
+        _check_size(message, where)
         if CompressionType.for_attributes(message[ATTRIBUTES_OFFSET]) is not CompressionType.NONE:
             raise CorruptRecordError(f"{where} is compressed itself")
         (offset,) = _OFFSET.unpack_from(message)
         is_create_time = self.timestamp_type is not TimestampType.LOG_APPEND_TIME
-        timestamp = _timestamp(message, magic) if is_create_time else self.max_timestamp
-        key, value = _key_and_value(message, magic)
+        timestamp = _timestamp(message) if is_create_time else self.max_timestamp
+        key, value = _key_and_value(message)
         return Record(offset, timestamp, key, value)
 
 
-def _check_size(message: memoryview, magic: int, where: str) -> None:
-    least = BODY_OFFSET[magic] + 2 * _SIZE.size
+def _check_size(message: memoryview, where: str) -> None:
+    least = BODY_OFFSET + 2 * _SIZE.size
     if len(message) < least:
-        raise CorruptRecordError(f"{where} has {len(message)} bytes; a message of format {magic} takes {least}")
+        raise CorruptRecordError(f"{where} has {len(message)} bytes; a message of format 1 takes {least}")
 
 
-def _timestamp_type(magic: int, attributes: int) -> TimestampType:
-    if magic == 0:
-        return TimestampType.NO_TIMESTAMP_TYPE
+def _timestamp_type(attributes: int) -> TimestampType:
     is_log_append_time = attributes & TIMESTAMP_TYPE_MASK
     return TimestampType.LOG_APPEND_TIME if is_log_append_time else TimestampType.CREATE_TIME
 
 
-def _timestamp(message: memoryview, magic: int) -> int:
-    if magic == 0:
-        return NO_TIMESTAMP
+def _timestamp(message: memoryview) -> int:
     (timestamp,) = _TIMESTAMP.unpack_from(message, TIMESTAMP_OFFSET)
     return int(timestamp)
 
 
-def _key_and_value(message: memoryview, magic: int) -> tuple[bytes | None, bytes | None]:
-    key, position = _nullable(message, BODY_OFFSET[magic])
+def _key_and_value(message: memoryview) -> tuple[bytes | None, bytes | None]:
+    key, position = _nullable(message, BODY_OFFSET)
     value, position = _nullable(message, position)
     if position != len(message):
         raise CorruptRecordError(f"a message has {len(message) - position} bytes after its value")

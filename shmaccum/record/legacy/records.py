@@ -1,17 +1,16 @@
-"""Writes message formats 0 and 1, Kafka's before 0.11: ``LegacyRecord`` and its message sets.
+"""Writes message format 1, Kafka's before 0.11: ``LegacyRecord`` and its message sets.
 
 There is no batch header. A *message set* is messages back to back, each with its own CRC-32::
 
-    offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8 (format 1 only)
+    offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8
     key size 4 | key | value size 4 | value
 
 All numbers are big-endian. The size counts the bytes after it, the CRC covers the bytes after it, and a key or value
 size of -1 is a null. The second line is the message's *body*: it is encoded once, before the message has a place.
 
 A compressed set is one message, the *wrapper*: its value is the compressed set, its offset that of the last inner
-message. A producer counts offsets from 0; the log assigns absolute ones. In format 1 only the wrapper gets one, and
-inner offsets stay relative. In format 0 every inner message gets one, so the set has to be compressed again; brokers
-of that time did so for every batch.
+message. A producer counts offsets from 0; the log assigns absolute ones. Of a compressed set only the wrapper gets one,
+and inner offsets stay relative.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from collections.abc import Iterator
 from typing import Final
 
 from shmaccum.errors import IllegalStateError
-from shmaccum.record.compression import CompressionType, compress, decompress
-from shmaccum.record.fields import NO_TIMESTAMP, BytesLike, plain_bytes
-from shmaccum.record.framing import LOG_OVERHEAD, MAGIC_OFFSET, entry_end
+from shmaccum.record.compression import CompressionType, compress
+from shmaccum.record.fields import BytesLike, plain_bytes
+from shmaccum.record.framing import LOG_OVERHEAD, entry_end
 
+MAGIC: Final = 1
 CRC_OFFSET: Final = 12
 ATTRIBUTES_OFFSET: Final = 17
 TIMESTAMP_OFFSET: Final = 18
-BODY_OFFSET: Final = (18, 26)
-"""Bytes of a message before its key size, by magic: all bytes except its body."""
+BODY_OFFSET: Final = 26
+"""Bytes of a message before its key size: all bytes except its body."""
 
 _SIZE: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
 _UP_TO_CRC: Final = struct.Struct(">qiI")
-_MAGIC_AND_ATTRIBUTES: Final = struct.Struct(">bb")
 _MAGIC_TO_TIMESTAMP: Final = struct.Struct(">bbq")
 _NULL: Final = _SIZE.pack(-1)
 
@@ -56,31 +55,26 @@ def _encode_nullable(what: str, data: BytesLike | None) -> bytes:
     return _SIZE.pack(len(plain)) + plain
 
 
-def encode_record(magic: int, offset: int, timestamp: int, body: bytes, attributes: int = 0) -> bytes:
+def encode_record(offset: int, timestamp: int, body: bytes, attributes: int = 0) -> bytes:
     """Return one complete message.
 
     Args:
-        magic: 0 or 1.
         offset: place of the message in its set, from 0.
-        timestamp: milliseconds since the epoch; format 0 does not store it.
+        timestamp: milliseconds since the epoch.
         body: from `encode_body`.
         attributes: compression id; 0 except for a wrapper.
     """
-    if magic == 0:
-        head = _MAGIC_AND_ATTRIBUTES.pack(magic, attributes)
-    else:
-        head = _MAGIC_TO_TIMESTAMP.pack(magic, attributes, timestamp)
+    head = _MAGIC_TO_TIMESTAMP.pack(MAGIC, attributes, timestamp)
     crc = zlib.crc32(body, zlib.crc32(head))
-    return _UP_TO_CRC.pack(offset, record_size(magic, len(body)) - LOG_OVERHEAD, crc) + head + body
+    return _UP_TO_CRC.pack(offset, record_size(len(body)) - LOG_OVERHEAD, crc) + head + body
 
 
-def record_size(magic: int, body_size: int) -> int:
+def record_size(body_size: int) -> int:
     """Return the size of `encode_record`'s result for a body of ``body_size`` bytes."""
-    return BODY_OFFSET[magic] + body_size
+    return BODY_OFFSET + body_size
 
 
 def compressed_set(
-    magic: int,
     messages: memoryview,
     compression: CompressionType,
     *,
@@ -95,8 +89,8 @@ def compressed_set(
         UnsupportedCompressionTypeError: zstd, which came with format 2.
     """
     check_offsets(messages, record_count)
-    body = encode_body(None, compress(compression, messages, magic, level))
-    return bytearray(encode_record(magic, record_count - 1, max_timestamp, body, attributes=compression))
+    body = encode_body(None, compress(compression, messages, MAGIC, level))
+    return bytearray(encode_record(record_count - 1, max_timestamp, body, attributes=compression))
 
 
 def check_offsets(messages: memoryview, record_count: int) -> None:
@@ -119,12 +113,8 @@ def check_offsets(messages: memoryview, record_count: int) -> None:
         raise IllegalStateError(f"the message set has {count} messages instead of {record_count}")
 
 
-def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> memoryview:
+def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> None:
     """Give each message of a sealed set its offset in the log, from ``base_offset``.
-
-    Returns:
-        The set with its offsets: ``buf`` itself, changed in place. Only a compressed set of format 0 is compressed
-        again, into private memory.
 
     Raises:
         IllegalStateError: the set is not ``record_count`` messages with increasing offsets.
@@ -132,15 +122,8 @@ def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> mem
     compression = CompressionType.for_attributes(buf[ATTRIBUTES_OFFSET])
     if compression is CompressionType.NONE:
         _assign_offsets(buf, record_count, base_offset)
-        return buf
-    if buf[MAGIC_OFFSET] == 0:
-        value_offset = BODY_OFFSET[0] + len(_NULL) + _SIZE.size
-        messages = memoryview(bytearray(decompress(compression, buf[value_offset:], 0)))
-        _assign_offsets(messages, record_count, base_offset)
-        wrapper = compressed_set(0, messages, compression, record_count=record_count, max_timestamp=NO_TIMESTAMP)
-        buf = memoryview(wrapper)
-    _OFFSET.pack_into(buf, 0, base_offset + record_count - 1)
-    return buf
+    else:
+        _OFFSET.pack_into(buf, 0, base_offset + record_count - 1)
 
 
 def _assign_offsets(messages: memoryview, record_count: int, base_offset: int) -> None:

@@ -120,7 +120,8 @@ class PartitionLog:
         base_offset = end.next_offset
         first, *rest = batch.payload
         # A message set is always one view. Setting its offset can compress it again, to another size.
-        data = (self._format.set_base_offset(first, batch.record_count, base_offset), *rest)
+        self._format.set_base_offset(first, batch.record_count, base_offset)
+        data = (first, *rest)
         size = sum(map(len, data))
         if size > self._config.segment_bytes:
             raise RecordBatchTooLargeError(

@@ -28,7 +28,7 @@ from accumulators import (
 )
 from faults import before, stop, stopped_with
 from fixture_types import OpenAccumulator
-from record_batches import decoders
+from record_batches import DECODERS
 from runs import in_threads
 from slab_helpers import close_open
 
@@ -126,7 +126,7 @@ def test_closed_batch_is_compressed_in_place(accumulate: OpenAccumulator, codec:
     assert (batch.compression, batch.record_count) == (codec, 3)
     assert batch.stored_size < batch.size // 2
     assert batch.size > 3 * len(THIRD)  # what it was, for the statistics
-    for decode in decoders(2, codec):
+    for decode in DECODERS:
         records = decode(as_sent(accumulator, batch, 70))
         found = [(record.offset, record.timestamp, record.value) for record in records]
         assert found == [(70 + number, 5, value) for number, value in enumerate(values)], decode.__name__
@@ -161,7 +161,7 @@ def test_incompressible_batch_stays_uncompressed(accumulate: OpenAccumulator, co
     values = append_batch(accumulator, noise(900), 1)
     (batch,) = drain(accumulator, now_ms())
     assert (batch.compression, batch.stored_size) == (NONE, batch.size)
-    for decode in decoders(2, codec):
+    for decode in DECODERS:
         assert [record.value for record in decode(as_sent(accumulator, batch))] == values, decode.__name__
 
 

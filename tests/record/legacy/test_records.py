@@ -16,9 +16,9 @@ from shmaccum.record.legacy import records as legacy
 THREE = [Sample(b"k%d" % i, b"v%d" % i, [], NOW + i) for i in range(3)]
 
 
-def messages(magic: int, offsets: list[int]) -> memoryview:
+def messages(offsets: list[int]) -> memoryview:
     body = legacy.encode_body(None, b"value")
-    return memoryview(bytearray(b"".join(legacy.encode_record(magic, offset, NOW, body) for offset in offsets)))
+    return memoryview(bytearray(b"".join(legacy.encode_record(offset, NOW, body) for offset in offsets)))
 
 
 def offsets_of(buf: memoryview) -> list[int]:
@@ -28,28 +28,26 @@ def offsets_of(buf: memoryview) -> list[int]:
 def test_a_message_written_by_hand() -> None:
     covered = bytes.fromhex("01 00 000000000000002a 00000001 6b ffffffff")
     crc = zlib.crc32(covered).to_bytes(4, "big")
-    assert legacy.encode_record(1, 5, 42, legacy.encode_body(b"k", None)) == (
+    assert legacy.encode_record(5, 42, legacy.encode_body(b"k", None)) == (
         bytes.fromhex("0000000000000005 00000017") + crc + covered
     )
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_set_is_what_kafka_python_builds(magic: int) -> None:
+def test_a_set_is_what_kafka_python_builds() -> None:
     @examples
-    @given(samples(magic))
+    @given(samples(1))
     def check(records: list[Sample]) -> None:
-        builder = LegacyRecordBatchBuilder(magic, 0, 10**9)
+        builder = LegacyRecordBatchBuilder(1, 0, 10**9)
         for index, record in enumerate(records):
             builder.append(index, record.timestamp, record.key, record.value)
-        assert fill(record_format(magic), records) == builder.build()
+        assert fill(record_format(1), records) == builder.build()
 
     check()
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_the_size_of_a_message_is_known_before_it_is_encoded(magic: int) -> None:
+def test_the_size_of_a_message_is_known_before_it_is_encoded() -> None:
     body = legacy.encode_body(b"key", b"value")
-    assert len(legacy.encode_record(magic, 0, NOW, body)) == legacy.record_size(magic, len(body))
+    assert len(legacy.encode_record(0, NOW, body)) == legacy.record_size(len(body))
 
 
 def test_what_is_not_serialized_is_refused() -> None:
@@ -57,10 +55,9 @@ def test_what_is_not_serialized_is_refused() -> None:
         legacy.encode_body("text", None)
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_offsets_are_assigned_in_place(magic: int) -> None:
-    buf = messages(magic, [0, 1, 2])
-    assert legacy.set_base_offset(buf, 3, 1000) is buf
+def test_offsets_are_assigned_in_place() -> None:
+    buf = messages([0, 1, 2])
+    legacy.set_base_offset(buf, 3, 1000)
     assert offsets_of(buf) == [1000, 1001, 1002]
     legacy.set_base_offset(buf, 3, 5)
     assert offsets_of(buf) == [5, 6, 7]
@@ -69,44 +66,32 @@ def test_offsets_are_assigned_in_place(magic: int) -> None:
 @pytest.mark.parametrize("offsets", [[0, 0], [0, 2, 1], [-1, 0]])
 def test_offsets_must_increase(offsets: list[int]) -> None:
     with pytest.raises(IllegalStateError, match="offsets must increase"):
-        legacy.check_offsets(messages(1, offsets), len(offsets))
+        legacy.check_offsets(messages(offsets), len(offsets))
 
 
 @pytest.mark.parametrize("record_count", [2, 4])
 def test_the_number_of_messages_must_be_right(record_count: int) -> None:
     with pytest.raises(IllegalStateError, match=f"3 messages instead of {record_count}"):
-        legacy.set_base_offset(messages(1, [0, 1, 2]), record_count, 0)
+        legacy.set_base_offset(messages([0, 1, 2]), record_count, 0)
 
 
 def test_a_torn_message_is_corrupt() -> None:
     with pytest.raises(CorruptRecordError, match="incomplete"):
-        legacy.check_offsets(messages(1, [0, 1, 2])[:-1], 3)
+        legacy.check_offsets(messages([0, 1, 2])[:-1], 3)
 
 
 def test_the_wrapper_of_format_1_has_the_last_offset_and_relative_ones_within() -> None:
     inner = memoryview(fill(record_format(1), THREE))
-    wrapper = memoryview(legacy.compressed_set(1, inner, CompressionType.GZIP, record_count=3, max_timestamp=NOW + 2))
+    wrapper = memoryview(legacy.compressed_set(inner, CompressionType.GZIP, record_count=3, max_timestamp=NOW + 2))
     assert struct.unpack_from(">q", wrapper)[0] == 2
     assert struct.unpack_from(">bbq", wrapper, 16) == (1, CompressionType.GZIP, NOW + 2)
     assert decompress(CompressionType.GZIP, wrapper[34:], 1) == inner
-    assert legacy.set_base_offset(wrapper, 3, 1000) is wrapper
+    legacy.set_base_offset(wrapper, 3, 1000)
     assert struct.unpack_from(">q", wrapper)[0] == 1002
     assert decompress(CompressionType.GZIP, wrapper[34:], 1) == inner
-    assert by_kafka_python(bytes(wrapper)) == expected(1, THREE, 1000)
+    assert by_kafka_python(bytes(wrapper)) == expected(THREE, 1000)
 
 
-def test_a_compressed_set_of_format_0_is_compressed_again_with_absolute_offsets() -> None:
-    inner = memoryview(fill(record_format(0), THREE))
-    sealed = memoryview(legacy.compressed_set(0, inner, CompressionType.GZIP, record_count=3, max_timestamp=-1))
-    before = bytes(sealed)
-    placed = legacy.set_base_offset(sealed, 3, 1000)
-    assert bytes(sealed) == before
-    assert struct.unpack_from(">q", placed)[0] == 1002
-    assert offsets_of(memoryview(decompress(CompressionType.GZIP, placed[26:], 0))) == [1000, 1001, 1002]
-    assert by_kafka_python(bytes(placed)) == expected(0, THREE, 1000)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_there_is_no_zstd(magic: int) -> None:
+def test_there_is_no_zstd() -> None:
     with pytest.raises(UnsupportedCompressionTypeError):
-        legacy.compressed_set(magic, messages(magic, [0]), CompressionType.ZSTD, record_count=1, max_timestamp=NOW)
+        legacy.compressed_set(messages([0]), CompressionType.ZSTD, record_count=1, max_timestamp=NOW)

@@ -86,7 +86,7 @@ def test_the_base_offset_is_set_in_the_payload_itself(open_log: OpenLog) -> None
 
 
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP], ids=str)
-@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("magic", [1, 2])
 def test_another_decoder_reads_what_was_written(
     tmp_path: Path, open_log: OpenLog, magic: int, compression: CompressionType
 ) -> None:

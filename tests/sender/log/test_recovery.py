@@ -21,7 +21,8 @@ PRODUCER = 4711
 
 def at(offset: int, batch: ProduceBatch) -> bytes:
     """The bytes of the batch as they are in a log."""
-    return bytes(record_format(batch.magic).set_base_offset(batch.payload[0], batch.record_count, offset))
+    record_format(batch.magic).set_base_offset(batch.payload[0], batch.record_count, offset)
+    return bytes(batch.payload[0])
 
 
 def write_segment(directory: Path, base_offset: int, *batches: bytes) -> Path:
@@ -71,7 +72,7 @@ def test_a_partition_that_is_gone_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("magic", "compression"),
-    [(0, CompressionType.NONE), (1, CompressionType.GZIP), (2, CompressionType.NONE), (2, CompressionType.GZIP)],
+    [(1, CompressionType.NONE), (1, CompressionType.GZIP), (2, CompressionType.NONE), (2, CompressionType.GZIP)],
 )
 def test_tail_torn_at_any_byte_is_truncated(tmp_path: Path, magic: int, compression: CompressionType) -> None:
     whole = at(0, make_batch([b"a", b"b"], magic=magic, compression=compression))
@@ -179,7 +180,7 @@ def test_looking_back_ends_after_five_batches(tmp_path: Path) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     counts=st.lists(st.integers(1, 4), max_size=6),
-    magic=st.sampled_from([0, 1, 2]),
+    magic=st.sampled_from([1, 2]),
     kept_share=st.floats(0, 1),
     garbage=st.binary(max_size=80),
 )
