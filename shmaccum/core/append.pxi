@@ -275,7 +275,7 @@ cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Rec
     return whole
 
 
-cdef uint64_t record_write(
+cdef inline uint64_t record_write(
     char *place, uint64_t room, uint64_t index, int64_t base_timestamp, const Record *record
 ) noexcept nogil:
     """Write a record; return its bytes, 0 without a write if they do not fit."""
@@ -287,14 +287,14 @@ cdef uint64_t record_write(
 # --- statistics -----------------------------------------------------------------------------------
 
 
-cdef void _count(const Appending *producer, uint64_t entry, uint64_t records, uint64_t added) noexcept nogil:
+cdef inline void _count(const Appending *producer, uint64_t entry, uint64_t records, uint64_t added) noexcept nogil:
     """Count appended records in the words of this process."""
     cdef ProcessEntry *process = process_of(&producer.deques, entry)
     store_relaxed(&process.records, load_relaxed(&process.records) + records)
     store_relaxed(&process.bytes, load_relaxed(&process.bytes) + added)
 
 
-cdef void _count_record(const Appending *producer, uint64_t entry, uint64_t added) noexcept nogil:
+cdef inline void _count_record(const Appending *producer, uint64_t entry, uint64_t added) noexcept nogil:
     cdef uint64_t which = SENDER_HISTOGRAMS + BROKERS + entry * PROCESS_HISTOGRAMS + RECORD_SIZES
     _count(producer, entry, 1, added)
     histogram_count(<HistogramEntry *>producer.histograms + which, added, 1)
@@ -303,7 +303,7 @@ cdef void _count_record(const Appending *producer, uint64_t entry, uint64_t adde
 # --- sections -------------------------------------------------------------------------------------
 
 
-cdef void _leave(
+cdef inline void _leave(
     const Appending *producer, const Queue *queue, const Record *record, const Damage *damage
 ) noexcept nogil:
     """Release a partition's lock.
@@ -316,7 +316,7 @@ cdef void _leave(
         fence()
 
 
-cdef bint _may_contribute(const Appending *producer, uint64_t entry) noexcept nogil:
+cdef inline bint _may_contribute(const Appending *producer, uint64_t entry) noexcept nogil:
     """Return whether this process has read all of its completions."""
     cdef ProcessEntry *process = process_of(&producer.deques, entry)
     return load_acquire(&process.ring_tail) == load_relaxed(&process.ring_head)
@@ -334,7 +334,7 @@ cdef void _close(const Appending *producer, const Queue *queue, Record *record, 
         record.claimed, record.claimed_generation = slot, load_relaxed(&header.generation)
 
 
-cdef bint _commit(
+cdef inline bint _commit(
     const Appending *producer, SlotHeader *header, uint64_t end, uint64_t count, uint64_t timestamp, uint64_t largest
 ) noexcept nogil:
     """Make written records part of an open batch; return whether the batch is due earlier than before.
@@ -971,7 +971,7 @@ cdef tuple _claim_of(const Record *record):
     return record.claimed, record.claimed_generation, record.now_ms
 
 
-cdef int _set_queue(
+cdef inline int _set_queue(
     Queue *queue, const Deques *deques, uint64_t partition, uint64_t lane, uint64_t lane_generation
 ) except -1:
     if partition >= deques.max_partitions:

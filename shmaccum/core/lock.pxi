@@ -95,7 +95,7 @@ cdef void _open_gate(sem_t *gate) noexcept nogil:
             sem_post(gate)
 
 
-cdef int lock_try_word(LockLine *line, uint64_t ticket) noexcept nogil:
+cdef inline int lock_try_word(LockLine *line, uint64_t ticket) noexcept nogil:
     """Take the lock if its word is free, without a unit of the gate."""
     cdef uint64_t owner = load_relaxed(&line.owner)
     if owner != 0 and owner != UNFINISHED:
@@ -105,7 +105,7 @@ cdef int lock_try_word(LockLine *line, uint64_t ticket) noexcept nogil:
     return LOCK_UNFINISHED if owner == UNFINISHED else LOCK_TAKEN
 
 
-cdef int lock_try(LockLine *line, sem_t *gate, uint64_t ticket) noexcept nogil:
+cdef inline int lock_try(LockLine *line, sem_t *gate, uint64_t ticket) noexcept nogil:
     """Take the lock if it is free."""
     cdef int status
     if gate != NULL:
@@ -118,7 +118,7 @@ cdef int lock_try(LockLine *line, sem_t *gate, uint64_t ticket) noexcept nogil:
     return status
 
 
-cdef int lock_spin(LockLine *line, sem_t *gate, uint64_t ticket, uint64_t sender) noexcept nogil:
+cdef inline int lock_spin(LockLine *line, sem_t *gate, uint64_t ticket, uint64_t sender) noexcept nogil:
     """Try for as long as most holders need: to fall asleep and wake takes much longer.
 
     The sender's turns are longer than an append, but end soon: `sender` is the low part of its ticket.

@@ -96,7 +96,7 @@ cdef inline Queue queue_of(const Deques *deques, uint64_t entry) noexcept nogil:
     return queue
 
 
-cdef int stripe_enter(const Deques *deques, const Queue *queue, uint64_t ticket, Damage *damage) noexcept nogil:
+cdef inline int stripe_enter(const Deques *deques, const Queue *queue, uint64_t ticket, Damage *damage) noexcept nogil:
     """Take a partition's lock, and rebuild what it guards if its last holder did not finish; return a status."""
     cdef int status
     if ticket == 0:
@@ -111,7 +111,7 @@ cdef int stripe_enter(const Deques *deques, const Queue *queue, uint64_t ticket,
     return status
 
 
-cdef int stripe_exit(const Deques *deques, const Queue *queue, const Damage *damage) noexcept nogil:
+cdef inline int stripe_exit(const Deques *deques, const Queue *queue, const Damage *damage) noexcept nogil:
     """Release a partition's lock, after a rebuild of what it guards if that was found damaged; return a status.
 
     The rebuild is not left to the next holder: the sender does not take the lock of a deque that seems to be empty.
@@ -122,7 +122,7 @@ cdef int stripe_exit(const Deques *deques, const Queue *queue, const Damage *dam
     return LOCK_TAKEN if damage.kind == SOUND else SECTION_DAMAGED
 
 
-cdef bint _is_leased(const Queue *queue) noexcept nogil:
+cdef inline bint _is_leased(const Queue *queue) noexcept nogil:
     """Return whether the deque still takes records of its transaction: see `PartitionQueue.check_lease`."""
     if queue.lane == NULL:
         return True
@@ -181,7 +181,7 @@ cdef bint deque_append(
     return True
 
 
-cdef bint deque_has_full(const Slots *slots, const Queue *queue) noexcept nogil:
+cdef inline bint deque_has_full(const Slots *slots, const Queue *queue) noexcept nogil:
     """Return whether the first batch is full and its compression, if any, is finished."""
     cdef uint64_t head = load_relaxed(&queue.partition.head)
     if load_relaxed(&queue.partition.queued) <= 1:

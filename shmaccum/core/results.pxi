@@ -325,7 +325,7 @@ cdef class Contributions:
         return reader_of(&self.rings, self.entry)
 
 
-cdef bint contributions_make(
+cdef inline bint contributions_make(
     Contribution *made, SlotHeader *header, uint64_t batch, uint64_t entry
 ) noexcept nogil:
     """Contribute to a batch if it is expected; return whether this process has contributed.

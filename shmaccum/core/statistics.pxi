@@ -12,7 +12,7 @@ cdef enum:
     MOST_SAMPLES = 32
 
 
-cdef void histogram_count(HistogramEntry *histogram, uint64_t value, uint64_t times) noexcept nogil:
+cdef inline void histogram_count(HistogramEntry *histogram, uint64_t value, uint64_t times) noexcept nogil:
     """Count a value, which stands for so many, in a histogram that this process alone writes."""
     cdef uint64_t octave = 0, part = value, bucket
     while part >= HISTOGRAM_EXACT:
