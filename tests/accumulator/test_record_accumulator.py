@@ -125,10 +125,10 @@ def test_full(accumulator: Accumulators) -> None:
     assert queued(accumulator, TP0) == 1
 
 
-@pytest.mark.parametrize("version", ["3.0-IV1", "0.10.2", "0.8.2"])
+@pytest.mark.parametrize("version", ["3.0-IV1", "0.10.2"])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_append_large(accumulate: OpenAccumulator, version: str, compression: str) -> None:
-    """``testAppendLargeCompressed``, ``...NonCompressed``, and both of them for the old message formats."""
+    """``testAppendLargeCompressed``, ``...NonCompressed``, and both of them for the old message format."""
     accumulator = accumulate(linger_ms=0, message_format_version=version, compression_type=compression)
     value = bytes(2 * BATCH_SIZE)
     result = accumulator.append(TP0, 7, KEY, value)
@@ -139,8 +139,7 @@ def test_append_large(accumulate: OpenAccumulator, version: str, compression: st
     add(accumulator, TP0)
     assert queued(accumulator, TP0) == 2
     (large,) = drain(accumulator)
-    timestamp = None if version == "0.8.2" else 7
-    assert decode(accumulator, large) == [Sent(0, timestamp, KEY, value, [])]
+    assert decode(accumulator, large) == [Sent(0, 7, KEY, value, [])]
 
 
 def test_linger(accumulator: Accumulators) -> None:

@@ -65,9 +65,8 @@ def test_records_round_trip(
     assert_empty(accumulator)
 
 
-@pytest.mark.parametrize("version", ["0.8.2", "0.10.2"])
-def test_old_formats(accumulate: OpenAccumulator, version: str) -> None:
-    accumulator = accumulate(message_format_version=version)
+def test_the_old_format(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(message_format_version="0.10.2")
     values = [None, b"", b"x" * 100, HALF, HALF, bytes(3 * BATCH_SIZE), b"last"]
     for number, value in enumerate(values):
         accumulator.append(TP0, 1000 - number, None, value)
@@ -76,8 +75,7 @@ def test_old_formats(accumulate: OpenAccumulator, version: str) -> None:
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == values
-    stamped = [record.timestamp for record in log.partitions[TP0]]
-    assert stamped == ([None] * 7 if version == "0.8.2" else list(range(1000, 993, -1)))
+    assert [record.timestamp for record in log.partitions[TP0]] == list(range(1000, 993, -1))
 
 
 def test_timestamps_in_any_order(accumulator: Accumulators) -> None:

@@ -75,7 +75,7 @@ small_tables = st.lists(
 )
 
 
-@pytest.mark.parametrize("version", ["0.8.2", "0.10.2", "3.0-IV1"])
+@pytest.mark.parametrize("version", ["0.10.2", "3.0-IV1"])
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=small_tables)
 def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, version: str, rows: list[Row]) -> None:
