@@ -35,7 +35,7 @@ def test_what_a_model_cites_is_there_and_its_module_names_the_model(name: str) -
     included = ROOT.joinpath(*parts[:-1]).with_suffix(".pxi")
     if included.exists():
         text = included.read_text()
-        assert re.search(rf"^cdef \w+ {parts[-1]}\(", text, re.M)
+        assert re.search(rf"^cdef (inline )?\w+ {parts[-1]}\(", text, re.M)
         unnamed = [model for model in models if f"tools/model/{model}" not in text]
         assert not unnamed, f"{included.relative_to(ROOT)} does not name {unnamed}"
         return
