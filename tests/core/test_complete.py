@@ -263,7 +263,7 @@ def test_who_has_left_the_slab_reads_no_ring() -> None:
 
 
 def test_deaths_while_a_ring_is_read(stepping: ModuleType) -> None:
-    """What was not popped is there for nobody: the entry is freed. Each step leaves a ring that the sender can use."""
+    """No process reads what was not popped: the entry is freed. Each step leaves a ring that the sender can use."""
     for step in range(1, 100):
         run = Run(stepping)
         run.complete()

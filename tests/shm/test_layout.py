@@ -108,8 +108,6 @@ ABI: dict[str, dict[str, int]] = {
         "COMMIT_COUNT_MASK": 0xFFFFFF,
         "PROGRESS_SHIFT": 24,
         "PROGRESS_MASK": 0xFFFFFF,
-        "RANGE_SHIFT": 32,
-        "RANGE_MASK": 0xFFFFFFFF,
         "ATTEMPTS_SHIFT": 48,
         "TIME_MASK": 0xFFFFFFFFFFFF,
         "COMPRESSED_SIZE_SHIFT": 8,

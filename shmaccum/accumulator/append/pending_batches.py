@@ -45,8 +45,6 @@ if TYPE_CHECKING:  # asyncio takes long to import
 
 logger = logging.getLogger(__name__)
 
-_GENERATION: Final = Slot.GENERATION
-
 WAIT_SLICE_S: Final = 0.25
 """How long a wait for the sender sleeps before it makes sure that one runs."""
 
@@ -78,7 +76,6 @@ class PendingBatches:
         self._slab = slab
         self._incidents = slab.companion(Incidents)
         self._map = slab.companion(PartitionMap)
-        self._memory = slab.memory
         self.contributions: Final = Contributions(
             slab.core, slab.me, weakref.ref(self), call_back, self._failure, slab.damaged
         )
@@ -309,7 +306,7 @@ class PendingBatches:
         """Publish the number of flushes; after an interrupt it can be outdated."""
         with self._reading:
             if self._pid > 0:  # else this is a forked child, and the entry still its parent's
-                self._memory.words[self.process_at + Process.FLUSHING] = len(self.flushes)
+                self._slab.memory.words[self.process_at + Process.FLUSHING] = len(self.flushes)
 
 
 def _caused_by(incident: IncidentInfo | None, kind: type[KafkaError], message: str) -> KafkaError:

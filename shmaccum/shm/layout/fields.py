@@ -26,8 +26,6 @@ COMMIT_COUNT_MASK: Final = (1 << 24) - 1
 PROGRESS_SHIFT: Final = 24
 PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
 """Width and mask of each half of the words SETTLED and PART."""
-RANGE_SHIFT: Final = 32
-RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
 LINGER_SHIFT: Final = 8
 MAX_LINGER_MS: Final = (1 << 48) - 1
