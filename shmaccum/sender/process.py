@@ -6,6 +6,9 @@ It imports nothing from its starter's working directory (`shmaccum.sender.isolat
 pipe, never in argv or the environment, since it can hold passwords. Over another pipe it reports that it serves, or
 why not: a wrong setting becomes an error of the starter.
 
+Request and answer are a line of JSON each. The end of a pipe would not do as the end of a message: a child that the
+starter forks meanwhile in another thread holds the starter's ends, and can itself be waiting for a sender.
+
 The sender runs the installed code, which an upgrade can replace while its starter runs. It serves the starter's slab if
 both versions lay slabs out alike. If not, the error says what to do.
 """
@@ -33,11 +36,14 @@ from shmaccum.errors import SenderError, SenderExistsError, SlabError, SlabFullE
 from shmaccum.record.format import message_format_magic
 from shmaccum.sender import isolation
 from shmaccum.sender.handover import await_role, has_successor
+from shmaccum.shm import native
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:
+    import subprocess
+
     from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
     from shmaccum.sender.sender import Sender
     from shmaccum.sender.transport import Journal, Transport
@@ -65,7 +71,7 @@ call, and with many partitions or few records every record begins a batch."""
 # child loads the package from where the program has it, even if sys.path has changed or has another copy first.
 _BOOTSTRAP: Final = """
 import json, os, sys
-request = json.load(sys.stdin)
+request = json.loads(sys.stdin.readline())
 if os.fork():
     os._exit(0)
 sys.path[:] = request["path"]
@@ -83,8 +89,9 @@ except Exception as error:
     reason = error if isinstance(error, ImportError) else repr(error)
     if isinstance(error, ModuleNotFoundError) and request["left_out"]:
         reason = f"{reason} (not searched, since a sender runs in /: {request['left_out']} of sys.path)"
-    os.write(1, f"{sys.executable} cannot import its code: {reason}; if shmaccum was upgraded or removed while this "
-             "program ran, restart the program".encode())
+    answer = (f"{sys.executable} cannot import its code: {reason}; if shmaccum was upgraded or removed while this "
+              "program ran, restart the program")
+    os.write(1, (json.dumps(answer) + "\\n").encode())
     sys.exit(1)
 started_by(request)
 """
@@ -92,6 +99,14 @@ started_by(request)
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 """Keeps the import of numpy from starting a thread for each processor: they spin for a while, and a sender has no use
 for them. A value that the user has set wins."""
+
+
+_without_forks: Final = native.RLock()
+"""Held over each fork, and while a sender's pipes are made: else a forked child could hold the sender's ends, and their
+starter would not notice that the sender died."""
+os.register_at_fork(
+    before=_without_forks.acquire, after_in_parent=_without_forks.release, after_in_child=_without_forks.release
+)
 
 
 def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Transport:
@@ -299,18 +314,21 @@ def _start(config: ProducerConfig) -> None:
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})
     for _ in range(_ATTEMPTS):
         try:
-            with subprocess.Popen(
-                isolation.command(_BOOTSTRAP),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd="/",
-                env=_ONE_THREAD | isolation.environment(),
-                start_new_session=True,
-                encoding="utf-8",
-                errors="backslashreplace",
-            ) as process:
-                answer, complaint = process.communicate(request)
+            with open(os.memfd_create("stderr"), "w+b") as stderr:
+                with _without_forks:
+                    process = subprocess.Popen(
+                        isolation.command(_BOOTSTRAP),
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=stderr,
+                        cwd="/",
+                        env=_ONE_THREAD | isolation.environment(),
+                        start_new_session=True,
+                        encoding="utf-8",
+                    )
+                answer = _ask(process, request)
+                stderr.seek(0)
+                complaint = stderr.read().decode(errors="backslashreplace")
         except OSError as error:
             raise SenderError(
                 f"the sender did not start: {error}; check that {isolation.EXECUTABLE!r} can be run, and the limits on "
@@ -329,6 +347,18 @@ def _start(config: ProducerConfig) -> None:
     )
 
 
+def _ask(process: subprocess.Popen[str], request: str) -> str:
+    """Send the request to the interpreter that becomes the sender; return its answer, empty if it died before one."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # it has died: there is no answer
+            stdin.write(request + "\n")
+        # Lines of other kinds are not ours: a sitecustomize can print.
+        answers = (json.loads(line) for line in process.stdout if line.startswith('"') and line.endswith("\n"))
+        return next(answers, "")
+
+
 def started(config_json: str) -> None:
     """Refuse to serve a program that still runs version 0.1.0, which calls this function."""
     started_by({"abi": 5, "version": "0.1.0", "config": config_json})
@@ -343,7 +373,7 @@ def started_by(request: Mapping[str, Any]) -> None:
 
     def tell(answer: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # the starter has died: other producers still need a sender
-            os.write(1, answer.encode())
+            os.write(1, (json.dumps(answer) + "\n").encode())
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nowhere, descriptor)

@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from faults import stopped_with
-from processes import Start, finish
+from processes import Child, Start, finish
 from producers import (
     Settings,
     in_the_way,
@@ -115,14 +116,16 @@ def test_many_first_producers(settings: Settings, start: Start) -> None:
 def start_sender_and_die(link: Connection, settings: dict[str, object]) -> None:
     """Be killed as soon as the sender has all that it needs to start."""
 
-    def communicate(starting: subprocess.Popen[str], request: str) -> None:
+    def ask(starting: subprocess.Popen[str], request: str) -> str:
         assert starting.stdin is not None
-        starting.stdin.write(request)
-        starting.stdin.close()
+        with starting.stdin as stdin:
+            stdin.write(request + "\n")
         os.kill(os.getpid(), signal.SIGKILL)
+        return ""
 
-    subprocess.Popen.communicate = communicate  # type: ignore[assignment, method-assign]
-    Producer(settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "_ask", ask)
+        Producer(settings)
 
 
 def test_sender_survives_its_starter(settings: Settings, start: Start) -> None:
@@ -158,6 +161,35 @@ def test_killed_while_it_starts(
         with pytest.raises(SenderError, match="attempts ended without an answer"):
             Producer(settings())
     assert len(list(deaths.iterdir())) == count
+
+
+def linger(link: Connection) -> None:
+    link.recv()
+
+
+@pytest.mark.parametrize("deaths", [0, 1])
+def test_a_child_forked_while_it_starts_keeps_nobody_waiting(
+    settings: Settings, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    """The child has the starter's ends of the pipes, for as long as it lives."""
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    monkeypatch.setattr(process, "_BOOTSTRAP", MORTAL.format(deaths=str(killed), count=deaths) + process._BOOTSTRAP)
+    made: list[Producer] = []
+    thread = threading.Thread(target=lambda: made.append(Producer(settings())))
+    thread.start()
+    children: list[Child] = []
+    while thread.is_alive() and len(children) < 100:
+        children.append(start(linger, how="fork"))
+        time.sleep(0.001)
+    thread.join(20)
+    in_time = bool(made)
+    finish(*children)
+    thread.join()
+    with made[0] as producer:
+        assert in_time
+        assert sender_starts(producer) == 1
+    assert len(list(killed.iterdir())) == deaths
 
 
 def test_started_sender_is_detached(settings: Settings) -> None:
