@@ -8,12 +8,300 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import disjoint_base
 
-from shmaccum.accumulator.append.futures import DeliveryCallback, Waiter
+from shmaccum.accumulator.append.futures import DeliveryCallback
+from shmaccum.accumulator.append.futures import Waiter as FutureWaiter
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import KafkaError, ShmaccumError
 from shmaccum.record.fields import BatchMemory, Headers
 
 _Batch = TypeVar("_Batch", bound="RecordBatch")
+
+CACHE_LINE: int
+PAGE: int
+WORD: int
+MAX_SLOTS: int
+MAX_PROCESSES: int
+MAX_TOPICS: int
+MAX_LANES: int
+STRIPES: int
+LOCK_POOL: int
+LOCK_TABLES: int
+LOCK_STRIPES: int
+LOCK_COUNT: int
+TOKEN_WORDS: int
+SETTINGS_SIZE: int
+INCIDENTS: int
+BROKERS: int
+SENDER_HISTOGRAMS: int
+PROCESS_HISTOGRAMS: int
+HISTOGRAM_BUCKETS: int
+WAITERS: int
+PARTS_IN_FLIGHT: int
+TICKET_SHIFT: int
+UNFINISHED: int
+STATE_MASK: int
+OWNER_SHIFT: int
+OWNER_MASK: int
+INCARNATION_SHIFT: int
+COMMIT_SIZE_SHIFT: int
+COMMIT_COUNT_MASK: int
+PROGRESS_SHIFT: int
+ATTEMPTS_SHIFT: int
+LINGER_SHIFT: int
+LIMITS_SHIFT: int
+COMPRESSED_SIZE_SHIFT: int
+COMPRESSION_MASK: int
+BATCH_SLOT_BITS: int
+KEY_TOPIC_SHIFT: int
+KEY_LANE_SHIFT: int
+LEASE_SHIFT: int
+LANE_ERROR: int
+HOLDER_SHIFT: int
+SLEEP_BITS: int
+HISTOGRAM_EXACT: int
+HISTOGRAM_PARTS: int
+
+# The number of each word in its entry, and the entry's length in words.
+
+class Super:
+    MAGIC: Final[int]
+    ABI: Final[int]
+    READY: Final[int]
+    TOTAL_SIZE: Final[int]
+    OWNER_UID: Final[int]
+    DIGEST: Final[int]
+    SLOT_SIZE: Final[int]
+    SLOT_COUNT: Final[int]
+    MAX_PROCESSES: Final[int]
+    MAX_TOPICS: Final[int]
+    MAX_PARTITIONS: Final[int]
+    CREATED_MS: Final[int]
+    REDO_SIZE: Final[int]
+    TOKEN: Final[int]
+    SENDER_ENTRY: Final[int]
+    SENDER_ASLEEP: Final[int]
+    SENDER_STARTS: Final[int]
+    PRODUCER_ID: Final[int]
+    PRODUCER_EPOCH: Final[int]
+    METADATA_REQUESTS: Final[int]
+    SENDER_WAKES: Final[int]
+    TOPIC_COUNT: Final[int]
+    PARTITION_COUNT: Final[int]
+    GENERATION: Final[int]
+    MAX_LANES: Final[int]
+    LANE_COUNT: Final[int]
+    LANES_CHANGED: Final[int]
+    REFUSALS: Final[int]
+    FREE_SLOTS: Final[int]
+    PEAK_SLOTS: Final[int]
+    TOUCHED_SLOTS: Final[int]
+    WAITER_HEAD: Final[int]
+    WAITER_TAIL: Final[int]
+    RECLAIMED_SLOTS: Final[int]
+    REBUILDS: Final[int]
+    ENOUGH_SLOTS: Final[int]
+    BATCHES_SENT: Final[int]
+    RECORDS_SENT: Final[int]
+    BYTES_SENT: Final[int]
+    BATCHES_FAILED: Final[int]
+    RECORDS_FAILED: Final[int]
+    BATCHES_RETRIED: Final[int]
+    REQUESTS_SENT: Final[int]
+    FILL_BYTES: Final[int]
+    CAPACITY_BYTES: Final[int]
+    EPOCH_BUMPS: Final[int]
+    BATCHES_EXPIRED: Final[int]
+    RECORDS_LOST: Final[int]
+    HEIR_MS: Final[int]
+    METADATA_MS: Final[int]
+    INCIDENTS: Final[int]
+    SENDER_RAN: Final[int]
+    LET_IN_MS: Final[int]
+    SETTINGS_GENERATION: Final[int]
+    TIMEOUTS_CHANGED: Final[int]
+    LEAVE_REQUEST: Final[int]
+    WAITING_SINCE_MS: Final[int]
+    LARGEST_BATCH: Final[int]
+    BATCHES_SPLIT: Final[int]
+    length: Final[int]
+
+class Lock:
+    OWNER: Final[int]
+    TAKEOVERS: Final[int]
+    length: Final[int]
+
+class Process:
+    STATE: Final[int]
+    PID: Final[int]
+    START_TIME: Final[int]
+    PID_NAMESPACE: Final[int]
+    INCARNATION: Final[int]
+    ROLES: Final[int]
+    ATTACHED_MS: Final[int]
+    SHORTEST_TIMEOUT: Final[int]
+    LOOP_ASLEEP: Final[int]
+    LOOP_DOORBELL: Final[int]
+    ASLEEP: Final[int]
+    FLUSHING: Final[int]
+    RING_HEAD: Final[int]
+    WAKEUP: Final[int]
+    RING_TAIL: Final[int]
+    RECORDS: Final[int]
+    BYTES: Final[int]
+    BATCHES: Final[int]
+    WAIT_NS: Final[int]
+    WAITS: Final[int]
+    EXHAUSTED: Final[int]
+    COMPRESSED: Final[int]
+    NAME_LENGTH: Final[int]
+    NAME: Final[int]
+    BEFORE: Final[int]
+    length: Final[int]
+
+class Topic:
+    STATE: Final[int]
+    PARTITIONS: Final[int]
+    ERROR: Final[int]
+    NAME_LENGTH: Final[int]
+    ANSWERS: Final[int]
+    ID_HIGH: Final[int]
+    ID_LOW: Final[int]
+    CHANGED: Final[int]
+    REFUSALS: Final[int]
+    REFUSED_ERROR: Final[int]
+    REFUSED_MS: Final[int]
+    NAME: Final[int]
+    length: Final[int]
+
+class Partition:
+    KEY: Final[int]
+    LEADER: Final[int]
+    HEAD: Final[int]
+    TAIL: Final[int]
+    OPEN: Final[int]
+    QUEUED: Final[int]
+    NEXT_POSITION: Final[int]
+    HELD: Final[int]
+    NEXT_SEQUENCE: Final[int]
+    MUTED: Final[int]
+    IN_FLIGHT: Final[int]
+    RECORDS_SENT: Final[int]
+    BATCHES_SENT: Final[int]
+    RECORDS_FAILED: Final[int]
+    LAST_OFFSET: Final[int]
+    ACKED_SEQUENCE: Final[int]
+    BYTES_SENT: Final[int]
+    BATCHES_RETRIED: Final[int]
+    BATCHES_FAILED: Final[int]
+    ERROR: Final[int]
+    ERROR_MS: Final[int]
+    BATCHES_DRAINED: Final[int]
+    RECORDS_DRAINED: Final[int]
+    BYTES_DRAINED: Final[int]
+    COMPRESSION_DRAINED: Final[int]
+    RECORDS_RETRIED: Final[int]
+    MAX_BYTES: Final[int]
+    length: Final[int]
+
+class Lane:
+    HOLDER: Final[int]
+    GENERATION: Final[int]
+    PRODUCER_ID: Final[int]
+    PRODUCER_EPOCH: Final[int]
+    VERSION: Final[int]
+    ERROR: Final[int]
+    OPENED_MS: Final[int]
+    ID_LENGTH: Final[int]
+    ID: Final[int]
+    length: Final[int]
+
+class Incident:
+    NUMBER: Final[int]
+    CODE: Final[int]
+    FIRST_MS: Final[int]
+    LAST_MS: Final[int]
+    LASTS: Final[int]
+    LENGTH: Final[int]
+    COUNT: Final[int]
+    PLACE: Final[int]
+    TEXT: Final[int]
+    length: Final[int]
+
+class Broker:
+    STATE: Final[int]
+    NODE: Final[int]
+    SINCE_MS: Final[int]
+    CONNECTIONS: Final[int]
+    FAILURES: Final[int]
+    IN_FLIGHT: Final[int]
+    OLDEST_MS: Final[int]
+    ANSWERS: Final[int]
+    LATENCY_US: Final[int]
+    THROTTLES: Final[int]
+    THROTTLE_MS: Final[int]
+    LONGEST_THROTTLE_MS: Final[int]
+    THROTTLED_MS: Final[int]
+    INCIDENT: Final[int]
+    INCIDENT_MS: Final[int]
+    ANSWERED_MS: Final[int]
+    REQUESTS: Final[int]
+    BYTES_OUT: Final[int]
+    LARGEST_REQUEST: Final[int]
+    BYTES_IN: Final[int]
+    CLOSED: Final[int]
+    REFUSED: Final[int]
+    LOGINS_AGAIN: Final[int]
+    ADDRESS_LENGTH: Final[int]
+    ADDRESS: Final[int]
+    length: Final[int]
+
+class Histogram:
+    TOTAL: Final[int]
+    LARGEST: Final[int]
+    BUCKETS: Final[int]
+    length: Final[int]
+
+class Waiter:
+    HOLDER: Final[int]
+    SLOTS: Final[int]
+    length: Final[int]
+
+class Completion:
+    BATCH: Final[int]
+    BASE_OFFSET: Final[int]
+    RESULT: Final[int]
+    RANGE: Final[int]
+    length: Final[int]
+
+class Slot:
+    STATE: Final[int]
+    GENERATION: Final[int]
+    PARTITION: Final[int]
+    POSITION: Final[int]
+    COMMIT: Final[int]
+    MAX_TIMESTAMP: Final[int]
+    BASE_TIMESTAMP: Final[int]
+    CREATED_MS: Final[int]
+    ATTEMPTS: Final[int]
+    PRODUCER_ID: Final[int]
+    SEQUENCE: Final[int]
+    BASE_OFFSET: Final[int]
+    RESULT: Final[int]
+    NEXT: Final[int]
+    PREVIOUS: Final[int]
+    MAX_RECORD: Final[int]
+    DRAINED_MS: Final[int]
+    SETTLED: Final[int]
+    SEALING: Final[int]
+    COMPRESSED: Final[int]
+    REDO: Final[int]
+    PART: Final[int]
+    CHAIN: Final[int]
+    LINGER: Final[int]
+    OPENED_US: Final[int]
+    LIMITS: Final[int]
+    SLOTS: Final[int]
+    CONTRIBUTORS: Final[int]
 
 @final
 class Geometry:
@@ -27,8 +315,50 @@ class Geometry:
         redo_size: int = 0,
         max_lanes: int = 64,
     ) -> None: ...
-    @property
-    def total_size(self) -> int: ...
+    slot_size: Final[int]
+    slot_count: Final[int]
+    max_processes: Final[int]
+    max_topics: Final[int]
+    max_partitions: Final[int]
+    redo_size: Final[int]
+    max_lanes: Final[int]
+    ring_length: Final[int]
+    contributor_words: Final[int]
+    slot_words: Final[int]
+    bitmap_size: Final[int]
+    settings: Final[int]
+    locks: Final[int]
+    processes: Final[int]
+    topics: Final[int]
+    partitions: Final[int]
+    lanes: Final[int]
+    incidents: Final[int]
+    brokers: Final[int]
+    histograms: Final[int]
+    waiters: Final[int]
+    rings: Final[int]
+    bitmap: Final[int]
+    headers: Final[int]
+    redo: Final[int]
+    slots: Final[int]
+    total_size: Final[int]
+    def replace(self, **sizes: int) -> Geometry: ...
+    def lock(self, number: int) -> int: ...
+    def process(self, entry: int) -> int: ...
+    def topic(self, entry: int) -> int: ...
+    def partition(self, entry: int) -> int: ...
+    def lane(self, entry: int) -> int: ...
+    def incident(self, number: int) -> int: ...
+    def sender_log(self) -> int: ...
+    def broker(self, entry: int) -> int: ...
+    def sender_histogram(self, which: int) -> int: ...
+    def broker_histogram(self, entry: int) -> int: ...
+    def process_histogram(self, entry: int, which: int) -> int: ...
+    def ring(self, entry: int) -> int: ...
+    def waiter(self, cell: int) -> int: ...
+    def header(self, slot: int) -> int: ...
+    def redo_area(self, partition: int) -> int: ...
+    def slot(self, slot: int) -> int: ...
     def __hash__(self) -> int: ...
 
 @final
@@ -454,7 +784,7 @@ class Part:
 @final
 class ProduceRequestResult:
     def __init__(
-        self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None], lane: int = 0
+        self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], FutureWaiter | None], lane: int = 0
     ) -> None: ...
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -471,7 +801,7 @@ class ProduceRequestResult:
     @property
     def done(self) -> bool: ...
     @property
-    def waiter(self) -> Waiter: ...
+    def waiter(self) -> FutureWaiter: ...
     def settle(self, part: Part, records: int) -> None: ...
     def parts_between(self, first: int, stop: int) -> list[tuple[int, int, Part]]: ...
 
@@ -527,7 +857,7 @@ class Contributions:
         cls,
         segment: Segment,
         entry: int,
-        waiter: Callable[[], Waiter | None],
+        waiter: Callable[[], FutureWaiter | None],
         call: Callable[[DeliveryCallback, FutureRecordMetadata], None],
         fail: Callable[[ProduceRequestResult, int, int], Callable[[], ShmaccumError]],
         damaged: Callable[[str], Exception],

@@ -11,25 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from shmaccum._core import KEY_TOPIC_SHIFT, WORD, Geometry, Histogram, Partition, Process, Super, Topic
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution
-from shmaccum.shm.layout import (
-    KEY_TOPIC_MASK,
-    KEY_TOPIC_SHIFT,
-    PARTITION_WORDS,
-    WORD,
-    BrokerState,
-    Geometry,
-    Histogram,
-    OfProcess,
-    OfSender,
-    Partition,
-    Process,
-    Refusal,
-    Super,
-    Topic,
-    column_of,
-)
+from shmaccum.shm.layout import KEY_TOPIC_MASK, BrokerState, OfProcess, OfSender, Refusal, column_of
 
 if TYPE_CHECKING:
     from shmaccum.shm.broker_table import BrokerInfo
@@ -125,7 +110,7 @@ def kafkas_of_slab(words: memoryview, geometry: Geometry) -> Metrics:
     partitions = min(words[Super.PARTITION_COUNT], geometry.max_partitions)
     first = geometry.partition(0)
     drained, records, size, ratios, retried = (
-        sum(column_of(words, first + word, partitions, PARTITION_WORDS))
+        sum(column_of(words, first + word, partitions, Partition.length))
         for word in (
             Partition.BATCHES_DRAINED,
             Partition.RECORDS_DRAINED,

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from shmaccum._core import Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -26,7 +27,6 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
-from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import detach
 from tools.sink import running_sink
 from tools.support.accumulators import Accumulators

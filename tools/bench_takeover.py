@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final, NamedTuple
 
-from shmaccum.shm.layout import Geometry
+from shmaccum._core import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 from tools.support.locks import held
 

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from shmaccum import __version__
+from shmaccum._core import Super
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
 from shmaccum.shm import names
@@ -21,7 +22,7 @@ from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
 from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo, SlabView, TopicInfo
-from shmaccum.shm.layout import OfProcess, OfSender, Role, Super
+from shmaccum.shm.layout import OfProcess, OfSender, Role
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.validation import check, reporting_damage

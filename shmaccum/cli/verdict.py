@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from shmaccum._core import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, STRIPES
 from shmaccum.cli.report import SlabReport
 from shmaccum.cli.terminal import count, printable
 from shmaccum.errors import (
@@ -25,16 +26,7 @@ from shmaccum.errors import (
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import PartitionInfo, TopicInfo
-from shmaccum.shm.layout import (
-    LOCK_POOL,
-    LOCK_STRIPES,
-    LOCK_TABLES,
-    NEARLY_FULL,
-    STRIPES,
-    BrokerState,
-    Role,
-    TopicState,
-)
+from shmaccum.shm.layout import NEARLY_FULL, BrokerState, Role, TopicState
 from shmaccum.shm.processes import ProcessInfo
 
 _RECENT_MS: Final = 3000

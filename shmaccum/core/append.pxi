@@ -39,12 +39,6 @@ cpdef enum:
     APPEND_LEASE_OVER = 7
 
 cdef enum:
-    COMMIT_SIZE_SHIFT = 25
-    COMMIT_COUNT_MASK = (1 << 24) - 1
-    LINGER_SHIFT = 8
-    COMPRESSION_MASK = 0xFF
-    LIMITS_SHIFT = 32
-
     RECORD_SIZES = 1  # which of the histograms of a process
 
     V2 = 2

@@ -8,7 +8,6 @@ Modelled in ``tools/model/pool.pml``.
 """
 
 cdef enum:
-    PROGRESS_SHIFT = 24
     LAST_SEQUENCE = 0x7FFFFFFF  # sequence numbers wrap around to 0 after it
     EPOCHS = 1 << 15
 
@@ -122,11 +121,11 @@ cdef class RecordBatch:
     @property
     def state(self):
         """State of the slot, a `SlotState`."""
-        return load_acquire(&self.header.state) & STATE_BITS
+        return load_acquire(&self.header.state) & STATE_MASK
 
     @state.setter
     def state(self, uint64_t state):
-        store_release(&self.header.state, load_relaxed(&self.header.state) & ~<uint64_t>STATE_BITS | state)
+        store_release(&self.header.state, load_relaxed(&self.header.state) & ~<uint64_t>STATE_MASK | state)
 
     def buffer(self):
         """Return its slots, as the pool knows them."""
@@ -222,7 +221,7 @@ cdef class RecordBatch:
             link = load_relaxed(&self._header_of(slot).chain)
             if not 0 < link <= sizes.slot_count or link - 1 in seen:
                 return None
-            if load_relaxed(&self._header_of(link - 1).state) & STATE_BITS != STATE_FREE:
+            if load_relaxed(&self._header_of(link - 1).state) & STATE_MASK != STATE_FREE:
                 return None
             seen.add(link - 1)
             if link != slot + 2:

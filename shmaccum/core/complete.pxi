@@ -138,7 +138,7 @@ cdef class Completer:
             store_release(&header.part, end << PROGRESS_SHIFT | load_relaxed(&header.part) & PROGRESS_MASK)
         store_relaxed(&header.base_offset, <uint64_t>(base_offset + 1))
         store_relaxed(&header.result, rest << RESULT_SHIFT | <uint64_t>error & ERROR_CODE_MASK)
-        store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_BITS | STATE_COMPLETING)
+        store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_COMPLETING)
         # Records are counted when their part completes, a batch when its last part does.
         batches = end == count
         if not stored:
@@ -195,7 +195,7 @@ cdef class Completer:
             batch = in_flight[produced.slot]
             if batch is None or load_relaxed(&batch.header.part):
                 break
-            if load_relaxed(&batch.header.state) & STATE_BITS != STATE_IN_FLIGHT:
+            if load_relaxed(&batch.header.state) & STATE_MASK != STATE_IN_FLIGHT:
                 break
             in_flight[produced.slot] = None
             produced.release()

@@ -56,7 +56,7 @@ cdef extern from "atomics.h" nogil:
     void copy_bytes(void *to, const void *begin, uint64_t size)
     void step()
 
-cdef enum:
+cpdef enum:
     CACHE_LINE = 64
     PAGE = 4096
     WORD = 8
@@ -67,7 +67,14 @@ cdef enum:
     MAX_LANES = 2000
 
     STRIPES = 16
-    LOCK_COUNT = 2 + STRIPES  # the pool's, the tables', and the stripes of the partitions
+    # Guards the bitmap, the waiters, and every step of a slot from or to FREE.
+    LOCK_POOL = 0
+    # Guards the topic table, the partition table and the lanes.
+    LOCK_TABLES = 1
+    # First of the stripes: lock LOCK_STRIPES + p % STRIPES guards the deque of partition entry p, and the stripe's redo
+    # area.
+    LOCK_STRIPES = 2
+    LOCK_COUNT = LOCK_STRIPES + STRIPES
     TOKEN_WORDS = 2
     SETTINGS_SIZE = 16384
     INCIDENTS = 32
@@ -77,6 +84,41 @@ cdef enum:
     HISTOGRAM_BUCKETS = 246
     WAITERS = 1024
     PARTS_IN_FLIGHT = 64
+
+
+cpdef enum:
+    # Where a field begins that shares its word with others, and masks of fields; the structs say which is where.
+
+    # Of an owner word, of a state word, of a commit word.
+    TICKET_SHIFT = 16
+    UNFINISHED = 0xFFFF
+    STATE_MASK = 0xFF
+    OWNER_SHIFT = 8
+    OWNER_MASK = 0xFFFF
+    INCARNATION_SHIFT = 48
+    COMMIT_SIZE_SHIFT = 25
+    COMMIT_COUNT_MASK = (1 << 24) - 1
+
+    # Of other words of a slot header.
+    PROGRESS_SHIFT = 24
+    ATTEMPTS_SHIFT = 48
+    LINGER_SHIFT = 8
+    LIMITS_SHIFT = 32
+    COMPRESSED_SIZE_SHIFT = 8
+    COMPRESSION_MASK = 0xFF
+
+    # Of the number of a batch, of a partition's key, of a lane, of a process's sleep.
+    BATCH_SLOT_BITS = 24
+    KEY_TOPIC_SHIFT = 32
+    KEY_LANE_SHIFT = 52
+    LEASE_SHIFT = 40
+    LANE_ERROR = 1 << 16
+    HOLDER_SHIFT = 16
+    SLEEP_BITS = 16
+
+    # Of a histogram: values below the first have a bucket each, a larger power of two so many.
+    HISTOGRAM_EXACT = 16
+    HISTOGRAM_PARTS = 8
 
 
 cdef struct Superblock:

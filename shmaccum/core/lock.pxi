@@ -55,9 +55,6 @@ cdef extern from "<pthread.h>" nogil:
 
 
 cdef enum:
-    UNFINISHED = 0xFFFF
-    TICKET_ENTRY_BITS = 16
-
     SPINS = 100  # some microseconds; an append takes less than one
     SPINS_FOR_SENDER = 1000  # as long as it takes the sender to drain eight batches
 

@@ -66,11 +66,6 @@ cdef extern from * nogil:
 cdef enum:
     STATE_FREE = 0
     STATE_ALLOCATED = 1
-    STATE_BITS = 0xFF
-    OWNER_ENTRY_SHIFT = 8
-    OWNER_INCARNATION_SHIFT = 48
-
-    BATCH_SLOT_BITS = 24
     WORD_BITS = 64
     MOST_TAKEN = 64  # buffers in one section
     MOST_AT_ONCE = 32  # filling that many slots makes the cost of a wake-up small
@@ -92,7 +87,7 @@ cdef enum:
     WRONG_QUEUE
 
 
-cdef uint64_t OWNER_BITS = 0xFFFFULL << OWNER_INCARNATION_SHIFT | 0xFFFFULL << OWNER_ENTRY_SHIFT
+cdef uint64_t OWNER_BITS = 0xFFFFULL << INCARNATION_SHIFT | 0xFFFFULL << OWNER_SHIFT
 cdef uint64_t LAST_TICKET = 1ULL << 62
 cdef uint64_t ALL_BITS = ~0ULL
 
@@ -165,11 +160,11 @@ cdef struct Pool:
 
 cdef uint64_t _owner_of(uint64_t ticket) noexcept nogil:
     """Return a process's owner bits in a slot's state and in a waiter's cell."""
-    return ((ticket & UNFINISHED) - 1) << OWNER_ENTRY_SHIFT | ticket >> TICKET_ENTRY_BITS << OWNER_INCARNATION_SHIFT
+    return ((ticket & UNFINISHED) - 1) << OWNER_SHIFT | ticket >> TICKET_SHIFT << INCARNATION_SHIFT
 
 
 cdef uint64_t _entry_of(uint64_t owned) noexcept nogil:
-    return owned >> OWNER_ENTRY_SHIFT & 0xFFFF
+    return owned >> OWNER_SHIFT & 0xFFFF
 
 
 cdef bint _is_dead(const Dead *dead, uint64_t owned) noexcept nogil:
@@ -255,7 +250,7 @@ cdef int64_t _lowest_adjacent(const Pool *pool, uint64_t count) noexcept nogil:
 cdef int64_t _following(const Pool *pool, uint64_t slot) noexcept nogil:
     """Return the slot that a chain continues with, -1 if its link is damaged."""
     cdef uint64_t link = load_relaxed(&_header(pool, slot).chain)
-    if not 0 < link <= pool.slots.slot_count or load_relaxed(&_header(pool, link - 1).state) & STATE_BITS:
+    if not 0 < link <= pool.slots.slot_count or load_relaxed(&_header(pool, link - 1).state) & STATE_MASK:
         return -1
     return <int64_t>link - 1
 
@@ -305,7 +300,7 @@ cdef bint slots_chain(Pool *pool, uint64_t first, uint64_t count, Damage *damage
     """Link the lowest free slots from `first` on; return whether all are free by their headers, too."""
     cdef int64_t following, slot = <int64_t>first
     while True:
-        if load_relaxed(&_header(pool, slot).state) & STATE_BITS:
+        if load_relaxed(&_header(pool, slot).state) & STATE_MASK:
             damage.kind, damage.first = WRONG_BITMAP, <uint64_t>slot
             return False
         count -= 1
@@ -338,7 +333,7 @@ cdef bint _is_taken(const Pool *pool, const Handle *handle) noexcept nogil:
     if handle.slot >= pool.slots.slot_count:
         return False
     header = _header(pool, handle.slot)
-    return load_acquire(&header.state) & STATE_BITS and load_relaxed(&header.generation) == handle.generation
+    return load_acquire(&header.state) & STATE_MASK and load_relaxed(&header.generation) == handle.generation
 
 
 cdef bint slots_give(Pool *pool, const Handle *handle) noexcept nogil:
@@ -368,7 +363,7 @@ cdef void slots_rebuild(Pool *pool) noexcept nogil:
     if pool.slots.slot_count % WORD_BITS:
         store_relaxed(&pool.bitmap[words - 1], (1ULL << pool.slots.slot_count % WORD_BITS) - 1)
     for slot in range(pool.slots.slot_count):
-        if not load_acquire(&_header(pool, slot).state) & STATE_BITS:
+        if not load_acquire(&_header(pool, slot).state) & STATE_MASK:
             continue
         count, link = _count_of(pool, slot), <int64_t>slot
         while count and link >= 0:
@@ -390,9 +385,9 @@ cdef uint64_t _free_dead(Pool *pool, const Dead *dead) noexcept nogil:
     cdef Handle handle
     for slot in range(pool.slots.slot_count):
         state = load_acquire(&_header(pool, slot).state)
-        if not state & STATE_BITS:
+        if not state & STATE_MASK:
             continue
-        if state & STATE_BITS == STATE_ALLOCATED and _is_dead(dead, state):
+        if state & STATE_MASK == STATE_ALLOCATED and _is_dead(dead, state):
             handle.slot, handle.generation = slot, load_relaxed(&_header(pool, slot).generation)
             reclaimed += _count_of(pool, slot)
             slots_give(pool, &handle)
@@ -770,7 +765,7 @@ cdef bint slots_grow(Pool *pool, Handle *handle, Damage *damage) noexcept nogil:
     cdef uint64_t left = handle.slots
     if added < 0 or not _is_taken(pool, handle) or _count_of(pool, last) != left:
         return False
-    if load_relaxed(&_header(pool, added).state) & STATE_BITS:
+    if load_relaxed(&_header(pool, added).state) & STATE_MASK:
         damage.kind, damage.first = WRONG_BITMAP, <uint64_t>added
         return False
     while left > 1:
@@ -1091,7 +1086,7 @@ cdef class BufferPool:
         found = set()
         for slot in range(self.pool.slots.slot_count):
             state = load_relaxed(&_header(&self.pool, slot).state)
-            if state & STATE_BITS == STATE_ALLOCATED and state != last:
+            if state & STATE_MASK == STATE_ALLOCATED and state != last:
                 found.add(state & OWNER_BITS)
                 last = state
         return found

@@ -32,8 +32,6 @@ cdef enum:
 
     SECTION_DAMAGED = 8  # a status: `Damage` says what is wrong
 
-    LEASE_SHIFT = 40
-
 cdef enum:
     # More kinds of damage.
     WRONG_OPEN = WRONG_QUEUE + 1
@@ -137,7 +135,7 @@ cdef bint _is_queued(const Slots *slots, const Queue *queue, uint64_t slot, Dama
     """Return whether a link leads to a batch of this deque."""
     cdef uint64_t state
     if slot < slots.slot_count:
-        state = load_relaxed(&header_of(slots, slot).state) & STATE_BITS
+        state = load_relaxed(&header_of(slots, slot).state) & STATE_MASK
         if load_relaxed(&header_of(slots, slot).partition) == queue.entry and STATE_OPEN <= state <= STATE_CLOSED:
             return True
     damage.kind, damage.first = WRONG_LINK, slot
@@ -150,7 +148,7 @@ cdef int64_t deque_close_open(const Slots *slots, const Queue *queue, Damage *da
     if slot == ALL_BITS or not _is_queued(slots, queue, slot, damage):
         return -1
     state = load_relaxed(&header_of(slots, slot).state)
-    store_release(&header_of(slots, slot).state, state & ~<uint64_t>STATE_BITS | STATE_CLOSED)
+    store_release(&header_of(slots, slot).state, state & ~<uint64_t>STATE_MASK | STATE_CLOSED)
     store_release(&queue.partition.open, 0)
     return <int64_t>slot
 
@@ -168,7 +166,7 @@ cdef bint deque_append(
     store_relaxed(&header.position, position)
     store_relaxed(&header.previous, tail)
     store_relaxed(&header.next, 0)
-    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_BITS | state)
+    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | state)
     store_relaxed(&queue.partition.next_position, position + 1)
     store_release(&queue.partition.tail, slot + 1)
     store_release(&queue.partition.queued, load_relaxed(&queue.partition.queued) + 1)
@@ -202,7 +200,7 @@ cdef int64_t deque_pop_first(const Slots *slots, const Queue *queue, Damage *dam
         damage.kind, damage.first, damage.second = WRONG_NEXT, slot, following - 1
         return -1
     store_release(&header.sealing, 0)  # voids the claim of a producer that still compresses it
-    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_BITS | STATE_IN_FLIGHT)
+    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_IN_FLIGHT)
     if load_relaxed(&partition.open) == slot + 1:
         store_release(&partition.open, 0)
     store_release(&partition.head, following)
@@ -220,7 +218,7 @@ cdef bint deque_put_back(const Slots *slots, const Queue *queue, uint64_t slot, 
     cdef SlotHeader *header = header_of(slots, slot)
     cdef uint64_t position = load_relaxed(&header.position)
     cdef uint64_t before = 0, behind = load_relaxed(&partition.head), steps = 0
-    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_BITS | STATE_CLOSED)
+    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_CLOSED)
     while behind and steps < slots.slot_count:  # bounded: damaged links could lead in a circle
         if not _is_queued(slots, queue, behind - 1, damage):
             return False

@@ -10,7 +10,6 @@ back.
 """
 
 cdef enum:
-    ATTEMPTS_SHIFT = 48
     LARGEST_EXPONENT = 32  # of `shmaccum.backoff`
     QUEUE_TIMES = 0  # which of the sender's histograms
     NOT_LOOKED = -1
@@ -90,7 +89,7 @@ cdef inline bint _may_grow(const Slots *slots, const PartitionEntry *partition, 
     """Return whether a partition's first batch is open; it can close meanwhile, but never reopen."""
     if load_relaxed(&partition.queued) > 1 or slot >= slots.slot_count:
         return False
-    return load_acquire(&header_of(slots, slot).state) & STATE_BITS == STATE_OPEN
+    return load_acquire(&header_of(slots, slot).state) & STATE_MASK == STATE_OPEN
 
 
 cdef inline int64_t _linger_left_ms(const SlotHeader *header, uint64_t now_ms) noexcept nogil:

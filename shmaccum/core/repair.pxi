@@ -32,7 +32,6 @@ cdef enum:
     WRONG_REDO
     WRONG_COUNT
 
-    COMPRESSED_SIZE_SHIFT = 8
     SORTED_RUNS = 32  # runs of 2^i batches: more than there can be slots
 
 
@@ -46,7 +45,7 @@ cdef struct Stripe:
 cdef bint _is_placed(const Stripe *stripe, const SlotHeader *header) noexcept nogil:
     """Return whether a slot holds a batch of the stripe."""
     return (
-        load_relaxed(&header.state) & STATE_BITS >= STATE_OPEN
+        load_relaxed(&header.state) & STATE_MASK >= STATE_OPEN
         and load_relaxed(&header.partition) % STRIPES == stripe.number
     )
 
@@ -145,10 +144,10 @@ cdef void _link(const Slots *slots, PartitionEntry *partition, uint64_t begin) n
         count += 1
         slot = load_relaxed(&header.next)
         state = load_relaxed(&header.state)
-        if state & STATE_BITS != STATE_OPEN:
+        if state & STATE_MASK != STATE_OPEN:
             continue
         if slot:
-            store_release(&header.state, state & ~<uint64_t>STATE_BITS | STATE_CLOSED)
+            store_release(&header.state, state & ~<uint64_t>STATE_MASK | STATE_CLOSED)
         else:
             store_relaxed(&partition.open, before)
     store_relaxed(&partition.tail, before)
@@ -185,7 +184,7 @@ cdef bint stripe_rebuild(const Deques *deques, uint64_t number, Damage *damage) 
         position = load_relaxed(&header.position)
         if position >= load_relaxed(&partition.next_position):
             store_relaxed(&partition.next_position, position + 1)
-        if load_relaxed(&header.state) & STATE_BITS <= STATE_CLOSED:
+        if load_relaxed(&header.state) & STATE_MASK <= STATE_CLOSED:
             store_relaxed(&header.next, load_relaxed(&partition.tail))  # a stack, of which no reader knows
             store_relaxed(&partition.tail, slot + 1)
     entry = number

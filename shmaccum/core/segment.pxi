@@ -3,7 +3,9 @@
 A `Segment` owns the mapping. Each array keeps its segment alive, and the memory is unmapped with the last of them, so
 an array that outlives everything else still reads mapped memory. Arrays are read-only.
 
-The dtypes come from the structs of `layout.pxi`, so code that reads by them does not need the place of a word.
+The dtypes come from the structs of `layout.pxi`, and so do the numbers of words for Python code that reads without
+numpy, or writes: `Super`, `Process`, `Slot` and their like. A word's *index* in the segment (byte offset / 8) is that
+of its entry, which the `Geometry` gives, plus its number.
 """
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -21,10 +23,45 @@ cdef extern from "<sys/stat.h>" nogil:
     int fstat(int descriptor, stat *result)
 
 
+cdef HistogramEntry _blank
+"""Zeros, as many as the largest entry of a table has. Cython makes a dict of a struct: the names of its words."""
+
+cdef const void *_empty = &_blank
+
+
+cdef object _words(str name, dict entry, uint64_t size):
+    """Return a class with the numbers of an entry's words, and its `length` in words, given an empty entry."""
+    number = 0
+    numbers = {"__module__": "shmaccum._core", "length": size // WORD}
+    for word, value in entry.items():
+        if not word.startswith("unused"):
+            numbers[word.upper()] = number
+        number += len(value) if isinstance(value, list) else 1
+    return type(name, (), numbers)
+
+
+Super = _words("Super", (<const Superblock *>_empty)[0], sizeof(Superblock))
+Lock = _words("Lock", (<const LockLine *>_empty)[0], sizeof(LockLine))
+Process = _words("Process", (<const ProcessEntry *>_empty)[0], sizeof(ProcessEntry))
+Topic = _words("Topic", (<const TopicEntry *>_empty)[0], sizeof(TopicEntry))
+Partition = _words("Partition", (<const PartitionEntry *>_empty)[0], sizeof(PartitionEntry))
+Lane = _words("Lane", (<const LaneEntry *>_empty)[0], sizeof(LaneEntry))
+Incident = _words("Incident", (<const IncidentEntry *>_empty)[0], sizeof(IncidentEntry))
+Broker = _words("Broker", (<const BrokerEntry *>_empty)[0], sizeof(BrokerEntry))
+Histogram = _words("Histogram", (<const HistogramEntry *>_empty)[0], sizeof(HistogramEntry))
+Waiter = _words("Waiter", (<const WaiterCell *>_empty)[0], sizeof(WaiterCell))
+Completion = _words("Completion", (<const CompletionCell *>_empty)[0], sizeof(CompletionCell))
+# Its length is the geometry's, since the bitmap of contributors follows.
+Slot = _words("Slot", {**(<const SlotHeader *>_empty)[0], "contributors": 0}, 0)
+del Slot.length
+
+
 @cython.final
 @cython.no_gc
 cdef class Geometry:
-    """The sizes that determine a slab's layout. Slabs of equal geometry have the same layout.
+    """The sizes that determine a slab's layout, and where each region and entry begins.
+
+    Slabs of equal geometry have the same layout.
 
     Args:
         slot_size: bytes in a slot, a positive multiple of 8.
@@ -33,6 +70,12 @@ cdef class Geometry:
         redo_size: bytes in a stripe's redo area, a multiple of 8.
 
     Attributes:
+        ring_length: completions that a ring holds.
+        contributor_words: words of the contributors' bitmap in a slot header.
+        slot_words: words in a slot header, a whole number of cache lines.
+        bitmap_size: bytes in the bitmap, whole words.
+        settings, locks, processes, topics, partitions, lanes, incidents, brokers, histograms, waiters, rings, bitmap,
+            headers, redo, slots: byte offsets of the regions.
         total_size: bytes in the whole segment.
 
     Raises:
@@ -41,6 +84,7 @@ cdef class Geometry:
 
     cdef Sizes sizes
     cdef Regions regions
+    cdef dict __dict__
 
     def __init__(
         self,
@@ -60,10 +104,83 @@ cdef class Geometry:
         self.sizes.redo_size = _size("redo_size", redo_size, 0, _LARGEST, WORD)
         self.sizes.max_lanes = _size("max_lanes", max_lanes, 1, MAX_LANES)
         self.regions = lay_out(&self.sizes)
+        places = {**self.sizes, **self.regions, "bitmap_size": (self.sizes.slot_count + 63) // 64 * WORD}
+        places["slot_words"] = places.pop("header_size") // WORD
+        for name, place in places.items():
+            setattr(self, name, place)
 
-    @property
-    def total_size(self):
-        return self.regions.total_size
+    def lock(self, number):
+        """Return the word index of a lock's line."""
+        return _index(self.regions.locks, number, LOCK_COUNT, sizeof(LockLine))
+
+    def process(self, entry):
+        """Return the word index of a process entry."""
+        return _index(self.regions.processes, entry, self.sizes.max_processes, sizeof(ProcessEntry))
+
+    def topic(self, entry):
+        """Return the word index of a topic entry."""
+        return _index(self.regions.topics, entry, self.sizes.max_topics, sizeof(TopicEntry))
+
+    def partition(self, entry):
+        """Return the word index of a partition entry."""
+        return _index(self.regions.partitions, entry, self.sizes.max_partitions, sizeof(PartitionEntry))
+
+    def lane(self, entry):
+        """Return the word index of a lane."""
+        return _index(self.regions.lanes, entry, self.sizes.max_lanes, sizeof(LaneEntry))
+
+    def incident(self, number):
+        """Return the word index of an incident, by its number; a later incident reuses the entry."""
+        return _index(self.regions.incidents, number % INCIDENTS, INCIDENTS, sizeof(IncidentEntry))
+
+    def sender_log(self):
+        """Return the word index of the entry, laid out as an incident, whose text is the place of the sender's log."""
+        return _index(self.regions.incidents, INCIDENTS, INCIDENTS, sizeof(IncidentEntry))
+
+    def broker(self, entry):
+        """Return the word index of a broker entry."""
+        return _index(self.regions.brokers, entry, BROKERS, sizeof(BrokerEntry))
+
+    def sender_histogram(self, which):
+        """Return the word index of a histogram of the sender."""
+        return self._histogram(which)
+
+    def broker_histogram(self, entry):
+        """Return the word index of the histogram of a broker's latencies: microseconds from request to answer."""
+        return self._histogram(SENDER_HISTOGRAMS + entry)
+
+    def process_histogram(self, entry, which):
+        """Return the word index of a histogram of a process."""
+        return self._histogram(SENDER_HISTOGRAMS + BROKERS + entry * PROCESS_HISTOGRAMS + which)
+
+    cdef object _histogram(self, number):
+        count = SENDER_HISTOGRAMS + BROKERS + self.sizes.max_processes * PROCESS_HISTOGRAMS
+        return _index(self.regions.histograms, number, count, sizeof(HistogramEntry))
+
+    def ring(self, entry):
+        """Return the word index of a process's completion ring."""
+        size = self.regions.ring_length * sizeof(CompletionCell)
+        return _index(self.regions.rings, entry, self.sizes.max_processes, size)
+
+    def waiter(self, cell):
+        """Return the word index of a cell of the waiter queue."""
+        return _index(self.regions.waiters, cell, WAITERS, sizeof(WaiterCell))
+
+    def header(self, slot):
+        """Return the word index of a slot's header."""
+        return _index(self.regions.headers, slot, self.sizes.slot_count, self.regions.header_size)
+
+    def redo_area(self, partition):
+        """Return the byte offset of the redo area for the deque of a partition entry."""
+        return self.regions.redo + partition % STRIPES * self.sizes.redo_size
+
+    def slot(self, slot):
+        """Return the byte offset of a slot's memory."""
+        return _index(self.regions.slots, slot, self.sizes.slot_count, self.sizes.slot_size) * WORD
+
+    def replace(self, **sizes):
+        """Return the geometry with some other sizes, by the names of the constructor's arguments."""
+        return Geometry(**{**self._sizes(), **sizes})
 
     def __eq__(self, other):
         return isinstance(other, Geometry) and (<Geometry>self)._sizes() == (<Geometry>other)._sizes()
@@ -100,35 +217,38 @@ cdef object _size(name, value, least, most, unit=1):
     return value
 
 
-cdef HistogramEntry _blank
-"""Zeros, as many as the largest entry of a table has. Cython makes a dict of a struct: the names of its words."""
+cdef object _index(uint64_t begin, entry, uint64_t count, uint64_t size):
+    """Return the word index of one of so many entries; that behind the last one is their end."""
+    if not 0 <= entry <= count:
+        raise IndexError(f"entry {entry} of {count}")
+    return (begin + <uint64_t>entry * size) // WORD
+
 
 cdef dict _tables(const Sizes *sizes, const Regions *regions):
     """Return each region of words: name -> (an empty entry, bytes in an entry, where the region begins, its shape)."""
-    cdef const void *empty = &_blank
     histograms = SENDER_HISTOGRAMS + BROKERS + sizes.max_processes * PROCESS_HISTOGRAMS
-    header = {**(<const SlotHeader *>empty)[0], "contributors": [0] * <Py_ssize_t>regions.contributor_words}
+    header = {**(<const SlotHeader *>_empty)[0], "contributors": [0] * <Py_ssize_t>regions.contributor_words}
     return {
-        "superblock": ((<const Superblock *>empty)[0], sizeof(Superblock), 0, ()),
-        "locks": ((<const LockLine *>empty)[0], sizeof(LockLine), regions.locks, (LOCK_COUNT,)),
+        "superblock": ((<const Superblock *>_empty)[0], sizeof(Superblock), 0, ()),
+        "locks": ((<const LockLine *>_empty)[0], sizeof(LockLine), regions.locks, (LOCK_COUNT,)),
         "processes": (
-            (<const ProcessEntry *>empty)[0], sizeof(ProcessEntry), regions.processes, (sizes.max_processes,)
+            (<const ProcessEntry *>_empty)[0], sizeof(ProcessEntry), regions.processes, (sizes.max_processes,)
         ),
-        "topics": ((<const TopicEntry *>empty)[0], sizeof(TopicEntry), regions.topics, (sizes.max_topics,)),
+        "topics": ((<const TopicEntry *>_empty)[0], sizeof(TopicEntry), regions.topics, (sizes.max_topics,)),
         "partitions": (
-            (<const PartitionEntry *>empty)[0], sizeof(PartitionEntry), regions.partitions, (sizes.max_partitions,)
+            (<const PartitionEntry *>_empty)[0], sizeof(PartitionEntry), regions.partitions, (sizes.max_partitions,)
         ),
-        "lanes": ((<const LaneEntry *>empty)[0], sizeof(LaneEntry), regions.lanes, (sizes.max_lanes,)),
+        "lanes": ((<const LaneEntry *>_empty)[0], sizeof(LaneEntry), regions.lanes, (sizes.max_lanes,)),
         "incidents": (
-            (<const IncidentEntry *>empty)[0], sizeof(IncidentEntry), regions.incidents, (INCIDENTS + 1,)
+            (<const IncidentEntry *>_empty)[0], sizeof(IncidentEntry), regions.incidents, (INCIDENTS + 1,)
         ),
-        "brokers": ((<const BrokerEntry *>empty)[0], sizeof(BrokerEntry), regions.brokers, (BROKERS,)),
+        "brokers": ((<const BrokerEntry *>_empty)[0], sizeof(BrokerEntry), regions.brokers, (BROKERS,)),
         "histograms": (
-            (<const HistogramEntry *>empty)[0], sizeof(HistogramEntry), regions.histograms, (histograms,)
+            (<const HistogramEntry *>_empty)[0], sizeof(HistogramEntry), regions.histograms, (histograms,)
         ),
-        "waiters": ((<const WaiterCell *>empty)[0], sizeof(WaiterCell), regions.waiters, (WAITERS,)),
+        "waiters": ((<const WaiterCell *>_empty)[0], sizeof(WaiterCell), regions.waiters, (WAITERS,)),
         "rings": (
-            (<const CompletionCell *>empty)[0],
+            (<const CompletionCell *>_empty)[0],
             sizeof(CompletionCell),
             regions.rings,
             (sizes.max_processes, regions.ring_length),
@@ -209,9 +329,9 @@ cdef class Segment:
         Raises:
             ValueError: there is no such entry, or the incarnation has more than 48 bits.
         """
-        if entry >= self.geometry.sizes.max_processes or incarnation >> 64 - TICKET_ENTRY_BITS:
+        if entry >= self.geometry.sizes.max_processes or incarnation >> 64 - TICKET_SHIFT:
             raise ValueError(f"entry {entry} of {self.geometry.sizes.max_processes}, incarnation {incarnation}")
-        self.ticket = (entry + 1) | incarnation << TICKET_ENTRY_BITS
+        self.ticket = (entry + 1) | incarnation << TICKET_SHIFT
         self.forks = _forks
         return self.ticket
 

@@ -43,7 +43,6 @@ it has answered the same batch on another one. No producer can know that.
 
 cdef enum:
     MAX_EPOCH = (1 << 15) - 1
-    LANE_ERROR = 1 << 16
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45  # Kafka's code
     HALF_OF_SEQUENCES = 1 << 30
 
@@ -345,7 +344,7 @@ cdef class Sequences:
         slot = outstanding.first
         while slot:
             if not self._is_undecided(entry, slot - 1):
-                if load_acquire(&header_of(&self.deques.slots, slot - 1).state) & STATE_BITS == STATE_CLOSED:
+                if load_acquire(&header_of(&self.deques.slots, slot - 1).state) & STATE_MASK == STATE_CLOSED:
                     returned = True
                     begins_returned = begins_returned or is_first
                 is_first = False

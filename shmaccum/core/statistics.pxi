@@ -6,8 +6,6 @@ that they are about.
 """
 
 cdef enum:
-    HISTOGRAM_EXACT = 16
-    HISTOGRAM_PARTS = 8
     LEAST_STEP = 64
     MOST_SAMPLES = 32
 

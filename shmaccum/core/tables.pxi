@@ -29,8 +29,6 @@ cdef enum:
     TOPIC_KNOWN = 2
     TOPIC_FAILED = 3
 
-    KEY_TOPIC_SHIFT = 32
-    KEY_LANE_SHIFT = 52
     EPOCH_SHIFT = 32
     NEEDED_SHIFT = 16
     NAME_SIZE = 256

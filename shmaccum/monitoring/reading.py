@@ -16,30 +16,22 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum._core import INCIDENTS, KEY_TOPIC_SHIFT, Incident, Partition, Process, Slot, Super
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Buckets, Metric
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.incidents import IncidentInfo, read
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import (
-    INCIDENTS,
     KEY_NUMBER_MASK,
     KEY_TOPIC_MASK,
-    KEY_TOPIC_SHIFT,
-    PARTITION_WORDS,
-    PROCESS_WORDS,
     PROGRESS_MASK,
     BrokerState,
-    Incident,
     OfProcess,
     OfSender,
-    Partition,
-    Process,
     Refusal,
     Role,
-    Slot,
     SlotState,
-    Super,
     count_of,
     size_of,
     state_of,
@@ -205,7 +197,7 @@ def _processes(view: SlabView) -> dict[Metric, Series]:
         state = "dead" if not process.alive else "stopped" if process.stopped else "alive"
         for role, bit in _ROLES.items():
             numbers[role, state] = _number(numbers[role, state]) + (bit in process.roles)
-    table = _table(words, geometry.process(0), geometry.max_processes, PROCESS_WORDS)
+    table = _table(words, geometry.process(0), geometry.max_processes, Process.length)
     series: dict[Metric, Series] = {metric: {(): int(table[:, word].sum())} for metric, word in _OF_PROCESSES.items()}
     series[catalogue.PROCESSES] = numbers
     series[catalogue.TABLE_ENTRIES] = {
@@ -223,7 +215,7 @@ def _partitions(view: SlabView, *, by_partition: bool) -> dict[Metric, Series]:
     headers = headers[state_of(headers[:, Slot.STATE]) >= SlotState.OPEN]
     # A partition is added after its topic, and a batch after its partition.
     count = min(words[Super.PARTITION_COUNT], geometry.max_partitions)
-    table = _table(words, geometry.partition(0), count, PARTITION_WORDS)
+    table = _table(words, geometry.partition(0), count, Partition.length)
     topics = view.topics()
     keys = table[:, Partition.KEY] & _KEY_MASK
     of_topic = keys >> _KEY_TOPIC_SHIFT & _KEY_TOPIC_MASK

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from shmaccum import _core
-from shmaccum._core import Buffer, MemoryTicket
+from shmaccum._core import WORD, Buffer, MemoryTicket, Process, Super
 from shmaccum.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -28,7 +28,7 @@ from shmaccum.errors import (
     ProducerClosedError,
     RecordTooLargeError,
 )
-from shmaccum.shm.layout import WORD, OfProcess, Process, Super
+from shmaccum.shm.layout import OfProcess
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import NO_COMPLETIONS

@@ -13,10 +13,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shmaccum._core import LINGER_SHIFT, Partition, Slot
 from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.later import np
-from shmaccum.shm.layout import LINGER_SHIFT, PARTITION_WORDS, TIME_MASK, Partition, Slot
+from shmaccum.shm.layout import TIME_MASK, column_of
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:
@@ -84,14 +85,14 @@ class PartitionLoads:
     def _look_up(self, queues: Sequence[PartitionQueue]) -> None:
         self._entries = [queue.entry for queue in queues]
         self._at = [self._slab.geometry.partition(entry) for entry in self._entries]
-        self._in_a_row = self._at == list(range(self._at[0], self._at[-1] + 1, PARTITION_WORDS))
+        self._in_a_row = self._at == list(range(self._at[0], self._at[-1] + 1, Partition.length))
         self._count = len(queues)
 
     def _column(self, word: int) -> list[int]:
         """Return one word of every partition's entry as a list: numpy is much slower for few partitions."""
         words, at = self._slab.words, self._at
         if self._in_a_row:
-            return words[at[0] + word : at[-1] + word + 1 : PARTITION_WORDS].tolist()
+            return column_of(words, at[0] + word, len(at), Partition.length)
         return [words[base + word] for base in at]
 
 

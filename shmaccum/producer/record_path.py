@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shmaccum import _core
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
@@ -36,7 +36,6 @@ from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.producer.refusals import Refusals
 from shmaccum.producer.serialization import Serializers, checked_timestamp
 from shmaccum.record.fields import Headers
-from shmaccum.shm.layout import Super
 
 if TYPE_CHECKING:  # imported only for transactions
     from shmaccum.transactions.manager import TransactionManager

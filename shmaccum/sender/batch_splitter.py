@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 
-from shmaccum._core import ProduceResponse
+from shmaccum._core import PARTS_IN_FLIGHT, ProduceResponse, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -28,7 +28,6 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Record
 from shmaccum.record.split import BatchPart, read_records, write_part
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import PARTS_IN_FLIGHT, Super
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sized
 from typing import Final
 
+from shmaccum._core import Super
 from shmaccum.errors import SenderExistsError
-from shmaccum.shm.layout import Super
 from shmaccum.shm.lockfile import SENDER
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Doorbell

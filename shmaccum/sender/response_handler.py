@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 
-from shmaccum._core import ProduceBatch, ProduceResponse
+from shmaccum._core import ProduceBatch, ProduceResponse, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -26,7 +26,7 @@ from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.sealer import Sealer
 from shmaccum.sender.transport import Transport
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import SlotState, Super
+from shmaccum.shm.layout import SlotState
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from shmaccum._core import InPlaceSealer, ProduceBatch
+from shmaccum._core import InPlaceSealer, Process, ProduceBatch
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -19,7 +19,6 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
 from shmaccum.record.v2.records import MAGIC
 from shmaccum.sender.batch_splitter import BatchSplitter
-from shmaccum.shm.layout import Process
 
 _NONE: Final = CompressionType.NONE
 

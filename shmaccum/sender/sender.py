@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from shmaccum import __version__
-from shmaccum._core import ProduceBatch
+from shmaccum._core import ProduceBatch, Slot, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import FOREVER_MS, ReadyCheckResult
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
@@ -42,7 +42,6 @@ from shmaccum.sender.topic_requests import TopicRequests
 from shmaccum.sender.transport import Transport
 from shmaccum.shm import shared_settings
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import Slot, Super
 from shmaccum.shm.slab import STOPPED_TIMEOUT_S
 from shmaccum.shm.wakeup import Doorbell
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from shmaccum._core import SLEEP_BITS, Super
 from shmaccum.accumulator.drain.ready_check import FOREVER_MS
-from shmaccum.shm.layout import MAX_SLEEP_MS, SLEEP_BITS, Role, Super
+from shmaccum.shm.layout import MAX_SLEEP_MS, Role
 from shmaccum.shm.reclaim import LEAVE_REQUEST_MS
 from shmaccum.shm.slab import Slab
 

@@ -15,12 +15,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from shmaccum._core import Super
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry, TopicUpdate
 from shmaccum.cluster import Cluster
 from shmaccum.errors import LockTimeoutError
 from shmaccum.sender.transport import Transport
-from shmaccum.shm.layout import NEARLY_FULL, Super, TopicState
+from shmaccum.shm.layout import NEARLY_FULL, TopicState
 
 logger = logging.getLogger(__name__)
 

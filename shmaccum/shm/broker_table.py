@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from shmaccum import _core
+from shmaccum._core import BROKERS, WORD, Broker, Geometry, Super
 from shmaccum.cluster import Node
 from shmaccum.errors import KafkaError, printable
 from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import BROKER_WORDS, BROKERS, MAX_ADDRESS, WORD, Broker, BrokerState, Geometry, Super
+from shmaccum.shm.layout import MAX_ADDRESS, BrokerState
 
 if TYPE_CHECKING:
     from shmaccum.shm.slab import Slab
@@ -245,7 +246,7 @@ class BrokerJournal:
         self._fence()
         for word in range(Broker.NODE, Broker.ADDRESS):
             words[at + word] = 0
-        with words[at + Broker.ADDRESS : at + BROKER_WORDS].cast("B") as place:
+        with words[at + Broker.ADDRESS : at + Broker.length].cast("B") as place:
             place[: len(address)] = address
         words[at + Broker.ADDRESS_LENGTH] = len(address)
         words[at + Broker.NODE] = number

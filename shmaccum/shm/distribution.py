@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shmaccum.shm.layout import EXACT, HISTOGRAM_BUCKETS, HISTOGRAM_WORDS, PARTS, Histogram
+from shmaccum._core import HISTOGRAM_BUCKETS, HISTOGRAM_EXACT, HISTOGRAM_PARTS, Histogram
 
 _LAST: Final = HISTOGRAM_BUCKETS - 1
 
 
 def bucket_of(value: int) -> int:
     """Return the bucket that counts a value."""
-    octave = max(0, value.bit_length() - EXACT.bit_length() + 1)
-    return min(octave * PARTS + (value >> octave), _LAST)
+    octave = max(0, value.bit_length() - HISTOGRAM_EXACT.bit_length() + 1)
+    return min(octave * HISTOGRAM_PARTS + (value >> octave), _LAST)
 
 
 def least_of(bucket: int) -> int:
     """Return the least value that a bucket counts."""
-    octave = max(0, bucket // PARTS - 1)
-    return bucket - octave * PARTS << octave
+    octave = max(0, bucket // HISTOGRAM_PARTS - 1)
+    return bucket - octave * HISTOGRAM_PARTS << octave
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Distribution:
 
 def read(words: memoryview, at: int) -> Distribution:
     """Read the histogram at a word index."""
-    values: Sequence[int] = words[at : at + HISTOGRAM_WORDS].tolist()
+    values: Sequence[int] = words[at : at + Histogram.length].tolist()
     return Distribution(tuple(values[Histogram.BUCKETS :]), values[Histogram.TOTAL], values[Histogram.LARGEST])
 
 

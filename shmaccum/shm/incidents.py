@@ -17,9 +17,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from shmaccum._core import INCIDENTS, WORD, Geometry, Incident, Partition, Super
 from shmaccum.errors import KafkaError, error_for_code, printable
 from shmaccum.shm import native
-from shmaccum.shm.layout import INCIDENT_WORDS, INCIDENTS, WORD, Geometry, Incident, Partition, Super
 from shmaccum.shm.validation import LAST_MS
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
         return None
     code, length = words[at + Incident.CODE], words[at + Incident.LENGTH]
     first_ms, last_ms = words[at + Incident.FIRST_MS], words[at + Incident.LAST_MS]
-    data = words[at + Incident.TEXT : at + INCIDENT_WORDS].tobytes()[:length]
+    data = words[at + Incident.TEXT : at + Incident.length].tobytes()[:length]
     lasts, count, place = words[at + Incident.LASTS] != 0, words[at + Incident.COUNT], words[at + Incident.PLACE]
     with native.Lock():
         pass  # a full barrier: the number is read after the words

@@ -10,6 +10,24 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from shmaccum._core import (
+    KEY_LANE_SHIFT,
+    KEY_TOPIC_SHIFT,
+    LOCK_COUNT,
+    OWNER_MASK,
+    SLEEP_BITS,
+    WAITERS,
+    WORD,
+    Geometry,
+    Lane,
+    Lock,
+    Partition,
+    Process,
+    Slot,
+    Super,
+    Topic,
+    Waiter,
+)
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.later import np
@@ -18,31 +36,15 @@ from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import (
     HOLDER_INCARNATION,
-    KEY_LANE_SHIFT,
     KEY_NUMBER_MASK,
     KEY_TOPIC_MASK,
-    KEY_TOPIC_SHIFT,
-    LOCK_COUNT,
     MAX_SLEEP_MS,
     MAX_TRANSACTIONAL_ID,
-    OWNER_MASK,
     PROGRESS_MASK,
-    SLEEP_BITS,
-    WAITER_WORDS,
-    WAITERS,
-    WORD,
-    Geometry,
-    Lane,
-    Lock,
     OfProcess,
     OfSender,
-    Partition,
-    Process,
     Refusal,
-    Slot,
     SlotState,
-    Super,
-    Topic,
     TopicState,
     count_of,
     holder_of,
@@ -388,7 +390,7 @@ class SlabView:
             raise validation.damaged(
                 self.name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {WAITERS}"
             )
-        return sum(words[cells_at + ticket % WAITERS * WAITER_WORDS] != 0 for ticket in range(head, tail))
+        return sum(words[cells_at + ticket % WAITERS * Waiter.length] != 0 for ticket in range(head, tail))
 
     def lock_takeovers(self) -> int:
         """Return the number of takeovers from dead holders, over all locks."""

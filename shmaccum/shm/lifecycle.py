@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shmaccum._core import Geometry, Super
 from shmaccum.errors import (
     IllegalStateError,
     LockTimeoutError,
@@ -23,7 +23,6 @@ from shmaccum.errors import (
 )
 from shmaccum.shm import names, native, shared_settings, validation
 from shmaccum.shm.files import in_the_way, is_of_others
-from shmaccum.shm.layout import Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
@@ -389,7 +388,7 @@ def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: i
     difference = slab.words[Super.DIGEST] ^ digest
     known = shared_settings.read(slab.words, slab.buffer, there)
     found = [] if mine is None else shared_settings.differences(known, mine)
-    if found or replace(wanted, redo_size=there.redo_size) != there or difference >> 32:
+    if found or wanted.replace(redo_size=there.redo_size) != there or difference >> 32:
         what = "; ".join(found) or f"it has {there.slot_count} slots of {there.slot_size} bytes"
         raise SlabAbiError(
             f"slab {name!r} is in use with other settings: {what}. Programs that share a slab need equal settings: end "

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
 from shmaccum import _core
+from shmaccum._core import UNFINISHED, Super
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm import native
-from shmaccum.shm.layout import UNFINISHED_OWNER, Super
 from shmaccum.shm.processes import ProcessTable
 
 DEFAULT_TIMEOUT_S: Final = 60.0
@@ -180,7 +180,7 @@ class SlabLock:
     def _unblock(self) -> None:
         """Free the lock from a dead holder, or its gate from the loss of its unit."""
         owner = self.core.owner
-        is_dead = owner not in (0, UNFINISHED_OWNER) and self._member.processes.is_dead(owner)
+        is_dead = owner not in (0, UNFINISHED) and self._member.processes.is_dead(owner)
         self.core.unblock(owner if is_dead else 0)
 
     def _describe_holder(self) -> str:

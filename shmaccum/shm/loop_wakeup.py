@@ -31,10 +31,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from shmaccum._core import Process
 from shmaccum.errors import IllegalStateError, SlabPermissionError
 from shmaccum.shm import native
 from shmaccum.shm.files import Descriptor, open_own
-from shmaccum.shm.layout import Process
 from shmaccum.shm.slab import Slab
 
 _ATTEMPTS: Final = 4

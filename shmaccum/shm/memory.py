@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Slot
+from shmaccum._core import STATE_MASK, WORD, Geometry, Slot
 
 _WORD: Final = WORD
 _STATE: Final = Slot.STATE

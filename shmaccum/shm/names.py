@@ -15,9 +15,9 @@ import stat
 import sys
 from typing import Final
 
+from shmaccum._core import TOKEN_WORDS, WORD, Super
 from shmaccum.abi import SLAB_NAME_PATTERN, SLAB_NAME_RULE
 from shmaccum.errors import SlabError, SlabMemoryError
-from shmaccum.shm.layout import TOKEN_WORDS, WORD, Super
 
 SHM_DIRECTORY: Final = "/dev/shm"
 PREFIX: Final = "shmaccum-"

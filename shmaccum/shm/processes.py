@@ -22,22 +22,9 @@ from itertools import compress
 from operator import or_
 from typing import Final
 
+from shmaccum._core import LOCK_COUNT, TICKET_SHIFT, UNFINISHED, Geometry, Lock, Process, Slot
 from shmaccum.errors import DeadOwnerError, SlabFullError, printable
-from shmaccum.shm.layout import (
-    LOCK_COUNT,
-    MAX_PROCESS_NAME,
-    PROCESS_COUNTERS,
-    TICKET_SHIFT,
-    UNFINISHED_OWNER,
-    Geometry,
-    Lock,
-    Process,
-    Role,
-    Slot,
-    SlotState,
-    column_of,
-    state_of,
-)
+from shmaccum.shm.layout import MAX_PROCESS_NAME, PROCESS_COUNTERS, Role, SlotState, column_of, state_of
 from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
 from shmaccum.shm.procfs import is_stopped, pid_namespace, start_time
 
@@ -237,7 +224,7 @@ class ProcessTable:
     @staticmethod
     def entry_of(ticket: int) -> int:
         """Return the process entry in a lock's owner word, -1 if it names none."""
-        return -1 if ticket == UNFINISHED_OWNER else (ticket & UNFINISHED_OWNER) - 1
+        return -1 if ticket == UNFINISHED else (ticket & UNFINISHED) - 1
 
     def is_dead(self, ticket: int) -> bool:
         """Return whether the process that a lock's owner word names is dead, which is final.

@@ -18,10 +18,11 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from shmaccum._core import Geometry, Super
 from shmaccum.errors import ShmaccumError, SlabError, SlabMemoryError
 from shmaccum.shm import lifecycle, names, validation
 from shmaccum.shm.files import is_of_others
-from shmaccum.shm.layout import Geometry, Role, Super
+from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import attach, look
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.names import PrivateNames

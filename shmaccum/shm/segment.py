@@ -13,26 +13,18 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Final, cast
 
 from shmaccum import _core
+from shmaccum._core import PAGE, TOKEN_WORDS, WORD, Geometry, Super
 from shmaccum._platform import keeps_order
+from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names, procfs
 from shmaccum.shm.files import in_the_way, open_own
-from shmaccum.shm.layout import (
-    ABI_VERSION,
-    MAGIC,
-    PAGE,
-    SUPER_WORDS,
-    TOKEN_WORDS,
-    WORD,
-    Geometry,
-    Super,
-)
+from shmaccum.shm.layout import MAGIC
 
-_SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
+_SUPERBLOCK = struct.Struct(f"={Super.length}Q")
 _SIZES: Final = {
     "slot_size": Super.SLOT_SIZE,
     "slot_count": Super.SLOT_COUNT,
@@ -117,8 +109,7 @@ class Segment:
 
     def __init__(self, descriptor: int, geometry: Geometry) -> None:
         self.geometry: Final = geometry
-        sizes = {each.name: getattr(geometry, each.name) for each in fields(geometry) if each.init}
-        self.core: _core.Segment | None = _core.Segment(descriptor, _core.Geometry(**sizes))
+        self.core: _core.Segment | None = _core.Segment(descriptor, geometry)
         self.buffer: Final = self.core.writable()
         self.words: Final = _ordered(self.buffer.cast("Q"))
 
@@ -232,11 +223,11 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
             raise SlabAbiError(f"{path} is {size} bytes long, too short for a slab; remove it or choose another name")
         return None
     words = _SUPERBLOCK.unpack(head)
-    if not any(words[: Super.READY + 1]):
+    if not any(words[: Super.TOTAL_SIZE]):
         return None  # the creator died before its first store, the magic
     if words[Super.MAGIC] != MAGIC:
         raise SlabAbiError(f"{path} is not a slab of shmaccum; remove it or choose another shmaccum.name")
-    if not any(words[Super.ABI : Super.READY + 1]):
+    if not any(words[Super.ABI : Super.TOTAL_SIZE]):
         return None  # the creator died before its second store, the version
     if words[Super.ABI] != ABI_VERSION:
         raise SlabAbiError(
@@ -257,4 +248,4 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
     return geometry
 
 
-assert _SUPERBLOCK.size == SUPER_WORDS * WORD
+assert _SUPERBLOCK.size == Super.length * WORD

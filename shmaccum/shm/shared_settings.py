@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from shmaccum._core import SETTINGS_SIZE, WORD, Geometry, Super
 from shmaccum.errors import ConfigError
-from shmaccum.shm.layout import SETTINGS_SIZE, WORD, Geometry, Super
 
 logger = logging.getLogger(__name__)
 

@@ -22,6 +22,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from shmaccum import _core
+from shmaccum._core import (
+    INCARNATION_SHIFT,
+    LOCK_COUNT,
+    LOCK_POOL,
+    LOCK_STRIPES,
+    LOCK_TABLES,
+    OWNER_SHIFT,
+    SLEEP_BITS,
+    STRIPES,
+    UNFINISHED,
+    WORD,
+    Partition,
+    Process,
+    Super,
+)
 from shmaccum.errors import (
     DeadOwnerError,
     IllegalStateError,
@@ -34,24 +49,7 @@ from shmaccum.errors import (
 from shmaccum.later import np
 from shmaccum.shm import native, validation
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import (
-    INCARNATION_SHIFT,
-    LOCK_COUNT,
-    LOCK_POOL,
-    LOCK_STRIPES,
-    LOCK_TABLES,
-    OWNER_SHIFT,
-    PARTITION_WORDS,
-    PROCESS_WORDS,
-    SLEEP_BITS,
-    STRIPES,
-    UNFINISHED_OWNER,
-    WORD,
-    Process,
-    Role,
-    Super,
-    owner_of,
-)
+from shmaccum.shm.layout import Role, owner_of
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import DEFAULT_TIMEOUT_S, MIN_TIMEOUT_S, SlabLock
 from shmaccum.shm.memory import SlabMemory
@@ -343,7 +341,7 @@ class Slab:
     @property
     def process_rows(self) -> npt.NDArray[np.uint64]:
         """The process table, one row of words for each entry."""
-        return self._words_array(self.geometry.processes // WORD, self.geometry.max_processes, PROCESS_WORDS)
+        return self._words_array(self.geometry.processes // WORD, self.geometry.max_processes, Process.length)
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
@@ -352,7 +350,7 @@ class Slab:
         Raises:
             SlabDamagedError: as `partition_count`.
         """
-        return self._words_array(self.geometry.partitions // WORD, self.partition_count, PARTITION_WORDS)
+        return self._words_array(self.geometry.partitions // WORD, self.partition_count, Partition.length)
 
     @property
     def partition_count(self) -> int:
@@ -442,10 +440,11 @@ class Slab:
     def owner_is_alive(self, state: int) -> bool:
         """Return whether the owner named in a slot header's state word lives."""
         entry = owner_of(state)
+        if entry >= self.geometry.max_processes:
+            return False
         base = self.geometry.process(entry)
         return (
-            entry < self.geometry.max_processes
-            and self.words[base + Process.STATE] != 0
+            self.words[base + Process.STATE] != 0
             and self.words[base + Process.INCARNATION] & 0xFFFF == state >> INCARNATION_SHIFT
             and self.processes.is_alive(entry)
         )
@@ -459,7 +458,7 @@ class Slab:
         """
         unavailable: set[int] = set()
         for lock in self.locks:
-            if lock.core.owner == UNFINISHED_OWNER:
+            if lock.core.owner == UNFINISHED:
                 with suppress(LockTimeoutError):
                     lock.run(partial(self.rebuild, lock.number), STOPPED_TIMEOUT_S)
         for entry in list(self.processes.in_use()):

@@ -27,30 +27,27 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from shmaccum.errors import SlabDamagedError
-from shmaccum.shm.layout import (
+from shmaccum._core import (
     BATCH_SLOT_BITS,
     KEY_LANE_SHIFT,
-    KEY_NUMBER_MASK,
-    KEY_TOPIC_MASK,
     KEY_TOPIC_SHIFT,
-    LANE_WORDS,
-    MAX_TRANSACTIONAL_ID,
-    PARTITION_WORDS,
-    PROCESS_WORDS,
-    SUPER_WORDS,
     TOKEN_WORDS,
-    TOPIC_WORDS,
     WORD,
     Geometry,
     Lane,
     Partition,
     Process,
-    Refusal,
     Slot,
-    SlotState,
     Super,
     Topic,
+)
+from shmaccum.errors import SlabDamagedError
+from shmaccum.shm.layout import (
+    KEY_NUMBER_MASK,
+    KEY_TOPIC_MASK,
+    MAX_TRANSACTIONAL_ID,
+    Refusal,
+    SlotState,
     TopicState,
     column_of,
     state_of,
@@ -69,7 +66,7 @@ _ANY: Final = (1 << 64) - 1
 _LAST_SEQUENCE: Final = MAX_EPOCH << 32 | (1 << 31) - 1
 _OPEN: Final = int(SlotState.OPEN)
 _COMPLETING: Final = int(SlotState.COMPLETING)
-_NAME_BYTES: Final = (TOPIC_WORDS - Topic.NAME) * WORD
+_NAME_BYTES: Final = (Topic.length - Topic.NAME) * WORD
 
 _ERRORS_OF_DAMAGE: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
 """What a damaged word leads to where it is not checked: an index or a number that does not fit."""
@@ -214,14 +211,14 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
     } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + TOKEN_WORDS), _ANY)
     names = _names_of(Super)
     # The words before determine the layout, and were checked before it was mapped.
-    for word in range(Super.CREATED_MS, SUPER_WORDS):
+    for word in range(Super.CREATED_MS, Super.length):
         limit = limits.get(word, MAX_COUNT)
         if words[word] > limit:
             yield f"word {names.get(word, word)} of its superblock is {words[word]}, more than {limit}"
 
 
 def _wrong_processes(words: memoryview, geometry: Geometry) -> Iterator[str]:
-    limits = [MAX_COUNT] * PROCESS_WORDS
+    limits = [MAX_COUNT] * Process.length
     limits[Process.NAME : Process.BEFORE] = [_ANY] * (Process.BEFORE - Process.NAME)
     for entry, word, found in _above(words, geometry.process(0), geometry.max_processes, limits, Process):
         yield f"word {word} of process entry {entry} is {found}"
@@ -240,7 +237,7 @@ def _wrong_topics(words: memoryview, geometry: Geometry, entries: Iterable[int])
         refusals = words[at + Topic.REFUSALS : at + Topic.REFUSALS + len(Refusal)].tolist()
         if max(refusals) > MAX_COUNT or words[at + Topic.REFUSED_MS] > LAST_MS:
             yield f"topic entry {entry} has {max(refusals)} refusals, the last at {words[at + Topic.REFUSED_MS]} ms"
-        name = words[at + Topic.NAME : at + TOPIC_WORDS].tobytes()[:length]
+        name = words[at + Topic.NAME : at + Topic.length].tobytes()[:length]
         if not 0 < length <= _NAME_BYTES or not name.isascii() or not name.decode("ascii").isprintable():
             yield f"topic entry {entry} has the name {name!r}, of {length} bytes"
 
@@ -249,13 +246,13 @@ def _wrong_partitions(words: memoryview, geometry: Geometry, topics: int, first:
     if first >= stop:
         return
     start = geometry.partition(first)
-    keys = column_of(words, start + Partition.KEY, stop - first, PARTITION_WORDS)
+    keys = column_of(words, start + Partition.KEY, stop - first, Partition.length)
     lanes = words[Super.LANE_COUNT]  # a lane is added before its first partition
     for entry, key in enumerate(keys, first):
         lane, topic, number = key >> KEY_LANE_SHIFT, key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK, key & KEY_NUMBER_MASK
         if not 0 < topic <= topics or number >= geometry.max_partitions or lane > lanes:
             yield f"partition entry {entry} is number {number} of topic entry {topic - 1}, lane {lane - 1}"
-    limits = [MAX_COUNT] * PARTITION_WORDS
+    limits = [MAX_COUNT] * Partition.length
     limits[Partition.NEXT_SEQUENCE] = limits[Partition.ACKED_SEQUENCE] = _LAST_SEQUENCE
     for row, word, found in _above(words, start, stop - first, limits, Partition):
         yield f"word {word} of partition entry {first + row} is {found}"
@@ -266,7 +263,7 @@ def _wrong_lanes(words: memoryview, geometry: Geometry) -> Iterator[str]:
     if count > geometry.max_lanes:
         yield f"its lane table has {count} entries in use, of {geometry.max_lanes}"
         return
-    limits = [_ANY] * LANE_WORDS
+    limits = [_ANY] * Lane.length
     limits[: Lane.ID_LENGTH] = [MAX_COUNT] * Lane.ID_LENGTH
     limits[Lane.PRODUCER_EPOCH] = MAX_EPOCH
     limits[Lane.OPENED_MS] = LAST_MS

@@ -28,11 +28,11 @@ from typing import Final
 
 import posix_ipc
 
+from shmaccum._core import Geometry, Process, Super
 from shmaccum.errors import IllegalStateError, ShmaccumError, SlabAbiError
 from shmaccum.shm import native
 from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.files import Descriptor, open_own
-from shmaccum.shm.layout import Geometry, Process, Super
 from shmaccum.shm.names import PrivateNames
 from shmaccum.shm.semaphores import open_semaphore, open_wakeup
 

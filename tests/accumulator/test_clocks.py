@@ -8,8 +8,8 @@ import pytest
 from accumulators import CLUSTER, NODE0, TP0, add, assert_empty, created_ms, drain, first
 from fixture_types import OpenAccumulator
 
+from shmaccum._core import Slot
 from shmaccum.errors import DeliveryTimeoutError
-from shmaccum.shm.layout import Slot
 from tools.support.accumulators import Accumulators
 
 LINGER_MS = 10

@@ -27,8 +27,9 @@ from fixture_types import Link, OpenAccumulator, Start
 from killpoints import die, die_in
 from runs import interrupts
 
+from shmaccum._core import Process, Slot, Super
 from shmaccum.errors import BufferExhaustedError
-from shmaccum.shm.layout import Process, Slot, SlotState, Super
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held

@@ -10,9 +10,9 @@ import pytest
 from accumulators import TP0, TP1, Log, add, assert_empty, config_of, created_ms, drain, first, open_accumulator
 from fixture_types import Link, LogCapture, Start
 
+from shmaccum._core import Slot, Super
 from shmaccum.accumulator.drain.expirer import MAX_RENEWALS
 from shmaccum.errors import DeliveryTimeoutError, InvalidTopicError
-from shmaccum.shm.layout import Slot, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 

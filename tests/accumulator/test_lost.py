@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from accumulators import KEY, TP0, TP1, VALUE, Log, first
 
+from shmaccum._core import Slot
 from shmaccum.errors import SlabDamagedError
-from shmaccum.shm.layout import Slot, SlotState
+from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 
 PATIENCE_S = 5.0

@@ -50,6 +50,7 @@ from accumulators import (
 from faults import interrupted_by_alarm
 from fixture_types import Link, OpenAccumulator, Start
 
+from shmaccum._core import Partition, Process
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, RecordMetadata, TopicPartition
 from shmaccum.errors import (
@@ -61,7 +62,7 @@ from shmaccum.errors import (
     ShmaccumError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.shm.layout import Partition, Process, SlotState
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 

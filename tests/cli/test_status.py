@@ -16,6 +16,7 @@ from fixture_types import Capture, Command, Link, Start
 from processes import wait_until
 
 from shmaccum import Producer, __version__
+from shmaccum._core import LANE_ERROR, Geometry, Lane
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.cli.main import main
 from shmaccum.cli.report import report
@@ -23,7 +24,6 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, ProducerFencedError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import LANE_ERROR, Geometry, Lane
 from shmaccum.shm.lifecycle import attach
 
 Settings = dict[str, object]

@@ -13,8 +13,8 @@ from core_slabs import DYING, LIVING, Damaged, Slab, die_at
 from oracle import violations
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, MOST_DRAINED
-from shmaccum.shm.layout import LOCK_STRIPES, SlotState
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN, MOST_DRAINED
+from shmaccum.shm.layout import SlotState
 
 NOW_MS = 5000
 LANE = 1

@@ -5,29 +5,29 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from core_slabs import core_geometry, empty_segment
+from core_slabs import empty_segment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum._core import Geometry
+from shmaccum import _core
+from shmaccum._core import MAX_PROCESSES, WORD, Geometry
 from shmaccum.abi import MAX_LANES
-from shmaccum.shm import layout
-from shmaccum.shm.layout import MAX_PROCESSES, WORD
+from shmaccum.shm.layout import OfProcess
 
 SMALL = Geometry(64, 8, max_processes=70, max_topics=4, max_partitions=4, max_lanes=4)
 CLASSES: dict[str, type] = {
-    "superblock": layout.Super,
-    "locks": layout.Lock,
-    "processes": layout.Process,
-    "topics": layout.Topic,
-    "partitions": layout.Partition,
-    "lanes": layout.Lane,
-    "incidents": layout.Incident,
-    "brokers": layout.Broker,
-    "histograms": layout.Histogram,
-    "waiters": layout.Waiter,
-    "rings": layout.Completion,
-    "headers": layout.Slot,
+    "superblock": _core.Super,
+    "locks": _core.Lock,
+    "processes": _core.Process,
+    "topics": _core.Topic,
+    "partitions": _core.Partition,
+    "lanes": _core.Lane,
+    "incidents": _core.Incident,
+    "brokers": _core.Broker,
+    "histograms": _core.Histogram,
+    "waiters": _core.Waiter,
+    "rings": _core.Completion,
+    "headers": _core.Slot,
 }
 """Region -> the class with the numbers of its words."""
 
@@ -58,7 +58,7 @@ def test_the_words_of_an_entry_fill_it_without_overlap(region: str) -> None:
 
 
 geometries = st.builds(
-    layout.Geometry,
+    Geometry,
     slot_size=st.integers(1, 500).map(lambda words: words * WORD),
     slot_count=st.integers(1, 500),
     max_processes=st.integers(1, MAX_PROCESSES),
@@ -75,8 +75,8 @@ def begin(view: npt.NDArray[np.void]) -> int:
 
 
 @given(geometries)
-def test_every_region_begins_where_python_code_expects_it(geometry: layout.Geometry) -> None:
-    segment = empty_segment(core_geometry(geometry))
+def test_every_region_begins_where_python_code_expects_it(geometry: Geometry) -> None:
+    segment = empty_segment(geometry)
     base = begin(segment.view("superblock"))
     regions = [region for region in CLASSES if region != "superblock"] + ["bitmap"]
     assert {region: begin(segment.view(region)) - base for region in regions} == {
@@ -85,7 +85,7 @@ def test_every_region_begins_where_python_code_expects_it(geometry: layout.Geome
     assert segment.geometry.total_size == geometry.total_size
     assert segment.view("headers").dtype.itemsize == geometry.slot_words * WORD
     assert segment.view("rings").shape == (geometry.max_processes, geometry.ring_length)
-    histograms = geometry.process_histogram(geometry.max_processes, layout.OfProcess(0)) * WORD - geometry.histograms
+    histograms = geometry.process_histogram(geometry.max_processes, OfProcess(0)) * WORD - geometry.histograms
     assert segment.view("histograms").nbytes == histograms
 
 

@@ -8,7 +8,7 @@ from core_slabs import core_segment
 from fixture_types import OpenAccumulator
 from oracle import violations
 
-from shmaccum.shm.layout import LOCK_POOL, WORD, Partition, Process, Slot, Super
+from shmaccum._core import LOCK_POOL, WORD, Partition, Process, Slot, Super
 from tools.support.accumulators import Accumulators
 
 

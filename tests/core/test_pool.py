@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from oracle import violations
 
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, Buffer, MemoryTicket
-from shmaccum.shm.layout import OWNER_SHIFT, WAITERS, SlotState
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, OWNER_SHIFT, WAITERS, Buffer, MemoryTicket
+from shmaccum.shm.layout import SlotState
 
 
 @pytest.fixture(scope="module")

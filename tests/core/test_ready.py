@@ -11,8 +11,8 @@ from core_slabs import LIVING, Damaged, Slab
 from oracle import violations
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_TAKEN, retry_backoff_ms
-from shmaccum.shm.layout import ATTEMPTS_SHIFT, LOCK_STRIPES, SlotState
+from shmaccum._core import ATTEMPTS_SHIFT, LOCK_BUSY, LOCK_STRIPES, LOCK_TAKEN, retry_backoff_ms
+from shmaccum.shm.layout import SlotState
 
 NODE = 7
 LEADER = NODE + 1

@@ -13,8 +13,8 @@ from core_producers import PARTITION, SLOT_SIZE, Producer, batches, body_of, deq
 from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab, die_at
 from oracle import violations
 
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, Buffer
-from shmaccum.shm.layout import LOCK_STRIPES, Geometry, SlotState
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN, Buffer, Geometry
+from shmaccum.shm.layout import SlotState
 
 STRIPES, PARTITIONS = 16, 20
 SINCE_MS = 77

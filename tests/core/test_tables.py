@@ -14,8 +14,8 @@ from core_builds import build_core
 from core_slabs import DYING, LIVING, Damaged, die_at, owner
 
 from shmaccum import _core
-from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, TABLES_FULL, TABLES_STALE
-from shmaccum.shm.layout import LOCK_TABLES, holder_word
+from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TABLES, LOCK_TAKEN, TABLES_FULL, TABLES_STALE
+from shmaccum.shm.layout import holder_word
 
 REQUESTED, KNOWN, FAILED = 1, 2, 3
 NO_ROOM = 99

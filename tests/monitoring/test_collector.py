@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from slab_helpers import overwrite
 
 from shmaccum import Producer
+from shmaccum._core import HISTOGRAM_BUCKETS, INCIDENTS, WORD, Geometry, Partition, Super, Topic
 from shmaccum.cli.report import report
 from shmaccum.cluster import Node
 from shmaccum.errors import LeaderNotAvailableError, NetworkError
@@ -31,7 +32,7 @@ from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.distribution import Distribution, bucket_of
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import HISTOGRAM_BUCKETS, INCIDENTS, WORD, Geometry, Partition, Super, Topic, TopicState
+from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import attach, detach, unlink
 from shmaccum.shm.slab import Slab
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pools import MakePool, join_pool
 
+from shmaccum._core import Geometry
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
-from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import detach
 
 

@@ -23,9 +23,8 @@ import pytest
 from pools import MakePool, join_pool
 from processes import PATIENCE_S, Start, finish, in_threads, wait_until
 
-from shmaccum._core import Buffer
+from shmaccum._core import Buffer, Super
 from shmaccum.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
-from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import detach
 
 MAX_BLOCK_MS = 10

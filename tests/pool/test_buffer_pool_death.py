@@ -9,9 +9,9 @@ from faults import die
 from pools import MakePool, join_pool
 from processes import PATIENCE_S, Child, Start, wait_until
 
-from shmaccum._core import LOCK_TAKEN
+from shmaccum._core import LOCK_TAKEN, WORD, Slot, Super
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import WORD, Slot, SlotState, Super
+from shmaccum.shm.layout import SlotState
 
 FOREVER_MS = PATIENCE_S * 1000
 

@@ -13,11 +13,11 @@ from faults import InterruptAt, is_stopped, stop, stopped_with
 from pools import MakePool, join_pool
 from processes import PATIENCE_S, Child, Start, finish, in_threads, wait_until
 
-from shmaccum._core import Buffer
+from shmaccum._core import Buffer, Slot, Super
 from shmaccum.errors import BufferExhaustedError, LockTimeoutError
 from shmaccum.pool import buffer_pool
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import Slot, SlotState, Super, owner_of
+from shmaccum.shm.layout import SlotState, owner_of
 from shmaccum.shm.lifecycle import detach
 
 FOREVER_MS = PATIENCE_S * 1000

@@ -69,7 +69,7 @@ def waits(producer: Any) -> dict[str, Any]:
     """Have each call wait for what does not come; return how it ended, and how often another greenlet ran meanwhile."""
     import threading
 
-    from shmaccum.shm.layout import Super
+    from shmaccum._core import Super
 
     slab = producer._slab
     future = producer.send("t", b"value", partition=0)
@@ -122,7 +122,7 @@ def waits(producer: Any) -> dict[str, Any]:
 
 def idles(producer: Any) -> dict[str, Any]:
     """Send a record and kill the sender; return whether another starts without a call of the producer."""
-    from shmaccum.shm.layout import Super
+    from shmaccum._core import Super
 
     slab = producer._slab
     producer.send("t", b"value", partition=0)

@@ -15,10 +15,9 @@ from fixture_types import Produce, Settings
 from producers import sender_pid, stop_sender, wait_until, wait_until_gone
 from senders import read_partition
 
-from shmaccum import Producer, RecordMetadata, TopicPartition
+from shmaccum import Producer, RecordMetadata, TopicPartition, _core
 from shmaccum.config import rules
 from shmaccum.errors import ConfigError, IllegalArgumentError, KafkaTimeoutError, SerializationError
-from shmaccum.shm import layout
 
 
 class TopicSerializer:
@@ -141,8 +140,8 @@ def test_memory_beyond_the_layout(settings: Settings, changes: Any, said: str) -
 
 
 def test_the_layout_is_that_of_the_rules() -> None:
-    assert rules.MOST_SLOTS == layout.MAX_SLOTS
-    assert rules.MOST_RECORDS == layout.COMMIT_COUNT_MASK
+    assert rules.MOST_SLOTS == _core.MAX_SLOTS
+    assert rules.MOST_RECORDS == _core.COMMIT_COUNT_MASK
 
 
 def test_a_producer_of_a_file(settings: Settings, slab_name: str, tmp_path: Path) -> None:

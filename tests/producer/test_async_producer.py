@@ -23,6 +23,7 @@ from senders import read_topic, read_values
 
 import shmaccum
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
+from shmaccum._core import Process
 from shmaccum.accumulator.append.loop_pending import LoopPendings
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -41,7 +42,6 @@ from shmaccum.errors import (
 )
 from shmaccum.producer.loop_producer import BURST
 from shmaccum.sender.process import SenderWatch
-from shmaccum.shm.layout import Process
 from shmaccum.shm.loop_wakeup import LoopDoorbell
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

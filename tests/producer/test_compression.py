@@ -13,7 +13,8 @@ from producers import kill_sender, wait_until, wait_until_gone
 from senders import read_topic
 
 from shmaccum import Producer
-from shmaccum.shm.layout import Process, Role
+from shmaccum._core import Process
+from shmaccum.shm.layout import Role
 
 PARTITIONS = 3
 ROUND = 600

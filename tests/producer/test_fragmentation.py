@@ -9,7 +9,8 @@ from producers import in_the_way, wait_until
 from senders import read_values
 
 from shmaccum import Producer
-from shmaccum.shm.layout import Process, Slot, SlotState, state_of
+from shmaccum._core import Process, Slot
+from shmaccum.shm.layout import SlotState, state_of
 
 SLOTS = 32
 SLOT = 16_384

@@ -12,11 +12,11 @@ from fixture_types import Link, Start
 from producers import PATIENCE_S, sender_pid, settings_of, wait_until, wait_until_gone
 
 from shmaccum import Producer
+from shmaccum._core import LOCK_TABLES, TICKET_SHIFT, Lock, Process, Super
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SlabFullError
 from shmaccum.sender.handover import has_successor
 from shmaccum.sender.process import serve
-from shmaccum.shm.layout import LOCK_TABLES, TICKET_SHIFT, Lock, Process, Super
 
 
 def produce(link: Link, settings: dict[str, object]) -> None:

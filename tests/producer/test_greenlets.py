@@ -14,7 +14,7 @@ from fixture_types import Link, Settings, Start
 from producers import wait_until_gone
 from senders import read_topic
 
-from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES
+from shmaccum._core import LOCK_POOL, LOCK_STRIPES
 from shmaccum.shm.lifecycle import attach, detach
 from tools.support.locks import held
 

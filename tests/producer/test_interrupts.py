@@ -11,8 +11,9 @@ from fixture_types import MonkeyPatch, Produce, Settings
 from runs import interrupts
 
 from shmaccum import Producer
+from shmaccum._core import Process, Slot
 from shmaccum.shm import names
-from shmaccum.shm.layout import Process, Slot, SlotState, state_of
+from shmaccum.shm.layout import SlotState, state_of
 
 BATCH = pa.record_batch({"value": [b"%d" % number + bytes(100) for number in range(30)], "partition": [0] * 30})
 

@@ -14,10 +14,10 @@ from producers import sender_pid, stop_sender, wait_until_gone
 from senders import read_values
 
 from shmaccum import Producer
+from shmaccum._core import Geometry
 from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaTimeoutError, LockTimeoutError
-from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 

@@ -13,7 +13,7 @@ from fixture_types import Produce
 from producers import sender_pid, stop_sender, wait_until
 
 from shmaccum import Producer
-from shmaccum.shm.layout import Super
+from shmaccum._core import Super
 
 
 def rings(producer: Producer) -> int:

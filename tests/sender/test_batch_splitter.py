@@ -20,9 +20,9 @@ from splitting import (
     send,
 )
 
+from shmaccum._core import Partition, Super
 from shmaccum.errors import InvalidRecordError, NetworkError, RecordTooLargeError
 from shmaccum.record.compression import CompressionType
-from shmaccum.shm.layout import Partition, Super
 
 
 def refuse_for_a_while(run: HandRun, times: int = 1) -> None:

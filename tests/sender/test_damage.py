@@ -18,9 +18,9 @@ from producers import Settings, kill_sender, sender_pid, settings_of, stop_sende
 from senders import HandRun, read_values
 
 from shmaccum import Producer
+from shmaccum._core import COMMIT_SIZE_SHIFT, Partition, Process, Slot, Super
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import CorruptRecordError, SenderError, SlabDamagedError, SlabNotFoundError
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Partition, Process, Slot, Super
 from shmaccum.shm.lifecycle import destroy
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -12,14 +12,13 @@ from producers import wait_until_gone
 from senders import HandRun, read_values
 from splitting import SLOT, T0, T1, config_of
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, PolicyViolationError, ShmaccumError
 from shmaccum.sender.process import ensure_sender
 from shmaccum.sender.response_handler import ResponseHandler
-from shmaccum.shm.layout import Super
 
 PARTITIONS = (T0, T1)
 HALF = bytes(SLOT // 2)

@@ -11,7 +11,7 @@ from producers import Settings, sender_pid, sender_starts, wait_until
 from senders import read_values
 
 from shmaccum import Producer
-from shmaccum.shm.layout import Super
+from shmaccum._core import Super
 
 
 @contextmanager

@@ -17,13 +17,13 @@ from producers import Settings, sender_pid, sender_starts, wait_until
 from senders import Hand, HandRun, read_topic
 
 from shmaccum import Producer, ProducerConfig
+from shmaccum._core import Super
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaStorageError, ShmaccumError
 from shmaccum.sender.handover import FRESH_MS, has_successor
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.process import serve
 from shmaccum.sender.sender import Sender
-from shmaccum.shm.layout import Super
 from shmaccum.shm.slab import Slab
 
 

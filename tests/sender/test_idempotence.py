@@ -8,7 +8,7 @@ import pytest
 from broker_model import SLOT, TIMEOUT_MS, BrokerRun, ClusterModel, StartBrokerRun, sent
 from senders import counter, of_partition
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, Partition, Super
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     AuthenticationError,
@@ -22,7 +22,6 @@ from shmaccum.errors import (
     OutOfOrderSequenceError,
     ProducerFencedError,
 )
-from shmaccum.shm.layout import Partition, Super
 from shmaccum.shm.validation import MAX_EPOCH
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

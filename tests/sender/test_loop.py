@@ -11,9 +11,9 @@ import pytest
 from senders import HandRun, counter, of_partition, read_values
 from splitting import SLOT, T0, T1, StartRun
 
+from shmaccum._core import Partition, Process, Super
 from shmaccum.accumulator.drain import open_batch_throttle
 from shmaccum.cluster import TopicPartition
-from shmaccum.shm.layout import Partition, Process, Super
 
 
 @pytest.mark.usefixtures("clock")

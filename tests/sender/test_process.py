@@ -33,6 +33,7 @@ from producers import (
 from senders import read_partition, read_topic, read_values
 
 from shmaccum import Producer, ProducerConfig
+from shmaccum._core import Slot, Super
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
@@ -40,7 +41,7 @@ from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, KafkaTimeou
 from shmaccum.sender import process
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
-from shmaccum.shm.layout import Role, Slot, Super
+from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.names import segment_path
 from shmaccum.shm.slab import Slab

@@ -8,8 +8,8 @@ import pytest
 from senders import HandRun, counter, of_partition, read_values
 from splitting import SLOT, T0, T1, StartRun
 
+from shmaccum._core import Partition, Super
 from shmaccum.errors import DeliveryTimeoutError, DuplicateSequenceNumberError, InvalidRecordError, NetworkError
-from shmaccum.shm.layout import Partition, Super
 
 
 def test_a_failure_that_passes(run: HandRun, log_dir: Path) -> None:

@@ -10,9 +10,9 @@ from broker_model import Clock
 from senders import HandRun, counter
 from splitting import T0, StartRun
 
+from shmaccum._core import Super
 from shmaccum.sender import sender as sender_module
 from shmaccum.sender.sleep import LONGEST_SLEEP_MS
-from shmaccum.shm.layout import Super
 
 
 @pytest.mark.usefixtures("clock")

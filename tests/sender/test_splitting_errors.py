@@ -24,13 +24,12 @@ from splitting import (
     send,
 )
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import PARTS_IN_FLIGHT, FutureRecordMetadata, Process, Super
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
 from shmaccum.record.columns.bodies import ColumnBodies
-from shmaccum.shm.layout import PARTS_IN_FLIGHT, Process, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 

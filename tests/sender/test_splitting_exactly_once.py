@@ -15,13 +15,12 @@ from kafka.record import MemoryRecords
 from scenes import Scene
 from senders import HandRun
 
-from shmaccum._core import ProduceResponse
+from shmaccum._core import Process, ProduceResponse
 from shmaccum.accumulator.drain import batch_drainer, completer, expirer
 from shmaccum.accumulator.state import partition_map, record_batch
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError
 from shmaccum.sender import batch_splitter, response_handler, sealer, sender
-from shmaccum.shm.layout import Process
 
 LARGEST: Final = 260
 """Bytes of a batch that the brokers take: several of the small records, and none of the large ones."""

@@ -9,11 +9,10 @@ from faults import stopped_with
 from senders import HandRun, read_values
 from splitting import SLOT, StartRun
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import LOCK_POOL, LOCK_STRIPES, STRIPES, FutureRecordMetadata, Super
 from shmaccum.accumulator.drain import deferral
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeliveryTimeoutError, NetworkError
-from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, STRIPES, Super
 from shmaccum.shm.locks import SlabLock
 
 T0, T1, T16 = (TopicPartition("t", number) for number in (0, 1, STRIPES))

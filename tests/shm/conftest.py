@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmaccum.shm.layout import Geometry
+from shmaccum._core import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 

@@ -10,9 +10,10 @@ from multiprocessing.connection import Connection
 import pytest
 from fixture_types import Start
 
+from shmaccum._core import BROKERS, Broker, Geometry
 from shmaccum.cluster import Node
 from shmaccum.shm.broker_table import BrokerJournal, brokers
-from shmaccum.shm.layout import BROKER_WORDS, BROKERS, Broker, BrokerState, Geometry
+from shmaccum.shm.layout import BrokerState
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
@@ -114,7 +115,7 @@ def test_long_and_hostile_addresses_are_cut_and_escaped(slab: Slab) -> None:
 def test_damaged_entries_are_left_out_or_harmless(slab: Slab) -> None:
     BrokerJournal(slab).broker(NODE)
     at = GEOMETRY.broker(0)
-    for word in range(BROKER_WORDS):
+    for word in range(Broker.length):
         before = slab.words[at + word]
         slab.words[at + word] = (1 << 64) - 1
         for each in brokers(slab.words, GEOMETRY):

@@ -8,8 +8,8 @@ import pytest
 from processes import Start
 from slab_helpers import leave_records, overwrite, stay, whats_there
 
+from shmaccum._core import Geometry, Super
 from shmaccum.errors import SlabInUseError, SlabNotFoundError
-from shmaccum.shm.layout import Geometry, Super
 from shmaccum.shm.lifecycle import destroy
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab

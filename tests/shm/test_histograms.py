@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import Start
 
-from shmaccum._core import count_sample, count_value
+from shmaccum._core import HISTOGRAM_BUCKETS, Geometry, Histogram, count_sample, count_value
 from shmaccum.shm import distribution
 from shmaccum.shm.distribution import Distribution, bucket_of, least_of
-from shmaccum.shm.layout import HISTOGRAM_BUCKETS, HISTOGRAM_WORDS, Geometry, Histogram, OfProcess, OfSender
+from shmaccum.shm.layout import OfProcess, OfSender
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
@@ -36,7 +36,7 @@ def slab(slab_name: str) -> Iterator[Slab]:
 
 def counted(slab: Slab, values: list[int], at: int = AT) -> Distribution:
     """Return a histogram that has counted these values and no others."""
-    for word in range(HISTOGRAM_WORDS):
+    for word in range(Histogram.length):
         slab.words[at + word] = 0
     for value in values:
         count_value(slab.core, at, value)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import Start
 
+from shmaccum._core import INCIDENTS, Geometry, Incident, Partition, Super
 from shmaccum.errors import BufferExhaustedError, KafkaStorageError, NetworkError, PolicyViolationError
 from shmaccum.shm.incidents import IncidentInfo, Incidents, incidents, sender_log
-from shmaccum.shm.layout import INCIDENTS, Geometry, Incident, Partition, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 

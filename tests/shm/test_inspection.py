@@ -11,30 +11,26 @@ import pytest
 from processes import Start
 from slab_helpers import overwrite
 
-from shmaccum.cli.report import report
-from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
-from shmaccum.shm import names
-from shmaccum.shm.inspection import SILENCE_MS
-from shmaccum.shm.layout import (
-    ABI_VERSION,
+from shmaccum._core import (
     COMMIT_SIZE_SHIFT,
     KEY_LANE_SHIFT,
     KEY_TOPIC_SHIFT,
-    LANE_WORDS,
     SLEEP_BITS,
     WORD,
     Geometry,
     Lane,
     Partition,
     Process,
-    Role,
     Slot,
-    SlotState,
     Super,
     Topic,
-    TopicState,
-    holder_word,
 )
+from shmaccum.abi import ABI_VERSION
+from shmaccum.cli.report import report
+from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
+from shmaccum.shm import names
+from shmaccum.shm.inspection import SILENCE_MS
+from shmaccum.shm.layout import Role, SlotState, TopicState, holder_word
 from shmaccum.shm.lifecycle import attach, destroy, detach, look, unlink
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.slab import Slab
@@ -238,7 +234,7 @@ def test_a_damaged_lane_is_refused_or_shown(slab: Slab) -> None:
     slab.words[Super.TOPIC_COUNT] = slab.words[Super.PARTITION_COUNT] = 1
 
     def restore() -> None:
-        for word in range(LANE_WORDS):
+        for word in range(Lane.length):
             slab.words[lane + word] = sound.get(word, 0)
 
     restore()
@@ -259,7 +255,7 @@ def test_a_damaged_lane_is_refused_or_shown(slab: Slab) -> None:
             ("orders-1", os.getpid(), True)
         ]
         assert [each.transactional_id for each in view.partitions()] == ["orders-1"]
-        for word in (*range(Lane.ID + 1), LANE_WORDS - 1):
+        for word in (*range(Lane.ID + 1), Lane.length - 1):
             for value in values:
                 slab.words[lane + word] = value
                 assert len(view.lanes()) == len(view.partitions()) == (0 if (word, value) == (Lane.HOLDER, 0) else 1)

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import inspect
-from enum import Enum
+import ast
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum.abi import MAX_LANES
-from shmaccum.cluster import MAX_TOPIC_LENGTH
-from shmaccum.config import rules
-from shmaccum.shm import layout
-from shmaccum.shm.layout import (
-    ABI_VERSION,
+import shmaccum
+from shmaccum import _core
+from shmaccum._core import (
     CACHE_LINE,
     LOCK_COUNT,
     MAX_PROCESSES,
     MAX_SLOTS,
     PAGE,
-    PROCESS_WORDS,
-    UNFINISHED_OWNER,
+    UNFINISHED,
     WAITERS,
     WORD,
     Geometry,
+    Incident,
     Lane,
     Process,
     Slot,
-    SlotState,
     Topic,
 )
+from shmaccum.abi import ABI_VERSION, MAX_LANES
+from shmaccum.cluster import MAX_TOPIC_LENGTH
+from shmaccum.config import rules
+from shmaccum.errors import MESSAGE_BYTES
+from shmaccum.shm import layout
+from shmaccum.shm.layout import SlotState
 
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
 
@@ -113,7 +115,7 @@ ABI: dict[str, dict[str, int]] = {
         "COMPRESSED_SIZE_SHIFT": 8,
         "COMPRESSION_MASK": 0xFF,
         "BATCH_SLOT_BITS": 24,
-        "UNFINISHED_OWNER": 0xFFFF,
+        "UNFINISHED": 0xFFFF,
         "LOCK_POOL": 0,
         "LOCK_TABLES": 1,
         "LOCK_STRIPES": 2,
@@ -172,13 +174,16 @@ ABI: dict[str, dict[str, int]] = {
 """What this version of the layout puts where: a process of another version must never read a slab of it."""
 
 
+ENTRIES = (
+    *("Super", "Lock", "Process", "Topic", "Partition", "Lane", "Slot"),
+    *("Completion", "Waiter", "Incident", "Broker", "Histogram"),
+)
+
+
 def tables() -> dict[str, dict[str, int]]:
-    """Return the words of each kind of entry: the constants of its class."""
-    return {
-        name: {word: index for word, index in vars(member).items() if word.isupper()}
-        for name, member in inspect.getmembers(layout, inspect.isclass)
-        if member.__module__.startswith(layout.__name__) and not issubclass(member, Enum) and member is not Geometry
-    }
+    """Return the words of each kind of entry."""
+    classes = {name: vars(getattr(_core, name)) for name in ENTRIES}
+    return {name: {word: number for word, number in words.items() if word.isupper()} for name, words in classes.items()}
 
 
 def test_no_offset_moves_without_a_new_abi_version() -> None:
@@ -193,28 +198,49 @@ def test_no_offset_moves_without_a_new_abi_version() -> None:
     )
     actual: dict[str, object] = {**tables()}
     actual |= {enum.__name__: {member.name: member.value for member in enum} for enum in enums}
-    actual["constants"] = {name: getattr(layout, name) for name in ABI["constants"]}  # type: ignore[attr-defined]
-    actual["geometry"] = {name: getattr(GEOMETRY, name) for name in ABI["geometry"]}  # type: ignore[attr-defined]
-    actual["entries"] = {name: getattr(GEOMETRY, name)(1) for name in ABI["entries"]}  # type: ignore[attr-defined]
+    constants = vars(layout) | vars(_core)
+    actual["constants"] = {name: constants[name] for name in ABI["constants"]}
+    actual["geometry"] = {name: getattr(GEOMETRY, name) for name in ABI["geometry"]}
+    actual["entries"] = {name: getattr(GEOMETRY, name)(1) for name in ABI["entries"]}
 
     assert (ABI_VERSION, actual) == (ABI_OF_VERSION, ABI), "another layout needs another ABI_VERSION"
+
+
+PACKAGE = Path(shmaccum.__file__).parent
+MODULES = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+
+
+def name_of(node: ast.expr) -> str:
+    """Return the last name of an expression: `words` of `slab.words`."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_core_knows_the_place_of_a_word(module: str) -> None:
+    """Other code has no number of its own in an index of the slab's words: each comes from the core."""
+    tree = ast.parse((PACKAGE / module).read_text())
+    accesses = [each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and "words" in name_of(each.value)]
+    numbers = [
+        ast.unparse(each) for each in accesses for part in ast.walk(each.slice) if isinstance(part, ast.Constant)
+    ]
+    assert not numbers
 
 
 def entry_words(geometry: Geometry) -> dict[str, int]:
     """Return how many words there are for each kind of entry."""
     return {
-        "Super": layout.SUPER_WORDS,
-        "Lock": layout.LOCK_WORDS,
-        "Process": layout.PROCESS_WORDS,
-        "Topic": layout.TOPIC_WORDS,
-        "Partition": layout.PARTITION_WORDS,
-        "Lane": layout.LANE_WORDS,
+        "Super": _core.Super.length,
+        "Lock": _core.Lock.length,
+        "Process": _core.Process.length,
+        "Topic": _core.Topic.length,
+        "Partition": _core.Partition.length,
+        "Lane": _core.Lane.length,
         "Slot": geometry.slot_words,
-        "Waiter": layout.WAITER_WORDS,
-        "Incident": layout.INCIDENT_WORDS,
-        "Completion": layout.COMPLETION_WORDS,
-        "Broker": layout.BROKER_WORDS,
-        "Histogram": layout.HISTOGRAM_WORDS,
+        "Waiter": _core.Waiter.length,
+        "Incident": _core.Incident.length,
+        "Completion": _core.Completion.length,
+        "Broker": _core.Broker.length,
+        "Histogram": _core.Histogram.length,
     }
 
 
@@ -227,10 +253,11 @@ def test_the_words_of_an_entry_are_different_and_inside_of_it(table: str) -> Non
 
 
 def test_entries_of_several_words_do_not_overlap() -> None:
-    assert (layout.TOPIC_WORDS - Topic.NAME) * WORD >= MAX_TOPIC_LENGTH
-    assert (layout.LANE_WORDS - Lane.ID) * WORD == layout.MAX_TRANSACTIONAL_ID == rules.MAX_TRANSACTIONAL_ID
+    assert (_core.Topic.length - Topic.NAME) * WORD >= MAX_TOPIC_LENGTH
+    assert (_core.Lane.length - Lane.ID) * WORD == layout.MAX_TRANSACTIONAL_ID == rules.MAX_TRANSACTIONAL_ID
     assert Slot.BASE_TIMESTAMP - Slot.MAX_TIMESTAMP == 2  # two cells
     assert max(tables()["Slot"].values()) == Slot.CONTRIBUTORS
+    assert (Incident.length - Incident.TEXT) * WORD == MESSAGE_BYTES
 
 
 @given(st.integers(1, MAX_PROCESSES))
@@ -254,22 +281,22 @@ def test_words_with_different_writers_are_on_different_cache_lines() -> None:
 
     assert lines == [{0}, {1}, {2}, {3}]
     assert {word // words_in_a_line for word in for_people}.isdisjoint({0, 1, 2, 3})
-    assert PROCESS_WORDS % words_in_a_line == 0
-    assert words_in_a_line == layout.LOCK_WORDS
+    assert Process.length % words_in_a_line == 0
+    assert words_in_a_line == _core.Lock.length
 
 
 def test_the_fields_of_a_state_word_hold_their_largest_values_side_by_side() -> None:
     fields = [
-        (0, layout.STATE_MASK, max(SlotState)),
-        (layout.OWNER_SHIFT, layout.OWNER_MASK, MAX_PROCESSES - 1),
-        (layout.INCARNATION_SHIFT, 0xFFFF, 0xFFFF),
+        (0, _core.STATE_MASK, max(SlotState)),
+        (_core.OWNER_SHIFT, _core.OWNER_MASK, MAX_PROCESSES - 1),
+        (_core.INCARNATION_SHIFT, 0xFFFF, 0xFFFF),
     ]
 
     assert all(largest <= mask for _, mask, largest in fields)
     assert all(shift + mask.bit_length() <= following for (shift, mask, _), (following, _, _) in pairwise(fields))
-    assert layout.INCARNATION_SHIFT + 16 == 8 * WORD
-    assert MAX_SLOTS - 1 < 1 << layout.BATCH_SLOT_BITS
-    assert MAX_PROCESSES < UNFINISHED_OWNER  # an owner word is an entry + 1
+    assert _core.INCARNATION_SHIFT + 16 == 8 * WORD
+    assert MAX_SLOTS - 1 < 1 << _core.BATCH_SLOT_BITS
+    assert MAX_PROCESSES < UNFINISHED  # an owner word is an entry + 1
 
 
 geometries = st.builds(
@@ -287,19 +314,19 @@ geometries = st.builds(
 @given(geometries)
 def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) -> None:
     regions = [
-        (0, layout.SUPER_WORDS * WORD),
-        (geometry.settings, geometry.settings + 2 * layout.SETTINGS_SIZE),
+        (0, _core.Super.length * WORD),
+        (geometry.settings, geometry.settings + 2 * _core.SETTINGS_SIZE),
         (geometry.locks, geometry.lock(LOCK_COUNT) * WORD),
         (geometry.processes, geometry.process(geometry.max_processes) * WORD),
         (geometry.topics, geometry.topic(geometry.max_topics) * WORD),
         (geometry.partitions, geometry.partition(geometry.max_partitions) * WORD),
         (geometry.lanes, geometry.lane(geometry.max_lanes) * WORD),
-        (geometry.incidents, (geometry.sender_log() + layout.INCIDENT_WORDS) * WORD),
+        (geometry.incidents, (geometry.sender_log() + _core.Incident.length) * WORD),
         (geometry.waiters, geometry.waiter(WAITERS) * WORD),
         (geometry.rings, geometry.ring(geometry.max_processes) * WORD),
         (geometry.bitmap, geometry.bitmap + geometry.bitmap_size),
         (geometry.headers, geometry.header(geometry.slot_count) * WORD),
-        (geometry.redo, geometry.redo_area(layout.STRIPES - 1) + geometry.redo_size),
+        (geometry.redo, geometry.redo_area(_core.STRIPES - 1) + geometry.redo_size),
         (geometry.slots, geometry.slot(geometry.slot_count)),
     ]
 
@@ -313,17 +340,17 @@ def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) ->
 def test_partitions_of_a_stripe_share_its_redo_area() -> None:
     """It is guarded by the same lock, and no two stripes' areas overlap."""
     geometry = Geometry(64, 8, redo_size=64)
-    areas = [geometry.redo_area(partition) for partition in range(2 * layout.STRIPES)]
+    areas = [geometry.redo_area(partition) for partition in range(2 * _core.STRIPES)]
 
-    assert areas[: layout.STRIPES] == areas[layout.STRIPES :]
-    assert {later - earlier for earlier, later in pairwise(areas[: layout.STRIPES])} == {geometry.redo_size}
+    assert areas[: _core.STRIPES] == areas[_core.STRIPES :]
+    assert {later - earlier for earlier, later in pairwise(areas[: _core.STRIPES])} == {geometry.redo_size}
 
 
 @given(geometries)
 def test_rings_and_queues_have_room_for_the_maximum(geometry: Geometry) -> None:
     assert geometry.bitmap_size * 8 >= geometry.slot_count
-    assert geometry.ring_length == geometry.slot_count + layout.PARTS_IN_FLIGHT
-    assert geometry.ring(1) - geometry.ring(0) == geometry.ring_length * layout.COMPLETION_WORDS
+    assert geometry.ring_length == geometry.slot_count + _core.PARTS_IN_FLIGHT
+    assert geometry.ring(1) - geometry.ring(0) == geometry.ring_length * _core.Completion.length
 
 
 def test_geometries_of_equal_sizes_are_equal() -> None:

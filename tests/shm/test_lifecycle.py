@@ -15,9 +15,10 @@ from faults import InterruptAt
 from processes import Start, finish, in_threads
 from slab_helpers import leave_records, stay, whats_there
 
+from shmaccum._core import Geometry, Slot, Super
 from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
-from shmaccum.shm.layout import Geometry, Slot, SlotState, Super
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.slab import Slab

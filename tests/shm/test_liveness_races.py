@@ -12,8 +12,7 @@ import pytest
 from processes import Child, Start
 from slab_helpers import NUMBER, takeovers
 
-from shmaccum._core import LOCK_BUSY, SlabLock
-from shmaccum.shm.layout import Lock, Process
+from shmaccum._core import LOCK_BUSY, Lock, Process, SlabLock
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held

@@ -17,8 +17,8 @@ from faults import InterruptAt, is_stopped, stop
 from processes import PATIENCE_S, Child, Start, finish, in_threads, wait_until
 from slab_helpers import NUMBER, scratch, take, takeovers
 
+from shmaccum._core import Lock, Super
 from shmaccum.errors import IllegalStateError, LockTimeoutError
-from shmaccum.shm.layout import Lock, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held

@@ -14,8 +14,8 @@ from faults import die, is_stopped, stop
 from processes import Start, wait_until
 from slab_helpers import NUMBER, scratch, take, takeovers
 
+from shmaccum._core import LOCK_POOL, LOCK_TABLES, Lock, Super
 from shmaccum.errors import LockTimeoutError
-from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held

@@ -7,8 +7,8 @@ import time
 import pytest
 from slab_helpers import NUMBER, take
 
+from shmaccum._core import TICKET_SHIFT, Lock, Super
 from shmaccum.shm import native
-from shmaccum.shm.layout import TICKET_SHIFT, Lock, Super
 from shmaccum.shm.slab import Slab
 
 OTHER = 6

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum.shm.layout import Geometry, Slot, SlotState
+from shmaccum._core import Geometry, Slot
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.memory import SlabMemory
 
 GEOMETRY = Geometry(16, 12, max_processes=1, max_topics=1, max_partitions=1)

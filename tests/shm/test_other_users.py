@@ -10,11 +10,11 @@ import pytest
 from processes import Start
 from slab_helpers import become, whats_there
 
+from shmaccum._core import Geometry
 from shmaccum.cli.doctor.slabs import slab_findings
 from shmaccum.cli.report import UnreadableSlab, all_reports, report
 from shmaccum.errors import SlabError, SlabInUseError, SlabPermissionError
 from shmaccum.shm import names
-from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach, destroy, look
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a while")

@@ -10,7 +10,8 @@ from multiprocessing.connection import Connection
 import pytest
 from processes import ChildFailedError, Start, finish
 
-from shmaccum.shm.layout import Geometry, Process, Role
+from shmaccum._core import Geometry, Process
+from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import PROCESS
 from shmaccum.shm.procfs import pid_namespace, start_time

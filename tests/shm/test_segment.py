@@ -16,9 +16,11 @@ import pytest
 from processes import Start
 from slab_helpers import overwrite
 
+from shmaccum._core import WORD, Geometry, Super
+from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabAbiError, SlabMemoryError, SlabPermissionError
 from shmaccum.shm import names, procfs
-from shmaccum.shm.layout import ABI_VERSION, MAGIC, WORD, Geometry, Super
+from shmaccum.shm.layout import MAGIC
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.segment import Segment
 
@@ -323,7 +325,7 @@ def test_the_exit_of_an_attached_process_does_not_unlink_the_segment(
 def test_no_resource_tracker_is_started(slab_name: str) -> None:
     script = f"""
 import os
-from shmaccum.shm.layout import Geometry
+from shmaccum._core import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.segment import Segment
 slab = attach({slab_name!r}, Geometry(64, 8))
@@ -360,7 +362,7 @@ def attach_where_shm_has(size: str, geometry: Geometry) -> str:
         f"""
 import os
 from shmaccum.errors import SlabMemoryError
-from shmaccum.shm.layout import Geometry
+from shmaccum._core import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 try:
     detach(attach("small", {geometry!r}))
@@ -388,7 +390,7 @@ def test_a_shm_that_is_large_enough_or_without_limit_is_used(geometry: Geometry,
 
 FULL = """
 import os, subprocess, sys
-from shmaccum.shm.layout import Geometry
+from shmaccum._core import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 slab = attach("full", Geometry(64, 8, 4, 2, 2))
 before = sorted(os.listdir("/dev/shm"))

@@ -9,9 +9,9 @@ from multiprocessing.connection import Connection
 import pytest
 from processes import PATIENCE_S, Start
 
+from shmaccum._core import Process
 from shmaccum.errors import SlabPermissionError
 from shmaccum.shm import names
-from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.semaphores import make_semaphore, open_semaphore
 from shmaccum.shm.slab import Slab

@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 import pytest
 from processes import Start
 
+from shmaccum._core import SETTINGS_SIZE, WORD, Geometry, Super
 from shmaccum.errors import ConfigError, SlabAbiError
 from shmaccum.shm import shared_settings
-from shmaccum.shm.layout import SETTINGS_SIZE, WORD, Geometry, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.shared_settings import SlabSettings, UserSettings
 from shmaccum.shm.slab import Slab

@@ -10,20 +10,9 @@ import pytest
 from faults import is_stopped, stop
 from processes import Start, wait_until
 
+from shmaccum._core import COMMIT_SIZE_SHIFT, LOCK_STRIPES, STRIPES, Geometry, Partition, Process, Slot, Super
 from shmaccum.errors import IllegalStateError, SenderExistsError
-from shmaccum.shm.layout import (
-    COMMIT_SIZE_SHIFT,
-    LOCK_STRIPES,
-    PARTITION_WORDS,
-    PROCESS_WORDS,
-    STRIPES,
-    Geometry,
-    Process,
-    Role,
-    Slot,
-    SlotState,
-    Super,
-)
+from shmaccum.shm.layout import Role, SlotState
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held
@@ -199,8 +188,8 @@ def test_regions_are_views_of_the_same_memory(slab: Slab) -> None:
     assert slab.words[slab.geometry.process(2) + Process.RECORDS] == 8
     assert slab.words[slab.geometry.partition(1) + 4] == 9
     assert slab.headers.shape == (slab.geometry.slot_count, slab.geometry.slot_words)
-    assert slab.process_rows.shape == (slab.geometry.max_processes, PROCESS_WORDS)
-    assert slab.partitions.shape == (2, PARTITION_WORDS)
+    assert slab.process_rows.shape == (slab.geometry.max_processes, Process.length)
+    assert slab.partitions.shape == (2, Partition.length)
 
 
 def test_a_stripe_is_one_of_the_stripes(slab: Slab) -> None:

@@ -15,9 +15,9 @@ import pytest
 from processes import PATIENCE_S, Child, Start, finish
 from slab_helpers import become
 
+from shmaccum._core import Geometry, Process
 from shmaccum.errors import SlabError
 from shmaccum.shm import names
-from shmaccum.shm.layout import Geometry, Process
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.reclaim import sweep
 from shmaccum.shm.slab import Slab

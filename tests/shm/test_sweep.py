@@ -14,9 +14,10 @@ from processes import Start
 from producers import wait_until
 from slab_helpers import stay, whats_there, words_of_a_batch
 
+from shmaccum._core import Geometry, Super
+from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabNotFoundError
 from shmaccum.shm import names, validation
-from shmaccum.shm.layout import ABI_VERSION, Geometry, Super
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.reclaim import sweep

@@ -12,10 +12,11 @@ from accumulators import TP0, TP1, Log, add, config_of, drain, first, open_accum
 from processes import Start
 from slab_helpers import overwrite
 
+from shmaccum._core import Geometry, Partition, Process, Slot, Super, Topic
 from shmaccum.cli.report import report
 from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
 from shmaccum.shm import validation
-from shmaccum.shm.layout import Geometry, Partition, Process, Slot, SlotState, Super, Topic
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.slab import Slab
 from tools.support.accumulators import Accumulators

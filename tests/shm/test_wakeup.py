@@ -15,7 +15,7 @@ import posix_ipc
 import pytest
 from processes import PATIENCE_S, Start, in_threads, wait_until
 
-from shmaccum.shm.layout import Process, Super
+from shmaccum._core import Process, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab

@@ -6,13 +6,11 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 from shmaccum import _core
-from shmaccum._core import LOCK_TAKEN, Buffer, MemoryTicket
+from shmaccum._core import INCARNATION_SHIFT, LOCK_POOL, LOCK_TAKEN, OWNER_SHIFT, Buffer, Geometry, MemoryTicket
 from shmaccum.shm import names
-from shmaccum.shm.layout import INCARNATION_SHIFT, LOCK_POOL, OWNER_SHIFT, Geometry
 
 LIVING, DYING = 0, 1
 """Process entries."""
@@ -20,21 +18,16 @@ ABSENT_S = 1.0
 UNFINISHED = 0xFFFF
 
 
-def core_geometry(geometry: Geometry) -> _core.Geometry:
-    """Return the core's geometry of the same sizes."""
-    return _core.Geometry(**{each.name: getattr(geometry, each.name) for each in fields(geometry) if each.init})
-
-
 def core_segment(name: str, geometry: Geometry) -> _core.Segment:
     """Map an existing slab."""
     descriptor = os.open(names.segment_path(name), os.O_RDWR)
     try:
-        return _core.Segment(descriptor, core_geometry(geometry))
+        return _core.Segment(descriptor, geometry)
     finally:
         os.close(descriptor)
 
 
-def empty_segment(geometry: _core.Geometry) -> _core.Segment:
+def empty_segment(geometry: Geometry) -> _core.Segment:
     """Return a segment of zeros, which no other process sees."""
     descriptor = os.memfd_create("segment")
     try:

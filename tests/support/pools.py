@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shmaccum._core import Geometry
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach
 
 

@@ -15,8 +15,8 @@ from processes import wait_until as wait_until
 from senders import read_partition
 
 from shmaccum import Producer
+from shmaccum._core import Super
 from shmaccum.sender.process import WATCH_S
-from shmaccum.shm.layout import Super
 from shmaccum.shm.names import leftovers
 
 Settings = Callable[..., dict[str, object]]

@@ -7,21 +7,10 @@ from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 
+from shmaccum._core import COMMIT_SIZE_SHIFT, STATE_MASK, WORD, Geometry, Lock, Partition, Slot, Super, Topic
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.shm import names
-from shmaccum.shm.layout import (
-    COMMIT_SIZE_SHIFT,
-    STATE_MASK,
-    WORD,
-    Geometry,
-    Lock,
-    Partition,
-    Slot,
-    SlotState,
-    Super,
-    Topic,
-    TopicState,
-)
+from shmaccum.shm.layout import SlotState, TopicState
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 

@@ -12,9 +12,9 @@ import pytest
 from fixture_types import Capture
 from runs import run_python
 
+from shmaccum._core import LOCK_POOL, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.sender.log.recent_batches import RecentBatches
-from shmaccum.shm.layout import LOCK_POOL, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
 from tools.crashpoints.__main__ import main

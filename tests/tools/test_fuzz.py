@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from fixture_types import Capture
 
+from shmaccum._core import CACHE_LINE, PAGE, Geometry
 from shmaccum.errors import CorruptRecordError
 from shmaccum.kafka import codec
 from shmaccum.shm import validation
-from shmaccum.shm.layout import CACHE_LINE, PAGE, Geometry
 from tools.fuzz import __main__ as fuzz
 from tools.fuzz import decoders, responses
 from tools.fuzz.child import try_in_child

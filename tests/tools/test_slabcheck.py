@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from fixture_types import Link, Start
 
+from shmaccum._core import Geometry, Partition, Process, Super
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import Geometry, Partition, Process, Super
 from shmaccum.shm.lifecycle import attach, detach, look
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab

@@ -16,6 +16,7 @@ from producers import sender_pid, wait_until, wait_until_gone
 from transaction_scenes import waiting_for_memory
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from shmaccum._core import Slot
 from shmaccum.errors import (
     CorruptRecordError,
     IllegalArgumentError,
@@ -29,7 +30,7 @@ from shmaccum.errors import (
     SlabFullError,
     TransactionAbortedError,
 )
-from shmaccum.shm.layout import Slot, SlotState, state_of
+from shmaccum.shm.layout import SlotState, state_of
 from tools.kafka import KafkaCluster
 
 Start = Callable[..., Child]

@@ -7,8 +7,8 @@ from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
+from shmaccum._core import Super
 from shmaccum.shm import names
-from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import look
 from tools.crashpoints.account import Told
 from tools.crashpoints.checker import violations

@@ -9,22 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from shmaccum._core import WORD, Partition, Process, Slot, Super, Topic
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.split import read_records
-from shmaccum.shm.layout import (
-    WORD,
-    Partition,
-    Process,
-    Slot,
-    SlotState,
-    Super,
-    Topic,
-    TopicState,
-    owner_of,
-    state_of,
-)
+from shmaccum.shm.layout import SlotState, TopicState, owner_of, state_of
 from shmaccum.shm.slab import Slab
 from tools.support.accumulators import Accumulators
 from tools.support.slabcheck import locks_in_use

@@ -9,22 +9,11 @@ import random
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from shmaccum.shm.layout import (
-    BROKER_WORDS,
+from shmaccum._core import (
     BROKERS,
-    COMPLETION_WORDS,
-    HISTOGRAM_WORDS,
-    INCIDENT_WORDS,
     INCIDENTS,
-    LANE_WORDS,
     LOCK_COUNT,
-    LOCK_WORDS,
-    PARTITION_WORDS,
-    PROCESS_WORDS,
     SETTINGS_SIZE,
-    SUPER_WORDS,
-    TOPIC_WORDS,
-    WAITER_WORDS,
     WAITERS,
     WORD,
     Broker,
@@ -34,14 +23,16 @@ from shmaccum.shm.layout import (
     Incident,
     Lane,
     Lock,
-    OfProcess,
-    OfSender,
     Partition,
     Process,
     Slot,
     Super,
     Topic,
     Waiter,
+)
+from shmaccum.shm.layout import (
+    OfProcess,
+    OfSender,
 )
 
 _LARGEST: Final = (1 << 64) - 1
@@ -64,18 +55,18 @@ def regions(geometry: Geometry) -> dict[str, Region]:
     histograms = len(OfSender) + BROKERS + geometry.max_processes * len(OfProcess)
     rings = geometry.max_processes * geometry.ring_length
     return {
-        "super": Region(0, 1, SUPER_WORDS, _names(Super)),
+        "super": Region(0, 1, Super.length, _names(Super)),
         "settings": Region(geometry.settings // WORD, 2, SETTINGS_SIZE // WORD, {"HEAD": 0, "TEXT": 1}),
-        "lock": Region(geometry.lock(0), LOCK_COUNT, LOCK_WORDS, _names(Lock)),
-        "process": Region(geometry.process(0), geometry.max_processes, PROCESS_WORDS, _names(Process)),
-        "topic": Region(geometry.topic(0), geometry.max_topics, TOPIC_WORDS, _names(Topic)),
-        "partition": Region(geometry.partition(0), geometry.max_partitions, PARTITION_WORDS, _names(Partition)),
-        "lane": Region(geometry.lane(0), geometry.max_lanes, LANE_WORDS, _names(Lane)),
-        "incident": Region(geometry.incident(0), INCIDENTS + 1, INCIDENT_WORDS, _names(Incident)),
-        "broker": Region(geometry.broker(0), BROKERS, BROKER_WORDS, _names(Broker)),
-        "histogram": Region(geometry.histograms // WORD, histograms, HISTOGRAM_WORDS, _names(Histogram)),
-        "waiter": Region(geometry.waiter(0), WAITERS, WAITER_WORDS, _names(Waiter)),
-        "completion": Region(geometry.rings // WORD, rings, COMPLETION_WORDS, _names(Completion)),
+        "lock": Region(geometry.lock(0), LOCK_COUNT, Lock.length, _names(Lock)),
+        "process": Region(geometry.process(0), geometry.max_processes, Process.length, _names(Process)),
+        "topic": Region(geometry.topic(0), geometry.max_topics, Topic.length, _names(Topic)),
+        "partition": Region(geometry.partition(0), geometry.max_partitions, Partition.length, _names(Partition)),
+        "lane": Region(geometry.lane(0), geometry.max_lanes, Lane.length, _names(Lane)),
+        "incident": Region(geometry.incident(0), INCIDENTS + 1, Incident.length, _names(Incident)),
+        "broker": Region(geometry.broker(0), BROKERS, Broker.length, _names(Broker)),
+        "histogram": Region(geometry.histograms // WORD, histograms, Histogram.length, _names(Histogram)),
+        "waiter": Region(geometry.waiter(0), WAITERS, Waiter.length, _names(Waiter)),
+        "completion": Region(geometry.rings // WORD, rings, Completion.length, _names(Completion)),
         "bitmap": Region(geometry.bitmap // WORD, -(-geometry.bitmap_size // WORD), 1, {}),
         "slot": Region(geometry.header(0), geometry.slot_count, geometry.slot_words, _names(Slot)),
         "redo": Region(geometry.redo // WORD, (geometry.slots - geometry.redo) // WORD, 1, {}),

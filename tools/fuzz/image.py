@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
+from shmaccum._core import Geometry, Slot
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.accumulator_state import attach_for, slab_geometry
 from shmaccum.accumulator.state.lanes import LaneTable
@@ -22,7 +23,6 @@ from shmaccum.errors import NetworkError
 from shmaccum.pool.buffer_pool import MemoryWait
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import Geometry, Slot
 from shmaccum.shm.lifecycle import unlink
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.semaphores import make_semaphore, open_semaphore

@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from shmaccum._core import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, WAITERS, Geometry, Slot, Super
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm import names
-from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, WAITERS, Geometry, Slot, Super, state_of
+from shmaccum.shm.layout import state_of
 from tools.fuzz.child import Attempt, allow, try_in_child
 from tools.fuzz.damage import Damage, Region, regions
 from tools.fuzz.operations import Session

@@ -1,7 +1,7 @@
 """Generates docs/slab-layout.md from ``shmaccum/core/layout.pxi``: diagram, words, sizes of a default slab.
 
 The words and their meanings come from its structs, in which a comment stands above each word. So there is no second
-list of them. The states come from the enums of ``shmaccum/shm/layout/``.
+list of them. The states come from the enums of ``shmaccum/shm/layout.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shmaccum import _core
+from shmaccum.abi import ABI_VERSION
 from shmaccum.config import ProducerConfig
 from shmaccum.shm import layout
 
@@ -93,7 +95,7 @@ def slab_layout() -> str:
     structs = structs_of(source)
     _, docstring, _ = source.split('"""', 2)
     text = docstring.partition("\n")[2].strip().replace("::\n", ":\n")
-    lines = [HEAD.format(abi=layout.ABI_VERSION, text=_as_code_block(text))]
+    lines = [HEAD.format(abi=ABI_VERSION, text=_as_code_block(text))]
     for name, heading in ENTRIES.items():
         struct = structs[name]
         lines += [f"## {heading} (`{name}`, {struct.size} words)", "", struct.text, ""]
@@ -161,7 +163,7 @@ def _default_sizes() -> Iterator[str]:
     batch_size, memory = settings["batch.size"].default, settings["buffer.memory"].default
     assert isinstance(batch_size, int)
     assert isinstance(memory, int)
-    geometry = layout.Geometry(batch_size, memory // batch_size, redo_size=batch_size)
+    geometry = _core.Geometry(batch_size, memory // batch_size, redo_size=batch_size)
     yield from ("## A slab with default settings", "", "| Region | Begins at | Bytes |", "| --- | ---: | ---: |")
     begins = [("superblock", 0), *((title, getattr(geometry, name)) for name, title in REGIONS)]
     for (title, start), (_, end) in pairwise(begins):

@@ -10,23 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from shmaccum._core import LOCK_COUNT, WORD, Geometry, Lock, Partition, Process, Slot, Super
 from shmaccum.errors import SlabError
 from shmaccum.shm import names
 from shmaccum.shm.inspection import SlabView
-from shmaccum.shm.layout import (
-    LOCK_COUNT,
-    PARTITION_WORDS,
-    PROCESS_WORDS,
-    WORD,
-    Geometry,
-    Lock,
-    Partition,
-    Process,
-    Slot,
-    SlotState,
-    Super,
-    state_of,
-)
+from shmaccum.shm.layout import SlotState, state_of
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.procfs import pid_namespace
 from shmaccum.shm.semaphores import open_semaphore
@@ -63,7 +51,7 @@ def figures(view: SlabView) -> SlabFigures:
     """Read a slab's counters."""
     words, geometry = view.words, view.geometry
     # Of all entries: a counter continues when another process takes the entry.
-    processes = _table(view, geometry.process(0), geometry.max_processes, PROCESS_WORDS)
+    processes = _table(view, geometry.process(0), geometry.max_processes, Process.length)
     return SlabFigures(
         records_sent=words[Super.RECORDS_SENT],
         batches_sent=words[Super.BATCHES_SENT],
@@ -121,7 +109,7 @@ def _waiters(view: SlabView) -> Iterator[str]:
 
 
 def _partitions(view: SlabView) -> Iterator[str]:
-    table = _table(view, view.geometry.partition(0), view.words[Super.PARTITION_COUNT], PARTITION_WORDS)
+    table = _table(view, view.geometry.partition(0), view.words[Super.PARTITION_COUNT], Partition.length)
     for word in _PARTITION_AT_REST:
         entries = np.flatnonzero(table[:, getattr(Partition, word)]).tolist()
         if entries:
@@ -132,7 +120,7 @@ def _processes(view: SlabView) -> Iterator[str]:
     for process in view.processes():
         if not process.alive:
             yield f"dead process {process.pid} is still in the table"
-    table = _table(view, view.geometry.process(0), view.geometry.max_processes, PROCESS_WORDS)
+    table = _table(view, view.geometry.process(0), view.geometry.max_processes, Process.length)
     if table[:, Process.FLUSHING].any():
         yield "a flush is still noted as in progress"
 

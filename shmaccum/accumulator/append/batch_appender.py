@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from shmaccum._core import Buffer
+from shmaccum._core import STATE_MASK, Buffer, Slot
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.record_appender import AppendResult, LargeRecord, RecordAppender, Route
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import STATE_MASK, Slot, SlotState
+from shmaccum.shm.layout import SlotState
 
 
 class Allocate(Protocol):

@@ -18,12 +18,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from shmaccum._core import SEALING_TIMEOUT_MS, Buffer
+from shmaccum._core import COMMIT_SIZE_SHIFT, COMPRESSED_SIZE_SHIFT, COMPRESSION_MASK, SEALING_TIMEOUT_MS, Buffer, Slot
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
 from shmaccum.record.compression import DEFAULT_LEVELS, CompressionType, compress
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, COMPRESSED_SIZE_SHIFT, COMPRESSION_MASK, Slot
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)

@@ -20,14 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum import _core
-from shmaccum._core import Buffer
+from shmaccum._core import BATCH_SLOT_BITS, COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Buffer, Slot
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.record.columns.bodies import ColumnBodies
-from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Slot
 
 TURN_BATCHES: Final = 32
 """Batches encoded and queued at a time: bounds an append's private memory, and how long its first batch waits for

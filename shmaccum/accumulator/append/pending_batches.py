@@ -21,7 +21,15 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from shmaccum._core import Contributions, FutureRecordMetadata, ProduceRequestResult
+from shmaccum._core import (
+    BATCH_SLOT_BITS,
+    STATE_MASK,
+    Contributions,
+    FutureRecordMetadata,
+    Process,
+    ProduceRequestResult,
+    Slot,
+)
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
@@ -36,7 +44,7 @@ from shmaccum.errors import (
 )
 from shmaccum.shm import native
 from shmaccum.shm.incidents import IncidentInfo, Incidents
-from shmaccum.shm.layout import BATCH_SLOT_BITS, BATCH_SLOT_MASK, STATE_MASK, OfProcess, Process, Slot, SlotState
+from shmaccum.shm.layout import BATCH_SLOT_MASK, OfProcess, SlotState
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # asyncio takes long to import

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import COMMIT_SIZE_SHIFT, FutureRecordMetadata, Slot
 from shmaccum.accumulator.append.batch_appender import Allocate, BatchAppender
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata
@@ -21,7 +21,6 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaTimeoutError, ProducerClosedError, ShmaccumError
 from shmaccum.record.compression import CompressionType
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Slot
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.append.column_appender import ColumnAppender

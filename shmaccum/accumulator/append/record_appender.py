@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from shmaccum import _core
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, Slot
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import MAX_LINGER_MS, Slot
+from shmaccum.shm.layout import MAX_LINGER_MS
 from shmaccum.shm.slab import Slab
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1

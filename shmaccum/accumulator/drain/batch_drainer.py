@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from shmaccum._core import Sequences
+from shmaccum._core import STATE_MASK, Partition, Sequences, Slot, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
@@ -23,7 +23,7 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
 from shmaccum.errors import LockTimeoutError
-from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
 
 

@@ -10,8 +10,9 @@ often for what has expired. After its death the word stays until another process
 
 from __future__ import annotations
 
+from shmaccum._core import LIMITS_SHIFT, Process, Super
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.shm.layout import LIMITS_MASK, LIMITS_SHIFT, Process, Super
+from shmaccum.shm.layout import LIMITS_MASK
 from shmaccum.shm.slab import Slab
 
 

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from shmaccum._core import AHEAD_MS
+from shmaccum._core import AHEAD_MS, Partition, Slot, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
@@ -29,7 +29,7 @@ from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError, TransactionAbortedError
-from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
+from shmaccum.shm.layout import SlotState, state_of
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)

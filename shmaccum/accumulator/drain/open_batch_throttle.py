@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from shmaccum._core import STATE_MASK, Slot, Super
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import STATE_MASK, Slot, SlotState, Super
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
 
 _SHARE: Final = 8

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from shmaccum._core import Sequences
+from shmaccum._core import STATE_MASK, Sequences, Slot, Super
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
@@ -28,7 +28,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
-from shmaccum.shm.layout import LIMITS_MASK, STATE_MASK, TIME_MASK, Slot, SlotState, Super
+from shmaccum.shm.layout import LIMITS_MASK, TIME_MASK, SlotState
 
 
 class SenderAccumulator:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Final
 
 from shmaccum import __version__
+from shmaccum._core import STRIPES, Geometry
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.config import ProducerConfig
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
-from shmaccum.shm.layout import STRIPES, Geometry
 from shmaccum.shm.reclaim import attach_reclaiming, sweep
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab

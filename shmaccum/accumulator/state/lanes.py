@@ -23,24 +23,12 @@ from functools import partial
 from typing import Final
 
 from shmaccum import _core
+from shmaccum._core import LEASE_SHIFT, WORD, Lane, Partition, Process, Slot, Super
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError
 from shmaccum.shm import native
-from shmaccum.shm.layout import (
-    LEASE_SHIFT,
-    WORD,
-    Lane,
-    Partition,
-    Process,
-    Slot,
-    SlotState,
-    Super,
-    holder_of,
-    holder_word,
-    lane_error,
-    state_of,
-)
+from shmaccum.shm.layout import SlotState, holder_of, holder_word, lane_error, state_of
 from shmaccum.shm.slab import Slab
 
 _EPOCH_SHIFT: Final = 32

@@ -21,23 +21,12 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from shmaccum import _core
+from shmaccum._core import KEY_LANE_SHIFT, KEY_TOPIC_SHIFT, WORD, Partition, Super, Topic
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
 from shmaccum.shm import native, validation
-from shmaccum.shm.layout import (
-    KEY_LANE_SHIFT,
-    KEY_NUMBER_MASK,
-    KEY_TOPIC_MASK,
-    KEY_TOPIC_SHIFT,
-    TOPIC_WORDS,
-    WORD,
-    Partition,
-    Super,
-    Topic,
-    TopicState,
-    column_of,
-)
+from shmaccum.shm.layout import KEY_NUMBER_MASK, KEY_TOPIC_MASK, TopicState, column_of
 from shmaccum.shm.slab import Slab
 
 _NEVER: Final = (1 << 64) - 1
@@ -280,7 +269,7 @@ class PartitionMap:
 
     def _column(self, word: int, topics: int) -> list[int]:
         """Return one word of each of the first topic entries."""
-        return column_of(self._words, self._geometry.topic(0) + word, topics, TOPIC_WORDS)
+        return column_of(self._words, self._geometry.topic(0) + word, topics, Topic.length)
 
     def update(self, name: str, partition_count: int, error: type[KafkaError] | None = None, topic_id: int = 0) -> None:
         """Store an answer about one topic, as `update_all` does, and raise if it finds no room.

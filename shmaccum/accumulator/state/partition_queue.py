@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from shmaccum._core import LEASE_SHIFT, Lane, Partition
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError, ProducerFencedError
-from shmaccum.shm.layout import LEASE_SHIFT, Lane, Partition, lane_error
+from shmaccum.shm.layout import lane_error
 from shmaccum.shm.slab import Slab
 
 

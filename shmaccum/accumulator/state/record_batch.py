@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum import _core
+from shmaccum._core import COMPRESSION_MASK
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
-from shmaccum.shm.layout import COMPRESSION_MASK, SlotState
+from shmaccum.shm.layout import SlotState
 
 _COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
 

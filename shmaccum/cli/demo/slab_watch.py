@@ -11,10 +11,11 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from shmaccum._core import Super
 from shmaccum.errors import SlabError
 from shmaccum.metrics import slab_metrics
 from shmaccum.shm import names
-from shmaccum.shm.layout import Role, Super
+from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
 
 _LOOK_EVERY_S: Final = 0.1

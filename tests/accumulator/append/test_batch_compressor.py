@@ -32,14 +32,14 @@ from record_batches import DECODERS
 from runs import in_threads
 from slab_helpers import close_open
 
-from shmaccum._core import SEALING_TIMEOUT_MS
+from shmaccum._core import SEALING_TIMEOUT_MS, Process, Slot
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import BufferExhaustedError
 from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.record.compression import CompressionType
-from shmaccum.shm.layout import Process, Slot, SlotState
+from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType

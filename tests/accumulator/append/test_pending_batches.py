@@ -14,12 +14,11 @@ from fixture_types import Link, OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
 from runs import in_threads, threads
 
-from shmaccum._core import LOCK_TAKEN
+from shmaccum._core import BATCH_SLOT_BITS, LOCK_TAKEN, Process
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeError, ShmaccumError
-from shmaccum.shm.layout import BATCH_SLOT_BITS, Process
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 

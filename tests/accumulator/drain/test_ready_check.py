@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from accumulators import UNLIMITED, add, assert_empty, config_of, created_ms, open_accumulator, partition_of
 
+from shmaccum._core import STRIPES, Partition
 from shmaccum.cluster import Cluster, Node, TopicPartition
-from shmaccum.shm.layout import STRIPES, Partition
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 

@@ -10,10 +10,9 @@ from fixture_types import Link, OpenAccumulator, Start
 from killpoints import die, die_in
 from runs import threads
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, Process
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.errors import KafkaError, error_for_code
-from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 

@@ -11,10 +11,11 @@ from accumulators import TOPIC, config_of, open_accumulator
 from fixture_types import Link, OpenAccumulator, Start
 from runs import threads
 
+from shmaccum._core import KEY_TOPIC_SHIFT, Partition, Super, Topic
 from shmaccum.accumulator.state.partition_map import PartitionMap, TopicEntry, TopicUpdate
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import InvalidTopicError, NetworkError, SlabFullError, UnknownTopicOrPartitionError
-from shmaccum.shm.layout import KEY_TOPIC_SHIFT, Partition, Super, Topic, TopicState
+from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from killpoints import die, die_in
 
+from shmaccum._core import Partition, Slot, Super
 from shmaccum.cluster import TopicPartition
-from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
+from shmaccum.shm.layout import SlotState, state_of
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held
 
