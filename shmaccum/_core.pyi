@@ -756,7 +756,13 @@ class ProduceResponse:
 
 @final
 class InPlaceSealer:
-    def __new__(cls, segment: Segment, partitions: object, checksum: Callable[[memoryview, int], int]) -> Self: ...
+    def __new__(
+        cls,
+        segment: Segment,
+        partitions: object,
+        checksum: Callable[[memoryview, int], int],
+        identity: Callable[[int], tuple[str, int]],
+    ) -> Self: ...
     def seal(self, batch: RecordBatch) -> ProduceBatch | None: ...
     def seal_all(
         self, drained: list[_Batch], in_flight: list[_Batch | None], counts: Completer

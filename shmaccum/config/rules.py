@@ -24,9 +24,9 @@ MAX_IN_FLIGHT_FOR_IDEMPOTENCE: Final = 5
 MAX_TRANSACTIONAL_ID: Final = 256
 """``shm.layout.MAX_TRANSACTIONAL_ID``."""
 MOST_SLOTS: Final = (1 << 24) - 1
-"""``shm.layout.MAX_SLOTS``."""
+"""``core/layout.pxi``: ``MAX_SLOTS``."""
 MOST_RECORDS: Final = (1 << 24) - 1
-"""``shm.layout.COMMIT_COUNT_MASK``."""
+"""``core/layout.pxi``: ``COMMIT_COUNT_MASK``."""
 SMALLEST_RECORD: Final = 7
 """Bytes of a record of message format 2 with neither key nor value: the smallest of all formats."""
 LARGEST_BATCH: Final = SMALLEST_RECORD * MOST_RECORDS

@@ -3,7 +3,7 @@
 """The core: the slab's layout, its mapping, its locks, its tables, its pool of slots, and its deques of batches.
 
 No function here waits: `shmaccum.shm.locks` waits for a lock, `shmaccum.pool` for memory,
-`shmaccum.accumulator.append` for both. `shmaccum/shm/layout/` has the same places of words for Python code.
+`shmaccum.accumulator.append` for both.
 
 One extension of included files, a file for each concern, in the order in which they need each other.
 ``cdivision`` and ``boundscheck`` are off because a check would take the GIL to raise its error, under a lock of the

@@ -4,7 +4,7 @@ The sender owns a drained batch's slot and takes no lock. It writes the header o
 their checksum. If it dies here, the next sender seals the batch again. All else is memory of the process.
 
 What is written here is the common case, and returns None for any other, which Python code serves: batches that are
-split, to be compressed, of a transaction, of an old format or damaged; answers that hold more than offsets.
+split, to be compressed, of an old format or damaged; answers that hold more than offsets.
 """
 
 from types import MappingProxyType
@@ -14,6 +14,7 @@ cdef enum:
     V2_CRC_AT = 17
     LOG_OVERHEAD = 12  # bytes before those that a batch's length counts
     LAST_COMPRESSION = 4
+    TRANSACTIONAL = 0x10  # among the attributes
     NO_PARTITION_LEADER_EPOCH = -1
 
     CORRELATION_ID_SIZE = 4
@@ -143,15 +144,17 @@ cdef class InPlaceSealer:
         segment: the slab.
         partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
         checksum: ``checksum(view, crc)`` continues a CRC-32C.
+        identity: ``identity(lane)`` returns the transactional id of a lane and its protocol's version.
     """
 
     cdef Segment segment
     cdef object partitions
+    cdef object identity
     cdef object checksum
     cdef object memory
 
-    def __cinit__(self, Segment segment not None, partitions not None, checksum not None):
-        self.segment, self.partitions, self.checksum = segment, partitions, checksum
+    def __cinit__(self, Segment segment not None, partitions not None, checksum not None, identity not None):
+        self.segment, self.partitions, self.checksum, self.identity = segment, partitions, checksum, identity
         self.memory = segment.writable()
 
     def seal(self, RecordBatch batch not None):
@@ -165,18 +168,17 @@ cdef class InPlaceSealer:
         cdef uint64_t compressed = load_relaxed(&header.compressed), commit, size, number, count
         cdef int64_t producer_id = -1, epoch = -1, sequence = -1
         cdef ProduceBatch sealed
+        cdef uint64_t attributes = compressed & COMPRESSION_MASK, lane
         cdef list deques = self.partitions.by_entry
         cdef tuple views
         cdef uint8_t *at
         if load_relaxed(&header.part) or slot_size < V2_HEADER_SIZE or not batch._is_sound(V2_HEADER_SIZE):
             return None
-        if compressed & COMPRESSION_MASK > LAST_COMPRESSION or batch.partition >= <uint64_t>len(deques):
+        if attributes > LAST_COMPRESSION or batch.partition >= <uint64_t>len(deques):
             return None
         if not compressed and load_relaxed(&header.linger) & COMPRESSION_MASK:
             return None
         deque = deques[<Py_ssize_t>batch.partition]
-        if deque.lane:
-            return None
         size = stored_size(header)
         if size <= slot_size:
             views = (self.memory[begin:begin + size],)
@@ -194,13 +196,17 @@ cdef class InPlaceSealer:
         sealed.record_count, sealed.magic, sealed.slot = count, V2, batch.slot
         sealed.producer_id, sealed.producer_epoch, sealed.base_sequence = producer_id, epoch, sequence
         sealed.max_timestamp = <int64_t>load_relaxed(&header.max_timestamp[commit & 1])
+        lane = deque.lane
+        if lane:
+            attributes |= TRANSACTIONAL
+            sealed.transactional_id, sealed.transaction_version = self.identity(lane - 1)
 
         at = <uint8_t *>self.segment.memory + begin
         _put_big_endian(at, 0, 8)
         _put_big_endian(at + 8, size - LOG_OVERHEAD, 4)
         _put_big_endian(at + 12, <uint64_t>NO_PARTITION_LEADER_EPOCH, 4)
         at[16] = V2
-        at = _put_big_endian(at + V2_CRC_COVERS, compressed & COMPRESSION_MASK, 2)
+        at = _put_big_endian(at + V2_CRC_COVERS, attributes, 2)
         at = _put_big_endian(at, count - 1, 4)
         at = _put_big_endian(at, load_relaxed(&header.base_timestamp), 8)
         at = _put_big_endian(at, <uint64_t>sealed.max_timestamp, 8)

@@ -73,7 +73,7 @@ class SlabReader:
 class _ErrorTotals:
     """Counts errors by class, so that no count falls when the slab drops an old error for a new one.
 
-    The slab keeps the last `shmaccum.shm.layout.INCIDENTS` distinct errors.
+    The slab keeps the last `shmaccum._core.INCIDENTS` distinct errors.
     """
 
     def __init__(self) -> None:

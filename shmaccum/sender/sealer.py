@@ -1,6 +1,6 @@
 """Seals the drained batches that the core does not (``core/request.pxi``), which has the rules.
 
-They are split, to be compressed, of a transaction or of an old format; or damaged.
+They are split, to be compressed, or of an old format; or damaged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ class Sealer:
         self._lanes = LaneTable(state.slab, state.map)
         self._splitter = splitter
         self.levels = levels
-        self.core = InPlaceSealer(state.slab.core, state.map, checksum.crc32c) if state.format.magic == MAGIC else None
+        self.core: Final = (
+            InPlaceSealer(state.slab.core, state.map, checksum.crc32c, self._lanes.identity)
+            if state.format.magic == MAGIC
+            else None
+        )
         """Seals what Python code need not see."""
         self._compressed_at = state.slab.geometry.process(state.slab.me) + Process.COMPRESSED
 

@@ -45,7 +45,8 @@ class Sender:
             self.sequences.use_producer_id(PRODUCER_ID, EPOCH)
         self.counts = core.Completer(self.slab.segment, self.sequences, v2.HEADER_SIZE)
         self.deques = [SimpleNamespace(topic_partition=PLACE, lane=0) for _ in range(20)]
-        self.sealer = core.InPlaceSealer(self.slab.segment, SimpleNamespace(by_entry=self.deques), crc32c)
+        partitions = SimpleNamespace(by_entry=self.deques)
+        self.sealer = core.InPlaceSealer(self.slab.segment, partitions, crc32c, {4: ("orders", 2)}.__getitem__)
         self.batch = core.RecordBatch(self.slab.segment, 0)
         self.batch.state = SlotState.IN_FLIGHT
         self.set("partitions", "in_flight", 1, PARTITION)
@@ -123,6 +124,18 @@ def test_a_batch_that_its_producer_compressed_says_so() -> None:
     assert read.attributes == gzip
 
 
+def test_a_batch_of_a_transaction_says_so() -> None:
+    sender = Sender()
+    sender.deques[PARTITION].lane = 5
+    sealed = sender.send()
+    assert (sealed.transactional_id, sealed.transaction_version) == ("orders", 2)
+    read = MemoryRecords(bytes_of(sealed)).next_batch()
+    assert read.validate_crc()
+    assert read.is_transactional
+    assert read.attributes == v2.TRANSACTIONAL
+    assert read.producer_id == PRODUCER_ID
+
+
 def make_split(sender: Sender) -> None:
     sender.batch.cut(1)
 
@@ -131,7 +144,6 @@ LEFT_TO_PYTHON = {
     "split": make_split,
     "to be compressed": lambda sender: sender.set("headers", "linger", sender.word("headers", "linger") | 1),
     "an unknown compression": lambda sender: sender.set("headers", "compressed", 100 << 8 | 5),
-    "of a lane": lambda sender: setattr(sender.deques[PARTITION], "lane", 1),
     "an empty batch": lambda sender: sender.set("headers", "commit", 100 << 25),
     "more than its slots hold": lambda sender: sender.set("headers", "commit", SLOT_SIZE + 1 << 25 | 3 << 1),
     "a partition that is not known": lambda sender: sender.deques.__delitem__(slice(PARTITION, None)),
