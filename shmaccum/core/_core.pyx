@@ -13,7 +13,7 @@ slab. So each word of the slab is loaded once, checked, then used.
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno, PyErr_SetFromErrnoWithFilenameObject
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.errno cimport EINTR, errno
 from libc.math cimport ldexp

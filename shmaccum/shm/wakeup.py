@@ -28,10 +28,9 @@ from typing import Final
 
 import posix_ipc
 
-from shmaccum._core import Geometry, Process, Super
+from shmaccum._core import Geometry, Process, SemaphoreWait, Super
 from shmaccum.errors import IllegalStateError, ShmaccumError, SlabAbiError
 from shmaccum.shm import native
-from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.files import Descriptor, open_own
 from shmaccum.shm.names import PrivateNames
 from shmaccum.shm.semaphores import open_semaphore, open_wakeup
@@ -59,7 +58,7 @@ class Listener:
         """Wait for a wake-up, or return at once if one came since the last wait; return False at a timeout.
 
         One thread at a time waits for the semaphore, and passes a wake-up on to all the others: only their own
-        conditions show which of them it is for. Signals are blocked meanwhile, so wait in slices.
+        conditions show which of them it is for. Wait in slices (`SemaphoreWait`).
 
         In a program patched for greenlets it polls: greenlets and threads cannot wait for the same lock.
         """
@@ -89,7 +88,7 @@ class Listener:
                 if wakeup.waiting:
                     return False
                 wakeup.waiting = mine = True
-            wakeup.clock_wait.into(woken, timeout_s)
+            wakeup.wait.into(woken, timeout_s)
         finally:
             if mine:
                 # No call between these: an interrupt must not leave `waiting` set while no thread waits.
@@ -116,18 +115,18 @@ class Wakeup:
         "_asleep_at",
         "_words",
         "changed",
-        "clock_wait",
         "count",
         "is_closed",
         "listeners",
         "mutex",
         "semaphore",
+        "wait",
         "waiting",
     )
 
     def __init__(self, private: PrivateNames, entry: int, words: memoryview, geometry: Geometry) -> None:
         self.semaphore = open_wakeup(private, entry, words, geometry.process(entry) + Process.WAKEUP)
-        self.clock_wait = ClockWait(self.semaphore)
+        self.wait = SemaphoreWait(self.semaphore.name)
         self.count = 0
         self._words = words
         self._asleep_at = geometry.process(entry) + Process.ASLEEP
@@ -182,7 +181,6 @@ class Wakeup:
             self.is_closed = True
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.waiting)
-        self.clock_wait.close()
         with contextlib.suppress(posix_ipc.ExistentialError):  # closed before an interrupt
             self.semaphore.close()
 

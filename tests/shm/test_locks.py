@@ -199,7 +199,7 @@ def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(slab: Slab, start: S
     child.hear()
     take(slab, PATIENCE_S)
     assert not any(owners(slab))
-    child.finish()
+    child.result()
 
 
 def test_a_signals_handler_uses_locks_while_its_thread_waits_for_one(slab: Slab, start: Start) -> None:

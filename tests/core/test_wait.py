@@ -1,10 +1,11 @@
-"""A wait lasts for its timeout, even if the wall clock is set meanwhile."""
+"""A wait for a semaphore lasts for its timeout, even if the wall clock is set meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -15,8 +16,8 @@ from pathlib import Path
 import posix_ipc
 import pytest
 
-from shmaccum.shm import clockwait, names
-from shmaccum.shm.clockwait import ClockWait
+from shmaccum._core import SemaphoreWait
+from shmaccum.shm import names
 
 NAME = f"{names.before_semaphores()}shmaccum-clockwait{os.getpid()}"
 
@@ -30,17 +31,12 @@ def semaphore() -> Iterator[posix_ipc.Semaphore]:
     made.close()
 
 
-@pytest.fixture(params=["by the monotonic clock", "as posix_ipc does"])
-def wait(
-    request: pytest.FixtureRequest, semaphore: posix_ipc.Semaphore, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ClockWait]:
-    monkeypatch.setattr(clockwait, "_HAS_CLOCKWAIT", request.param == "by the monotonic clock")
-    wait = ClockWait(semaphore)
-    yield wait
-    wait.close()
+@pytest.fixture
+def wait(semaphore: posix_ipc.Semaphore) -> SemaphoreWait:
+    return SemaphoreWait(semaphore.name)
 
 
-def test_a_free_unit_is_acquired_at_once(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+def test_a_free_unit_is_acquired_at_once(semaphore: posix_ipc.Semaphore, wait: SemaphoreWait) -> None:
     semaphore.release()
     unit: list[None] = []
     wait.into(unit, 60)
@@ -48,14 +44,14 @@ def test_a_free_unit_is_acquired_at_once(semaphore: posix_ipc.Semaphore, wait: C
     assert semaphore.value == 0
 
 
-def test_a_unit_posted_in_time_is_acquired(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+def test_a_unit_posted_in_time_is_acquired(semaphore: posix_ipc.Semaphore, wait: SemaphoreWait) -> None:
     threading.Timer(0.1, semaphore.release).start()
     unit: list[None] = []
     wait.into(unit, 60)
     assert len(unit) == 1
 
 
-def test_a_wait_in_vain_lasts_for_its_timeout(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+def test_a_wait_in_vain_lasts_for_its_timeout(semaphore: posix_ipc.Semaphore, wait: SemaphoreWait) -> None:
     unit: list[None] = []
     started = time.monotonic()
     wait.into(unit, 0.05)
@@ -63,14 +59,35 @@ def test_a_wait_in_vain_lasts_for_its_timeout(semaphore: posix_ipc.Semaphore, wa
     assert unit == []
     wait.into(unit, -1)
     assert unit == []
-    wait.close()
 
 
-def test_an_unlinked_semaphore_is_an_error(semaphore: posix_ipc.Semaphore) -> None:
-    wait = ClockWait(semaphore)
-    posix_ipc.unlink_semaphore(NAME)
-    with pytest.raises(OSError, match=NAME[1:]):
-        wait.into([], 0.01)
+def test_a_semaphore_that_is_not_there_is_an_error(semaphore: posix_ipc.Semaphore) -> None:
+    semaphore.unlink()
+    with pytest.raises(FileNotFoundError, match=NAME[1:]):
+        SemaphoreWait(NAME)
+
+
+def test_a_handler_runs_during_the_wait_and_its_error_ends_it(wait: SemaphoreWait) -> None:
+    class Enough(Exception):
+        pass
+
+    def handle(number: int, frame: object) -> None:
+        handled.append(number)
+        if len(handled) == 3:
+            raise Enough
+
+    handled: list[int] = []
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+    unit: list[None] = []
+    try:
+        with pytest.raises(Enough):
+            wait.into(unit, 60)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(handled) == 3
+    assert unit == []
 
 
 def preloading(source: str, directory: Path) -> dict[str, str]:
@@ -103,11 +120,10 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone) {
 }
 """
 WAIT = """
-import sys, posix_ipc
-from shmaccum.shm import clockwait
-clockwait._HAS_CLOCKWAIT = sys.argv[2] == "monotonic"
+import sys
+from shmaccum._core import SemaphoreWait
 unit = []
-clockwait.ClockWait(posix_ipc.Semaphore(sys.argv[1])).into(unit, 0.2)
+SemaphoreWait(sys.argv[1]).into(unit, 0.2)
 print(unit)
 """
 
@@ -115,16 +131,9 @@ print(unit)
 def test_setting_back_the_clock_does_not_extend_a_wait(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
     """The process's clock is an hour ahead: as if it were set back during the wait."""
     environment = preloading(AN_HOUR_AHEAD, tmp_path)
-
-    def waits(how: str, patience_s: float) -> str:
-        command = [sys.executable, "-c", WAIT, NAME, how]
-        return subprocess.run(
-            command, env=environment, timeout=patience_s, check=True, capture_output=True, text=True
-        ).stdout
-
-    with pytest.raises(subprocess.TimeoutExpired):  # because of the clock
-        waits("time of day", 2)
-    assert waits("monotonic", 60) == "[]\n"
+    command = [sys.executable, "-c", WAIT, NAME]
+    run = subprocess.run(command, env=environment, timeout=60, check=True, capture_output=True, text=True)
+    assert run.stdout == "[]\n"
 
 
 A_LONG_TIME_OVER_OPENING = """
@@ -145,9 +154,9 @@ sem_t *sem_open(const char *name, int flags, ...) {
 """
 FORK_AND_OPEN = """
 import os, signal, sys, threading, time, posix_ipc
-from shmaccum.shm.clockwait import ClockWait
+from shmaccum._core import SemaphoreWait
 name = sys.argv[1]
-thread = threading.Thread(target=ClockWait(posix_ipc.Semaphore(name)).into, args=([], 0))
+thread = threading.Thread(target=SemaphoreWait, args=(name,))
 thread.start()
 children = []
 while thread.is_alive():
