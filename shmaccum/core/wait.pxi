@@ -31,8 +31,8 @@ cdef extern from * nogil:
 cdef class SemaphoreWait:
     """Waits for one semaphore.
 
-    It is opened with the GIL held, as `posix_ipc` does: the C library takes a lock of its own, which a child that another
-    thread forks meanwhile would inherit.
+    It is opened with the GIL held, as `posix_ipc` does: the C library takes a lock of its own, which a child that
+    another thread forks meanwhile would inherit.
 
     Args:
         name: of the semaphore; the caller has checked whose file it is.
