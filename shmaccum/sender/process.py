@@ -105,7 +105,9 @@ _without_forks: Final = native.RLock()
 """Held over each fork, and while a sender's pipes are made: else a forked child could hold the sender's ends, and their
 starter would not notice that the sender died."""
 os.register_at_fork(
-    before=_without_forks.acquire, after_in_parent=_without_forks.release, after_in_child=_without_forks.release
+    before=_without_forks.acquire,
+    after_in_parent=_without_forks.release,
+    after_in_child=_without_forks._at_fork_reinit,  # as concurrent.futures: uWSGI runs only the hooks of the child
 )
 
 
