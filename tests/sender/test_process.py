@@ -164,6 +164,15 @@ def test_killed_while_it_starts(
     assert len(list(deaths.iterdir())) == count
 
 
+def test_a_sitecustomize_that_prints_is_no_answer(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('welcome', flush=True)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Producer(settings()) as producer:
+        assert sender_starts(producer) == 1
+
+
 def linger(link: Connection) -> None:
     link.recv()
 
