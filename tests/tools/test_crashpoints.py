@@ -73,6 +73,19 @@ def end(victim: Victim) -> Callable[[], object]:
     os._exit(3)
 
 
+def test_the_stores_of_the_shipped_core_are_steps() -> None:
+    findings = findings_of(OPERATIONS["append-open"])
+    stores = [
+        outcome.place.split(".")[-1]
+        for outcome in sorted(findings.outcomes, key=lambda outcome: outcome.step)
+        if outcome.place.startswith("store to")
+    ]
+    taken, committed, released = stores.index("OWNER"), stores.index("COMMIT"), len(stores) - 1
+    assert stores[released] == "OWNER"
+    assert taken < stores.index("CONTRIBUTORS") < committed < stores.index("RECORDS") < released
+    assert problems_of(findings) == ""
+
+
 @pytest.mark.parametrize(
     ("begin", "said"),
     [

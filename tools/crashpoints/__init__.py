@@ -1,7 +1,8 @@
 """Tests every crash point: kills each operation one step later each time.
 
-A *step* is a bytecode instruction of the package that can change anything outside its own frame: shared memory, files,
-semaphores. A death before any other instruction (a jump, a load) equals a death before the next step. For each step of
+A *step* is a bytecode instruction of the package that can change anything outside its own frame, such as files, or a
+machine instruction that stores to the slab's words or its semaphores, in the shipped core or elsewhere
+(`tools.crashpoints.stores`). A death before any other instruction equals a death before the next step. For each step of
 each operation, one process, the *victim*, runs the operation and is killed by SIGKILL just before that step. Another,
 the *survivor*, then checks the remains:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -12,15 +13,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from tools.crashpoints.account import Account, read_account
 from tools.crashpoints.aftermath import survive
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.settings import config_of
+from tools.crashpoints.stores import Stores, place_of
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import BOUND_S, Victim, be_victim
 
 TO_THE_END: Final = -1
 """The step of a victim that is killed after its whole operation."""
+NEVER: Final = (1 << 64) - 1
 
 _LOOK_S: Final = 0.0005
 
@@ -44,7 +48,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def run_point(operation: Operation, step: int, name: str, directory: Path) -> Outcome:
+def run_point(operation: Operation, step: int, name: str, directory: Path, library: ctypes.CDLL) -> Outcome:
     """Run one point in this process; do not use the process again if there are problems.
 
     Args:
@@ -52,13 +56,14 @@ def run_point(operation: Operation, step: int, name: str, directory: Path) -> Ou
         step: before which it dies, or `TO_THE_END`.
         name: of the slab.
         directory: for the log; created and removed here.
+        library: from `tools.crashpoints.stores.build`.
     """
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(BOUND_S)
     outcome = Outcome(step)
     directory.mkdir()
     try:
-        _run(operation, outcome, name, directory)
+        _run(operation, outcome, name, directory, library)
     except BaseException:
         outcome.problems.append(traceback.format_exc())
     finally:
@@ -67,7 +72,7 @@ def run_point(operation: Operation, step: int, name: str, directory: Path) -> Ou
     return outcome
 
 
-def _run(operation: Operation, outcome: Outcome, name: str, directory: Path) -> None:
+def _run(operation: Operation, outcome: Outcome, name: str, directory: Path, library: ctypes.CDLL) -> None:
     config = config_of(name, directory, operation.settings)
     account, account_of_victim = os.pipe()
     begin_victim, begin = os.pipe()
@@ -76,7 +81,9 @@ def _run(operation: Operation, outcome: Outcome, name: str, directory: Path) -> 
         os.close(begin)
         step = float("inf") if outcome.step == TO_THE_END else outcome.step
         victim = Victim(config, Account(account_of_victim), refusing=operation.refusing)
-        be_victim(operation, victim, step, lambda: os.read(begin_victim, 1))
+        at = NEVER if outcome.step == TO_THE_END else outcome.step
+        stores = Stores(library, name, slab_geometry(config).slots, at, account_of_victim)
+        be_victim(operation, victim, step, stores, lambda: os.read(begin_victim, 1))
     os.close(account_of_victim)
     os.close(begin_victim)
     survivor = Survivor(config, refusing=operation.refusing)
@@ -87,7 +94,7 @@ def _run(operation: Operation, outcome: Outcome, name: str, directory: Path) -> 
     status = _outlive(pid, operation, survivor)
     died = time.monotonic()
     told = read_account(account)
-    outcome.steps, outcome.place = told.steps, told.place
+    outcome.steps, outcome.place = told.steps, place_of(told.place, slab_geometry(config))
     if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
         outcome.problems.append(f"the victim was not killed, status {status}: {told.error or 'stuck'}")
     survive(survivor, told, outcome.problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from shmaccum.shm import names
+from tools.crashpoints import stores
 from tools.crashpoints.account import Told
 from tools.crashpoints.aftermath import survive
 from tools.crashpoints.operation import Operation
@@ -52,6 +54,11 @@ class Findings:
         return sum(not outcome.problems for outcome in self.outcomes)
 
     @property
+    def at_stores(self) -> int:
+        """Number of points at a store into shared memory."""
+        return sum(outcome.place.startswith("store to") for outcome in self.outcomes)
+
+    @property
     def failed(self) -> list[Outcome]:
         """The outcomes with problems."""
         return [outcome for outcome in self.outcomes if outcome.problems]
@@ -73,6 +80,7 @@ class Harness:
     def __enter__(self) -> Harness:
         # In memory: these tests do not cover the death of the host.
         self._directory = Path(tempfile.mkdtemp(prefix="crashpoints-", dir=names.SHM_DIRECTORY))
+        self._library = stores.build(self._directory)
         _warm_up(f"{self._prefix}warm-up", self._directory / "warm-up")
         return self
 
@@ -113,7 +121,7 @@ class Harness:
         done, total = 0, len(waiting)
         while waiting or any(worker.busy for worker in self._workers):
             while len(self._workers) < self._jobs and waiting:
-                self._workers.append(_Worker(self._operations))
+                self._workers.append(_Worker(self._operations, self._library))
             for worker in self._workers:
                 if waiting and not worker.busy:
                     self._started += 1
@@ -141,14 +149,14 @@ class Harness:
 class _Worker:
     """A process that runs points, one at a time."""
 
-    def __init__(self, operations: dict[str, Operation]) -> None:
+    def __init__(self, operations: dict[str, Operation], library: ctypes.CDLL) -> None:
         self.link, theirs = Pipe()
         self._point: tuple[Findings, int] | None = None
         self._deadline_s = 0.0
         self._pid = os.fork()
         if not self._pid:
             self.link.close()
-            _work(theirs, operations)
+            _work(theirs, operations, library)
         theirs.close()
 
     @property
@@ -182,15 +190,15 @@ class _Worker:
         self.link.close()
 
 
-def _work(link: Connection, operations: dict[str, Operation]) -> NoReturn:
+def _work(link: Connection, operations: dict[str, Operation], library: ctypes.CDLL) -> NoReturn:
     """Run the points that the harness requests."""
     die_with_parent()
     logging.disable()  # some operations are about failing batches
     gc.freeze()  # else every victim would copy all pages that the collector touches
     try:
         while True:
-            name, *point = link.recv()
-            link.send(run_point(operations[name], *point))
+            operation, step, name, directory = link.recv()
+            link.send(run_point(operations[operation], step, name, directory, library))
     finally:
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Steps of an operation: the package's instructions before which a death matters."""
+"""Steps of an operation: the package's instructions before which a death matters, and its stores (`stores`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 import shmaccum
+from tools.crashpoints.stores import Stores
 
 TURNS: Final = 24
 """Most times that one instruction counts: more than the slab has locks, or a small slab slots. A longer loop (spinning
@@ -51,13 +52,11 @@ class Steps:
     Args:
         at: number of that step; a number after the last step is never reached.
         act: called there with its place, ``file:line function instruction``.
-
-    Attributes:
-        count: steps so far.
+        stores: counts all steps, since stores are steps, too.
     """
 
-    def __init__(self, at: float, act: Callable[[str], object]) -> None:
-        self.count = 0
+    def __init__(self, at: float, act: Callable[[str], object], stores: Stores) -> None:
+        self._stores = stores
         self._at = at
         self._act = act
         self._not_again: object = None
@@ -103,9 +102,9 @@ class Steps:
         if not turns_left or not turns_left[number]:
             return self._not_again
         turns_left[number] -= 1
-        if self.count == self._at:
+        if self._stores.count == self._at:
             self._act(_place(code, offset))
-        self.count += 1
+        self._stores.count += 1
         return None
 
     def _turns_of(self, code: CodeType) -> bytearray:

@@ -15,6 +15,7 @@ from tools.crashpoints.account import Account, Records
 from tools.crashpoints.sending import HandSender
 from tools.crashpoints.settings import PARTITIONS, TOPIC, value
 from tools.crashpoints.steps import Steps
+from tools.crashpoints.stores import Stores
 from tools.support.accumulators import Accumulators
 from tools.support.processes import die_with_parent
 
@@ -86,22 +87,23 @@ def attached(config: ProducerConfig) -> Accumulators:
     return Accumulators(slab, config)
 
 
-def be_victim(operation: Operation, victim: Victim, step: float, wait_to_begin: Callable[[], object]) -> NoReturn:
+def be_victim(
+    operation: Operation, victim: Victim, step: float, stores: Stores, wait_to_begin: Callable[[], object]
+) -> NoReturn:
     """Run an operation in this process, to be killed at a step, or at its end if it has fewer steps."""
     die_with_parent()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(BOUND_S)
-    steps: Steps | None = None
 
     def die_there(place: str) -> None:
-        assert steps is not None
-        victim.account.dies(steps.count, place)
+        victim.account.dies(stores.count, place)
         die()
 
     try:
         wait_to_begin()
         act = operation.begin(victim)
-        steps = Steps(step, die_there)
+        steps = Steps(step, die_there, stores)
+        stores.watch()
         steps.run(act)
         die_there("the end")
     except BaseException:

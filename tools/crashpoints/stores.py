@@ -1,0 +1,137 @@
+"""Stores into shared memory, as steps at which a victim can die: those of the shipped core, too (``stores.c``)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from shmaccum import _core
+from shmaccum._core import WORD, Geometry
+from shmaccum.shm import segment, slab, wakeup
+
+SOURCE: Final = Path(__file__).with_name("stores.c")
+_MAPPING: Final = re.compile(r"(\w+)-(\w+) r.-s .* (/dev/shm/\S+)")
+SLAB, SEMAPHORE = 0, 1
+"""Numbers of mappings in an account."""
+
+
+def build(directory: Path) -> ctypes.CDLL:
+    """Compile the code that stops at stores, and load it.
+
+    Raises:
+        NotImplementedError: this is no x86-64, whose processor traps after one instruction.
+    """
+    if platform.machine() != "x86_64":
+        raise NotImplementedError(f"stores are found by the trap flag of x86-64, and this is {platform.machine()}")
+    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    if not shutil.which(command[0]):
+        command = [sys.executable, "-m", "ziglang", "cc"]
+    library = directory / "stores.so"
+    subprocess.run([*command, "-O1", "-shared", "-fPIC", "-o", library, SOURCE], check=True)
+    return ctypes.CDLL(str(library))
+
+
+class Stores:
+    """Counts the stores of this process into a slab's words and semaphores.
+
+    Records' bytes do not count: a batch's words say which of them are there.
+
+    Args:
+        library: from `build`.
+        name: of the slab.
+        size: bytes of its words.
+        at: the step to die at.
+        account: gets the place of the death.
+    """
+
+    def __init__(self, library: ctypes.CDLL, name: str, size: int, at: int, account: int) -> None:
+        self._library = library
+        self._name = name
+        self._size = size
+        self._counts = (ctypes.c_uint64 * 2)(0, at)
+        library.stores_begin(self._counts, account)
+
+    @property
+    def count(self) -> int:
+        """Steps so far, of any kind."""
+        return self._counts[0]
+
+    @count.setter
+    def count(self, count: int) -> None:
+        self._counts[0] = count
+
+    def watch(self) -> None:
+        """Watch the mappings that there are, and those that the process makes from now on."""
+        self._watch()
+        for each in (segment.Segment, slab.Slab, wakeup.Wakeup):
+            _after_init(each, self._watch)
+
+    def _watch(self) -> None:
+        self._library.stores_forget()
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            found = _MAPPING.match(line)
+            if found is None:
+                continue
+            begin, end = int(found[1], 16), int(found[2], 16)
+            is_semaphore = found[3].startswith("/dev/shm/sem.")  # glibc makes them by other names
+            if not is_semaphore and not found[3].endswith(self._name):
+                continue
+            size = end - begin if is_semaphore else min(end - begin, self._size)
+            number = SEMAPHORE if is_semaphore else SLAB
+            if not self._library.stores_watch(ctypes.c_void_p(begin), ctypes.c_size_t(size), number):
+                raise RuntimeError(f"the mapping of {found[3]} cannot be watched")
+
+
+def _after_init(cls: Any, act: Callable[[], object]) -> None:
+    """Have a function called after each object of a class is made."""
+    init = cls.__init__
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        act()
+
+    cls.__init__ = __init__
+
+
+def place_of(told: str, geometry: Geometry) -> str:
+    """Return the place in an account; that of a store by the word's name."""
+    if not told.startswith("store "):
+        return told
+    kind, offset = map(int, told.split()[1:])
+    if kind == SEMAPHORE:
+        return "store to a semaphore"
+    index = offset // WORD
+    for name, begin, words, size in _entries(geometry):
+        if begin <= index < begin + size:
+            names = {number: word for word, number in vars(words).items() if word.isupper()}
+            return f"store to {name}.{names[max(number for number in names if number <= index - begin)]}"
+    regions = ("settings", "incidents", "brokers", "histograms", "rings", "bitmap", "redo")
+    begins = {getattr(geometry, each): each for each in regions}
+    return f"store to {begins[max(begin for begin in begins if begin <= offset)]}"
+
+
+def _entries(geometry: Geometry) -> Iterator[tuple[str, int, type, int]]:
+    """Yield each entry: its name, index, words and length."""
+    yield "superblock", 0, _core.Super, _core.Super.length
+    tables = (
+        ("lock", geometry.lock, _core.LOCK_COUNT, _core.Lock),
+        ("process", geometry.process, geometry.max_processes, _core.Process),
+        ("topic", geometry.topic, geometry.max_topics, _core.Topic),
+        ("partition", geometry.partition, geometry.max_partitions, _core.Partition),
+        ("lane", geometry.lane, geometry.max_lanes, _core.Lane),
+        ("waiter", geometry.waiter, _core.WAITERS, _core.Waiter),
+        ("slot", geometry.header, geometry.slot_count, _core.Slot),
+    )
+    for name, place, count, words in tables:
+        for entry in range(count):
+            yield f"{name} {entry}", place(entry), words, place(1) - place(0)
