@@ -118,7 +118,6 @@ class Segment:
         """Create a slab's segment and reserve its memory; the caller stores READY.
 
         Raises:
-            UnsupportedPlatformError: the sources cannot run uncompiled on this machine.
             SlabMemoryError: /dev/shm has no room, or this process's cgroup allows less memory; names what is needed,
                 what there is, and the cure.
             SlabPermissionError: another user's file has its name.
@@ -177,7 +176,6 @@ class Segment:
             look: to inspect or remove the slab, which root can do with every user's.
 
         Raises:
-            UnsupportedPlatformError: the sources cannot run uncompiled on this machine.
             SlabPermissionError: it is another user's, or other users can open it.
             SlabAbiError: it is no slab, is truncated, or was laid out by another version.
             SlabMemoryError: this process's limits do not allow the mapping.

@@ -258,6 +258,7 @@ def test_entries_of_several_words_do_not_overlap() -> None:
     assert Slot.BASE_TIMESTAMP - Slot.MAX_TIMESTAMP == 2  # two cells
     assert max(tables()["Slot"].values()) == Slot.CONTRIBUTORS
     assert (Incident.length - Incident.TEXT) * WORD == MESSAGE_BYTES
+    assert (len(layout.OfSender), len(layout.OfProcess)) == (_core.SENDER_HISTOGRAMS, _core.PROCESS_HISTOGRAMS)
 
 
 @given(st.integers(1, MAX_PROCESSES))

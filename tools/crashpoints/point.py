@@ -79,11 +79,10 @@ def _run(operation: Operation, outcome: Outcome, name: str, directory: Path, lib
     pid = os.fork()
     if not pid:
         os.close(begin)
-        step = float("inf") if outcome.step == TO_THE_END else outcome.step
         victim = Victim(config, Account(account_of_victim), refusing=operation.refusing)
         at = NEVER if outcome.step == TO_THE_END else outcome.step
         stores = Stores(library, name, slab_geometry(config).slots, at, account_of_victim)
-        be_victim(operation, victim, step, stores, lambda: os.read(begin_victim, 1))
+        be_victim(operation, victim, stores, lambda: os.read(begin_victim, 1))
     os.close(account_of_victim)
     os.close(begin_victim)
     survivor = Survivor(config, refusing=operation.refusing)

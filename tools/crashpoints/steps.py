@@ -50,14 +50,12 @@ class Steps:
     """Runs an operation in this thread, and acts just before one of its steps.
 
     Args:
-        at: number of that step; a number after the last step is never reached.
         act: called there with its place, ``file:line function instruction``.
-        stores: counts all steps, since stores are steps, too.
+        stores: counts all steps, since stores are steps, too, and knows which one it is.
     """
 
-    def __init__(self, at: float, act: Callable[[str], object], stores: Stores) -> None:
+    def __init__(self, act: Callable[[str], object], stores: Stores) -> None:
         self._stores = stores
-        self._at = at
         self._act = act
         self._not_again: object = None
         """Disables further events of an instruction in the interpreter."""
@@ -102,7 +100,7 @@ class Steps:
         if not turns_left or not turns_left[number]:
             return self._not_again
         turns_left[number] -= 1
-        if self._stores.count == self._at:
+        if self._stores.is_there:
             self._act(_place(code, offset))
         self._stores.count += 1
         return None

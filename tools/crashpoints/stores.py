@@ -70,6 +70,11 @@ class Stores:
     def count(self, count: int) -> None:
         self._counts[0] = count
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the next step is the one to die at."""
+        return self._counts[0] == self._counts[1]
+
     def watch(self) -> None:
         """Watch the mappings that there are, and those that the process makes from now on."""
         self._watch()

@@ -87,9 +87,7 @@ def attached(config: ProducerConfig) -> Accumulators:
     return Accumulators(slab, config)
 
 
-def be_victim(
-    operation: Operation, victim: Victim, step: float, stores: Stores, wait_to_begin: Callable[[], object]
-) -> NoReturn:
+def be_victim(operation: Operation, victim: Victim, stores: Stores, wait_to_begin: Callable[[], object]) -> NoReturn:
     """Run an operation in this process, to be killed at a step, or at its end if it has fewer steps."""
     die_with_parent()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -102,7 +100,7 @@ def be_victim(
     try:
         wait_to_begin()
         act = operation.begin(victim)
-        steps = Steps(step, die_there, stores)
+        steps = Steps(die_there, stores)
         stores.watch()
         steps.run(act)
         die_there("the end")
