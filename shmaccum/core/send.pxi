@@ -424,7 +424,8 @@ cdef class RecordPath:
                 return status
         if record.body_size + OVERHEAD_MAX + appender.producer.header_size >= appender.producer.deques.slots.slot_size:
             return APPEND_NO_ROOM  # it takes a slot or more
-        self.before_new_batch()
+        if not self.has_sender():
+            return APPEND_NO_ROOM
         buffer = Buffer()
         status = pool_allocate(&self.pool.pool, ticket_of(segment), 1, 1, &handle, &count, damage)
         if count:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -31,7 +32,7 @@ from shmaccum.errors import (
 from shmaccum.shm.layout import OfProcess
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.slab import Slab
-from shmaccum.shm.wakeup import NO_COMPLETIONS
+from shmaccum.shm.wakeup import NO_COMPLETIONS, Slices
 
 WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it checks that the waiters before it live."""
@@ -51,17 +52,19 @@ class MemoryWait:
         patience_s: most seconds that a look waits for the lock, if a stopped process holds it.
 
     Attributes:
+        process: the id of the process that waits.
         ticket: the place in the queue.
         was_woken: after a wait, whether a wake-up ended it.
     """
 
-    __slots__ = ("count", "max_block_ms", "patience_s", "size", "ticket", "was_woken")
+    __slots__ = ("count", "max_block_ms", "patience_s", "process", "size", "ticket", "was_woken")
 
     def __init__(self, size: int, count: int, max_block_ms: float, patience_s: float = math.inf) -> None:
         self.size = size
         self.count = count
         self.max_block_ms = max_block_ms
         self.patience_s = patience_s
+        self.process = os.getpid()
         self.ticket = MemoryTicket(count, time.monotonic(), max_block_ms / 1000)
         self.was_woken: bool | None = None
 
@@ -196,13 +199,18 @@ class BufferPool:
     # --- waiting ------------------------------------------------------------------------------------
 
     def _wait_for(self, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:
-        """Wait in the queue; the ticket is returned however the wait ends."""
         wait = MemoryWait(size, self.slots_for(size), max_block_ms)
+        with self.slab.wakeup.listening(NO_COMPLETIONS) as listener:
+            listener.wait_for(self.waiting(wait, taken, most=most), self.while_waiting)
+
+    def waiting(self, wait: MemoryWait, taken: list[Buffer], *, most: int = 1) -> Slices[None]:
+        """Wait in the queue; the ticket is returned however the wait ends.
+
+        Args and errors: as of `look`.
+        """
         try:
-            with self.slab.wakeup.listening(NO_COMPLETIONS) as listener:
-                while not self.look(wait, taken, most=most):
-                    self.while_waiting()
-                    wait.was_woken = listener.wait(wait.slice_s())
+            while not self.look(wait, taken, most=most):
+                wait.was_woken = yield wait.slice_s()
         finally:
             try:
                 self.leave(wait)
@@ -245,7 +253,12 @@ class BufferPool:
         return False
 
     def leave(self, wait: MemoryWait) -> None:
-        """End a wait: return its ticket, if it has one, and wake the next waiter."""
+        """End a wait: return its ticket, if it has one, and wake the next waiter.
+
+        In a child forked in the meantime it does nothing: the ticket is the parent's.
+        """
+        if wait.process != os.getpid():
+            return
         slab = self.slab
         waited_ns = max(0, int((time.monotonic() - wait.ticket.started_s) * 1e9))
         # At a timeout, other processes remove the ticket soon, since its deadline is over.

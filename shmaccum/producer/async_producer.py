@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
@@ -34,7 +35,7 @@ from shmaccum.cluster import RecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, IllegalStateError, ShmaccumError
-from shmaccum.producer.loop_producer import LoopProducer, LoopSends
+from shmaccum.producer.loop_calls import LoopCalls, LoopProducer
 from shmaccum.producer.producer import check_timeout, no_pickle
 from shmaccum.producer.record_path import Sending
 from shmaccum.record.fields import Headers
@@ -69,7 +70,7 @@ class AsyncProducer:
                 "Producer in a thread for them"
             )
         self._opened: LoopProducer | None = None
-        self._sends: LoopSends | None = None
+        self._calls: LoopCalls | None = None
         self._starting: asyncio.Lock | None = None
         self._has_interceptors = bool(self.config.interceptor_classes)
 
@@ -106,7 +107,7 @@ class AsyncProducer:
                 except BaseException:
                     opening.abandon()
                     raise
-                self._sends = LoopSends(self._opened)
+                self._calls = LoopCalls(self._opened)
 
     @property
     def _producer(self) -> LoopProducer:
@@ -148,16 +149,16 @@ class AsyncProducer:
             topic, value, key, headers, partition, timestamp_ms, on_delivery
         )
         if future is None:
-            assert self._sends is not None
+            assert self._calls is not None
             record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-            future = await self._sends.send(record)
+            future = await self._calls.send(record)
         if on_delivery is not None or self._has_interceptors:
             self._run_callbacks()
         return future
 
     def _run_callbacks(self) -> None:
-        assert self._sends is not None
-        self._sends.of_loop().run_callbacks()
+        assert self._calls is not None
+        self._calls.of_loop().run_callbacks()
 
     async def send_and_wait(
         self,
@@ -190,15 +191,15 @@ class AsyncProducer:
                 accepted, too; then they will be sent.
         """
         producer = self._producer
-        assert self._sends is not None
+        assert self._calls is not None
         producer._guard.check_open()
         path = producer._column_path()
         rows = path.rows_of(batch)
         future = path.future_for(rows)
         try:
             with future.reporting(), producer._guard:
-                await self._sends.of_loop().ensure_sender()
-                await self._sends.send_batch(path.steps(topic, rows, future))
+                await self._calls.of_loop().ensure_sender()
+                await self._calls.run(path.sending(topic, rows, future))
         except ShmaccumError as error:
             producer._records.count_refusal(topic, error)
             raise
@@ -221,11 +222,12 @@ class AsyncProducer:
         """
         check_timeout(timeout)
         producer = self._producer
+        assert self._calls is not None
         if not producer._attached:
             return
         with producer._guard:
             producer._accumulator.pending.check_process()
-            await producer._accumulator.flush_in_loop(timeout)
+            await self._calls.run(producer._accumulator.flushing(timeout))
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions.
@@ -233,9 +235,11 @@ class AsyncProducer:
         Raises:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
         """
-        assert self._producer is not None
-        assert self._sends is not None
-        return await self._sends.partitions_for(topic)
+        producer = self._producer
+        assert self._calls is not None
+        with producer._guard:
+            _, queues = await self._calls.run(producer._destinations.metadata.topic(topic, time.monotonic()))
+        return set(range(len(queues)))
 
     async def close(self, timeout: float | None = None) -> None:
         """Flush and leave the slab. A second call does nothing.
@@ -252,8 +256,8 @@ class AsyncProducer:
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         check_timeout(timeout)
-        producer, sends = self._opened, self._sends
-        if producer is None or sends is None or producer._guard.closed:
+        producer, calls = self._opened, self._calls
+        if producer is None or calls is None or producer._guard.closed:
             return
         producer._guard.closed = True
         accumulator = producer._accumulator
@@ -261,10 +265,10 @@ class AsyncProducer:
             accumulator.close()
             accumulator.pending.check_process()
             if timeout != 0:
-                await accumulator.flush_in_loop(timeout)
+                await calls.run(accumulator.flushing(timeout))
         finally:
             for _ in range(int(_CLOSE_TIMEOUT_S / _CLOSE_LOOK_S)):
-                if not sends.is_waiting:
+                if not calls.is_waiting:
                     break
                 await asyncio.sleep(_CLOSE_LOOK_S)
             producer._slab.companion(LoopDoorbell).leave_loop()

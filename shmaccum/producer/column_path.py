@@ -7,8 +7,7 @@ extra, so only `Producer.send_batch` imports it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,8 @@ import pyarrow.compute as pc
 from shmaccum._core import least_and_largest, stops_of_batches
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.append.waits import Waits
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
-from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner
 from shmaccum.record.columns.arrow import nulls_of, numpy_of, record_batch
@@ -50,31 +49,20 @@ class ColumnPath:
     rows_of = staticmethod(record_batch)
 
     def future_for(self, batch: pa.RecordBatch) -> FutureColumnsMetadata:
-        """Return a future for the rows of an Arrow batch; `send` and `steps` add them as they are accepted."""
+        """Return a future for the rows of an Arrow batch; `sending` adds them as they are accepted."""
         return FutureColumnsMetadata(batch.num_rows, self._accumulator.pending)
 
-    def send(
+    def sending(
         self, topic: str, batch: pa.RecordBatch, future: FutureColumnsMetadata, transaction: Transaction | None = None
-    ) -> None:
+    ) -> Waits[None]:
         """Append all rows of an Arrow batch, and wake the sender.
 
         Args and errors: as in `Producer.send_batch`. The rows belong to ``transaction``, if it is not None.
         """
-        for wait in self.steps(topic, batch, future, transaction):
-            if wait is not None:  # a bug: only a producer that must not wait gets one
-                raise wait
-
-    def steps(
-        self, topic: str, batch: pa.RecordBatch, future: FutureColumnsMetadata, transaction: Transaction | None = None
-    ) -> Generator[WouldWait | None, None, None]:
-        """Do as `send`; yield from time to time, with what it would have to wait for, if anything.
-
-        After the wait, go on with the iteration.
-        """
         started = time.monotonic()
         accumulator, destinations = self._accumulator, self._destinations
         metadata = destinations.metadata
-        entry, queues = yield from _retried(lambda: metadata.topic(topic, started))
+        entry, queues = yield from metadata.topic(topic, started)
         sticky = destinations.sticky_partitioner(entry)
         parts = partition_columns(
             batch,
@@ -86,27 +74,15 @@ class ColumnPath:
             batch_size=accumulator.records.slot_size,
             open_room=0 if transaction else accumulator.open_room(queues[sticky.within(len(queues))]),
         )
-        to = yield from _retried(
-            lambda: {partition: metadata.queues_with(entry, partition, started)[partition] for partition in parts}
-        )
+        to = {}
+        for partition in parts:
+            to[partition] = (yield from metadata.queues_with(entry, partition, started))[partition]
         if transaction is not None:
             to = dict(zip(to, transaction.queues_for(to.values()), strict=True))
         deadline_s = started + destinations.max_block_ms / 1000
         for partition, part in parts.items():
-            yield from accumulator.columns.steps(to[partition], part, future, deadline_s)
+            yield from accumulator.columns.appending(to[partition], part, future, deadline_s)
         accumulator.state.slab.button.press()
-
-
-_Result = TypeVar("_Result")
-
-
-def _retried(call: Callable[[], _Result]) -> Generator[WouldWait, None, _Result]:
-    """Return what a call returns; yield what it would have to wait for before."""
-    while True:
-        try:
-            return call()
-        except WouldWait as wait:
-            yield wait
 
 
 def partition_columns(

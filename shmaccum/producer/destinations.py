@@ -23,7 +23,6 @@ class Destinations:
     Args:
         accumulator: of the producer's slab.
         config: the producer's.
-        metadata: waits for topics; by default in the call that needs one.
 
     Attributes:
         map: the slab's topics and partitions.
@@ -34,12 +33,10 @@ class Destinations:
         max_body_size: most bytes of a record's body.
     """
 
-    def __init__(
-        self, accumulator: RecordAccumulator, config: ProducerConfig, metadata: ProducerMetadata | None = None
-    ) -> None:
+    def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig) -> None:
         state = accumulator.state
         self.map: Final = state.map
-        self.metadata: Final = metadata or ProducerMetadata(accumulator, config)
+        self.metadata: Final = ProducerMetadata(accumulator, config)
         self.sticky: Final[dict[str, StickyPartitioner]] = {}
         self.ignore_keys: Final = config.partitioner_ignore_keys
         self.max_block_ms: Final = config.max_block_ms

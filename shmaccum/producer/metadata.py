@@ -8,10 +8,10 @@ outlives the producer: if that dies, the sender answers all the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from typing import Final, NamedTuple
+from typing import Final
 
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.append.waits import Pause, Until, Waits
 from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import check_topic
@@ -30,17 +30,8 @@ from shmaccum.errors import (
     UnsupportedSaslMechanismError,
 )
 from shmaccum.metrics import CALLS, CallTimes
-from shmaccum.shm import native
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.slab import Slab
-
-
-class MetadataWait(NamedTuple):
-    """What a request for metadata waits for."""
-
-    condition: Callable[[], bool] | None
-    """Until it holds, or the time is over; None for a pause."""
-    timeout_s: float
 
 
 class ProducerMetadata:
@@ -62,7 +53,7 @@ class ProducerMetadata:
         self.times: Final = CallTimes(CALLS)
         """Of this producer's calls."""
 
-    def topic(self, name: str, started: float) -> tuple[TopicEntry, tuple[PartitionQueue, ...]]:
+    def topic(self, name: str, started: float) -> Waits[tuple[TopicEntry, tuple[PartitionQueue, ...]]]:
         """Return a topic and its deques, at least one.
 
         They are read once, because another thread can find that the topic is gone.
@@ -82,10 +73,10 @@ class ProducerMetadata:
         entry = self._map.topic(name)
         while entry is None or not (queues := entry.queues):
             with self.times.call("metadata-wait"):
-                entry = self._ask(name, started + self._max_block_s)
+                entry = yield from self._asking(name, started + self._max_block_s)
         return entry, queues
 
-    def queues_with(self, entry: TopicEntry, partition: object, started: float) -> tuple[PartitionQueue, ...]:
+    def queues_with(self, entry: TopicEntry, partition: object, started: float) -> Waits[tuple[PartitionQueue, ...]]:
         """Return a topic's deques; if a partition is not among them, ask the sender once more.
 
         Raises:
@@ -103,7 +94,7 @@ class ProducerMetadata:
             )
         if partition >= len(entry.queues):
             with self.times.call("metadata-wait"):
-                entry = self._ask(entry.name, started + self._max_block_s)
+                entry = yield from self._asking(entry.name, started + self._max_block_s)
         queues = entry.queues
         if partition >= len(queues):
             raise UnknownTopicOrPartitionError(
@@ -111,26 +102,8 @@ class ProducerMetadata:
             )
         return queues
 
-    def _ask(self, name: str, deadline_s: float) -> TopicEntry:
-        """Ask the sender for a topic's metadata, and wait until it has some."""
-        asking = self.asking(name, deadline_s)
-        try:
-            wait = next(asking)
-            while True:
-                if wait.condition is None:
-                    native.pause(wait.timeout_s)
-                    wait = next(asking)
-                else:
-                    wait = asking.send(self._pending.wait_until(wait.condition, wait.timeout_s))
-        except StopIteration as end:
-            entry: TopicEntry = end.value
-            return entry
-
-    def asking(self, name: str, deadline_s: float) -> Generator[MetadataWait, bool, TopicEntry]:
-        """Ask the sender for a topic's metadata until it has some; yield what to wait for.
-
-        Send back whether the condition has come to hold. The iteration returns the topic.
-        """
+    def _asking(self, name: str, deadline_s: float) -> Waits[TopicEntry]:
+        """Ask the sender for a topic's metadata until it has some."""
         self._pending.check_process()
         while True:
             entry = yield from self._asking_once(name, deadline_s)
@@ -143,9 +116,9 @@ class ProducerMetadata:
                 raise error(f"no metadata of topic {name!r}: {explain(error, self._config, self._slab)}")
             if time.monotonic() + self._retry_backoff_s > deadline_s:
                 raise self.timed_out(name, self._config.max_block_ms)
-            yield MetadataWait(None, self._retry_backoff_s)
+            yield Pause(self._retry_backoff_s)
 
-    def _asking_once(self, name: str, deadline_s: float) -> Generator[MetadataWait, bool, TopicEntry]:
+    def _asking_once(self, name: str, deadline_s: float) -> Waits[TopicEntry]:
         """Ask the sender, and wait for an answer of any kind.
 
         It compares the count of answers, because another producer can set the topic's state to REQUESTED again.
@@ -158,8 +131,7 @@ class ProducerMetadata:
             self._map.refresh()
             return entry.answers != answers
 
-        is_in_time = yield MetadataWait(is_answered, deadline_s - time.monotonic())
-        if not is_in_time:
+        if not (yield Until(is_answered, deadline_s - time.monotonic(), topic=name)):
             raise self.timed_out(name, self._config.max_block_ms)
         return entry
 

@@ -98,14 +98,16 @@ class Producer(_core.Producer):
         self._attached: list[None] = [None]
         try:
             self._ensure_sender = partial(ensure_sender, slab, config)
-            self._watch = SenderWatch(self._ensure_sender)
+            self._watch = SenderWatch(slab, self._ensure_sender)
             with slab.reporting_damage():
                 state = AccumulatorState(slab, config, self._ensure_sender)
-                self._accumulator = self._make_accumulator(state, config)
+                self._accumulator = RecordAccumulator(state, config, self._watch)
             self._guard = CallGuard(self._accumulator)
-            self._destinations = self._make_destinations(config)
+            self._destinations = Destinations(self._accumulator, config)
             if config.transactional_id:
-                self._transactions = self._make_transactions(config)
+                from shmaccum.transactions.manager import TransactionManager
+
+                self._transactions = TransactionManager(config, self._accumulator)
             self._records = RecordPath(
                 config,
                 self._accumulator,
@@ -113,11 +115,12 @@ class Producer(_core.Producer):
                 self._interceptors,
                 self._serializers,
                 self._guard,
+                self._watch.has_sender,
                 self._transactions,
             )
             self._started_ms = time.time_ns() // 1_000_000
             self._rates = Rates(self._totals())
-            slab.set_lock_timeout(self._lock_timeout_s(config))
+            slab.set_lock_timeout(self._lock_timeout_s())
             slab.add_role(Role.PRODUCER)
             self._ensure_sender()
             slab.companion(WatchThread).watch_for(self._accumulator, self._ensure_sender)
@@ -126,22 +129,9 @@ class Producer(_core.Producer):
             detach(slab, self._attached)
             raise
 
-    # --- what a producer in an event loop makes otherwise -------------------------------------------
-
-    def _make_accumulator(self, state: AccumulatorState, config: ProducerConfig) -> RecordAccumulator:
-        return RecordAccumulator(state, config, self._watch)
-
-    def _make_destinations(self, config: ProducerConfig) -> Destinations:
-        return Destinations(self._accumulator, config)
-
-    def _make_transactions(self, config: ProducerConfig) -> TransactionManager:
-        from shmaccum.transactions.manager import TransactionManager
-
-        return TransactionManager(config, self._accumulator)
-
-    def _lock_timeout_s(self, config: ProducerConfig) -> float:
+    def _lock_timeout_s(self) -> float:
         """Return how long a call waits for a lock of a stopped process."""
-        return config.max_block_ms / 1000
+        return self.config.max_block_ms / 1000
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -193,7 +183,7 @@ class Producer(_core.Producer):
             with future.reporting(), self._guard:
                 self._ensure_sender()
                 try:
-                    path.send(topic, rows, future, transaction)
+                    self._accumulator.block(path.sending(topic, rows, future, transaction))
                 except KafkaError as error:
                     if transaction is not None:
                         self.transactions.refused(error, transaction)
@@ -315,7 +305,7 @@ class Producer(_core.Producer):
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
         """
         with self._guard:
-            _, queues = self._destinations.metadata.topic(topic, time.monotonic())
+            _, queues = self._accumulator.block(self._destinations.metadata.topic(topic, time.monotonic()))
             return set(range(len(queues)))
 
     # --- waiting ------------------------------------------------------------------------------------

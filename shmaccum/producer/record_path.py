@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from shmaccum._core import FutureRecordMetadata, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
+from shmaccum.accumulator.append.waits import Waits
 from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import check_topic
@@ -73,6 +75,7 @@ class RecordPath(_core.RecordPath):
         interceptors: the producer's.
         serializers: the producer's.
         guard: the producer's.
+        has_sender: whether there is a sender; without one, a new batch waits for it.
         transactions: the producer's; None without.
     """
 
@@ -84,6 +87,7 @@ class RecordPath(_core.RecordPath):
         interceptors: Interceptors,
         serializers: Serializers,
         guard: CallGuard,
+        has_sender: Callable[[], bool],
         transactions: TransactionManager | None = None,
     ) -> None:
         state = accumulator.state
@@ -103,7 +107,7 @@ class RecordPath(_core.RecordPath):
         self.is_record_by_record = bool(interceptors or config.key_serializer or config.value_serializer)
         """Whether serializers or interceptors have to see each record."""
         self._serializers = serializers
-        self.before_new_batch = accumulator.batches.before_new_batch
+        self.has_sender = has_sender
         self.encode_body = state.format.encode_body
         super().__init__(
             accumulator.records.core,
@@ -112,7 +116,7 @@ class RecordPath(_core.RecordPath):
             destinations.max_body_size,
             destinations.ignore_keys,
             not self.is_record_by_record and transactions is None,
-            state.slab.pool if accumulator.batches.allocates_at_once else None,
+            None if accumulator.compressor.compresses_own else state.slab.pool,
             accumulator.batches.unused,
             destinations.map,
         )
@@ -153,7 +157,8 @@ class RecordPath(_core.RecordPath):
         record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
         try:
             self.prepare(record)
-            return self.append_prepared(record)
+            future = self.try_append(record)
+            return self._accumulator.block(self.appending(record)) if future is None else future
         except BaseException as error:
             self.refuse_prepared(error, record)
             raise
@@ -197,18 +202,14 @@ class RecordPath(_core.RecordPath):
         # Before the append, because max.block.ms does not count the time of serializers.
         record.key = self._serializers.key.serialize(record.topic, record.key)
         record.value = self._serializers.value.serialize(record.topic, record.value)
-
-    def append_prepared(self, record: Sending) -> FutureRecordMetadata:
-        """Append a record that is prepared, and wake the sender if it needs that.
-
-        A path of a `shmaccum.producer.loop_producer.LoopProducer` raises a WouldWait where it would wait, and has
-        appended nothing then.
-        """
-        if record.headers and record.body is None:
+        if record.headers:
             record.body = self.encode_body(record.key, record.value, record.headers)
+
+    def try_append(self, record: Sending) -> FutureRecordMetadata | None:
+        """Append a record that is prepared, if there is nothing to wait for; wake the sender if it needs that."""
         self._accumulator.pending.poll()
         transaction = record.transaction
-        future: FutureRecordMetadata | None = self.append(
+        return self.append(  # type: ignore[no-any-return]
             record.topic,
             record.value,
             record.key,
@@ -218,20 +219,23 @@ class RecordPath(_core.RecordPath):
             record.callback,
             None if transaction is None else transaction.destinations,
         )
-        return self._append_slowly(record) if future is None else future
 
-    def _append_slowly(self, record: Sending) -> FutureRecordMetadata:
-        """Append a record that has to wait, or needs a new batch, or whose topic is not known yet."""
+    def appending(self, record: Sending, started: float = 0.0) -> Waits[FutureRecordMetadata]:
+        """Append a prepared record that has to wait, or needs a new batch, or whose topic is not known yet.
+
+        Args:
+            record: the record.
+            started: monotonic seconds when the call began to wait; 0 if it has not.
+        """
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         if type(topic) is not str:
             check_topic(topic)  # an unhashable one would raise a TypeError in the map
-        started = 0.0  # no wait so far
         entry = self._map.current(topic)
         generation = self._map.generation  # before the deques: they are as new, or newer
         # The deques are read once: another thread can find that the topic has shrunk or is gone.
         if entry is None or not (queues := entry.queues):
-            started = time.monotonic()
-            entry, queues = self._destinations.metadata.topic(topic, started)
+            started = started or time.monotonic()
+            entry, queues = yield from self._destinations.metadata.topic(topic, started)
         body = self.encode_body(key, value, ()) if record.body is None else record.body
         if len(body) > self._destinations.max_body_size:
             raise self._destinations.too_large(topic, len(body))
@@ -239,7 +243,7 @@ class RecordPath(_core.RecordPath):
         if partition is not None:
             if type(partition) is not int or not 0 <= partition < len(queues):
                 started = started or time.monotonic()
-                queues = self._destinations.metadata.queues_with(entry, partition, started)
+                queues = yield from self._destinations.metadata.queues_with(entry, partition, started)
             number = partition
         elif key is None or self._destinations.ignore_keys:
             sticky = self._destinations.sticky_partitioner(entry)
@@ -258,7 +262,7 @@ class RecordPath(_core.RecordPath):
             route = None if sticky is None else transaction.route(sticky)
             transaction.learn(generation, entry.name, len(queues), number, queue, sticky)
         max_block_ms = self._destinations.max_block_ms
-        future, batch_is_full, new_batch_created, appended_bytes = self._accumulator.append(
+        future, batch_is_full, new_batch_created, appended_bytes = yield from self._accumulator.appending(
             queue,
             timestamp,
             body,

@@ -290,22 +290,32 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
 
 
 class SenderWatch:
-    """Checks that a slab has a sender, at most every `WATCH_S`, however often it is called.
+    """Looks whether a slab has a sender, at most every `WATCH_S`, however often it is called.
 
     Args:
+        slab: the slab.
         ensure: starts a sender if the slab has none.
     """
 
-    def __init__(self, ensure: Callable[[], None]) -> None:
+    def __init__(self, slab: Slab, ensure: Callable[[], None]) -> None:
+        self._slab = slab
         self._ensure = ensure
         self._next_s = 0.0
 
-    def __call__(self) -> None:
-        """Check, unless the last check is less than `WATCH_S` ago."""
+    def has_sender(self) -> bool:
+        """Return whether there is a sender; look for one unless that was less than `WATCH_S` ago."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
-            self._ensure()
+            if not self._slab.has_sender():
+                return False
             self._next_s = now_s + WATCH_S
+        return True
+
+    def __call__(self) -> None:
+        """Start a sender if there is none."""
+        if not self.has_sender():
+            self._ensure()
+            self._next_s = time.monotonic() + WATCH_S
 
 
 def _start(config: ProducerConfig) -> None:

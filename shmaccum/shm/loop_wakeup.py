@@ -27,7 +27,7 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -36,6 +36,7 @@ from shmaccum.errors import IllegalStateError, SlabPermissionError
 from shmaccum.shm import native
 from shmaccum.shm.files import Descriptor, open_own
 from shmaccum.shm.slab import Slab
+from shmaccum.shm.wakeup import Result, Slices
 
 _ATTEMPTS: Final = 4
 """Names to try for the FIFO. No other user can guess one: a used name is what a death left."""
@@ -306,6 +307,20 @@ class LoopListener:
         self._wakeup.check_open()
         was_woken, self._was_woken = self._was_woken, False
         return was_woken
+
+    async def wait_for(self, slices: Slices[Result], before_wait: Callable[[], Awaitable[None]]) -> Result:
+        """Run a wait to its end, in this task, as `shmaccum.shm.wakeup.Listener.wait_for` does in a thread."""
+        was_woken = None
+        try:
+            while True:
+                try:
+                    slice_s = slices.send(was_woken)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                await before_wait()
+                was_woken = await self.wait(max(0.0, slice_s))
+        finally:
+            slices.close()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

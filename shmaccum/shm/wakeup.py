@@ -22,9 +22,9 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 import posix_ipc
 
@@ -37,6 +37,11 @@ from shmaccum.shm.semaphores import open_semaphore, open_wakeup
 
 NO_COMPLETIONS: Final = (1 << 63) - 1
 """More completions than there will ever be, for listeners that wait for other things (`Listener.expect`)."""
+
+
+Result = TypeVar("Result")
+Slices: TypeAlias = Generator[float, bool | None, Result]
+"""A wait: it yields how long to listen, in seconds, gets whether a wake-up came, and returns its result."""
 
 
 class Listener:
@@ -63,6 +68,25 @@ class Listener:
         In a program patched for greenlets it polls: greenlets and threads cannot wait for the same lock.
         """
         return native.poll(self._check, timeout_s) if native.is_patched() else self._wait(timeout_s)
+
+    def wait_for(self, slices: Slices[Result], before_wait: Callable[[], object]) -> Result:
+        """Run a wait to its end, in this thread; return its result.
+
+        Args:
+            slices: the wait.
+            before_wait: called before each of its slices.
+        """
+        was_woken = None
+        try:
+            while True:
+                try:
+                    slice_s = slices.send(was_woken)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                before_wait()
+                was_woken = self.wait(slice_s)
+        finally:
+            slices.close()  # the first call here: an interrupt cannot come before it
 
     def _check(self) -> bool:
         """Return whether a wake-up came since the last wait; without a system call if none did."""

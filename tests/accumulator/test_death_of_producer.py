@@ -197,12 +197,8 @@ def test_interrupted_memory_wait_leaves_the_queue(accumulate: OpenAccumulator) -
     accumulator = accumulate(buffer_memory=BATCH_SIZE)
     add(accumulator, TP0, HALF)
     with interrupted_by_alarm() as set_alarm:
-
-        def wait_for_the_alarm() -> None:
-            accumulator.pool.while_waiting = lambda: None  # set again in every slice of the wait, it would never come
-            set_alarm(0.02)
-
-        accumulator.pool.while_waiting = wait_for_the_alarm
+        alarms = [0.02]  # set again in every slice of the wait, it would never come
+        accumulator.pool.while_waiting = lambda: set_alarm(alarms.pop()) if alarms else None
         with pytest.raises(KeyboardInterrupt):
             accumulator.append(TP0, 0, None, HALF)
     assert accumulator.pool.queued() == 0

@@ -92,8 +92,12 @@ def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: 
             for number in range(COUNT):
                 self.known("t").lead(number, FIRST + number)
 
-        def before_new_batch(self) -> None:
-            pass
+        def has_sender(self) -> bool:
+            self.meanwhile()
+            return True
+
+        def meanwhile(self) -> None:
+            """Run what happens before a batch begins."""
 
         def unplaced(self, batch: int) -> None:
             self.contributions.withdraw(batch)
@@ -356,7 +360,7 @@ def free_slots(slab: Slab) -> int:
     return int(slab.segment.view("superblock")["free_slots"])
 
 
-@pytest.mark.parametrize("at", ["before_new_batch", "read"])
+@pytest.mark.parametrize("at", ["meanwhile", "read"])
 def test_an_error_on_the_way_gives_the_slot_back(at: str) -> None:
     slab = Slab(4, slot_size=SLOT_SIZE)
     path = path_of(slab)
@@ -365,7 +369,7 @@ def test_an_error_on_the_way_gives_the_slot_back(at: str) -> None:
         raise KeyboardInterrupt
 
     if at == "read":
-        path.before_new_batch = lambda: slab.words.__setitem__(path.ring.tail, 1)
+        path.meanwhile = lambda: slab.words.__setitem__(path.ring.tail, 1)
     setattr(path.ring if at == "read" else path, at, fail)
     with pytest.raises(KeyboardInterrupt):
         send(path, b"v")
@@ -382,7 +386,7 @@ CLOSING = {
 
 
 @pytest.mark.parametrize("closing", CLOSING)
-@pytest.mark.parametrize("method", ["before_new_batch", "read"])
+@pytest.mark.parametrize("method", ["meanwhile", "read"])
 def test_a_producer_closed_on_the_way_appends_nothing(method: str, closing: str) -> None:
     """Its close has looked already for what to wait for, or is about to."""
     slab = Slab(4, slot_size=SLOT_SIZE)
@@ -395,7 +399,7 @@ def test_a_producer_closed_on_the_way_appends_nothing(method: str, closing: str)
         CLOSING[closing](path)
 
     if method == "read":
-        path.before_new_batch = lambda: slab.words.__setitem__(path.ring.tail, 1)
+        path.meanwhile = lambda: slab.words.__setitem__(path.ring.tail, 1)
     setattr(at, method, close)
     assert send(path, b"v") is None
     assert free_slots(slab) == 4
@@ -423,8 +427,17 @@ def test_a_producer_closed_while_it_chooses_a_partition_appends_nothing() -> Non
 def test_a_process_that_leaves_on_the_way_appends_nothing() -> None:
     slab = Slab(4, slot_size=SLOT_SIZE)
     path = path_of(slab)
-    path.before_new_batch = slab.segment.leave
+    path.meanwhile = slab.segment.leave
     assert send(path, b"v") is None
+    nothing_appended(slab)
+
+
+def test_without_a_sender_no_batch_begins() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    path.has_sender = lambda: False
+    assert send(path, b"v") is None
+    assert free_slots(slab) == 4
     nothing_appended(slab)
 
 
@@ -436,12 +449,12 @@ def test_another_process_opens_a_batch_on_the_way() -> None:
         other.append(body_of(b"theirs"), NOW)
         slab.be(LIVING)
 
-    path.before_new_batch = open_one
+    path.meanwhile = open_one
     assert send(path, b"mine", partition=PARTITION - FIRST) is None, "its result has to be made first"
     assert free_slots(slab) == 3
     slot, _ = queued(slab)[0]
     path.contributions.expect(1 << 24 | slot, "theirs")
-    path.before_new_batch = lambda: None
+    path.meanwhile = lambda: None
     assert send(path, b"mine", partition=PARTITION - FIRST).topic_partition == "theirs"
     assert violations(slab.segment) == []
 
@@ -461,7 +474,7 @@ def test_a_record_has_its_result_whatever_is_read_after_the_append() -> None:
         path.contributions.forget(theirs)
         free(batch)
 
-    path.before_new_batch, path.unplaced = open_one, complete
+    path.meanwhile, path.unplaced = open_one, complete
     assert send(path, b"mine", partition=PARTITION - FIRST).topic_partition == "theirs"
     assert free_slots(slab) == 3
 
@@ -473,7 +486,7 @@ def test_completions_that_come_on_the_way_are_read() -> None:
     def complete() -> None:
         slab.words[path.ring.tail] += 1
 
-    path.before_new_batch = complete
+    path.meanwhile = complete
     assert send(path, b"v") is not None
     assert path.ring.reads == 1
 

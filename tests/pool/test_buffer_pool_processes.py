@@ -44,12 +44,8 @@ def serve(link: Connection, name: str, wait_slice_s: float = 600.0, stops: bool 
     buffer_pool.ABSENT_S = 10 * wait_slice_s  # type: ignore[misc]
     pool = join_pool(name)
 
-    def stop_once() -> None:
-        pool.while_waiting = lambda: None
-        stop()
-
-    if stops:
-        pool.while_waiting = stop_once
+    stops_to_come = [stop] if stops else []
+    pool.while_waiting = lambda: stops_to_come.pop()() if stops_to_come else None
     while request := link.recv():
         if isinstance(request, Buffer):
             pool.deallocate(request)

@@ -40,7 +40,7 @@ from shmaccum.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.producer.loop_producer import BURST
+from shmaccum.producer.loop_calls import BURST
 from shmaccum.sender.process import SenderWatch
 from shmaccum.shm.loop_wakeup import LoopDoorbell
 

@@ -36,7 +36,7 @@ def test_answer_counts_despite_a_later_request(accumulator: Accumulators, config
 
     def ask(_: int) -> None:
         with pytest.raises(TopicAuthorizationError):
-            metadata.topic("forbidden", time.monotonic())
+            accumulator.producer.block(metadata.topic("forbidden", time.monotonic()))
 
     with threads(1, ask):
         wait_until(lambda: accumulator.map.requested() == ["forbidden"])

@@ -18,13 +18,13 @@
  *   shmaccum.core.pool.slots_give                                      deallocate, GIVE_CHAIN
  *   shmaccum.core.pool.pool_reclaim                                    reclaim
  *   shmaccum.core.pool.slots_rebuild                                   rebuild_pool
- *   shmaccum.accumulator.append.batch_appender.BatchAppender.append           append
+ *   shmaccum.accumulator.append.batch_appender.BatchAppender.appending           append
  *   shmaccum.accumulator.append.record_appender.RecordAppender.begin_batch    fill
  *   shmaccum.core.append.append_record                                 try_append
  *   shmaccum.core.append.append_to_open                                try_append
  *   shmaccum.core.append.append_batch                                  try_append, place
  *   shmaccum.accumulator.append.batch_appender.BatchAppender.free_unused      append
- *   shmaccum.accumulator.append.column_appender.ColumnAppender._place         allocate to place
+ *   shmaccum.accumulator.append.column_appender.ColumnAppender._placing         allocate to place
  *   shmaccum.core.queue.deque_append                                   place
  *   shmaccum.core.queue.deque_close_open                               try_append, place
  *   shmaccum.core.append.append_rows                                   try_append, of several records

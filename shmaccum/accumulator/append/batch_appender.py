@@ -7,23 +7,16 @@ dies before that store, the slot is reclaimed by its owner tag. Modelled in ``to
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from shmaccum._core import STATE_MASK, Buffer, Slot
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.record_appender import AppendResult, LargeRecord, RecordAppender, Route
+from shmaccum.accumulator.append.waits import SENDER, Memory, Waits
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState
-
-
-class Allocate(Protocol):
-    """Allocates slots, as `BufferPool.allocate` does."""
-
-    def __call__(self, size: int, max_block_ms: float, taken: list[Buffer], *, most: int = 1) -> Buffer:
-        """Allocate at least ``size`` bytes."""
 
 
 class BatchAppender:
@@ -31,22 +24,11 @@ class BatchAppender:
 
     Args:
         records: appends to open batches.
-        pool: allocates slots for new batches.
-        before_new_batch: called, under no lock, before slots are allocated: makes sure that a sender runs. If it
-            raises, the record is not accepted.
-        allocate: allocates slots, as the pool's `BufferPool.allocate` does, which it is by default.
+        pool: has the slots for new batches.
     """
 
-    def __init__(
-        self,
-        records: RecordAppender,
-        pool: BufferPool,
-        before_new_batch: Callable[[], None] | None = None,
-        allocate: Allocate | None = None,
-    ) -> None:
+    def __init__(self, records: RecordAppender, pool: BufferPool) -> None:
         self.pool = pool
-        self._allocate = allocate
-        self.before_new_batch = before_new_batch or (lambda: None)
         self._records = records
         self._compressor = records.compressor
         self._slab = records.slab
@@ -59,14 +41,7 @@ class BatchAppender:
         """Slots of calls that are over, allocated and not placed in a deque, by an id. While its call goes on,
         a list is in no dict: a signal handler that appends in the middle of it does not see the slots.
         """
-        self.allocates_at_once = allocate is None and not self._compressor.compresses_own
-        """Whether a new batch needs nothing but a free slot of the pool."""
         self._slab.on_fork(self)
-
-    @property
-    def allocate(self) -> Allocate:
-        """Allocates slots, as `BufferPool.allocate`."""
-        return self._allocate or self.pool.allocate
 
     def close(self) -> None:
         """Note that this process has stopped accepting records and can leave the slab at any time."""
@@ -76,7 +51,7 @@ class BatchAppender:
         """Forget all unused slots; in a forked child, they are the parent's."""
         self.unused.clear()
 
-    def append(
+    def appending(
         self,
         queue: PartitionQueue,
         timestamp: int,
@@ -85,7 +60,7 @@ class BatchAppender:
         max_block_ms: float,
         route: Route | None,
         sizes: int,
-    ) -> AppendResult:
+    ) -> Waits[AppendResult]:
         """Append a record that the open batch, if any, has no room for; compress that batch.
 
         Args and errors: as in `RecordAccumulator.append`.
@@ -106,12 +81,11 @@ class BatchAppender:
         taken: list[Buffer] = []
         hand = id(taken)  # here: a call in the `finally` could end by an interrupt before the store behind it
         try:
-            self.before_new_batch()
-            size = self._slot_size if large is None else large.size
-            buffer = self.allocate(size, max_block_ms, taken)
+            yield SENDER
+            yield Memory(self._slot_size if large is None else large.size, max_block_ms, taken)
             if route is not None:  # another thread may have switched partitions during the wait for slots
                 queue = route.reroute(queue)
-            result = records.begin_batch(queue, buffer, timestamp, body, callback, large, sizes)
+            result = records.begin_batch(queue, taken[0], timestamp, body, callback, large, sizes)
             if result[2]:
                 del taken[:]  # it is in its deque now
         finally:

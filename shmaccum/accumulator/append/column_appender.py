@@ -13,7 +13,7 @@ within leaves the first ones queued, the others allocated, and the lock's next h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,8 +24,8 @@ from shmaccum._core import BATCH_SLOT_BITS, COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
+from shmaccum.accumulator.append.waits import SENDER, TURN_OVER, Memory, Waits
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.pool.loop_memory import WouldWait
 from shmaccum.record.columns.bodies import ColumnBodies
 
 TURN_BATCHES: Final = 32
@@ -90,7 +90,7 @@ class ColumnAppender:
 
     Args:
         records: appends to open batches.
-        batches: allocates slots for new ones.
+        batches: frees slots that did not become batches.
         check_usable: called before every append: reads the completion ring, raises if the accumulator is closed.
     """
 
@@ -110,9 +110,9 @@ class ColumnAppender:
         self._headers_at = geometry.header(0)
         self._header_words = geometry.slot_words
 
-    def append(
+    def appending(
         self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, deadline_s: float
-    ) -> None:
+    ) -> Waits[None]:
         """Append rows to a partition, waking the sender as batches become ready.
 
         Args:
@@ -125,36 +125,18 @@ class ColumnAppender:
             BufferExhaustedError: no memory became free in time; earlier rows may be accepted.
             ProducerClosedError: the accumulator has been closed.
         """
-        for wait in self.steps(queue, bodies, future, deadline_s):
-            if wait is not None:  # a bug: only an `Allocate` that does not wait raises it
-                raise wait
-
-    def steps(
-        self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, deadline_s: float
-    ) -> Iterator[WouldWait | None]:
-        """Append as `append` does; yield after each turn, or what it would have to wait for.
-
-        After the wait, go on with the iteration.
-        """
         self._check_usable()
         first = self._fill_open_batch(queue, bodies, future)
         for records in bodies.lay_out(first, self._slot_size - self._header_size, TURN_BATCHES):
             if records.cuts[0] > first:  # the caller made sure of a sender, but only before the first turn
-                try:
-                    self._batches.before_new_batch()
-                except WouldWait as wait:
-                    yield wait
+                yield SENDER
             batches = self._new_batches(bodies, records)
             placed = 0
             while placed < len(batches.sizes):
-                try:
-                    placed += self._place(queue, batches, placed, future, deadline_s)
-                except WouldWait as wait:
-                    yield wait
-                    continue
+                placed += yield from self._placing(queue, batches, placed, future, deadline_s)
                 self._compressor.compress_claimed()
                 self._slab.button.press()
-                yield None
+                yield TURN_OVER
         _core.count_sample(self._slab.core, self._pending.sizes_at, bodies.body_sizes, _OVERHEAD)
 
     def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
@@ -206,14 +188,14 @@ class ColumnAppender:
                 compressed.append(stored)
         return _NewBatches(records, bodies.rows, cuts, sizes, compressed, compressed_words, is_open)
 
-    def _place(
+    def _placing(
         self,
         queue: PartitionQueue,
         batches: _NewBatches,
         first: int,
         future: FutureColumnsMetadata,
         deadline_s: float,
-    ) -> int:
+    ) -> Waits[int]:
         """Queue batches from number ``first`` on, as many as there are slots for; return how many."""
         self._check_usable()
         sizes, cuts = batches.sizes, batches.cuts
@@ -223,10 +205,10 @@ class ColumnAppender:
         if self._batches.unused:
             self._batches.free_unused()
         taken: list[Buffer] = []
-        hand = id(taken)  # as in `BatchAppender.append`
+        hand = id(taken)  # as in `BatchAppender.appending`
         try:
             size, max_block_ms = max(sizes[first], self._slot_size), (deadline_s - time.monotonic()) * 1000
-            self._batches.allocate(size, max_block_ms, taken, most=end - first)
+            yield Memory(size, max_block_ms, taken, end - first)
             end = first + len(taken)
             slots = [buffer.slot for buffer in taken]
             self._fill(batches, first, slots)
@@ -259,7 +241,7 @@ class ColumnAppender:
                 largest[number],
                 batches.compressed_words[number],
             )
-        if sizes[first] > self._slot_size:  # alone, see `_place`
+        if sizes[first] > self._slot_size:  # alone, see `_placing`
             self._write_large(batches, first, slots[0])
             return
         places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]

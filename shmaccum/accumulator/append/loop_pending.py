@@ -14,7 +14,6 @@ A cancelled task stops waiting. Its record stays accepted, and the other waits g
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from shmaccum.accumulator.append.pending_batches import WAIT_SLICE_S, PendingBat
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener, LoopWakeup
 from shmaccum.shm.slab import Slab
+from shmaccum.shm.wakeup import NO_COMPLETIONS, Result, Slices
 
 
 class LoopPendings:
@@ -186,25 +186,17 @@ class LoopPending:
     ) -> bool:
         """Wait until the condition holds, as `PendingBatches.wait_until` does."""
         pending = self._pending
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pending.poll()
         if condition():
             return True
         with self._wakeup.listening() as listener:
-            while True:
-                pending.poll()
-                if condition():
-                    return True
-                remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
-                if remaining <= 0:
-                    return False
-                expected = pending.heard() + (batches() + 1) // 2
-                listener.expect(expected)
-                if pending.arrived() >= expected:
-                    continue
-                await self.ensure_sender()
-                if not await listener.wait(min(remaining, WAIT_SLICE_S)):
-                    pending.give_up_lost()
+            waiting = pending.waiting(listener, condition, timeout_s, batches)
+            return await listener.wait_for(waiting, self.ensure_sender)
+
+    async def wait_for_memory(self, slices: Slices[Result]) -> Result:
+        """Run a wait for memory to its end: `BufferPool.waiting`."""
+        with self._wakeup.listening(NO_COMPLETIONS) as listener:
+            return await listener.wait_for(slices, self.ensure_sender)
 
     async def ensure_sender(self) -> None:
         """Start a sender if there is none, in a thread.

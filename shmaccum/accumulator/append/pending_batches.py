@@ -46,10 +46,12 @@ from shmaccum.shm import native
 from shmaccum.shm.incidents import IncidentInfo, Incidents
 from shmaccum.shm.layout import BATCH_SLOT_MASK, OfProcess, SlotState
 from shmaccum.shm.slab import Slab
+from shmaccum.shm.wakeup import Listener, Slices
 
 if TYPE_CHECKING:  # asyncio takes long to import
     from shmaccum.accumulator.append.loop_pending import LoopPending
     from shmaccum.accumulator.state.partition_queue import PartitionQueue
+    from shmaccum.shm.loop_wakeup import LoopListener
 
 logger = logging.getLogger(__name__)
 
@@ -262,29 +264,39 @@ class PendingBatches:
         """
         wakeup = self._slab.wakeup
         wakeup.check_open()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             self.poll()
             if condition():
                 return True
             with wakeup.listening() as listener:
-                while True:
-                    self.poll()
-                    if condition():
-                        return True
-                    remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
-                    if remaining <= 0:
-                        return False
-                    expected = self.heard() + (batches() + 1) // 2
-                    listener.expect(expected)
-                    if self.arrived() >= expected:
-                        continue
-                    self.while_waiting()
-                    if not listener.wait(min(remaining, WAIT_SLICE_S)):
-                        self.give_up_lost()
+                return listener.wait_for(self.waiting(listener, condition, timeout_s, batches), self.while_waiting)
         except (ValueError, IndexError, OSError):
             wakeup.check_open()  # another thread has detached the slab, with its memory and files
             raise
+
+    def waiting(
+        self,
+        listener: Listener | LoopListener,
+        condition: Callable[[], bool],
+        timeout_s: float | None,
+        batches: Callable[[], int],
+    ) -> Slices[bool]:
+        """Wait as `wait_until` does, by a listener.
+
+        After a slice without a wake-up it looks for batches that are lost.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self.poll()
+            if condition():
+                return True
+            remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            expected = self.heard() + (batches() + 1) // 2
+            listener.expect(expected)
+            if self.arrived() < expected and not (yield min(remaining, WAIT_SLICE_S)):
+                self.give_up_lost()
 
     def heard(self) -> int:
         """Return how many completions this process has read."""

@@ -11,16 +11,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmaccum._core import COMMIT_SIZE_SHIFT, FutureRecordMetadata, Slot
-from shmaccum.accumulator.append.batch_appender import Allocate, BatchAppender
+from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.record_appender import AppendResult, RecordAppender, Route
+from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaTimeoutError, ProducerClosedError, ShmaccumError
 from shmaccum.record.compression import CompressionType
+from shmaccum.shm import native
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.append.column_appender import ColumnAppender
@@ -47,8 +49,6 @@ class RecordAccumulator:
         config: the producer's settings.
         ensure_sender: starts a sender if there is none. Called, under no lock, before slots for a new batch are
             allocated and during waits for completions. If it raises, the record is not accepted.
-        before_new_batch: called in its place before slots are allocated, where that must not wait.
-        allocate: allocates slots; by default the pool.
 
     Attributes:
         pending: the batches that this process waits for; all accumulators of a process share them.
@@ -62,14 +62,13 @@ class RecordAccumulator:
         state: AccumulatorState,
         config: ProducerConfig,
         ensure_sender: Callable[[], None] | None = None,
-        before_new_batch: Callable[[], None] | None = None,
-        allocate: Allocate | None = None,
     ) -> None:
         slab = state.slab
         self.state = state
         self.pending = slab.companion(PendingBatches)
         if ensure_sender is not None:
             self.pending.while_waiting = ensure_sender
+        self._ensure_sender = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
         self.compressor = BatchCompressor(slab, state.format, compression, levels_of(config))
         self.records = RecordAppender(
@@ -81,7 +80,7 @@ class RecordAccumulator:
             config.delivery_timeout_ms,
             config.retries,
         )
-        self.batches = BatchAppender(self.records, state.pool, before_new_batch or ensure_sender, allocate)
+        self.batches = BatchAppender(self.records, state.pool)
         self._columns: ColumnAppender | None = None  # not every program sends columns
         slab.note_timeout(config.delivery_timeout_ms)
         self._is_closed = False
@@ -120,10 +119,23 @@ class RecordAccumulator:
             RecordTooLargeError: the record is larger than ``buffer.memory``.
             ProducerClosedError: this process has closed its accumulator.
         """
+        return self.block(self.appending(queue, timestamp, body, callback, max_block_ms, route, sizes))
+
+    def appending(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+        route: Route | None = None,
+        sizes: int = NO_SIZES,
+    ) -> Waits[AppendResult]:
+        """Append as `append`; yield the waits."""
         self.check_usable()
         result = self.records.append(queue, timestamp, body, callback, sizes)
         if result is None:
-            result = self.batches.append(queue, timestamp, body, callback, max_block_ms, route, sizes)
+            result = yield from self.batches.appending(queue, timestamp, body, callback, max_block_ms, route, sizes)
         return result
 
     def append_columns(
@@ -135,7 +147,7 @@ class RecordAccumulator:
             BufferExhaustedError: no memory became free in time; the rows before are accepted.
             ProducerClosedError: this process has closed its accumulator.
         """
-        self.columns.append(queue, bodies, future, time.monotonic() + max_block_ms / 1000)
+        self.block(self.columns.appending(queue, bodies, future, time.monotonic() + max_block_ms / 1000))
 
     @property
     def columns(self) -> ColumnAppender:
@@ -196,29 +208,17 @@ class RecordAccumulator:
         Raises:
             KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
         """
+        self.block(self.flushing(timeout_s, lane))
+
+    def flushing(self, timeout_s: float | None = None, lane: int | None = None) -> Waits[None]:
+        """Flush as `flush`; yield the waits."""
         flush = object()
         flushes = self.pending.flushes
         try:
             self.pending.begin_flush(flush)
-            self.await_flush_completion(timeout_s, lane)
+            yield from self._awaiting_completion(timeout_s, lane)
         finally:
             flushes.discard(flush)  # the first call here: an interrupt cannot come before it
-            self.pending.count_flushes()
-
-    async def flush_in_loop(self, timeout_s: float | None = None) -> None:
-        """Do as `flush`, in the running event loop."""
-        from shmaccum.accumulator.append.loop_pending import LoopPendings
-
-        waiting = _Incomplete(self.pending)
-        flush = object()
-        flushes = self.pending.flushes
-        try:
-            self.pending.begin_flush(flush)
-            of_loop = self.state.slab.companion(LoopPendings).of_loop()
-            if not await of_loop.wait_until(waiting.is_over, timeout_s, waiting.count):
-                raise waiting.timed_out(timeout_s)
-        finally:
-            flushes.discard(flush)
             self.pending.count_flushes()
 
     def await_flush_completion(self, timeout_s: float | None = None, lane: int | None = None) -> None:
@@ -227,9 +227,38 @@ class RecordAccumulator:
         Raises:
             KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
         """
+        self.block(self._awaiting_completion(timeout_s, lane))
+
+    def _awaiting_completion(self, timeout_s: float | None, lane: int | None) -> Waits[None]:
         waiting = _Incomplete(self.pending, lane)
-        if not self.pending.wait_until(waiting.is_over, timeout_s, waiting.count):
+        if not (yield Until(waiting.is_over, timeout_s, waiting.count)):
             raise waiting.timed_out(timeout_s)
+
+    def block(self, call: Waits[Result]) -> Result:
+        """Run a call to its end, waiting in this thread; return its result."""
+        answer: object = None
+        try:
+            while True:
+                try:
+                    wait = call.send(answer)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                answer = self._wait(wait)
+        finally:
+            call.close()  # the first call here: an interrupt cannot come before it
+
+    def _wait(self, wait: Wait) -> object:
+        """Wait in this thread; return the answer."""
+        match wait:
+            case Memory(size, max_block_ms, taken, most):
+                self.state.pool.allocate(size, max_block_ms, taken, most=most)
+            case Sender() if self._ensure_sender is not None:
+                self._ensure_sender()
+            case Until(condition, timeout_s, batches):
+                return self.pending.wait_until(condition, timeout_s, batches)
+            case Pause(seconds) if seconds:
+                native.pause(seconds)
+        return None
 
     def settle(self) -> None:
         """Publish the flushes under way, and free the slots that calls which are over left behind."""

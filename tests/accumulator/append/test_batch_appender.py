@@ -143,9 +143,9 @@ def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
     """Call ``meanwhile`` between the next allocation and its use, as a faster process would."""
     allocate = accumulator.pool.allocate
 
-    def allocate_slowly(size: int, max_block_ms: float, taken: list[Buffer]) -> Buffer:
+    def allocate_slowly(size: int, max_block_ms: float, taken: list[Buffer], *, most: int) -> Buffer:
         accumulator.pool.allocate = allocate  # type: ignore[method-assign]
-        buffer = allocate(size, max_block_ms, taken)
+        buffer = allocate(size, max_block_ms, taken, most=most)
         meanwhile()
         return buffer
 

@@ -14,6 +14,7 @@ from killpoints import die_after, die_in, lines_here
 from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.column_appender import TURN_BATCHES
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
+from shmaccum.accumulator.append.waits import TURN_OVER, Waits
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state import lanes
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
@@ -112,14 +113,20 @@ def test_columns_cut_short_by_the_end_of_their_transaction_stay_in_it(accumulate
     values = [bytes(accumulator.slab.geometry.slot_size // 2)] * (3 * TURN_BATCHES)
     bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
-    steps = accumulator.producer.columns.steps(queue, bodies, future, time.monotonic() + 10)
-    next(steps)
-    lease.end_transaction()
-    lease.open(9, 4, 2)
-    queued = len(queue)
+    queued: list[int] = []
+
+    def cut_short() -> Waits[None]:
+        for wait in accumulator.producer.columns.appending(queue, bodies, future, time.monotonic() + 10):
+            yield wait
+            if wait == TURN_OVER and not queued:
+                lease.end_transaction()
+                lease.open(9, 4, 2)
+                queued.append(len(queue))
+
     with pytest.raises(IllegalStateError):
-        next(steps)
-    assert len(queue) == queued > 0
+        accumulator.producer.block(cut_short())
+    assert [len(queue)] == queued
+    assert len(queue) > 0
 
 
 def test_the_end_of_a_transaction_waits_for_the_appends_under_way(accumulator: Accumulators, table: LaneTable) -> None:
