@@ -656,7 +656,9 @@ def test_a_process_stopped_while_it_starts_a_sender_is_replaced(settings: Settin
         assert slab.has_sender()
 
 
-def test_sender_watch_checks_at_intervals_and_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sender_watch_looks_at_intervals_and_after_a_failure(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
 
     def ensure() -> None:
@@ -664,15 +666,22 @@ def test_sender_watch_checks_at_intervals_and_after_a_failure(monkeypatch: pytes
         if len(asked) == 1:
             raise SenderError("none could be started")
 
-    monkeypatch.setattr(process, "WATCH_S", 3600)
-    watch = process.SenderWatch(ensure)
-    with pytest.raises(SenderError):
+    with somebody_there(settings()) as slab:
+        monkeypatch.setattr(process, "WATCH_S", 3600)
+        watch = process.SenderWatch(slab, ensure)
+        assert not watch.has_sender()
+        with pytest.raises(SenderError):
+            watch()
         watch()
-    watch()
-    watch()
-    assert asked == [0, 1]
-    monkeypatch.setattr(process, "WATCH_S", 0)
-    watch = process.SenderWatch(ensure)
-    watch()
-    watch()
-    assert asked == [0, 1, 2, 3]
+        watch()
+        assert watch.has_sender(), "as of the last look"
+        assert asked == [0, 1]
+        monkeypatch.setattr(process, "WATCH_S", 0)
+        watch = process.SenderWatch(slab, ensure)
+        watch()
+        watch()
+        assert asked == [0, 1, 2, 3]
+        slab.become_sender()
+        watch()
+        assert watch.has_sender()
+        assert len(asked) == 4
