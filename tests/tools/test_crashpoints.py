@@ -15,6 +15,8 @@ from runs import run_python
 from shmaccum._core import LOCK_POOL, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.sender.log.recent_batches import RecentBatches
+from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
 from tools.crashpoints.__main__ import main
@@ -44,12 +46,26 @@ def test_every_operation_may_be_killed_anywhere(sample: int, seed: int) -> None:
     assert ran.returncode == 0
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("sample", "seed"),
+    [
+        pytest.param(1, 0, id="always the same"),
+        pytest.param(3, int(os.environ.get("CRASHPOINTS_SEED", date.today().toordinal())), id="of the day"),
+    ],
+)
+def test_every_operation_may_be_stopped_anywhere(sample: int, seed: int) -> None:
+    ran = run_python("-m", "tools.crashpoints", "--stop", "--sample", sample, "--seed", seed, timeout_s=280)
+    print(ran.stdout, ran.stderr, f"again: python -m tools.crashpoints --stop --sample {sample} --seed {seed}")
+    assert ran.returncode == 0
+
+
 # --- what is broken is found ------------------------------------------------------------------------------------------
 
 
-def findings_of(operation: Operation, sample: int = 0) -> Findings:
+def findings_of(operation: Operation, sample: int = 0, *, stops: bool = False) -> Findings:
     with Harness(jobs=4) as harness:
-        (findings,) = harness.run([operation], lambda done, total: None, sample)
+        (findings,) = harness.run([operation], lambda done, total: None, sample, stops=stops)
     return findings
 
 
@@ -113,6 +129,28 @@ def test_memory_that_is_not_taken_back_from_the_dead_is_found(monkeypatch: pytes
 def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecentBatches, "find", lambda *identity: None)
     assert "'a" in problems_of(findings_of(OPERATIONS["complete"], 8))
+
+
+def test_a_stopped_process_is_left_alone_and_named() -> None:
+    findings = findings_of(OPERATIONS["append-open"], stops=True)
+    assert problems_of(findings) == ""
+    assert 0 < findings.holding < findings.at_stores == findings.steps
+
+
+def test_a_lock_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever keeps it for long would count as dead."""
+    monkeypatch.setattr(ProcessTable, "is_dead", lambda processes, ticket: ticket != processes.ticket)
+    assert problems_of(findings_of(OPERATIONS["append-open"], stops=True))
+
+
+def test_memory_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BufferPool, "_dead", lambda pool, owners: set(owners) - {pool.slab.owner_tag})
+    assert problems_of(findings_of(OPERATIONS["append-new"], stops=True))
+
+
+def test_an_error_that_does_not_name_the_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlabLock, "_describe_holder", lambda lock: "somebody")
+    assert "does not name process" in problems_of(findings_of(OPERATIONS["append-open"], stops=True))
 
 
 # --- the checker --------------------------------------------------------------------------------------------------

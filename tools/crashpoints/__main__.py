@@ -27,6 +27,7 @@ examples:
   python -m tools.crashpoints
   python -m tools.crashpoints --sample 10 --seed 7
   python -m tools.crashpoints --operation append-open --operation seal --jobs 2
+  python -m tools.crashpoints --stop
 """
 
 
@@ -41,14 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handlers = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with Harness(options.jobs) as harness:
-            findings = harness.run(chosen, _progress(sys.stderr.isatty()), options.sample, options.seed or 0)
+            progress = _progress(sys.stderr.isatty())
+            findings = harness.run(chosen, progress, options.sample, options.seed or 0, stops=options.stop)
     except KeyboardInterrupt:
         print("\ninterrupted: nothing is left behind", file=sys.stderr)
         return 130
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    print(as_text(findings))
+    print(as_text(findings, "stopped" if options.stop else "killed"))
     print(f"{time.monotonic() - started:.0f} s" + (f", --seed {options.seed}" if options.sample else ""))
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(findings), indent=2) + "\n")
@@ -75,6 +77,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--sample", type=_count, default=0, metavar="N", help="only N steps of each operation [all of them]"
+    )
+    parser.add_argument(
+        "--stop",
+        action="store_true",
+        help="stop each operation at its stores while others work, then let it go on, instead of killing it",
     )
     parser.add_argument("--seed", type=int, metavar="X", help="of the sample [a new one, which the report shows]")
     parser.add_argument(

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Records = list[tuple[int, str]]
 """Records as (partition, value)."""
@@ -29,7 +32,7 @@ class Account:
 
     def dies(self, steps: int, place: str) -> None:
         """Report where it dies, and after how many steps."""
-        self._say({"steps": steps, "place": place})
+        self._say({"pid": os.getpid(), "steps": steps, "place": place})
 
     def failed(self, traceback: str) -> None:
         """Report that it ends with an error of its own."""
@@ -46,31 +49,57 @@ class Told:
     Attributes:
         known: records that it knew to be accepted, in order.
         doubtful: records of the call in which it died; the first ones can be accepted.
+        pid: of the process that died or was stopped: it can be the victim's child.
         steps: number of steps that it ran.
-        place: the instruction before which it died.
+        place: the instruction before which it died or was stopped.
         error: its traceback, if it ended with an error of its own.
     """
 
     known: Records = field(default_factory=list)
     doubtful: Records = field(default_factory=list)
+    pid: int = 0
     steps: int = 0
     place: str = ""
     error: str = ""
 
 
-def read_account(descriptor: int) -> Told:
-    """Read a victim's messages up to its death."""
-    told = Told()
-    with os.fdopen(descriptor) as lines:
+class Reader:
+    """Reads a victim's messages.
+
+    Args:
+        descriptor: of the pipe; closed at its end.
+
+    Attributes:
+        told: what it has reported.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.told = Told()
+        self._descriptor = descriptor
+        self._rest = b""
+
+    def read(self, timeout_s: float | None) -> bool:
+        """Read what comes, waiting for it; return False if that was all, because the victim is dead."""
+        if not select.select([self._descriptor], [], [], timeout_s)[0]:
+            return True
+        text = os.read(self._descriptor, 1 << 16)
+        if not text:
+            os.close(self._descriptor)
+            return False
+        *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
-            message = json.loads(line)
-            if "will" in message:
-                told.doubtful = [(partition, value) for partition, value in message["will"]]
-            elif "did" in message:
-                told.known += told.doubtful
-                told.doubtful = []
-            elif "error" in message:
-                told.error = message["error"]
-            else:
-                told.steps, told.place = message["steps"], message["place"]
-    return told
+            self._note(json.loads(line))
+        return True
+
+    def _note(self, message: Mapping[str, Any]) -> None:
+        told = self.told
+        if "will" in message:
+            told.doubtful = [(partition, value) for partition, value in message["will"]]
+        elif "did" in message:
+            told.known += told.doubtful
+            told.doubtful = []
+        elif "error" in message:
+            told.error = message["error"]
+        else:
+            told.pid, told.steps = message["pid"], message["steps"]
+            told.place = told.place or message["place"]

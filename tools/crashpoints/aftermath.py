@@ -13,14 +13,14 @@ from shmaccum.shm.lifecycle import look
 from tools.crashpoints.account import Told
 from tools.crashpoints.checker import violations
 from tools.crashpoints.settings import HALF, LARGE, PARTITIONS, TOPIC
-from tools.crashpoints.survivor import PATIENCE_MS, Survivor
+from tools.crashpoints.survivor import PATIENCE_MS, Stage, Survivor
 from tools.support.reading import read_log
 from tools.support.slabcheck import unrest
 
 
 def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
     """Continue after the victim's death; the first violations, added to ``wrong``, end this."""
-    before = len(survivor.own)
+    survivor.stage = Stage.AFTER
     _take_over(survivor)
     wrong += violations(survivor.accumulator, in_flight=True)
     if not wrong:
@@ -32,7 +32,7 @@ def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
         wrong += _unrest(survivor)
     if not wrong:
         wrong += _leave(survivor)
-        wrong += _compare_log(survivor, told, before)
+        wrong += _compare_log(survivor, told)
 
 
 def _take_over(survivor: Survivor) -> None:
@@ -45,10 +45,13 @@ def _take_over(survivor: Survivor) -> None:
 
 
 def _recover(survivor: Survivor) -> None:
-    """Return the memory that was held for the scene, and become the sender."""
+    """Return the memory that was held for the scene, and become the sender, or end what that has begun."""
     while survivor.held:
         survivor.give_one_back()
-    survivor.serve()
+    if survivor.sender is None:
+        survivor.serve()
+    else:
+        survivor.deliver()
 
 
 def _do_everything(survivor: Survivor) -> None:
@@ -85,7 +88,7 @@ def _leave(survivor: Survivor) -> list[str]:
     return [f"{path} is left behind" for path in names.leftovers(name) if os.path.exists(path)]
 
 
-def _compare_log(survivor: Survivor, told: Told, before: int) -> list[str]:
+def _compare_log(survivor: Survivor, told: Told) -> list[str]:
     """Compare the log with what is known of every record."""
     wrong: list[str] = []
     log_dir = Path(survivor.config.log_dir)
@@ -100,12 +103,25 @@ def _compare_log(survivor: Survivor, told: Told, before: int) -> list[str]:
             if found[own.partition][offset : offset + 1] != [own.value]:
                 wrong.append(f"record {number} {own.value!r} is acknowledged, but is not at offset {offset}")
     for partition in range(len(PARTITIONS)):
-        first, last = (
-            [each.value for each in part if each.partition == partition and not each.future.failed()]
-            for part in (survivor.own[:before], survivor.own[before:])
+        first, beside, last = (
+            [
+                each.value
+                for each in survivor.own
+                if (each.stage, each.partition) == (stage, partition) and not each.future.failed()
+            ]
+            for stage in Stage
         )
-        known = [*first, *(value for of, value in told.known if of == partition)]
+        known = [value for of, value in told.known if of == partition]
         doubtful = [value for of, value in told.doubtful if of == partition]
-        if all(found[partition] != [*known, *doubtful[:count], *last] for count in range(len(doubtful) + 1)):
-            wrong.append(f"partition {partition}: {found[partition]} is not {known} + {doubtful}, or a part + {last}")
+        # What was appended beside the victim's records can come before or behind each of them.
+        end = len(found[partition]) - len(last)
+        ours = [value for value in found[partition][len(first) : end] if value in beside]
+        theirs = [value for value in found[partition][len(first) : end] if value not in beside]
+        allowed = [[*known, *doubtful[:count]] for count in range(len(doubtful) + 1)]
+        rest = found[partition][: len(first)], ours, found[partition][end:]
+        if theirs not in allowed or rest != (first, beside, last):
+            wrong.append(
+                f"partition {partition}: {found[partition]} is not {first} + {known} + {doubtful}, or a part, amid "
+                f"{beside} + {last}"
+            )
     return wrong

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from shmaccum._core import WORD, Partition, Process, Slot, Super, Topic
+from shmaccum._core import KEY_TOPIC_SHIFT, WORD, Partition, Process, Slot, Super, Topic
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.split import read_records
-from shmaccum.shm.layout import SlotState, TopicState, owner_of, state_of
+from shmaccum.shm.layout import KEY_TOPIC_MASK, SlotState, TopicState, owner_of, state_of
 from shmaccum.shm.slab import Slab
 from tools.support.accumulators import Accumulators
 from tools.support.slabcheck import locks_in_use
@@ -208,7 +208,7 @@ def _nothing_is_in_flight(slab: Slab, batches: list[RecordBatch]) -> Iterator[st
 
 
 def _tables_are_whole(slab: Slab) -> Iterator[str]:
-    """Every topic has a unique name, a state, and its stated number of partitions; every partition has a topic."""
+    """Every topic has a unique name, a state, and its stated number of partitions; every entry has a topic."""
     words, geometry = slab.words, slab.geometry
     topics = range(words[Super.TOPIC_COUNT])
     found = set()
@@ -220,7 +220,7 @@ def _tables_are_whole(slab: Slab) -> Iterator[str]:
             yield f"topic entry {topic}: name {name!r}, state {words[at + Topic.STATE]}"
         found.add(name)
     keys = [words[geometry.partition(entry) + Partition.KEY] for entry in range(words[Super.PARTITION_COUNT])]
-    if len(set(keys)) < len(keys) or any((key >> 32) - 1 not in topics for key in keys):
+    if len(set(keys)) < len(keys) or any((key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1 not in topics for key in keys):
         yield f"partition entries have the keys {keys}"
     for topic in topics:
         count = words[geometry.topic(topic) + Topic.PARTITIONS]

@@ -8,14 +8,17 @@ import shutil
 import signal
 import time
 import traceback
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
-from tools.crashpoints.account import Account, read_account
+from shmaccum.errors import LockTimeoutError
+from tools.crashpoints.account import Account, Reader
 from tools.crashpoints.aftermath import survive
+from tools.crashpoints.beside import PATIENCE_S, wait_until_stopped, work_beside
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.settings import config_of
 from tools.crashpoints.stores import Stores, place_of
@@ -38,6 +41,7 @@ class Outcome:
         steps: number of steps that it ran.
         place: where it died.
         recovery_ms: from its death until all checks and all operations were done.
+        named: how many calls of the survivor had to wait for what a stopped victim holds.
         problems: the violations; empty if there are none.
     """
 
@@ -45,72 +49,96 @@ class Outcome:
     steps: int = 0
     place: str = ""
     recovery_ms: float = 0.0
+    named: int = 0
     problems: list[str] = field(default_factory=list)
 
 
-def run_point(operation: Operation, step: int, name: str, directory: Path, library: ctypes.CDLL) -> Outcome:
+@dataclass(frozen=True)
+class Point:
+    """What to do to a victim.
+
+    Attributes:
+        operation: the name of what it runs.
+        step: before which it dies, or `TO_THE_END`.
+        stops: whether it is stopped there instead, until the survivor has worked for a while.
+        name: of the slab.
+        directory: for the log; created and removed here.
+    """
+
+    operation: str
+    step: int
+    stops: bool
+    name: str
+    directory: Path
+
+
+def run_point(operation: Operation, point: Point, library: ctypes.CDLL) -> Outcome:
     """Run one point in this process; do not use the process again if there are problems.
 
     Args:
         operation: the victim's.
-        step: before which it dies, or `TO_THE_END`.
-        name: of the slab.
-        directory: for the log; created and removed here.
+        point: the point.
         library: from `tools.crashpoints.stores.build`.
     """
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(BOUND_S)
-    outcome = Outcome(step)
-    directory.mkdir()
+    outcome = Outcome(point.step)
+    point.directory.mkdir()
     try:
-        _run(operation, outcome, name, directory, library)
+        _run(operation, outcome, point, library)
     except BaseException:
         outcome.problems.append(traceback.format_exc())
     finally:
         signal.alarm(0)
-        shutil.rmtree(directory)
+        shutil.rmtree(point.directory)
     return outcome
 
 
-def _run(operation: Operation, outcome: Outcome, name: str, directory: Path, library: ctypes.CDLL) -> None:
-    config = config_of(name, directory, operation.settings)
+def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.CDLL) -> None:
+    config = config_of(point.name, point.directory, operation.settings)
     account, account_of_victim = os.pipe()
     begin_victim, begin = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(begin)
         victim = Victim(config, Account(account_of_victim), refusing=operation.refusing)
-        at = NEVER if outcome.step == TO_THE_END else outcome.step
-        stores = Stores(library, name, slab_geometry(config).slots, at, account_of_victim)
-        be_victim(operation, victim, stores, lambda: os.read(begin_victim, 1))
+        at = NEVER if point.step == TO_THE_END else point.step
+        end = signal.SIGSTOP if point.stops else signal.SIGKILL
+        stores = Stores(library, point.name, slab_geometry(config).slots, at, end, account_of_victim)
+        be_victim(operation, victim, stores, lambda: os.read(begin_victim, 1), stops=point.stops)
     os.close(account_of_victim)
     os.close(begin_victim)
     survivor = Survivor(config, refusing=operation.refusing)
     if not operation.alone:
         survivor.settle_in()
         operation.prepare(survivor)
+        if point.stops:
+            survivor.slab.lock_timeout_s = PATIENCE_S
     os.close(begin)
-    status = _outlive(pid, operation, survivor)
+    reader = Reader(account)
+    told = reader.told
+    is_to_stop, meanwhile = point.stops, operation.meanwhile
+    while reader.read(None if meanwhile is None else _LOOK_S):
+        if is_to_stop and told.place.startswith("store "):
+            is_to_stop = False
+            wait_until_stopped(told.pid)
+            outcome.named = work_beside(survivor, told.pid, outcome.problems)
+            os.kill(told.pid, signal.SIGCONT)
+            if meanwhile is None and survivor.sender is not None:
+                meanwhile = Survivor.run_once  # the victim can need the memory of what was appended beside it
+        if meanwhile is not None:
+            with suppress(LockTimeoutError) if is_to_stop else nullcontext():  # it can be about to report its stop
+                meanwhile(survivor)
+    status = os.waitpid(pid, 0)[1]
     died = time.monotonic()
-    told = read_account(account)
+    survivor.victim_lives = False
+    if meanwhile is not None:
+        meanwhile(survivor)
     outcome.steps, outcome.place = told.steps, place_of(told.place, slab_geometry(config))
     if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
         outcome.problems.append(f"the victim was not killed, status {status}: {told.error or 'stuck'}")
     survive(survivor, told, outcome.problems)
     outcome.recovery_ms = (time.monotonic() - died) * 1000
-
-
-def _outlive(pid: int, operation: Operation, survivor: Survivor) -> int:
-    """Wait for the victim's end; return its status."""
-    if operation.meanwhile is None:
-        return os.waitpid(pid, 0)[1]
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        survivor.victim_lives = not ended
-        operation.meanwhile(survivor)
-        if ended:
-            return status
-        time.sleep(_LOOK_S)
 
 
 def _give_up(number: int, frame: FrameType | None) -> None:

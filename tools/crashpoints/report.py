@@ -11,26 +11,32 @@ _SHOWN: int = 3
 """Most points of an operation whose problems are shown in full."""
 
 
-def as_text(findings: Sequence[Findings]) -> str:
-    """Return a table, and the problems of the points that failed."""
-    lines = [f"{'operation':<28} {'steps':>7} {'points':>7} {'at stores':>10} {'survived':>9} {'recovery':>12}"]
+def as_text(findings: Sequence[Findings], how: str = "killed") -> str:
+    """Return a table, and the problems of the points that failed; ``how`` they ended: killed, or stopped."""
+    lines = [_line("operation", "steps", "points", "at stores", "holding", "survived", "recovery")]
     for of in findings:
         slowest = max(outcome.recovery_ms for outcome in of.outcomes)
-        lines.append(
-            f"{of.operation.name:<28} {of.steps:>7,} {len(of.outcomes):>7,} {of.at_stores:>10,} {of.survived:>9,} "
-            f"{slowest:>9,.0f} ms"
+        numbers = of.steps, len(of.outcomes), of.at_stores, of.holding, of.survived
+        lines.append(_line(of.operation.name, *(f"{number:,}" for number in numbers), f"{slowest:,.0f} ms"))
+    sums = [
+        sum(of)
+        for of in zip(
+            *((of.steps, len(of.outcomes), of.at_stores, of.holding, of.survived) for of in findings), strict=True
         )
-    points, survived = sum(len(of.outcomes) for of in findings), sum(of.survived for of in findings)
-    steps, at_stores = sum(of.steps for of in findings), sum(of.at_stores for of in findings)
-    lines.append(f"{'all':<28} {steps:>7,} {points:>7,} {at_stores:>10,} {survived:>9,}")
+    ]
+    lines.append(_line("all", *(f"{number:,}" for number in sums)))
     for of in findings:
         for outcome in of.failed[:_SHOWN]:
-            lines.append(f"\n{of.operation.name}, step {outcome.step}, killed before {outcome.place}:")
+            lines.append(f"\n{of.operation.name}, step {outcome.step}, {how} before {outcome.place}:")
             lines += [f"  {line}" for problem in outcome.problems for line in problem.splitlines()]
         if of.failed[_SHOWN:]:
             others = ", ".join(str(outcome.step) for outcome in of.failed[_SHOWN:])
             lines.append(f"\n{of.operation.name}: the same or other problems at steps {others}")
     return "\n".join(lines)
+
+
+def _line(name: str, *columns: str) -> str:
+    return f"{name:<28}" + "".join(f" {column:>9}" for column in columns)
 
 
 def as_json(findings: Sequence[Findings]) -> dict[str, Any]:
@@ -40,6 +46,7 @@ def as_json(findings: Sequence[Findings]) -> dict[str, Any]:
             "steps": of.steps,
             "points": len(of.outcomes),
             "at_stores": of.at_stores,
+            "holding": of.holding,
             "survived": of.survived,
             "slowest_recovery_ms": max(outcome.recovery_ms for outcome in of.outcomes),
             "failed": [

@@ -24,7 +24,7 @@ from tools.crashpoints import stores
 from tools.crashpoints.account import Told
 from tools.crashpoints.aftermath import survive
 from tools.crashpoints.operation import Operation
-from tools.crashpoints.point import TO_THE_END, Outcome, run_point
+from tools.crashpoints.point import TO_THE_END, Outcome, Point, run_point
 from tools.crashpoints.settings import config_of
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import BOUND_S
@@ -59,6 +59,11 @@ class Findings:
         return sum(outcome.place.startswith("store to") for outcome in self.outcomes)
 
     @property
+    def holding(self) -> int:
+        """Number of points at which a stopped victim held what others needed."""
+        return sum(outcome.named > 0 for outcome in self.outcomes)
+
+    @property
     def failed(self) -> list[Outcome]:
         """The outcomes with problems."""
         return [outcome for outcome in self.outcomes if outcome.problems]
@@ -90,7 +95,13 @@ class Harness:
         _remove_slabs(self._prefix)
 
     def run(
-        self, operations: Sequence[Operation], progress: Progress, sample: int = 0, seed: int = 0
+        self,
+        operations: Sequence[Operation],
+        progress: Progress,
+        sample: int = 0,
+        seed: int = 0,
+        *,
+        stops: bool = False,
     ) -> list[Findings]:
         """Run operations to their ends to count their steps, then kill them at each step or at a sample.
 
@@ -99,7 +110,9 @@ class Harness:
             progress: called after each point.
             sample: how many steps of each operation to take; 0 for all.
             seed: of the choice.
+            stops: whether to stop them there for a while instead, at stores alone.
         """
+        self._stops = stops
         findings = [Findings(operation) for operation in operations]
         self._operations = {operation.name: operation for operation in operations}
         self._run_all(((of, TO_THE_END) for of in findings), progress)
@@ -126,7 +139,9 @@ class Harness:
                 if waiting and not worker.busy:
                     self._started += 1
                     name = f"{self._prefix}{self._started:07}"  # none begins with another
-                    worker.start(*waiting.popleft(), name, self._directory / str(self._started))
+                    of, step = waiting.popleft()
+                    directory = self._directory / str(self._started)
+                    worker.start(of, Point(of.operation.name, step, self._stops, name, directory))
             for findings, outcome in self._finished():
                 findings.outcomes.append(outcome)
                 done += 1
@@ -164,11 +179,11 @@ class _Worker:
         """Whether it runs a point."""
         return self._point is not None
 
-    def start(self, findings: Findings, step: int, name: str, directory: Path) -> None:
+    def start(self, findings: Findings, point: Point) -> None:
         """Start a point."""
-        self._point = findings, step
+        self._point = findings, point.step
         self._deadline_s = time.monotonic() + 2 * BOUND_S
-        self.link.send((findings.operation.name, step, name, directory))
+        self.link.send(point)
 
     def is_overdue(self) -> bool:
         """Return whether its process must be stuck: it bounds its own time, which is half of this."""
@@ -197,8 +212,8 @@ def _work(link: Connection, operations: dict[str, Operation], library: ctypes.CD
     gc.freeze()  # else every victim would copy all pages that the collector touches
     try:
         while True:
-            operation, step, name, directory = link.recv()
-            link.send(run_point(operations[operation], step, name, directory, library))
+            point = link.recv()
+            link.send(run_point(operations[point.operation], point, library))
     finally:
         os._exit(1)
 

@@ -1,8 +1,8 @@
 /* Stops this process at a store into shared memory, whatever code makes it: the shipped core, glibc, the interpreter.
 
    The mappings are read-only. A store faults; its handler counts it, opens the mapping and has the processor trap after
-   the one instruction; that handler closes the mapping. At the store that was asked for, the first handler kills the
-   process: what remains are the stores before it. One thread, x86-64. */
+   the one instruction; that handler closes the mapping. At the store that was asked for, the first handler kills or
+   stops the process: what is there are the stores before it. One thread, x86-64. */
 
 #define _GNU_SOURCE
 #include <signal.h>
@@ -22,8 +22,8 @@ static struct {
     int number, is_open;
 } mappings[MOST];
 static int count_of_mappings;
-static int account;
-static volatile uint64_t *steps; /* so far, and the one to die at */
+static int account, end;
+static volatile uint64_t *steps; /* so far, and the one to end at */
 static uint64_t last;
 
 static void on_store(int number, siginfo_t *info, void *context)
@@ -36,9 +36,9 @@ static void on_store(int number, siginfo_t *info, void *context)
             continue;
         if (instruction != last || *(uint8_t *)instruction != REPEAT) {
             if (steps[0] == steps[1]) {
-                dprintf(account, "{\"steps\": %lu, \"place\": \"store %d %ld\"}\n", (unsigned long)steps[0],
-                        mappings[each].number, (long)(at - mappings[each].begin));
-                kill(getpid(), SIGKILL);
+                dprintf(account, "{\"pid\": %d, \"steps\": %lu, \"place\": \"store %d %ld\"}\n", getpid(),
+                        (unsigned long)steps[0], mappings[each].number, (long)(at - mappings[each].begin));
+                kill(getpid(), end);
             }
             steps[0]++;
         }
@@ -62,12 +62,13 @@ static void on_trap(int number, siginfo_t *info, void *context)
     ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
 }
 
-/* Begin: `counts` has the steps so far and the step to die at; the account gets the place. */
-void stores_begin(volatile uint64_t *counts, int descriptor)
+/* Begin: `counts` has the steps so far and the step to end at, by a signal; the account gets the place. */
+void stores_begin(volatile uint64_t *counts, int descriptor, int by)
 {
     struct sigaction action = {.sa_flags = SA_SIGINFO | SA_NODEFER};
     steps = counts;
     account = descriptor;
+    end = by;
     action.sa_sigaction = on_store;
     sigaction(SIGSEGV, &action, NULL);
     action.sa_sigaction = on_trap;

@@ -8,6 +8,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -50,16 +51,17 @@ class Stores:
         library: from `build`.
         name: of the slab.
         size: bytes of its words.
-        at: the step to die at.
-        account: gets the place of the death.
+        at: the step to end at.
+        end: the signal that ends the process there, or stops it.
+        account: gets the place.
     """
 
-    def __init__(self, library: ctypes.CDLL, name: str, size: int, at: int, account: int) -> None:
+    def __init__(self, library: ctypes.CDLL, name: str, size: int, at: int, end: signal.Signals, account: int) -> None:
         self._library = library
         self._name = name
         self._size = size
         self._counts = (ctypes.c_uint64 * 2)(0, at)
-        library.stores_begin(self._counts, account)
+        library.stores_begin(self._counts, account, int(end))
 
     @property
     def count(self) -> int:
@@ -72,7 +74,7 @@ class Stores:
 
     @property
     def is_there(self) -> bool:
-        """Whether the next step is the one to die at."""
+        """Whether the next step is the one to end at."""
         return self._counts[0] == self._counts[1]
 
     def watch(self) -> None:

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from shmaccum._core import Buffer, FutureRecordMetadata
@@ -22,10 +23,22 @@ PATIENCE_MS: Final = 5_000
 """Limit for steps that need no waiting; the machine can be busy."""
 
 
+class Stage(Enum):
+    """When the survivor appends."""
+
+    BEFORE = auto()
+    """The operation begins later."""
+    BESIDE = auto()
+    """The victim is stopped."""
+    AFTER = auto()
+    """It is dead."""
+
+
 @dataclass(frozen=True)
 class Appended:
     """A record that the survivor has appended."""
 
+    stage: Stage
     partition: int
     value: str
     future: FutureRecordMetadata
@@ -37,6 +50,7 @@ class Survivor:
     Attributes:
         config: the slab's settings.
         refusing: whether the log refuses some batches.
+        stage: now.
         own: the records that it has appended.
         held: memory that it has allocated and not freed.
         victim_lives: whether the victim lives, as far as is known.
@@ -46,6 +60,7 @@ class Survivor:
     def __init__(self, config: ProducerConfig, *, refusing: bool = False) -> None:
         self.config = config
         self.refusing = refusing
+        self.stage = Stage.BEFORE
         self.own: list[Appended] = []
         self.held: list[Buffer] = []
         self.victim_lives = True
@@ -58,6 +73,11 @@ class Survivor:
         if self._accumulator is None:
             self._accumulator = attached(self.config)
         return self._accumulator
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is attached to the slab."""
+        return self._accumulator is not None
 
     @property
     def slab(self) -> Slab:
@@ -111,11 +131,11 @@ class Survivor:
                 raise TimeoutError(f"the sender has not delivered everything in {PATIENCE_MS} ms")
             self.run_once()
 
-    def append(self, partition: int, text: str, size: int = 0) -> None:
+    def append(self, partition: int, text: str, size: int = 0, max_block_ms: float = PATIENCE_MS) -> None:
         """Append a record."""
         of = value(text, size)
-        result = self.accumulator.append(PARTITIONS[partition], 0, None, of.encode(), max_block_ms=PATIENCE_MS)
-        self.own.append(Appended(partition, of, result.future))
+        result = self.accumulator.append(PARTITIONS[partition], 0, None, of.encode(), max_block_ms=max_block_ms)
+        self.own.append(Appended(self.stage, partition, of, result.future))
 
     def take(self, slots: int = 1) -> None:
         """Allocate memory."""
@@ -134,7 +154,8 @@ class Survivor:
     def give_one_back(self) -> None:
         """Free the memory that was allocated first, if any is left."""
         if self.held:
-            self.accumulator.pool.deallocate(self.held.pop(0))
+            self.accumulator.pool.deallocate(self.held[0])
+            del self.held[0]
 
     def have_died(self, act: Callable[[Accumulators], object]) -> None:
         """Run ``act`` in another process of the slab, which then dies."""

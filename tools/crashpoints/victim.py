@@ -87,8 +87,18 @@ def attached(config: ProducerConfig) -> Accumulators:
     return Accumulators(slab, config)
 
 
-def be_victim(operation: Operation, victim: Victim, stores: Stores, wait_to_begin: Callable[[], object]) -> NoReturn:
-    """Run an operation in this process, to be killed at a step, or at its end if it has fewer steps."""
+def be_victim(
+    operation: Operation, victim: Victim, stores: Stores, wait_to_begin: Callable[[], object], *, stops: bool
+) -> NoReturn:
+    """Run an operation in this process, to be killed at a step, or at its end.
+
+    Args:
+        operation: the operation.
+        victim: what it gets.
+        stores: has the step.
+        stops: whether it is stopped at a store instead, the only steps then, and killed at its end.
+        wait_to_begin: returns when the scene is set.
+    """
     die_with_parent()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(BOUND_S)
@@ -100,9 +110,11 @@ def be_victim(operation: Operation, victim: Victim, stores: Stores, wait_to_begi
     try:
         wait_to_begin()
         act = operation.begin(victim)
-        steps = Steps(die_there, stores)
         stores.watch()
-        steps.run(act)
+        if stops:
+            act()
+        else:
+            Steps(die_there, stores).run(act)
         die_there("the end")
     except BaseException:
         victim.account.failed(traceback.format_exc())

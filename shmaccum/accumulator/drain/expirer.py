@@ -107,7 +107,6 @@ class BatchExpirer:
 
     def abort_incomplete_batches(self, error: type[KafkaError], incident: int) -> list[BatchOutcome]:
         """Fail all queued batches because of an incident; return their outcomes."""
-        self._map.refresh()
         aborted = self._take(None, error, incident)
         if aborted:
             self._completer.complete(aborted)
@@ -151,7 +150,9 @@ class BatchExpirer:
             return now_ms is None or self._has_expired(batch, now_ms)
 
         taken: list[BatchOutcome] = []
-        for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist():
+        entries = np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist()
+        self._map.refresh()  # after that look: then each of them is known, however new its lane is
+        for entry in entries:
             found, is_done = self._take_from(entry, is_due, error, incident)
             taken += found
             if not is_done and now_ms is not None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 from accumulators import CLUSTER, TP0, TP1, Log, add
+from faults import die
 from fixture_types import OpenAccumulator
 from killpoints import die_after, die_in, lines_here
 
@@ -158,6 +159,20 @@ def test_what_is_queued_in_a_closed_lane_is_dropped(accumulator: Accumulators, t
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"kept"]
+
+
+def test_a_look_for_expired_batches_finds_a_lane_that_is_new_to_the_sender(
+    accumulator: Accumulators, table: LaneTable
+) -> None:
+    accumulator.slab.become_sender()
+
+    def send_in_a_new_lane() -> None:
+        append(accumulator, opened(table), TP0, b"new")
+        die()
+
+    die_in(send_in_a_new_lane)
+    assert accumulator.sender.abort_expired_batches(0) == []
+    assert len(accumulator.map.of_lanes) == 1
 
 
 def test_what_is_queued_since_a_lane_was_opened_again_is_kept(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from tools.crashpoints.operation import Operation
-from tools.crashpoints.settings import HALF, LARGE, TOPIC
-from tools.crashpoints.survivor import Survivor
+from tools.crashpoints.settings import HALF, LARGE, PARTITIONS, TOPIC
+from tools.crashpoints.survivor import PATIENCE_MS, Survivor
 from tools.crashpoints.victim import Victim
+from tools.support.accumulators import Accumulators
 
 _COMPRESSED: Final = {"compression.type": "gzip"}
 
@@ -48,6 +50,50 @@ def _close(victim: Victim) -> Callable[[], object]:
     return producer.close
 
 
+def _poll(victim: Victim) -> Callable[[], object]:
+    """A wait for the completion of its record."""
+    producer = victim.producer()
+    victim.send(producer, 0, "to be completed")
+    return lambda: producer.poll(PATIENCE_MS / 1000)
+
+
+def _leased(accumulator: Accumulators) -> LaneLease:
+    lease = LaneTable(accumulator.slab, accumulator.map).lease("orders")
+    lease.open(9, 3, 2)
+    return lease
+
+
+def _append_in_lane(accumulator: Accumulators, lease: LaneLease, victim: Victim) -> None:
+    """Append a record of a transaction: one that is never committed, so it may be in the log, or not."""
+    victim.account.will_append([(0, "in a lane")])
+    queue = lease.queue(accumulator.map.queues[PARTITIONS[0]])
+    accumulator.producer.append(queue, 0, accumulator.format.encode_body(None, b"in a lane", ()), None, PATIENCE_MS)
+
+
+def _lease(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+    return lambda: _leased(accumulator)
+
+
+def _send_in_lane(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+    lease = _leased(accumulator)
+    return lambda: _append_in_lane(accumulator, lease, victim)
+
+
+def _end_transaction(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+    lease = _leased(accumulator)
+    _append_in_lane(accumulator, lease, victim)
+
+    def end() -> None:
+        lease.end_transaction()
+        lease.close()
+        lease.release()
+
+    return end
+
+
 def _request_topic(victim: Victim) -> Callable[[], object]:
     accumulator = victim.attach()
     return lambda: accumulator.map.request("another")
@@ -80,5 +126,9 @@ OPERATIONS: Final = (
     Operation("append-columns-compressed", _send_batch, _open_batch, settings=_COMPRESSED),
     Operation("flush", _flush, meanwhile=Survivor.run_once),
     Operation("close", _close, meanwhile=Survivor.run_once),
+    Operation("poll", _poll, meanwhile=Survivor.run_once),
     Operation("request-topic", _request_topic),
+    Operation("lease-lane", _lease),
+    Operation("append-in-lane", _send_in_lane),
+    Operation("end-transaction", _end_transaction),
 )

@@ -12,7 +12,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.sender.response_handler import ResponseHandler
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.sending import HandSender, later_ms
-from tools.crashpoints.settings import HALF, INVALID, LARGE, PARTITIONS, TOO_LARGE, TOPIC
+from tools.crashpoints.settings import HALF, INVALID, LARGE, PARTITIONS, SLOT, TOO_LARGE, TOPIC
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim, die
 from tools.support.accumulators import Accumulators
@@ -192,6 +192,7 @@ OPERATIONS: Final = (
     Operation("reenqueue", _reenqueue, _several_batches),
     Operation("deliver", _deliver, _batches),
     Operation("deliver-chain", _deliver, _chains),
+    Operation("deliver-rolling", _deliver, _batches, settings={"segment.bytes": SLOT}),
     Operation("deliver-first", _deliver_first, alone=True),
     Operation("deliver-compressing", _deliver, _batches, settings={"compression.type": "gzip"}),
     Operation("deliver-parts", _deliver, _bad_records, refusing=True),
