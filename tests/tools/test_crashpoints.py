@@ -23,7 +23,7 @@ from tools.crashpoints.__main__ import main
 from tools.crashpoints.checker import violations
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.operations import OPERATIONS
-from tools.crashpoints.run import Findings, Harness
+from tools.crashpoints.run import Findings, Harness, Way
 from tools.crashpoints.settings import HALF, PARTITIONS, SLOT, config_of
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim
@@ -31,41 +31,32 @@ from tools.crashpoints.victim import Victim
 # --- points of all operations ---------------------------------------------------------------------------------------
 
 
+TODAY = int(os.environ.get("CRASHPOINTS_SEED", date.today().toordinal()))
+"""Seed of another sample every day, or that of a run that is to be repeated."""
+
+
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(("seed", "which"), [(0, 0), (TODAY, 1)], ids=["always the same", "of the day"])
 @pytest.mark.parametrize(
-    ("sample", "seed"),
-    [
-        pytest.param(2, 0, id="always the same"),
-        # Another one every day, or that of a run that is to be repeated.
-        pytest.param(6, int(os.environ.get("CRASHPOINTS_SEED", date.today().toordinal())), id="of the day"),
-    ],
+    ("way", "samples"),
+    [((), (2, 6)), (("--stop",), (1, 3)), (("--pairs",), (10, 20))],
+    ids=["killed", "stopped", "pairs"],
 )
-def test_every_operation_may_be_killed_anywhere(sample: int, seed: int) -> None:
-    ran = run_python("-m", "tools.crashpoints", "--sample", sample, "--seed", seed, timeout_s=800)
-    print(ran.stdout, ran.stderr, f"all of it again: python -m tools.crashpoints --sample {sample} --seed {seed}")
-    assert ran.returncode == 0
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("sample", "seed"),
-    [
-        pytest.param(1, 0, id="always the same"),
-        pytest.param(3, int(os.environ.get("CRASHPOINTS_SEED", date.today().toordinal())), id="of the day"),
-    ],
-)
-def test_every_operation_may_be_stopped_anywhere(sample: int, seed: int) -> None:
-    ran = run_python("-m", "tools.crashpoints", "--stop", "--sample", sample, "--seed", seed, timeout_s=280)
-    print(ran.stdout, ran.stderr, f"again: python -m tools.crashpoints --stop --sample {sample} --seed {seed}")
+def test_every_operation_may_end_anywhere(
+    way: tuple[str, ...], samples: tuple[int, int], seed: int, which: int
+) -> None:
+    command = ("-m", "tools.crashpoints", *way, "--sample", str(samples[which]), "--seed", str(seed))
+    ran = run_python(*command, timeout_s=800)
+    print(ran.stdout, ran.stderr, f"all of it again: python {' '.join(command)}")
     assert ran.returncode == 0
 
 
 # --- what is broken is found ------------------------------------------------------------------------------------------
 
 
-def findings_of(operation: Operation, sample: int = 0, *, stops: bool = False) -> Findings:
+def findings_of(operation: Operation, sample: int = 0, way: Way = Way.KILL) -> Findings:
     with Harness(jobs=4) as harness:
-        (findings,) = harness.run([operation], lambda done, total: None, sample, stops=stops)
+        (findings,) = harness.run([operation], lambda done, total: None, sample, way=way)
     return findings
 
 
@@ -93,7 +84,7 @@ def test_the_stores_of_the_shipped_core_are_steps() -> None:
     findings = findings_of(OPERATIONS["append-open"])
     stores = [
         outcome.place.split(".")[-1]
-        for outcome in sorted(findings.outcomes, key=lambda outcome: outcome.step)
+        for outcome in sorted(findings.outcomes, key=lambda outcome: outcome.plan)
         if outcome.place.startswith("store to")
     ]
     taken, committed, released = stores.index("OWNER"), stores.index("COMMIT"), len(stores) - 1
@@ -116,14 +107,17 @@ def test_lost_and_foreign_records_are_found(begin: Callable[[Victim], Callable[[
 
 def test_a_table_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Slab, "reap_dead", lambda slab: None)
-    findings = findings_of(OPERATIONS["attach"])
+    findings = findings_of(OPERATIONS["attach"], 60)
     assert "is still that of dead process" in problems_of(findings)
     assert 0 < findings.survived < len(findings.outcomes)
 
 
-def test_memory_that_is_not_taken_back_from_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("way", "sample"), [(Way.KILL, 0), (Way.PAIRS, 40)])
+def test_memory_that_is_not_taken_back_from_the_dead_is_found(
+    monkeypatch: pytest.MonkeyPatch, way: Way, sample: int
+) -> None:
     monkeypatch.setattr(BufferPool, "_dead", lambda pool, owners: [])
-    assert "is allocated to dead process entry" in problems_of(findings_of(OPERATIONS["allocate"]))
+    assert "is allocated to dead process entry" in problems_of(findings_of(OPERATIONS["allocate"], sample, way))
 
 
 def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +126,7 @@ def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_stopped_process_is_left_alone_and_named() -> None:
-    findings = findings_of(OPERATIONS["append-open"], stops=True)
+    findings = findings_of(OPERATIONS["append-open"], way=Way.STOP)
     assert problems_of(findings) == ""
     assert 0 < findings.holding < findings.at_stores == findings.steps
 
@@ -140,17 +134,17 @@ def test_a_stopped_process_is_left_alone_and_named() -> None:
 def test_a_lock_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever keeps it for long would count as dead."""
     monkeypatch.setattr(ProcessTable, "is_dead", lambda processes, ticket: ticket != processes.ticket)
-    assert problems_of(findings_of(OPERATIONS["append-open"], stops=True))
+    assert problems_of(findings_of(OPERATIONS["append-open"], way=Way.STOP))
 
 
 def test_memory_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BufferPool, "_dead", lambda pool, owners: set(owners) - {pool.slab.owner_tag})
-    assert problems_of(findings_of(OPERATIONS["append-new"], stops=True))
+    assert problems_of(findings_of(OPERATIONS["append-new"], way=Way.STOP))
 
 
 def test_an_error_that_does_not_name_the_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlabLock, "_describe_holder", lambda lock: "somebody")
-    assert "does not name process" in problems_of(findings_of(OPERATIONS["append-open"], stops=True))
+    assert "does not name process" in problems_of(findings_of(OPERATIONS["append-open"], way=Way.STOP))
 
 
 # --- the checker --------------------------------------------------------------------------------------------------

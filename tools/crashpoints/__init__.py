@@ -1,4 +1,4 @@
-"""Tests every crash point: kills each operation one step later each time.
+"""Tests every crash point: kills or stops each operation one step later each time.
 
 A *step* is a bytecode instruction of the package that can change anything outside its own frame, such as files, or a
 machine instruction that stores to the slab's words or its semaphores, in the shipped core or elsewhere
@@ -10,6 +10,10 @@ the *survivor*, then checks the remains:
 2. It runs every operation: append, deliver through a sender, fill the memory to the last slot, leave.
 3. It compares the log, as kafka-python reads it, with the appended records. The log must hold the records that the
    victim knew to be accepted. Of its last call it can also hold the first ones. Each is there once, in order, whole.
+
+With ``--stop`` the victim is stopped before a store while the survivor works (`tools.crashpoints.beside`), then goes on
+to its end. With ``--pairs`` it is killed or stopped there, a second victim is killed at a store of the same operation,
+and the first one goes on. Then come the same checks.
 
 Each point has a slab of its own. Victim and survivor are forked from one process that has imported everything, so
 hundreds of points take seconds.

@@ -17,7 +17,7 @@ from typing import Final
 import tools.crashpoints
 from tools.crashpoints.operations import OPERATIONS
 from tools.crashpoints.report import as_json, as_text
-from tools.crashpoints.run import Harness, Progress
+from tools.crashpoints.run import Harness, Progress, Way
 
 _EPILOG: Final = """\
 Exit status: 0 if every point was survived, 1 if not. `recovery` is the longest time, in all points, from the victim's
@@ -28,13 +28,16 @@ examples:
   python -m tools.crashpoints --sample 10 --seed 7
   python -m tools.crashpoints --operation append-open --operation seal --jobs 2
   python -m tools.crashpoints --stop
+  python -m tools.crashpoints --pairs --operation append-open
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = _parse(arguments)
-    chosen = [OPERATIONS[name] for name in options.operation or OPERATIONS]
+    way = options.way
+    names = options.operation or (name for name, of in OPERATIONS.items() if of.pairs or way is not Way.PAIRS)
+    chosen = [OPERATIONS[name] for name in names]
     if options.sample and options.seed is None:
         options.seed = secrets.randbelow(1 << 32)
     started = time.monotonic()
@@ -43,14 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with Harness(options.jobs) as harness:
             progress = _progress(sys.stderr.isatty())
-            findings = harness.run(chosen, progress, options.sample, options.seed or 0, stops=options.stop)
+            findings = harness.run(chosen, progress, options.sample, options.seed or 0, way)
     except KeyboardInterrupt:
         print("\ninterrupted: nothing is left behind", file=sys.stderr)
         return 130
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    print(as_text(findings, "stopped" if options.stop else "killed"))
+    print(as_text(findings, way))
     print(f"{time.monotonic() - started:.0f} s" + (f", --seed {options.seed}" if options.sample else ""))
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(findings), indent=2) + "\n")
@@ -78,10 +81,21 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--sample", type=_count, default=0, metavar="N", help="only N steps of each operation [all of them]"
     )
-    parser.add_argument(
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument(
         "--stop",
-        action="store_true",
+        dest="way",
+        action="store_const",
+        const=Way.STOP,
+        default=Way.KILL,
         help="stop each operation at its stores while others work, then let it go on, instead of killing it",
+    )
+    ways.add_argument(
+        "--pairs",
+        dest="way",
+        action="store_const",
+        const=Way.PAIRS,
+        help="kill or stop it there, and kill a second process with the same operation at each of its own stores",
     )
     parser.add_argument("--seed", type=int, metavar="X", help="of the sample [a new one, which the report shows]")
     parser.add_argument(

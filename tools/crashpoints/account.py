@@ -22,6 +22,10 @@ class Account:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
+    def is_ready(self) -> None:
+        """Report that the operation can begin."""
+        self._say({"ready": True})
+
     def will_append(self, records: Records) -> None:
         """Announce the records that the next call will append."""
         self._say({"will": records})
@@ -47,6 +51,7 @@ class Told:
     """The survivor's end: everything the victim reported.
 
     Attributes:
+        is_ready: whether its operation can begin.
         known: records that it knew to be accepted, in order.
         doubtful: records of the call in which it died; the first ones can be accepted.
         pid: of the process that died or was stopped: it can be the victim's child.
@@ -55,6 +60,7 @@ class Told:
         error: its traceback, if it ended with an error of its own.
     """
 
+    is_ready: bool = False
     known: Records = field(default_factory=list)
     doubtful: Records = field(default_factory=list)
     pid: int = 0
@@ -80,11 +86,14 @@ class Reader:
 
     def read(self, timeout_s: float | None) -> bool:
         """Read what comes, waiting for it; return False if that was all, because the victim is dead."""
+        if self._descriptor < 0:
+            return False
         if not select.select([self._descriptor], [], [], timeout_s)[0]:
             return True
         text = os.read(self._descriptor, 1 << 16)
         if not text:
             os.close(self._descriptor)
+            self._descriptor = -1
             return False
         *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
@@ -93,7 +102,9 @@ class Reader:
 
     def _note(self, message: Mapping[str, Any]) -> None:
         told = self.told
-        if "will" in message:
+        if "ready" in message:
+            told.is_ready = True
+        elif "will" in message:
             told.doubtful = [(partition, value) for partition, value in message["will"]]
         elif "did" in message:
             told.known += told.doubtful

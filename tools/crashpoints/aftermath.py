@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tools.support.reading import read_log
 from tools.support.slabcheck import unrest
 
 
-def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
+def survive(survivor: Survivor, victims: Sequence[Told], wrong: list[str]) -> None:
     """Continue after the victim's death; the first violations, added to ``wrong``, end this."""
     survivor.stage = Stage.AFTER
     _take_over(survivor)
@@ -32,7 +33,7 @@ def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
         wrong += _unrest(survivor)
     if not wrong:
         wrong += _leave(survivor)
-        wrong += _compare_log(survivor, told)
+        wrong += _compare_log(survivor, victims)
 
 
 def _take_over(survivor: Survivor) -> None:
@@ -88,7 +89,7 @@ def _leave(survivor: Survivor) -> list[str]:
     return [f"{path} is left behind" for path in names.leftovers(name) if os.path.exists(path)]
 
 
-def _compare_log(survivor: Survivor, told: Told) -> list[str]:
+def _compare_log(survivor: Survivor, victims: Sequence[Told]) -> list[str]:
     """Compare the log with what is known of every record."""
     wrong: list[str] = []
     log_dir = Path(survivor.config.log_dir)
@@ -111,17 +112,22 @@ def _compare_log(survivor: Survivor, told: Told) -> list[str]:
             ]
             for stage in Stage
         )
-        known = [value for of, value in told.known if of == partition]
-        doubtful = [value for of, value in told.doubtful if of == partition]
-        # What was appended beside the victim's records can come before or behind each of them.
         end = len(found[partition]) - len(last)
-        ours = [value for value in found[partition][len(first) : end] if value in beside]
-        theirs = [value for value in found[partition][len(first) : end] if value not in beside]
-        allowed = [[*known, *doubtful[:count]] for count in range(len(doubtful) + 1)]
-        rest = found[partition][: len(first)], ours, found[partition][end:]
-        if theirs not in allowed or rest != (first, beside, last):
-            wrong.append(
-                f"partition {partition}: {found[partition]} is not {first} + {known} + {doubtful}, or a part, amid "
-                f"{beside} + {last}"
-            )
+        rest = found[partition][len(first) : end]
+        is_right = (found[partition][: len(first)], found[partition][end:]) == (first, last)
+        # What several processes appended beside each other can be in any order: each one's is in its own.
+        possible = [[beside], *(_possible(told, partition) for told in victims)]
+        for of in possible:
+            theirs = [value for value in rest if value in of[-1]]
+            rest = [value for value in rest if value not in of[-1]]
+            is_right = is_right and theirs in of
+        if rest or not is_right:
+            wrong.append(f"partition {partition}: {found[partition]} is not {first} + one each of {possible} + {last}")
     return wrong
+
+
+def _possible(told: Told, partition: int) -> list[list[str]]:
+    """Return which records of a victim a partition can have, the most last."""
+    known = [value for of, value in told.known if of == partition]
+    doubtful = [value for of, value in told.doubtful if of == partition]
+    return [[*known, *doubtful[:count]] for count in range(len(doubtful) + 1)]

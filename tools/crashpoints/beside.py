@@ -12,24 +12,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from shmaccum.errors import BufferExhaustedError, LockTimeoutError
-from tools.crashpoints.settings import HALF, LARGE, PARTITIONS
+from tools.crashpoints.settings import HALF, LARGE, PARTITIONS, PATIENCE_S
 from tools.crashpoints.survivor import Stage, Survivor
 
 BOUND_S: Final = 3.0
 """Longest time of a call."""
-PATIENCE_S: Final = 0.05
-"""How long a call waits for a lock or for memory."""
-_LOOK_S: Final = 0.0002
-
-
-def wait_until_stopped(pid: int) -> None:
-    """Wait until a process is stopped."""
-    while not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T"):
-        time.sleep(_LOOK_S)
 
 
 def work_beside(survivor: Survivor, pid: int, wrong: list[str]) -> int:

@@ -24,6 +24,7 @@ class Operation:
         meanwhile: run by the survivor over and over while the victim lives, and once when it is dead.
         alone: whether the survivor attaches only after the victim's death; then nothing is prepared.
         refusing: whether the log refuses some batches, for any sender: see `tools.crashpoints.sending.Log`.
+        pairs: whether two processes can run it at once.
         settings: of the slab, by Kafka's names.
     """
 
@@ -33,4 +34,5 @@ class Operation:
     meanwhile: Callable[[Survivor], object] | None = None
     alone: bool = False
     refusing: bool = False
+    pairs: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)

@@ -8,19 +8,21 @@ import shutil
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
+from shmaccum.config import ProducerConfig
 from shmaccum.errors import LockTimeoutError
-from tools.crashpoints.account import Account, Reader
+from tools.crashpoints.account import Account, Reader, Told
 from tools.crashpoints.aftermath import survive
-from tools.crashpoints.beside import PATIENCE_S, wait_until_stopped, work_beside
+from tools.crashpoints.beside import work_beside
 from tools.crashpoints.operation import Operation
-from tools.crashpoints.settings import config_of
+from tools.crashpoints.settings import PATIENCE_S, config_of
 from tools.crashpoints.stores import Stores, place_of
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import BOUND_S, Victim, be_victim
@@ -32,12 +34,29 @@ NEVER: Final = (1 << 64) - 1
 _LOOK_S: Final = 0.0005
 
 
+class Plan(NamedTuple):
+    """What to do to an operation.
+
+    Attributes:
+        step: before which it dies, or `TO_THE_END`.
+        stops: whether it is stopped there instead, for a while.
+        other: before which a second victim dies while the first one is dead or stopped; None without one.
+    """
+
+    step: int
+    stops: bool = False
+    other: int | None = None
+
+    def __str__(self) -> str:
+        return f"step {self.step}" + ("" if self.other is None else f", the second one's step {self.other}")
+
+
 @dataclass
 class Outcome:
     """The result of a point.
 
     Attributes:
-        step: at which the victim should die.
+        plan: what was to happen.
         steps: number of steps that it ran.
         place: where it died.
         recovery_ms: from its death until all checks and all operations were done.
@@ -45,7 +64,7 @@ class Outcome:
         problems: the violations; empty if there are none.
     """
 
-    step: int
+    plan: Plan
     steps: int = 0
     place: str = ""
     recovery_ms: float = 0.0
@@ -55,19 +74,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Point:
-    """What to do to a victim.
+    """One run of an operation.
 
     Attributes:
-        operation: the name of what it runs.
-        step: before which it dies, or `TO_THE_END`.
-        stops: whether it is stopped there instead, until the survivor has worked for a while.
+        operation: its name.
+        plan: what to do to it.
         name: of the slab.
         directory: for the log; created and removed here.
     """
 
     operation: str
-    step: int
-    stops: bool
+    plan: Plan
     name: str
     directory: Path
 
@@ -82,7 +99,7 @@ def run_point(operation: Operation, point: Point, library: ctypes.CDLL) -> Outco
     """
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(BOUND_S)
-    outcome = Outcome(point.step)
+    outcome = Outcome(point.plan)
     point.directory.mkdir()
     try:
         _run(operation, outcome, point, library)
@@ -96,49 +113,169 @@ def run_point(operation: Operation, point: Point, library: ctypes.CDLL) -> Outco
 
 def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.CDLL) -> None:
     config = config_of(point.name, point.directory, operation.settings)
-    account, account_of_victim = os.pipe()
-    begin_victim, begin = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.close(begin)
-        victim = Victim(config, Account(account_of_victim), refusing=operation.refusing)
-        at = NEVER if point.step == TO_THE_END else point.step
-        end = signal.SIGSTOP if point.stops else signal.SIGKILL
-        stores = Stores(library, point.name, slab_geometry(config).slots, at, end, account_of_victim)
-        be_victim(operation, victim, stores, lambda: os.read(begin_victim, 1), stops=point.stops)
-    os.close(account_of_victim)
-    os.close(begin_victim)
+    step, stops, other = point.plan
+    end = signal.SIGSTOP if stops else signal.SIGKILL
+    by_stores = stops or other is not None
+    first = VictimProcess(operation, config, step, end, library, by_stores=by_stores)
+    victims = [first]
+    if other is not None:
+        second = VictimProcess(operation, config, other, signal.SIGKILL, library, by_stores=True, is_second=True)
+        victims.append(second)
     survivor = Survivor(config, refusing=operation.refusing)
     if not operation.alone:
         survivor.settle_in()
         operation.prepare(survivor)
-        if point.stops:
+        if by_stores:
             survivor.slab.lock_timeout_s = PATIENCE_S
-    os.close(begin)
-    reader = Reader(account)
-    told = reader.told
-    is_to_stop, meanwhile = point.stops, operation.meanwhile
-    while reader.read(None if meanwhile is None else _LOOK_S):
-        if is_to_stop and told.place.startswith("store "):
-            is_to_stop = False
-            wait_until_stopped(told.pid)
-            outcome.named = work_beside(survivor, told.pid, outcome.problems)
-            os.kill(told.pid, signal.SIGCONT)
-            if meanwhile is None and survivor.sender is not None:
-                meanwhile = Survivor.run_once  # the victim can need the memory of what was appended beside it
-        if meanwhile is not None:
-            with suppress(LockTimeoutError) if is_to_stop else nullcontext():  # it can be about to report its stop
-                meanwhile(survivor)
-    status = os.waitpid(pid, 0)[1]
+    for victim in victims:
+        victim.begin()
+    if other is None:
+        meanwhile = _outlive(first, operation, survivor, outcome, stops=stops)
+    else:
+        meanwhile = None
+        _outlive_both(first, second, survivor)
     died = time.monotonic()
     survivor.victim_lives = False
     if meanwhile is not None:
         meanwhile(survivor)
-    outcome.steps, outcome.place = told.steps, place_of(told.place, slab_geometry(config))
-    if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
-        outcome.problems.append(f"the victim was not killed, status {status}: {told.error or 'stuck'}")
-    survive(survivor, told, outcome.problems)
+    outcome.steps, outcome.place = first.told.steps, place_of(first.told.place, slab_geometry(config))
+    for victim in victims:
+        outcome.problems += victim.wait(allowed=first.named() if victim is not first and stops else None)
+    survive(survivor, [victim.told for victim in victims], outcome.problems)
     outcome.recovery_ms = (time.monotonic() - died) * 1000
+
+
+def _outlive(
+    victim: VictimProcess, operation: Operation, survivor: Survivor, outcome: Outcome, *, stops: bool
+) -> Callable[[Survivor], object] | None:
+    """Do what the survivor does until the victim is dead; return what it does once more then, if anything."""
+    meanwhile = operation.meanwhile
+    victim.go()
+    while victim.reader.read(None if meanwhile is None else _LOOK_S):
+        if stops and victim.is_at_a_store():
+            stops = False
+            victim.wait_until_stopped()
+            outcome.named = work_beside(survivor, victim.told.pid, outcome.problems)
+            victim.go_on()
+            if meanwhile is None and survivor.sender is not None:
+                meanwhile = Survivor.run_once  # the victim can need the memory of what was appended beside it
+        if meanwhile is not None:
+            with suppress(LockTimeoutError) if stops else nullcontext():  # it can be about to report its stop
+                meanwhile(survivor)
+    return meanwhile
+
+
+def _outlive_both(first: VictimProcess, second: VictimProcess, survivor: Survivor) -> None:
+    """Have the second victim die while the first one is dead or stopped; let that one go on."""
+    for victim in (first, second):
+        while victim.reader.read(None) and not victim.told.is_ready:
+            pass
+    first.go()
+    is_stopped = False
+    while not is_stopped and first.reader.read(None):
+        is_stopped = first.end is signal.SIGSTOP and first.is_at_a_store()
+    if is_stopped:
+        first.wait_until_stopped()
+    second.go()
+    while second.reader.read(None):
+        pass
+    if is_stopped:
+        first.go_on()
+    while first.reader.read(_LOOK_S):
+        if survivor.sender is not None:
+            survivor.run_once()
+
+
+class VictimProcess:
+    """A victim's process, as the survivor sees it: it waits until it may begin, and before the operation itself.
+
+    Args:
+        operation: what it runs.
+        config: the slab's.
+        step: before which it ends.
+        end: how it ends there: SIGKILL, or SIGSTOP.
+        library: from `tools.crashpoints.stores.build`.
+        by_stores: whether stores are its only steps.
+        is_second: whether it runs beside another victim, and is not to wait for long.
+
+    Attributes:
+        reader: of its account.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        config: ProducerConfig,
+        step: int,
+        end: signal.Signals,
+        library: ctypes.CDLL,
+        *,
+        by_stores: bool,
+        is_second: bool = False,
+    ) -> None:
+        self.end: Final = end
+        account, theirs = os.pipe()
+        may_begin, self._begin = os.pipe()
+        may_go, self._go = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            victim = Victim(config, Account(theirs), refusing=operation.refusing, is_second=is_second)
+            at = NEVER if step == TO_THE_END else step
+            name = config.slab_name(os.geteuid())
+            stores = Stores(library, name, slab_geometry(config).slots, at, end, theirs)
+            be_victim(operation, victim, stores, _wait_for(may_begin), _wait_for(may_go), by_stores=by_stores)
+        for each in (theirs, may_begin, may_go):
+            os.close(each)
+        self.reader = Reader(account)
+
+    @property
+    def told(self) -> Told:
+        """What it has reported."""
+        return self.reader.told
+
+    def begin(self) -> None:
+        """Let it prepare the operation."""
+        _tell(self._begin)
+
+    def go(self) -> None:
+        """Let it run the operation."""
+        _tell(self._go)
+
+    def is_at_a_store(self) -> bool:
+        """Return whether it has reported that it ends at a store."""
+        return self.told.place.startswith("store ")
+
+    def wait_until_stopped(self) -> None:
+        """Wait until the process is stopped that is at the store: it can be the victim's child."""
+        stat = Path(f"/proc/{self.told.pid}/stat")
+        while not stat.read_text().rpartition(") ")[2].startswith("T"):
+            time.sleep(_LOOK_S)
+
+    def go_on(self) -> None:
+        """Let it go on after a stop."""
+        os.kill(self.told.pid, signal.SIGCONT)
+
+    def named(self) -> str:
+        """Return how an error names this process."""
+        return f"process {self.told.pid} holds it"
+
+    def wait(self, allowed: str | None) -> list[str]:
+        """Wait for its end; return what is wrong with that. An error may say what is allowed."""
+        status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        if status == -signal.SIGKILL or (allowed is not None and allowed in self.told.error):
+            return []
+        return [f"the victim was not killed, status {status}: {self.told.error or 'stuck'}"]
+
+
+def _wait_for(descriptor: int) -> Callable[[], object]:
+    return lambda: os.read(descriptor, 1)
+
+
+def _tell(descriptor: int) -> None:
+    # Not by the end of the file: another victim, forked later, has a copy of the descriptor.
+    with suppress(BrokenPipeError):  # it has ended before, as its status shows
+        os.write(descriptor, b"!")
+    os.close(descriptor)
 
 
 def _give_up(number: int, frame: FrameType | None) -> None:

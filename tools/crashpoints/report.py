@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tools.crashpoints.run import Findings
+from tools.crashpoints.run import Findings, Way
 
 _SHOWN: int = 3
 """Most points of an operation whose problems are shown in full."""
 
 
-def as_text(findings: Sequence[Findings], how: str = "killed") -> str:
-    """Return a table, and the problems of the points that failed; ``how`` they ended: killed, or stopped."""
+def as_text(findings: Sequence[Findings], way: Way) -> str:
+    """Return a table, and the problems of the points that failed."""
     lines = [_line("operation", "steps", "points", "at stores", "holding", "survived", "recovery")]
     for of in findings:
         slowest = max(outcome.recovery_ms for outcome in of.outcomes)
@@ -27,11 +27,11 @@ def as_text(findings: Sequence[Findings], how: str = "killed") -> str:
     lines.append(_line("all", *(f"{number:,}" for number in sums)))
     for of in findings:
         for outcome in of.failed[:_SHOWN]:
-            lines.append(f"\n{of.operation.name}, step {outcome.step}, {how} before {outcome.place}:")
+            lines.append(f"\n{of.operation.name}, {outcome.plan}, {way.value} before {outcome.place}:")
             lines += [f"  {line}" for problem in outcome.problems for line in problem.splitlines()]
         if of.failed[_SHOWN:]:
-            others = ", ".join(str(outcome.step) for outcome in of.failed[_SHOWN:])
-            lines.append(f"\n{of.operation.name}: the same or other problems at steps {others}")
+            others = "; ".join(str(outcome.plan) for outcome in of.failed[_SHOWN:])
+            lines.append(f"\n{of.operation.name}: the same or other problems at {others}")
     return "\n".join(lines)
 
 
@@ -50,7 +50,8 @@ def as_json(findings: Sequence[Findings]) -> dict[str, Any]:
             "survived": of.survived,
             "slowest_recovery_ms": max(outcome.recovery_ms for outcome in of.outcomes),
             "failed": [
-                {"step": outcome.step, "place": outcome.place, "problems": outcome.problems} for outcome in of.failed
+                {**outcome.plan._asdict(), "place": outcome.place, "problems": outcome.problems}
+                for outcome in of.failed
             ],
         }
         for of in findings

@@ -15,16 +15,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from shmaccum.shm import names
 from tools.crashpoints import stores
-from tools.crashpoints.account import Told
 from tools.crashpoints.aftermath import survive
 from tools.crashpoints.operation import Operation
-from tools.crashpoints.point import TO_THE_END, Outcome, Point, run_point
+from tools.crashpoints.point import TO_THE_END, Outcome, Plan, Point, run_point
 from tools.crashpoints.settings import config_of
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import BOUND_S
@@ -32,6 +32,18 @@ from tools.support.processes import die_with_parent
 
 Progress = Callable[[int, int], object]
 """Called with the number of points done, and of all points."""
+
+
+_MORE: Final = 10
+"""How many stores more than the first victim the second one can have: it takes over locks, and rebuilds."""
+
+
+class Way(Enum):
+    """How operations end."""
+
+    KILL = "killed"
+    STOP = "stopped"
+    PAIRS = "killed or stopped, with a second one killed after it,"
 
 
 @dataclass
@@ -100,28 +112,26 @@ class Harness:
         progress: Progress,
         sample: int = 0,
         seed: int = 0,
-        *,
-        stops: bool = False,
+        way: Way = Way.KILL,
     ) -> list[Findings]:
-        """Run operations to their ends to count their steps, then kill them at each step or at a sample.
+        """Run operations to their ends to count their steps, then end them at each step or at a sample.
 
         Args:
             operations: what to run.
             progress: called after each point.
             sample: how many steps of each operation to take; 0 for all.
             seed: of the choice.
-            stops: whether to stop them there for a while instead, at stores alone.
+            way: how they end.
         """
-        self._stops = stops
         findings = [Findings(operation) for operation in operations]
         self._operations = {operation.name: operation for operation in operations}
-        self._run_all(((of, TO_THE_END) for of in findings), progress)
+        self._run_all(((of, Plan(TO_THE_END, stops=way is not Way.KILL)) for of in findings), progress)
         for of in findings:
             (to_the_end,) = of.outcomes
             of.steps = to_the_end.steps
             if not of.steps:
                 to_the_end.problems.append("it has no steps, so nothing was tested")
-        self._run_all(((of, step) for of in findings for step in _choice(of, sample, seed)), progress)
+        self._run_all(((of, plan) for of in findings for plan in _choice(of, way, sample, seed)), progress)
         self._end_workers()
         return findings
 
@@ -129,7 +139,7 @@ class Harness:
         while self._workers:
             self._workers.pop().end()
 
-    def _run_all(self, points: Iterable[tuple[Findings, int]], progress: Progress) -> None:
+    def _run_all(self, points: Iterable[tuple[Findings, Plan]], progress: Progress) -> None:
         waiting = deque(points)
         done, total = 0, len(waiting)
         while waiting or any(worker.busy for worker in self._workers):
@@ -139,9 +149,8 @@ class Harness:
                 if waiting and not worker.busy:
                     self._started += 1
                     name = f"{self._prefix}{self._started:07}"  # none begins with another
-                    of, step = waiting.popleft()
-                    directory = self._directory / str(self._started)
-                    worker.start(of, Point(of.operation.name, step, self._stops, name, directory))
+                    of, plan = waiting.popleft()
+                    worker.start(of, Point(of.operation.name, plan, name, self._directory / str(self._started)))
             for findings, outcome in self._finished():
                 findings.outcomes.append(outcome)
                 done += 1
@@ -166,7 +175,7 @@ class _Worker:
 
     def __init__(self, operations: dict[str, Operation], library: ctypes.CDLL) -> None:
         self.link, theirs = Pipe()
-        self._point: tuple[Findings, int] | None = None
+        self._point: tuple[Findings, Plan] | None = None
         self._deadline_s = 0.0
         self._pid = os.fork()
         if not self._pid:
@@ -181,7 +190,7 @@ class _Worker:
 
     def start(self, findings: Findings, point: Point) -> None:
         """Start a point."""
-        self._point = findings, point.step
+        self._point = findings, point.plan
         self._deadline_s = time.monotonic() + 2 * BOUND_S
         self.link.send(point)
 
@@ -192,11 +201,11 @@ class _Worker:
     def finish(self) -> tuple[Findings, Outcome]:
         """Return the outcome of its point."""
         assert self._point is not None
-        (findings, step), self._point = self._point, None
+        (findings, plan), self._point = self._point, None
         with contextlib.suppress(EOFError):
             if self.link.poll():
                 return findings, self.link.recv()
-        return findings, Outcome(step, problems=["the survivor died, or was held up for ever"])
+        return findings, Outcome(plan, problems=["the survivor died, or was held up for ever"])
 
     def end(self) -> None:
         """Kill its process."""
@@ -218,10 +227,15 @@ def _work(link: Connection, operations: dict[str, Operation], library: ctypes.CD
         os._exit(1)
 
 
-def _choice(of: Findings, sample: int, seed: int) -> Sequence[int]:
-    """Return the steps of an operation to test; the choice does not depend on the other operations."""
+def _choice(of: Findings, way: Way, sample: int, seed: int) -> Sequence[Plan]:
+    """Return what to do to an operation; the choice does not depend on the other operations."""
     steps = range(of.steps)
-    return random.Random(f"{seed} {of.operation.name}").sample(steps, min(sample, of.steps)) if sample else steps
+    if way is Way.PAIRS:
+        others = range(of.steps + _MORE)
+        plans = [Plan(step, stops, other) for stops in (False, True) for step in steps for other in others]
+    else:
+        plans = [Plan(step, way is Way.STOP) for step in steps]
+    return random.Random(f"{seed} {of.operation.name}").sample(plans, min(sample, len(plans))) if sample else plans
 
 
 def _warm_up(name: str, directory: Path) -> None:
@@ -236,7 +250,7 @@ def _warm_up(name: str, directory: Path) -> None:
     survivor = Survivor(config_of(name, directory, {"compression.type": "gzip"}))
     survivor.settle_in()
     problems: list[str] = []
-    survive(survivor, Told(), problems)
+    survive(survivor, (), problems)
     if problems:
         raise RuntimeError(f"the warm-up, without a death, found problems: {problems}")
 

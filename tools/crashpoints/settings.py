@@ -45,6 +45,8 @@ def value(text: str, size: int = 0) -> str:
     return text.ljust(size, ".")
 
 
+PATIENCE_S: Final = 0.05
+"""How long a call waits for a lock or for memory beside a stopped process."""
 HALF: Final = SLOT // 2
 """Two records of that size do not fit a slot."""
 LARGE: Final = 2 * SLOT

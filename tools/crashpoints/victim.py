@@ -13,7 +13,7 @@ from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.config import ProducerConfig
 from tools.crashpoints.account import Account, Records
 from tools.crashpoints.sending import HandSender
-from tools.crashpoints.settings import PARTITIONS, TOPIC, value
+from tools.crashpoints.settings import PARTITIONS, PATIENCE_S, TOPIC, value
 from tools.crashpoints.steps import Steps
 from tools.crashpoints.stores import Stores
 from tools.support.accumulators import Accumulators
@@ -33,20 +33,32 @@ class Victim:
         config: the slab's settings.
         account: tells the survivor what it needs to know.
         refusing: whether the log refuses some batches.
+        is_second: whether it runs beside another victim, and is not to wait for long.
     """
 
-    def __init__(self, config: ProducerConfig, account: Account, *, refusing: bool) -> None:
+    def __init__(self, config: ProducerConfig, account: Account, *, refusing: bool, is_second: bool) -> None:
         self.config = config
         self.account = account
         self.refusing = refusing
+        self.is_second = is_second
 
     def attach(self) -> Accumulators:
         """Attach to the slab, or create it."""
-        return attached(self.config)
+        accumulator = attached(self.config)
+        if self.is_second:
+            accumulator.slab.lock_timeout_s = PATIENCE_S
+        return accumulator
 
     def producer(self) -> Producer:
         """Return a producer; the survivor or another process is its sender."""
-        return Producer(self.config)
+        producer = Producer(self.config)
+        if self.is_second:
+            producer._slab.lock_timeout_s = PATIENCE_S
+        return producer
+
+    def value(self, text: str, size: int = 0) -> str:
+        """Return a record's value, which is another one for each victim."""
+        return value(f"{text}, second" if self.is_second else text, size)
 
     def sender(self) -> HandSender:
         """Return a sender that has not begun its work."""
@@ -55,22 +67,22 @@ class Victim:
     def append(self, accumulator: Accumulators, partition: int, text: str, size: int = 0) -> None:
         """Append a record through the accumulator."""
         self._appending(
-            [(partition, value(text, size))],
-            lambda: accumulator.append(PARTITIONS[partition], 0, None, value(text, size).encode()),
+            [(partition, self.value(text, size))],
+            lambda: accumulator.append(PARTITIONS[partition], 0, None, self.value(text, size).encode()),
         )
 
     def send(self, producer: Producer, partition: int, text: str, size: int = 0) -> None:
         """Append a record with a producer's `send`."""
         self._appending(
-            [(partition, value(text, size))],
-            lambda: producer.send(TOPIC, value(text, size), partition=partition, timestamp_ms=0),
+            [(partition, self.value(text, size))],
+            lambda: producer.send(TOPIC, self.value(text, size), partition=partition, timestamp_ms=0),
         )
 
     def send_batch(self, producer: Producer, partition: int, texts: list[str], size: int = 0) -> None:
         """Append rows with a producer's `send_batch`."""
         import pyarrow as pa
 
-        values = [value(text, size) for text in texts]
+        values = [self.value(text, size) for text in texts]
         count = len(values)
         batch = pa.record_batch({"value": values, "partition": [partition] * count, "timestamp": [0] * count})
         self._appending([(partition, each) for each in values], lambda: producer.send_batch(TOPIC, batch))
@@ -88,7 +100,13 @@ def attached(config: ProducerConfig) -> Accumulators:
 
 
 def be_victim(
-    operation: Operation, victim: Victim, stores: Stores, wait_to_begin: Callable[[], object], *, stops: bool
+    operation: Operation,
+    victim: Victim,
+    stores: Stores,
+    wait_to_begin: Callable[[], object],
+    wait_to_go: Callable[[], object],
+    *,
+    by_stores: bool,
 ) -> NoReturn:
     """Run an operation in this process, to be killed at a step, or at its end.
 
@@ -96,8 +114,9 @@ def be_victim(
         operation: the operation.
         victim: what it gets.
         stores: has the step.
-        stops: whether it is stopped at a store instead, the only steps then, and killed at its end.
         wait_to_begin: returns when the scene is set.
+        wait_to_go: returns when the operation itself may run.
+        by_stores: whether stores are its only steps.
     """
     die_with_parent()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -110,8 +129,10 @@ def be_victim(
     try:
         wait_to_begin()
         act = operation.begin(victim)
+        victim.account.is_ready()
+        wait_to_go()
         stores.watch()
-        if stops:
+        if by_stores:
             act()
         else:
             Steps(die_there, stores).run(act)

@@ -51,11 +51,11 @@ def _leave_dead(survivor: Survivor) -> None:
 
 
 OPERATIONS: Final = (
-    Operation("allocate", _allocate(1)),
+    Operation("allocate", _allocate(1), pairs=True),
     Operation("allocate-adjacent", _allocate(3)),
-    Operation("allocate-chain", _allocate(3), Survivor.scatter),
+    Operation("allocate-chain", _allocate(3), Survivor.scatter, pairs=True),
     Operation("allocate-waiting", _allocate(1), _take_everything, _give_back_once_wanted),
     Operation("allocate-chain-waiting", _allocate(3), _take_everything, _give_back_once_wanted),
     Operation("deallocate", _deallocate, Survivor.scatter),
-    Operation("clean-up", _clean_up, _leave_dead),
+    Operation("clean-up", _clean_up, _leave_dead, pairs=True),
 )

@@ -57,33 +57,34 @@ def _poll(victim: Victim) -> Callable[[], object]:
     return lambda: producer.poll(PATIENCE_MS / 1000)
 
 
-def _leased(accumulator: Accumulators) -> LaneLease:
-    lease = LaneTable(accumulator.slab, accumulator.map).lease("orders")
-    lease.open(9, 3, 2)
+def _leased(accumulator: Accumulators, victim: Victim) -> LaneLease:
+    lease = LaneTable(accumulator.slab, accumulator.map).lease(victim.value("orders"))
+    lease.open(8 + victim.is_second, 3, 2)
     return lease
 
 
 def _append_in_lane(accumulator: Accumulators, lease: LaneLease, victim: Victim) -> None:
     """Append a record of a transaction: one that is never committed, so it may be in the log, or not."""
-    victim.account.will_append([(0, "in a lane")])
+    value = victim.value("in a lane")
+    victim.account.will_append([(0, value)])
     queue = lease.queue(accumulator.map.queues[PARTITIONS[0]])
-    accumulator.producer.append(queue, 0, accumulator.format.encode_body(None, b"in a lane", ()), None, PATIENCE_MS)
+    accumulator.producer.append(queue, 0, accumulator.format.encode_body(None, value.encode(), ()), None, PATIENCE_MS)
 
 
 def _lease(victim: Victim) -> Callable[[], object]:
     accumulator = victim.attach()
-    return lambda: _leased(accumulator)
+    return lambda: _leased(accumulator, victim)
 
 
 def _send_in_lane(victim: Victim) -> Callable[[], object]:
     accumulator = victim.attach()
-    lease = _leased(accumulator)
+    lease = _leased(accumulator, victim)
     return lambda: _append_in_lane(accumulator, lease, victim)
 
 
 def _end_transaction(victim: Victim) -> Callable[[], object]:
     accumulator = victim.attach()
-    lease = _leased(accumulator)
+    lease = _leased(accumulator, victim)
     _append_in_lane(accumulator, lease, victim)
 
     def end() -> None:
@@ -114,11 +115,11 @@ def _nearly_full_batch(survivor: Survivor) -> None:
 
 
 OPERATIONS: Final = (
-    Operation("append-open", _send("small"), _open_batch),
-    Operation("append-new", _send("small")),
+    Operation("append-open", _send("small"), _open_batch, pairs=True),
+    Operation("append-new", _send("small"), pairs=True),
     Operation("append-adjacent", _send("large", LARGE), _open_batch),
     Operation("append-chain", _send("large", LARGE), _scattered),
-    Operation("seal", _send("half", HALF), _nearly_full_batch),
+    Operation("seal", _send("half", HALF), _nearly_full_batch, pairs=True),
     Operation("seal-compressed", _send("half", HALF), _nearly_full_batch, settings=_COMPRESSED),
     Operation("append-chain-compressed", _send("large", LARGE), _scattered, settings=_COMPRESSED),
     Operation("append-columns", _send_batch, _open_batch),
@@ -127,8 +128,8 @@ OPERATIONS: Final = (
     Operation("flush", _flush, meanwhile=Survivor.run_once),
     Operation("close", _close, meanwhile=Survivor.run_once),
     Operation("poll", _poll, meanwhile=Survivor.run_once),
-    Operation("request-topic", _request_topic),
-    Operation("lease-lane", _lease),
-    Operation("append-in-lane", _send_in_lane),
-    Operation("end-transaction", _end_transaction),
+    Operation("request-topic", _request_topic, pairs=True),
+    Operation("lease-lane", _lease, pairs=True),
+    Operation("append-in-lane", _send_in_lane, pairs=True),
+    Operation("end-transaction", _end_transaction, pairs=True),
 )
