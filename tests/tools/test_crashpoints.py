@@ -128,7 +128,7 @@ def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_a_stopped_process_is_left_alone_and_named() -> None:
     findings = findings_of(OPERATIONS["append-open"], way=Way.STOP)
     assert problems_of(findings) == ""
-    assert 0 < findings.holding < findings.at_stores == findings.steps
+    assert 0 < findings.holding < findings.stores == len(findings.outcomes) - 1
 
 
 def test_a_lock_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,12 +231,13 @@ def test_the_command(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "found.json"
     assert main(["--operation", "allocate", "--jobs", "2", "--json", str(file)]) == 0
     found = json.loads(file.read_text())["allocate"]
-    assert found["points"] == found["steps"] + 1 == found["survived"]
+    assert found["points"] == found["instructions"] + found["stores"] + 2 == found["survived"]
     assert found["failed"] == []
     printed = capsys.readouterr()
     assert "operation" in printed.out
     assert "allocate" in printed.out
-    assert f"{found['steps']} of {found['steps']} points" in printed.err
+    steps = found["instructions"] + found["stores"]
+    assert f"{steps} of {steps} points" in printed.err
     assert not [entry for entry in os.listdir("/dev/shm") if f"crashpoints{os.getpid()}" in entry]
 
 
@@ -244,7 +245,7 @@ def test_the_command_says_what_was_not_survived(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(Slab, "reap_dead", lambda slab: None)
     assert main(["--operation", "allocate", "--sample", "12", "--seed", "1"]) == 1
     printed = capsys.readouterr().out
-    assert "killed before shmaccum/pool" in printed
+    assert "killed before store to" in printed
     assert "--seed 1" in printed
 
 

@@ -1,10 +1,10 @@
 """Tests every crash point: kills or stops each operation one step later each time.
 
-A *step* is a bytecode instruction of the package that can change anything outside its own frame, such as files, or a
-machine instruction that stores to the slab's words or its semaphores, in the shipped core or elsewhere
-(`tools.crashpoints.stores`). A death before any other instruction equals a death before the next step. For each step of
-each operation, one process, the *victim*, runs the operation and is killed by SIGKILL just before that step. Another,
-the *survivor*, then checks the remains:
+A *step* is a machine instruction that stores to the slab's words or its semaphores, in the shipped core or elsewhere
+(`tools.crashpoints.stores`), or a bytecode instruction of the package that can change anything outside its own frame,
+such as files (`tools.crashpoints.steps`). A death before any other instruction equals a death before the next step. For
+each step of each operation, one process, the *victim*, runs the operation and is killed by SIGKILL just before that
+step. Another, the *survivor*, then checks the remains:
 
 1. It takes over the victim's locks and checks the whole slab (`tools.crashpoints.checker`).
 2. It runs every operation: append, deliver through a sender, fill the memory to the last slot, leave.

@@ -39,16 +39,19 @@ class Plan(NamedTuple):
 
     Attributes:
         step: before which it dies, or `TO_THE_END`.
+        by_stores: whether its steps are stores, and not bytecode instructions.
         stops: whether it is stopped there instead, for a while.
-        other: before which a second victim dies while the first one is dead or stopped; None without one.
+        other: the store before which a second victim dies while the first one is dead or stopped; None without one.
     """
 
     step: int
+    by_stores: bool = True
     stops: bool = False
     other: int | None = None
 
     def __str__(self) -> str:
-        return f"step {self.step}" + ("" if self.other is None else f", the second one's step {self.other}")
+        what = "store" if self.by_stores else "instruction"
+        return f"{what} {self.step}" + ("" if self.other is None else f", the second one's store {self.other}")
 
 
 @dataclass
@@ -113,9 +116,8 @@ def run_point(operation: Operation, point: Point, library: ctypes.CDLL) -> Outco
 
 def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.CDLL) -> None:
     config = config_of(point.name, point.directory, operation.settings)
-    step, stops, other = point.plan
+    step, by_stores, stops, other = point.plan
     end = signal.SIGSTOP if stops else signal.SIGKILL
-    by_stores = stops or other is not None
     first = VictimProcess(operation, config, step, end, library, by_stores=by_stores)
     victims = [first]
     if other is not None:
@@ -125,7 +127,7 @@ def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.C
     if not operation.alone:
         survivor.settle_in()
         operation.prepare(survivor)
-        if by_stores:
+        if stops or other is not None:
             survivor.slab.lock_timeout_s = PATIENCE_S
     for victim in victims:
         victim.begin()
@@ -195,7 +197,7 @@ class VictimProcess:
         step: before which it ends.
         end: how it ends there: SIGKILL, or SIGSTOP.
         library: from `tools.crashpoints.stores.build`.
-        by_stores: whether stores are its only steps.
+        by_stores: whether its steps are stores.
         is_second: whether it runs beside another victim, and is not to wait for long.
 
     Attributes:
@@ -222,8 +224,8 @@ class VictimProcess:
             victim = Victim(config, Account(theirs), refusing=operation.refusing, is_second=is_second)
             at = NEVER if step == TO_THE_END else step
             name = config.slab_name(os.geteuid())
-            stores = Stores(library, name, slab_geometry(config).slots, at, end, theirs)
-            be_victim(operation, victim, stores, _wait_for(may_begin), _wait_for(may_go), by_stores=by_stores)
+            stores = Stores(library, name, slab_geometry(config).slots, at, end, theirs) if by_stores else at
+            be_victim(operation, victim, stores, _wait_for(may_begin), _wait_for(may_go))
         for each in (theirs, may_begin, may_go):
             os.close(each)
         self.reader = Reader(account)

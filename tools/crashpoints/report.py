@@ -13,15 +13,15 @@ _SHOWN: int = 3
 
 def as_text(findings: Sequence[Findings], way: Way) -> str:
     """Return a table, and the problems of the points that failed."""
-    lines = [_line("operation", "steps", "points", "at stores", "holding", "survived", "recovery")]
+    lines = [_line("operation", "instr.", "stores", "points", "holding", "survived", "recovery")]
     for of in findings:
         slowest = max(outcome.recovery_ms for outcome in of.outcomes)
-        numbers = of.steps, len(of.outcomes), of.at_stores, of.holding, of.survived
+        numbers = of.instructions, of.stores, len(of.outcomes), of.holding, of.survived
         lines.append(_line(of.operation.name, *(f"{number:,}" for number in numbers), f"{slowest:,.0f} ms"))
     sums = [
         sum(of)
         for of in zip(
-            *((of.steps, len(of.outcomes), of.at_stores, of.holding, of.survived) for of in findings), strict=True
+            *((of.instructions, of.stores, len(of.outcomes), of.holding, of.survived) for of in findings), strict=True
         )
     ]
     lines.append(_line("all", *(f"{number:,}" for number in sums)))
@@ -43,9 +43,9 @@ def as_json(findings: Sequence[Findings]) -> dict[str, Any]:
     """Return the report for programs."""
     return {
         of.operation.name: {
-            "steps": of.steps,
+            "instructions": of.instructions,
+            "stores": of.stores,
             "points": len(of.outcomes),
-            "at_stores": of.at_stores,
             "holding": of.holding,
             "survived": of.survived,
             "slowest_recovery_ms": max(outcome.recovery_ms for outcome in of.outcomes),

@@ -52,23 +52,20 @@ class Findings:
 
     Attributes:
         operation: which one.
-        steps: number of its steps.
+        instructions: number of those that are steps.
+        stores: number of its stores.
         outcomes: of its points, in order of completion.
     """
 
     operation: Operation
-    steps: int = 0
+    instructions: int = 0
+    stores: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
     def survived(self) -> int:
         """Number of points without violations."""
         return sum(not outcome.problems for outcome in self.outcomes)
-
-    @property
-    def at_stores(self) -> int:
-        """Number of points at a store into shared memory."""
-        return sum(outcome.place.startswith("store to") for outcome in self.outcomes)
 
     @property
     def holding(self) -> int:
@@ -125,12 +122,16 @@ class Harness:
         """
         findings = [Findings(operation) for operation in operations]
         self._operations = {operation.name: operation for operation in operations}
-        self._run_all(((of, Plan(TO_THE_END, stops=way is not Way.KILL)) for of in findings), progress)
+        kinds = (True, False) if way is Way.KILL else (True,)
+        self._run_all(((of, Plan(TO_THE_END, by_stores)) for of in findings for by_stores in kinds), progress)
         for of in findings:
-            (to_the_end,) = of.outcomes
-            of.steps = to_the_end.steps
-            if not of.steps:
-                to_the_end.problems.append("it has no steps, so nothing was tested")
+            for to_the_end in of.outcomes:
+                if to_the_end.plan.by_stores:
+                    of.stores = to_the_end.steps
+                else:
+                    of.instructions = to_the_end.steps
+            if not of.stores:
+                of.outcomes[0].problems.append("it stores nothing, so nothing was tested")
         self._run_all(((of, plan) for of in findings for plan in _choice(of, way, sample, seed)), progress)
         self._end_workers()
         return findings
@@ -229,12 +230,18 @@ def _work(link: Connection, operations: dict[str, Operation], library: ctypes.CD
 
 def _choice(of: Findings, way: Way, sample: int, seed: int) -> Sequence[Plan]:
     """Return what to do to an operation; the choice does not depend on the other operations."""
-    steps = range(of.steps)
+    steps = range(of.stores)
     if way is Way.PAIRS:
-        others = range(of.steps + _MORE)
-        plans = [Plan(step, stops, other) for stops in (False, True) for step in steps for other in others]
+        others = range(of.stores + _MORE)
+        plans = [Plan(step, True, stops, other) for stops in (False, True) for step in steps for other in others]
     else:
-        plans = [Plan(step, way is Way.STOP) for step in steps]
+        plans = [Plan(step, True, way is Way.STOP) for step in steps]
+    return _some(plans, of, sample, seed) + _some(
+        [Plan(step, False) for step in range(of.instructions)], of, sample, seed
+    )
+
+
+def _some(plans: list[Plan], of: Findings, sample: int, seed: int) -> list[Plan]:
     return random.Random(f"{seed} {of.operation.name}").sample(plans, min(sample, len(plans))) if sample else plans
 
 

@@ -1,4 +1,4 @@
-"""Steps of an operation: the package's instructions before which a death matters, and its stores (`stores`)."""
+"""Steps of an operation: the package's bytecode instructions before which a death matters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 import shmaccum
-from tools.crashpoints.stores import Stores
 
 TURNS: Final = 24
 """Most times that one instruction counts: more than the slab has locks, or a small slab slots. A longer loop (spinning
@@ -51,11 +50,15 @@ class Steps:
 
     Args:
         act: called there with its place, ``file:line function instruction``.
-        stores: counts all steps, since stores are steps, too, and knows which one it is.
+        at: the number of the step.
+
+    Attributes:
+        count: steps so far.
     """
 
-    def __init__(self, act: Callable[[str], object], stores: Stores) -> None:
-        self._stores = stores
+    def __init__(self, act: Callable[[str], object], at: int) -> None:
+        self.count = 0
+        self._at = at
         self._act = act
         self._not_again: object = None
         """Disables further events of an instruction in the interpreter."""
@@ -100,9 +103,9 @@ class Steps:
         if not turns_left or not turns_left[number]:
             return self._not_again
         turns_left[number] -= 1
-        if self._stores.is_there:
+        if self.count == self._at:
             self._act(_place(code, offset))
-        self._stores.count += 1
+        self.count += 1
         return None
 
     def _turns_of(self, code: CodeType) -> bytearray:

@@ -51,7 +51,7 @@ class Stores:
         library: from `build`.
         name: of the slab.
         size: bytes of its words.
-        at: the step to end at.
+        at: the number of the store to end at.
         end: the signal that ends the process there, or stops it.
         account: gets the place.
     """
@@ -65,23 +65,15 @@ class Stores:
 
     @property
     def count(self) -> int:
-        """Steps so far, of any kind."""
+        """Stores so far."""
         return self._counts[0]
 
-    @count.setter
-    def count(self, count: int) -> None:
-        self._counts[0] = count
-
-    @property
-    def is_there(self) -> bool:
-        """Whether the next step is the one to end at."""
-        return self._counts[0] == self._counts[1]
-
-    def watch(self) -> None:
-        """Watch the mappings that there are, and those that the process makes from now on."""
+    def run(self, operation: Callable[[], object]) -> None:
+        """Run an operation; watch the mappings that there are, and those that the process makes from now on."""
         self._watch()
         for each in (segment.Segment, slab.Slab, wakeup.Wakeup):
             _after_init(each, self._watch)
+        operation()
 
     def _watch(self) -> None:
         self._library.stores_forget()

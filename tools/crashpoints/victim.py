@@ -102,40 +102,35 @@ def attached(config: ProducerConfig) -> Accumulators:
 def be_victim(
     operation: Operation,
     victim: Victim,
-    stores: Stores,
+    step: int | Stores,
     wait_to_begin: Callable[[], object],
     wait_to_go: Callable[[], object],
-    *,
-    by_stores: bool,
 ) -> NoReturn:
     """Run an operation in this process, to be killed at a step, or at its end.
 
     Args:
         operation: the operation.
         victim: what it gets.
-        stores: has the step.
+        step: the number of an instruction; or what ends it at a store.
         wait_to_begin: returns when the scene is set.
         wait_to_go: returns when the operation itself may run.
-        by_stores: whether stores are its only steps.
     """
     die_with_parent()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(BOUND_S)
 
     def die_there(place: str) -> None:
-        victim.account.dies(stores.count, place)
+        victim.account.dies(steps.count, place)
         die()
+
+    steps = step if isinstance(step, Stores) else Steps(die_there, step)
 
     try:
         wait_to_begin()
         act = operation.begin(victim)
         victim.account.is_ready()
         wait_to_go()
-        stores.watch()
-        if by_stores:
-            act()
-        else:
-            Steps(die_there, stores).run(act)
+        steps.run(act)
         die_there("the end")
     except BaseException:
         victim.account.failed(traceback.format_exc())
