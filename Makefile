@@ -1,4 +1,4 @@
-# make demo | test | sanitize | lint | docs | docs-site | wheels | venv | core | venv-core | kerberos | kafka | clean
+# make demo | test | sanitize | prove | prove-pairs | lint | docs | docs-site | wheels | venv | core | venv-core | kerberos | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test selects another interpreter, which gets a
 # virtual environment of its own.
@@ -12,7 +12,7 @@ WHEELS ?=
 PYTEST ?=
 WORKERS ?= 3
 
-.PHONY: core demo test pytest sanitize lint docs docs-site wheels venv venv-core kerberos kafka clean
+.PHONY: core demo test pytest sanitize prove prove-pairs lint docs docs-site wheels venv venv-core kerberos kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
@@ -31,6 +31,14 @@ FUZZ ?= --seconds 30
 
 sanitize: $(VENV)/.test  ## FUZZ="slab --seconds 600" passes options on
 	$(BIN)/python -m tools.fuzz --sanitize $(FUZZ)
+
+# Minutes: about 8 and 2; and 6.
+prove: core  ## kills and stops each operation at each of its steps; STEP="--jobs 4" passes options on
+	$(BIN)/python -m tools.step $(STEP)
+	$(BIN)/python -m tools.step --stop $(STEP)
+
+prove-pairs: core  ## kills a second process at each of its stores, while the first one is dead or stopped
+	$(BIN)/python -m tools.step --pairs $(STEP)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -45,7 +45,7 @@ rebuilt from them after a death.
 
 cdef extern from "atomics.h" nogil:
     ctypedef struct word:
-        uint64_t value
+        pass  # so a word is only reached by the functions below
     uint64_t load_relaxed(const word *at)
     uint64_t load_acquire(const word *at)
     void store_relaxed(word *at, uint64_t value)
@@ -122,7 +122,10 @@ cpdef enum:
 
 
 cdef struct Superblock:
-    # Words 32 to 39 belong to the BufferPool, those from 40 on are the sender's counters.
+    # Each group of words has its writers. A counter that two processes can write at once, under different locks, is a
+    # statistic: it can miss one.
+
+    # Written by the creator, before `ready`.
 
     # ``SHMACCUM``.
     word magic
@@ -154,6 +157,9 @@ cdef struct Superblock:
     # derive from them, so that no other user can guess a name.
     word token[TOKEN_WORDS]
     word unused_15
+
+    # Written by the sender, without a lock.
+
     # Process entry of the newest sender + 1; whether it still has the role, the lock file shows.
     word sender_entry
     # Monotonic ns when the sender began to wait for its doorbell, 0 while awake; change first, then press the
@@ -165,18 +171,21 @@ cdef struct Superblock:
     word producer_id
     # Epoch that the broker gave with it; a partition's own epoch can be higher.
     word producer_epoch
-    # Raised by every producer that requests a topic's metadata.
+    # Raised by every producer that requests a topic's metadata, under the tables' lock.
     word metadata_requests
     # Monotonic ms by which a sleeping sender wakes without a doorbell; 0 while unknown.
     word sender_wakes
     word unused_23
+
+    # Written under the tables' lock.
+
     # Topic entries in use: always the first ones.
     word topic_count
     # Partition entries in use: always the first ones.
     word partition_count
     # Raised after every change of the topic or partition table: copies of them are then stale.
     word generation
-    # Entries in the lane table.
+    # Entries in the lane table; written by the creator.
     word max_lanes
     # Lane entries in use: always the first ones.
     word lane_count
@@ -186,6 +195,9 @@ cdef struct Superblock:
     # it under the tables' lock.
     word refusals
     word unused_31
+
+    # Written under the pool's lock.
+
     # Index: slots free now.
     word free_slots
     # Most slots ever in use at once.
@@ -198,10 +210,14 @@ cdef struct Superblock:
     word waiter_tail
     # Slots freed after their owner died before it used them.
     word reclaimed_slots
-    # Times that indexes were rebuilt from the slot headers after a death.
+    # Times that indexes were rebuilt from the slot headers after a death: a statistic, written under the lock of the
+    # index.
     word rebuilds
     # Number of free slots at which the first waiter is woken.
     word enough_slots
+
+    # Counters and times of the sender, which alone writes them, without a lock, where nothing else is said.
+
     # Batches acknowledged.
     word batches_sent
     # Records in them.
@@ -241,12 +257,13 @@ cdef struct Superblock:
     # Raised after every change of the settings, under the lifecycle byte; its lowest bit selects the valid copy; 0:
     # there are none yet.
     word settings_generation
-    # Monotonic ns when a process last stored its `ProcessEntry.shortest_timeout`; the sender then recomputes its expiry
-    # times.
+    # Monotonic ns when a process last stored its `ProcessEntry.shortest_timeout`; written by that, without a lock. The
+    # sender then recomputes its expiry times.
     word timeouts_changed
-    # Monotonic ms when the creator of another slab last needed this one's memory: an idle sender leaves at once.
+    # Monotonic ms when the creator of another slab last needed this one's memory; written by that, without a lock. An
+    # idle sender leaves at once.
     word leave_request
-    # Monotonic ms when the waiter queue last became longer than 0: a statistic.
+    # Monotonic ms when the waiter queue last became longer than 0: a statistic, written under the pool's lock.
     word waiting_since_ms
     # Bytes in the largest batch that was given to a request: a statistic.
     word largest_batch
@@ -255,7 +272,8 @@ cdef struct Superblock:
 
 
 cdef struct LockLine:
-    # One cache line for each lock, so that two locks do not slow each other down.
+    # One cache line for each lock, so that two locks do not slow each other down. Written by who takes the lock, holds
+    # it, or takes it over (`lock.pxi`).
 
     # The holder's ticket (`lock.pxi`): process entry + 1 | its incarnation << 16; 0 for none; UNFINISHED if a dead one
     # left a change half-done.
@@ -313,7 +331,7 @@ cdef struct ProcessEntry:
     word ring_tail
     word unused_17[7]
 
-    # Counters of the process, never reset: an entry's totals span its incarnations.
+    # Counters, written by the process; never reset: an entry's totals span its incarnations.
 
     # Records appended.
     word records
@@ -327,7 +345,8 @@ cdef struct ProcessEntry:
     word waits
     # Times that a wait for memory timed out.
     word exhausted
-    # Batches compressed: by a producer when it closed them; by the sender, those that were not compressed yet.
+    # Batches compressed: by a producer when it closed them; by the sender, those that were not compressed yet. Both
+    # count in their own entries.
     word compressed
     word unused_31
 
@@ -374,10 +393,10 @@ cdef struct TopicEntry:
 
 
 cdef struct PartitionEntry:
-    # The deque's words are guarded by the partition's stripe.
+    # The words from `head` to `next_position` are the deque: guarded by the partition's lock.
 
     # Lane entry + 1, 0 outside of transactions << 52 | (topic entry + 1) << 32 | partition number; 0 where unused;
-    # stored last: it commits the entry.
+    # stored last: it commits the entry. Written under the tables' lock.
     word key
     # Id of the leader's node + 1, or 0 where there is none; written by the sender.
     word leader
@@ -574,7 +593,9 @@ cdef struct CompletionCell:
 
 
 cdef struct SlotHeader:
-    # All but the two links is truth. The bitmap of contributors follows: one bit for each process entry.
+    # All but the two links is truth. The bitmap of contributors follows: one bit for each process entry. Guarded by the
+    # pool's lock when the slot is allocated or freed. Then its owner alone writes it, until the batch is in a deque;
+    # there, who holds the partition's lock; in flight and completing, the sender alone.
 
     # State | owner entry << 8 | owner's incarnation << 48; its store commits each step.
     word state

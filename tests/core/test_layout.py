@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,6 +15,7 @@ from shmaccum import _core
 from shmaccum._core import MAX_PROCESSES, WORD, Geometry
 from shmaccum.abi import MAX_LANES
 from shmaccum.shm.layout import OfProcess
+from tools.generate_docs.layout import ENTRIES, SOURCE, structs_of
 
 SMALL = Geometry(64, 8, max_processes=70, max_topics=4, max_partitions=4, max_lanes=4)
 CLASSES: dict[str, type] = {
@@ -30,6 +33,7 @@ CLASSES: dict[str, type] = {
     "headers": _core.Slot,
 }
 """Region -> the class with the numbers of its words."""
+WRITTEN = re.compile(r"\b(written|writes?|writer|guarded)\b", re.IGNORECASE)
 
 
 def offsets(dtype: np.dtype[np.void]) -> dict[str, int]:
@@ -42,6 +46,20 @@ def offsets(dtype: np.dtype[np.void]) -> dict[str, int]:
 def test_every_word_stands_where_python_code_expects_it(region: str) -> None:
     numbers = {name.lower(): number * WORD for name, number in vars(CLASSES[region]).items() if name.isupper()}
     assert offsets(empty_segment(SMALL).view(region).dtype) == numbers
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_word_has_its_writers(name: str) -> None:
+    """The layout says who writes each word, and under which lock: of the struct, of a group of words, or of one."""
+    struct = structs_of(SOURCE.read_text())[name]
+    is_said = bool(WRITTEN.search(struct.text))
+    silent = []
+    for word in struct.words:
+        if not word.name:
+            is_said = is_said or bool(WRITTEN.search(word.meaning))
+        elif not is_said and not WRITTEN.search(word.meaning):
+            silent.append(word.name)
+    assert silent == []
 
 
 @pytest.mark.parametrize("region", CLASSES)

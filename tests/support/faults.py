@@ -1,6 +1,6 @@
 """Death, stops and interrupts at chosen moments of the package's code.
 
-A process can be killed between any two instructions; `tools.crashpoints` does it before all of them, these tools before
+A process can be killed between any two instructions; `tools.step` does it before all of them, these tools before
 a chosen line. An interrupt is what a signal's handler raises. It comes only where CPython looks for signals: when a
 function begins, and when a call of a C function has returned. `InterruptAt` raises it at any of those moments,
 `interrupted_by_alarm` after a time.

@@ -1,7 +1,7 @@
 """Be interrupted just before any line of code; or die at a moment that the test chooses.
 
 Who dies does so in a forked child, which inherits what the test is attached to and is a process of its own. Deaths at
-every moment there is are the business of `tools.crashpoints`.
+every moment there is are the business of `tools.step`.
 """
 
 from __future__ import annotations

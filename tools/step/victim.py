@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from shmaccum import Producer
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.config import ProducerConfig
-from tools.crashpoints.account import Account, Records
-from tools.crashpoints.sending import HandSender
-from tools.crashpoints.settings import PARTITIONS, PATIENCE_S, TOPIC, value
-from tools.crashpoints.steps import Steps
-from tools.crashpoints.stores import Stores
+from tools.step.account import Account, Records
+from tools.step.sending import HandSender
+from tools.step.settings import PARTITIONS, PATIENCE_S, TOPIC, value
+from tools.step.steps import Steps
+from tools.step.stores import Stores
 from tools.support.accumulators import Accumulators
 from tools.support.processes import die_with_parent
 
 if TYPE_CHECKING:
-    from tools.crashpoints.operation import Operation
+    from tools.step.operation import Operation
 
 BOUND_S: Final = 20
 """Limit for any action in a point; after it, the process counts as stuck."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
-from tools.crashpoints.operation import Operation
-from tools.crashpoints.settings import HALF, LARGE, PARTITIONS, TOPIC
-from tools.crashpoints.survivor import PATIENCE_MS, Survivor
-from tools.crashpoints.victim import Victim
+from tools.step.operation import Operation
+from tools.step.settings import HALF, LARGE, PARTITIONS, TOPIC
+from tools.step.survivor import PATIENCE_MS, Survivor
+from tools.step.victim import Victim
 from tools.support.accumulators import Accumulators
 
 _COMPRESSED: Final = {"compression.type": "gzip"}

@@ -11,10 +11,10 @@ from pathlib import Path
 from shmaccum._core import Super
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import look
-from tools.crashpoints.account import Told
-from tools.crashpoints.checker import violations
-from tools.crashpoints.settings import HALF, LARGE, PARTITIONS, TOPIC
-from tools.crashpoints.survivor import PATIENCE_MS, Stage, Survivor
+from tools.step.account import Told
+from tools.step.checker import violations
+from tools.step.settings import HALF, LARGE, PARTITIONS, TOPIC
+from tools.step.survivor import PATIENCE_MS, Stage, Survivor
 from tools.support.reading import read_log
 from tools.support.slabcheck import unrest
 

@@ -19,19 +19,19 @@ from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
-from tools.crashpoints.__main__ import main
-from tools.crashpoints.checker import violations
-from tools.crashpoints.operation import Operation
-from tools.crashpoints.operations import OPERATIONS
-from tools.crashpoints.run import Findings, Harness, Way
-from tools.crashpoints.settings import HALF, PARTITIONS, SLOT, config_of
-from tools.crashpoints.survivor import Survivor
-from tools.crashpoints.victim import Victim
+from tools.step.__main__ import main
+from tools.step.checker import violations
+from tools.step.operation import Operation
+from tools.step.operations import OPERATIONS
+from tools.step.run import Findings, Harness, Way
+from tools.step.settings import HALF, PARTITIONS, SLOT, config_of
+from tools.step.survivor import Survivor
+from tools.step.victim import Victim
 
 # --- points of all operations ---------------------------------------------------------------------------------------
 
 
-TODAY = int(os.environ.get("CRASHPOINTS_SEED", date.today().toordinal()))
+TODAY = int(os.environ.get("STEP_SEED", date.today().toordinal()))
 """Seed of another sample every day, or that of a run that is to be repeated."""
 
 
@@ -45,7 +45,7 @@ TODAY = int(os.environ.get("CRASHPOINTS_SEED", date.today().toordinal()))
 def test_every_operation_may_end_anywhere(
     way: tuple[str, ...], samples: tuple[int, int], seed: int, which: int
 ) -> None:
-    command = ("-m", "tools.crashpoints", *way, "--sample", str(samples[which]), "--seed", str(seed))
+    command = ("-m", "tools.step", *way, "--sample", str(samples[which]), "--seed", str(seed))
     ran = run_python(*command, timeout_s=800)
     print(ran.stdout, ran.stderr, f"all of it again: python {' '.join(command)}")
     assert ran.returncode == 0
@@ -238,7 +238,7 @@ def test_the_command(tmp_path: Path, capsys: Capture) -> None:
     assert "allocate" in printed.out
     steps = found["instructions"] + found["stores"]
     assert f"{steps} of {steps} points" in printed.err
-    assert not [entry for entry in os.listdir("/dev/shm") if f"crashpoints{os.getpid()}" in entry]
+    assert not [entry for entry in os.listdir("/dev/shm") if f"step{os.getpid()}" in entry]
 
 
 def test_the_command_says_what_was_not_survived(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-from tools.crashpoints.run import Findings, Way
+from tools.step.operations import OPERATIONS
+from tools.step.run import Findings, Way
+
+RECORD: Final = Path(__file__).with_name("record.json")
+"""Numbers of all points, when they were last tried."""
 
 _SHOWN: int = 3
 """Most points of an operation whose problems are shown in full."""
@@ -37,6 +43,43 @@ def as_text(findings: Sequence[Findings], way: Way) -> str:
 
 def _line(name: str, *columns: str) -> str:
     return f"{name:<28}" + "".join(f" {column:>9}" for column in columns)
+
+
+def record(findings: Sequence[Findings], way: Way) -> None:
+    """Note the numbers of points in `RECORD`, beside those of other ways and operations."""
+    known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    for of in findings:
+        row = known.setdefault(of.operation.name, {})
+        row |= {"instructions": of.instructions, "stores": of.stores} if way is Way.KILL else {"stores": of.stores}
+        row[way.name.lower()] = {"points": len(of.outcomes), "survived": of.survived}
+        if way is Way.STOP:
+            row["stop"]["holding"] = of.holding
+    RECORD.write_text(json.dumps({name: known[name] for name in OPERATIONS if name in known}, indent=1) + "\n")
+
+
+def as_table() -> str:
+    """Return what is in `RECORD`, for the documents."""
+    known = json.loads(RECORD.read_text())
+    lines = [
+        "| operation | instructions | stores | killed | stopped | of these holding a lock | pairs |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, row in known.items():
+        cells = [
+            f"{row['instructions']:,}",
+            f"{row['stores']:,}",
+            *(_survived(row.get(way)) for way in ("kill", "stop")),
+        ]
+        lines.append(
+            f"| {' | '.join((f'`{name}`', *cells, str(row['stop']['holding']), _survived(row.get('pairs'))))} |"
+        )
+    return "\n".join(lines)
+
+
+def _survived(of: Mapping[str, int] | None) -> str:
+    if of is None:
+        return ""
+    return f"{of['points']:,}" if of["survived"] == of["points"] else f"**{of['survived']:,} of {of['points']:,}**"
 
 
 def as_json(findings: Sequence[Findings]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from shmaccum.errors import InvalidRecordError, OutOfOrderSequenceError, RecordT
 from shmaccum.record.reader import Batch, iter_batches
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.sender import Sender
-from tools.crashpoints.settings import INVALID, LARGEST
+from tools.step.settings import INVALID, LARGEST
 from tools.support.accumulators import Accumulators
 
 LATER_MS = 1_000

@@ -18,14 +18,14 @@ from typing import Final, NamedTuple
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import LockTimeoutError
-from tools.crashpoints.account import Account, Reader, Told
-from tools.crashpoints.aftermath import survive
-from tools.crashpoints.beside import work_beside
-from tools.crashpoints.operation import Operation
-from tools.crashpoints.settings import PATIENCE_S, config_of
-from tools.crashpoints.stores import Stores, place_of
-from tools.crashpoints.survivor import Survivor
-from tools.crashpoints.victim import BOUND_S, Victim, be_victim
+from tools.step.account import Account, Reader, Told
+from tools.step.aftermath import survive
+from tools.step.beside import work_beside
+from tools.step.operation import Operation
+from tools.step.settings import PATIENCE_S, config_of
+from tools.step.stores import Stores, place_of
+from tools.step.survivor import Survivor
+from tools.step.victim import BOUND_S, Victim, be_victim
 
 TO_THE_END: Final = -1
 """The step of a victim that is killed after its whole operation."""
@@ -98,7 +98,7 @@ def run_point(operation: Operation, point: Point, library: ctypes.CDLL) -> Outco
     Args:
         operation: the victim's.
         point: the point.
-        library: from `tools.crashpoints.stores.build`.
+        library: from `tools.step.stores.build`.
     """
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(BOUND_S)
@@ -196,7 +196,7 @@ class VictimProcess:
         config: the slab's.
         step: before which it ends.
         end: how it ends there: SIGKILL, or SIGSTOP.
-        library: from `tools.crashpoints.stores.build`.
+        library: from `tools.step.stores.build`.
         by_stores: whether its steps are stores.
         is_second: whether it runs beside another victim, and is not to wait for long.
 

@@ -10,11 +10,11 @@ from shmaccum._core import ProduceResponse
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.sender.response_handler import ResponseHandler
-from tools.crashpoints.operation import Operation
-from tools.crashpoints.sending import HandSender, later_ms
-from tools.crashpoints.settings import HALF, INVALID, LARGE, PARTITIONS, SLOT, TOO_LARGE, TOPIC
-from tools.crashpoints.survivor import Survivor
-from tools.crashpoints.victim import Victim, die
+from tools.step.operation import Operation
+from tools.step.sending import HandSender, later_ms
+from tools.step.settings import HALF, INVALID, LARGE, PARTITIONS, SLOT, TOO_LARGE, TOPIC
+from tools.step.survivor import Survivor
+from tools.step.victim import Victim, die
 from tools.support.accumulators import Accumulators
 
 _LONG_AGO_MS: Final = 1_000_000

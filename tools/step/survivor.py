@@ -14,9 +14,9 @@ from shmaccum._core import Buffer, FutureRecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.shm.lifecycle import detach
 from shmaccum.shm.slab import Slab
-from tools.crashpoints.sending import HandSender
-from tools.crashpoints.settings import PARTITIONS, TOPIC, value
-from tools.crashpoints.victim import attached, die
+from tools.step.sending import HandSender
+from tools.step.settings import PARTITIONS, TOPIC, value
+from tools.step.victim import attached, die
 from tools.support.accumulators import Accumulators
 
 PATIENCE_MS: Final = 5_000

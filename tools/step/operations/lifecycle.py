@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from shmaccum.shm.lifecycle import detach
-from tools.crashpoints.operation import Operation
-from tools.crashpoints.survivor import Survivor
-from tools.crashpoints.victim import Victim, die
+from tools.step.operation import Operation
+from tools.step.survivor import Survivor
+from tools.step.victim import Victim, die
 from tools.support.processes import die_with_parent
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tools.crashpoints.operation import Operation
-from tools.crashpoints.settings import SLOT, SLOTS
-from tools.crashpoints.survivor import PATIENCE_MS, Survivor
-from tools.crashpoints.victim import Victim
+from tools.step.operation import Operation
+from tools.step.settings import SLOT, SLOTS
+from tools.step.survivor import PATIENCE_MS, Survivor
+from tools.step.victim import Victim
 
 
 def _allocate(slots: int) -> Callable[[Victim], Callable[[], object]]:

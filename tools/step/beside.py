@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 
 from shmaccum.errors import BufferExhaustedError, LockTimeoutError
-from tools.crashpoints.settings import HALF, LARGE, PARTITIONS, PATIENCE_S
-from tools.crashpoints.survivor import Stage, Survivor
+from tools.step.settings import HALF, LARGE, PARTITIONS, PATIENCE_S
+from tools.step.survivor import Stage, Survivor
 
 BOUND_S: Final = 3.0
 """Longest time of a call."""

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from shmaccum.shm import names
-from tools.crashpoints import stores
-from tools.crashpoints.aftermath import survive
-from tools.crashpoints.operation import Operation
-from tools.crashpoints.point import TO_THE_END, Outcome, Plan, Point, run_point
-from tools.crashpoints.settings import config_of
-from tools.crashpoints.survivor import Survivor
-from tools.crashpoints.victim import BOUND_S
+from tools.step import stores
+from tools.step.aftermath import survive
+from tools.step.operation import Operation
+from tools.step.point import TO_THE_END, Outcome, Plan, Point, run_point
+from tools.step.settings import config_of
+from tools.step.survivor import Survivor
+from tools.step.victim import BOUND_S
 from tools.support.processes import die_with_parent
 
 Progress = Callable[[int, int], object]
@@ -87,13 +87,13 @@ class Harness:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._prefix = f"crashpoints{os.getpid()}-"
+        self._prefix = f"step{os.getpid()}-"
         self._workers: list[_Worker] = []
         self._started = 0
 
     def __enter__(self) -> Harness:
         # In memory: these tests do not cover the death of the host.
-        self._directory = Path(tempfile.mkdtemp(prefix="crashpoints-", dir=names.SHM_DIRECTORY))
+        self._directory = Path(tempfile.mkdtemp(prefix="step-", dir=names.SHM_DIRECTORY))
         self._library = stores.build(self._directory)
         _warm_up(f"{self._prefix}warm-up", self._directory / "warm-up")
         return self

@@ -1,4 +1,4 @@
-"""``python -m tools.crashpoints``: tests all crash points, or some, and reports."""
+"""``python -m tools.step``: tests all crash points, or some, and reports."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-import tools.crashpoints
-from tools.crashpoints.operations import OPERATIONS
-from tools.crashpoints.report import as_json, as_text
-from tools.crashpoints.run import Harness, Progress, Way
+import tools.step
+from tools.step.operations import OPERATIONS
+from tools.step.report import as_json, as_text, record
+from tools.step.run import Harness, Progress, Way
 
 _EPILOG: Final = """\
 Exit status: 0 if every point was survived, 1 if not. `recovery` is the longest time, in all points, from the victim's
 death until the survivor had done everything; the more points at a time, the longer.
 
 examples:
-  python -m tools.crashpoints
-  python -m tools.crashpoints --sample 10 --seed 7
-  python -m tools.crashpoints --operation append-open --operation seal --jobs 2
-  python -m tools.crashpoints --stop
-  python -m tools.crashpoints --pairs --operation append-open
+  python -m tools.step
+  python -m tools.step --sample 10 --seed 7
+  python -m tools.step --operation append-open --operation seal --jobs 2
+  python -m tools.step --stop
+  python -m tools.step --pairs --operation append-open
 """
 
 
@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{time.monotonic() - started:.0f} s" + (f", --seed {options.seed}" if options.sample else ""))
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(findings), indent=2) + "\n")
+    if options.record:
+        record(findings, way)
     return 1 if any(of.failed for of in findings) else 0
 
 
@@ -66,8 +68,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tools.crashpoints",
-        description=tools.crashpoints.__doc__,
+        prog="python -m tools.step",
+        description=tools.step.__doc__,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -106,7 +108,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="points at a time; most of them wait for a lock takeover [%(default)s]",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
+    parser.add_argument(
+        "--record", action="store_true", help="note the numbers for docs/crash-safety.md, which `make docs` writes then"
+    )
     options = parser.parse_args(arguments)
+    if options.record and options.sample:
+        parser.error("--record is for all points: leave --sample out")
     if options.seed is not None and not options.sample:
         parser.error("--seed is for --sample: without it, all steps are taken")
     if options.json is not None:

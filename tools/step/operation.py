@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tools.crashpoints.survivor import Survivor
-from tools.crashpoints.victim import Victim
+from tools.step.survivor import Survivor
+from tools.step.victim import Victim
 
 
 def _nothing(survivor: Survivor) -> None:
@@ -23,7 +23,7 @@ class Operation:
         prepare: sets the scene in the survivor, which is already a producer and the sender.
         meanwhile: run by the survivor over and over while the victim lives, and once when it is dead.
         alone: whether the survivor attaches only after the victim's death; then nothing is prepared.
-        refusing: whether the log refuses some batches, for any sender: see `tools.crashpoints.sending.Log`.
+        refusing: whether the log refuses some batches, for any sender: see `tools.step.sending.Log`.
         pairs: whether two processes can run it at once.
         settings: of the slab, by Kafka's names.
     """
