@@ -32,8 +32,9 @@ FUZZ ?= --seconds 30
 sanitize: $(VENV)/.test  ## FUZZ="slab --seconds 600" passes options on
 	$(BIN)/python -m tools.fuzz --sanitize $(FUZZ)
 
-# Minutes: about 8 and 2; and 6.
-prove: core  ## kills and stops each operation at each of its steps; STEP="--jobs 4" passes options on
+# Minutes on two cores: 2, 8 and 2; and 6 for the pairs.
+prove: core  ## explores schedules; kills and stops each operation at each of its steps; STEP="--jobs 4" passes options on
+	$(BIN)/python -m tools.explore --long
 	$(BIN)/python -m tools.step $(STEP)
 	$(BIN)/python -m tools.step --stop $(STEP)
 
@@ -44,7 +45,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PATH=$(BIN):$$PATH $(BIN)/cython-lint --max-line-length 120 shmaccum/core
+	PATH=$(BIN):$$PATH $(BIN)/cython-lint --max-line-length 120 shmaccum/core tools/explore
 	$(BIN)/python -m mypy.stubtest shmaccum._core --concise --allowlist tools/stubtest.txt
 	$(BIN)/python -m tools.generate_docs --check
 

@@ -15,7 +15,8 @@
  *   read the old value: the wake-up is lost.
  *
  * With SHMACCUM_STEPS, each access is a step at which a test can kill the process: shmaccum_steps_left counts down, and
- * the process dies before the access at which it becomes 0. The package is never built so.
+ * the process dies before the access at which it becomes 0. With SHMACCUM_EXPLORE, another process can run before each
+ * access (`tools/explore`). The package is never built so.
  */
 #ifndef SHMACCUM_ATOMICS_H
 #define SHMACCUM_ATOMICS_H
@@ -29,6 +30,9 @@ uint64_t shmaccum_steps_left;
 static inline void step(void) {
     if (shmaccum_steps_left && !--shmaccum_steps_left) raise(SIGKILL);
 }
+#elif defined(SHMACCUM_EXPLORE)
+void explore_step(void);
+static inline void step(void) { explore_step(); }
 #else
 static inline void step(void) {}
 #endif

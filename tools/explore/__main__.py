@@ -1,0 +1,37 @@
+"""``python -m tools.explore [--mutants] [--long]``: explores the scenarios, or looks whether mutants are found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import tools.explore
+from tools.explore.mutants import LONG, MUTANTS, SCENARIOS
+from tools.explore.run import explored
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.explore", description=tools.explore.__doc__)
+    parser.add_argument("--mutants", action="store_true", help="change the core, and look whether that is found")
+    parser.add_argument("--long", action="store_true", help="the scenarios that take up to a minute each, too")
+    options = parser.parse_args(arguments)
+    wrong = 0
+    if options.mutants:
+        for mutant in MUTANTS:
+            (found,) = explored([mutant.scenario], mutant)
+            is_found = found.violation is not None and mutant.said in found.violation
+            wrong += not is_found
+            print(f"{mutant.name:<24} {mutant.scenario!s:<62} {found.violation or 'NOT FOUND'}", flush=True)
+        return int(wrong > 0)
+    scenarios = (*SCENARIOS, *(LONG if options.long else ()))
+    for scenario, found in zip(scenarios, explored(scenarios), strict=True):
+        wrong += found.violation is not None
+        what = f"{found.violation}: {found.trace}" if found.violation else "holds"
+        print(f"{scenario!s:<62} {found.states:>12,} states {found.transitions:>12,} steps  {what}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

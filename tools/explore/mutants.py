@@ -1,0 +1,331 @@
+"""Changes of the core that the explorer must find, and scenarios that must hold."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Scenario(NamedTuple):
+    """Arguments of ``scenarios.run``.
+
+    Attributes:
+        name: of the scenario.
+        processes: how many there are.
+        deaths: most of them that die.
+        slots: of the pool.
+        of_first: how many slots the first process wants; the others want one.
+        gate: whether the lock has its semaphore.
+    """
+
+    name: str
+    processes: int
+    deaths: int
+    slots: int = 2
+    of_first: int = 1
+    gate: bool = False
+
+    def __str__(self) -> str:
+        what = f"{self.name}: {self.processes} processes, {self.deaths} deaths"
+        if self.name != "lock":
+            what += f", {self.slots} slots" + (f", the first one wants {self.of_first}" if self.of_first > 1 else "")
+        return what + (", gate" if self.gate else "")
+
+
+SCENARIOS: Final = (
+    Scenario("lock", 2, 2),
+    Scenario("lock", 3, 1),
+    Scenario("lock", 3, 2),
+    Scenario("lock", 2, 2, gate=True),
+    Scenario("pool", 2, 2),
+    Scenario("pool", 3, 1),
+    Scenario("pool", 3, 2, 3, 2),
+    Scenario("pool", 3, 2, 3, 3),
+    Scenario("pool", 2, 1, gate=True),
+    Scenario("waiters", 2, 2, 1),
+    Scenario("waiters", 2, 2, 2, 2),
+    Scenario("waiters", 3, 0, 1),
+    Scenario("waiters", 3, 0, 3, 2),
+)
+"""Each takes seconds at most."""
+
+LONG: Final = (
+    Scenario("lock", 3, 1, gate=True),
+    Scenario("waiters", 3, 1, 1),
+    Scenario("waiters", 3, 2, 2, 2),
+)
+"""Each takes up to a minute."""
+
+
+class Mutant(NamedTuple):
+    """A change of one place of the core.
+
+    Attributes:
+        name: of the change.
+        file: in ``shmaccum/core/``.
+        old: a text that is there once.
+        new: what stands there instead.
+        scenario: that shows it.
+        said: a part of what the explorer says then.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    scenario: Scenario
+    said: str
+
+
+_LOCK: Final = Scenario("lock", 2, 1)
+_POOL: Final = Scenario("pool", 2, 1)
+_CHAIN: Final = Scenario("pool", 3, 1, 3, 2)
+_WAITERS: Final = Scenario("waiters", 2, 0, 1)
+_DYING_WAITERS: Final = Scenario("waiters", 2, 1, 1)
+
+MUTANTS: Final = (
+    Mutant(
+        "LOAD_AND_STORE",
+        "lock.pxi",
+        "    if not compare_and_swap(&line.owner, owner, ticket):\n        return LOCK_BUSY\n    return",
+        "    store_relaxed(&line.owner, ticket)\n    return",
+        Scenario("lock", 2, 0),
+        "two processes are inside",
+    ),
+    Mutant(
+        "LOAD_AGAIN",
+        "lock.pxi",
+        "if not compare_and_swap(&line.owner, owner, ticket):",
+        "if not compare_and_swap(&line.owner, load_relaxed(&line.owner), ticket):",
+        Scenario("lock", 2, 0),
+        "two processes are inside",
+    ),
+    Mutant(
+        "IGNORE_UNFINISHED",
+        "lock.pxi",
+        "return LOCK_UNFINISHED if owner == UNFINISHED else LOCK_TAKEN",
+        "return LOCK_TAKEN",
+        Scenario("lock", 3, 1),
+        "half-done",
+    ),
+    Mutant(
+        "STORE_OVER",
+        "lock.pxi",
+        "    if dead == ticket or dead == 0 or not compare_and_swap(&line.owner, dead, ticket):\n"
+        "        return LOCK_BUSY\n",
+        "    store_relaxed(&line.owner, ticket)\n",
+        Scenario("lock", 3, 1),
+        "two processes are inside",
+    ),
+    Mutant(
+        "NO_REBUILD",
+        "lock.pxi",
+        "    store_relaxed(&line.takeovers, load_relaxed(&line.takeovers) + 1)\n    return LOCK_UNFINISHED",
+        "    store_relaxed(&line.takeovers, load_relaxed(&line.takeovers) + 1)\n    return LOCK_TAKEN",
+        _LOCK,
+        "half-done",
+    ),
+    Mutant(
+        "NO_UNFINISHED",
+        "lock.pxi",
+        "store_release(&line.owner, UNFINISHED if unfinished else 0)",
+        "store_release(&line.owner, 0)",
+        _LOCK,
+        "half-done",
+    ),
+    Mutant(
+        "TRUST_GATE",
+        "lock.pxi",
+        "    status = lock_try_word(line, ticket)\n    if status == LOCK_BUSY:\n        _open_gate(gate)",
+        "    store_relaxed(&line.owner, ticket)\n    status = LOCK_TAKEN\n"
+        "    if status == LOCK_BUSY:\n        _open_gate(gate)",
+        Scenario("lock", 2, 1, gate=True),
+        "half-done",
+    ),
+    Mutant(
+        "KEEP_LOCK",
+        "lock.pxi",
+        "    store_release(&line.owner, UNFINISHED if unfinished else 0)\n",
+        "",
+        Scenario("lock", 2, 0),
+        "a process waits for ever",
+    ),
+    Mutant(
+        "NO_INDEX_REBUILD",
+        "pool.pxi",
+        "        pool_rebuild(pool)\n        store_relaxed(&pool.superblock.rebuilds",
+        "        store_relaxed(&pool.superblock.rebuilds",
+        _CHAIN,
+        "damage where there is none",
+    ),
+    Mutant(
+        "REBUILD_WITHOUT_CHAINS",
+        "pool.pxi",
+        "        while count and link >= 0:",
+        "        count = 1\n        while count and link >= 0:",
+        _CHAIN,
+        "a slot is given to a second process",
+    ),
+    Mutant(
+        "NO_COUNT",
+        "pool.pxi",
+        "    store_relaxed(&header.slots, count)\n",
+        "",
+        Scenario("pool", 2, 0, 3, 2),
+        "the bitmap is wrong in the end",
+    ),
+    Mutant(
+        "NO_OWNER",
+        "pool.pxi",
+        "store_release(&header.state, owner | STATE_ALLOCATED)",
+        "store_release(&header.state, STATE_ALLOCATED)",
+        _POOL,
+        "a slot is never freed",
+    ),
+    Mutant(
+        "TAKEN_NOT_COUNTED",
+        "pool.pxi",
+        "count + 1 if free else count - 1",
+        "count + 1 if free else count",
+        Scenario("pool", 2, 0),
+        "the number of free slots is wrong in the end",
+    ),
+    Mutant(
+        "RECLAIM_ALL",
+        "pool.pxi",
+        "if state & STATE_MASK == STATE_ALLOCATED and _is_dead(dead, state):",
+        "if state & STATE_MASK == STATE_ALLOCATED:",
+        Scenario("waiters", 3, 1, 2),
+        "an allocated buffer is not freed",
+    ),
+    Mutant(
+        "FREE_WAKES_NOBODY",
+        "pool.pxi",
+        "        waiter[0] = _to_wake(pool, head, tail)\n",
+        "        pass\n",
+        _WAITERS,
+        "a process waits for ever",
+    ),
+    Mutant(
+        "HEAD_STAYS",
+        "pool.pxi",
+        "            store_relaxed(_cell(pool, number), 0)\n            _move_head(pool, head, tail)\n",
+        "            store_relaxed(_cell(pool, number), 0)\n",
+        _WAITERS,
+        "a ticket stays in the queue",
+    ),
+    Mutant(
+        "TICKET_STAYS",
+        "pool.pxi",
+        "            store_relaxed(_cell(pool, number), 0)\n            _move_head(pool, head, tail)\n",
+        "",
+        _WAITERS,
+        "a process waits for ever",
+    ),
+    Mutant(
+        "WAIT_FOR_THE_DEAD",
+        "pool.pxi",
+        "if _is_dead(dead, cell) or _is_overdue(cell, now_s):",
+        "if _is_overdue(cell, now_s):",
+        _DYING_WAITERS,
+        "a ticket stays in the queue",
+    ),
+    Mutant(
+        "DOUBLE_ALLOCATION",
+        "pool.pxi",
+        "        _mark(pool, slot, False)\n        count -= 1",
+        "        count -= 1",
+        Scenario("pool", 2, 0),
+        "damage where there is none",
+    ),
+    Mutant(
+        "ALWAYS_POST",
+        "lock.pxi",
+        "if not sem_getvalue(gate, &value) and value <= 0:",
+        "if not sem_getvalue(gate, &value):",
+        Scenario("lock", 2, 0, gate=True),
+        "units of the gate pile up",
+    ),
+    Mutant(
+        "NEVER_POST",
+        "lock.pxi",
+        "            sem_post(gate)\n",
+        "            pass\n",
+        Scenario("lock", 2, 0, gate=True),
+        "no schedule ends",
+    ),
+    Mutant(
+        "EARLY_RELEASE",
+        "pool.pxi",
+        "    for index in range(count):\n        freed[0] += slots_give(pool, &handles[index])\n",
+        "    lock_release(pool.line, pool.gate, False)\n"
+        "    for index in range(count):\n        freed[0] += slots_give(pool, &handles[index])\n",
+        Scenario("pool", 3, 0),
+        "the number of free slots",
+    ),
+    Mutant(
+        "STATE_STAYS",
+        "pool.pxi",
+        "    store_release(&_header(pool, slot).state, STATE_FREE)\n",
+        "",
+        Scenario("pool", 2, 0),
+        "damage where there is none",
+    ),
+    Mutant(
+        "GENERATION_STAYS",
+        "pool.pxi",
+        "    store_relaxed(&header.generation, taken.generation)\n",
+        "",
+        Scenario("pool", 2, 0),
+        "an allocated buffer is not freed",
+    ),
+    Mutant(
+        "REBUILD_TAKES_ALL",
+        "pool.pxi",
+        "        if not load_acquire(&_header(pool, slot).state) & STATE_MASK:\n"
+        "            continue\n        count, link",
+        "        count, link",
+        _POOL,
+        "the bitmap is wrong in the end",
+    ),
+    Mutant(
+        "REBUILD_FORGETS_COUNT",
+        "pool.pxi",
+        "    store_relaxed(&pool.superblock.free_slots, free)\n",
+        "",
+        _POOL,
+        "the number of free slots",
+    ),
+    Mutant(
+        "NO_CELL",
+        "pool.pxi",
+        "    store_relaxed(_cell(pool, ticket), owner | (deadline & DEADLINE_MASK) << DEADLINE_SHIFT | CELL_HELD)\n",
+        "",
+        _WAITERS,
+        "a process waits for ever",
+    ),
+    Mutant(
+        "ONE_SLOT_FREED",
+        "pool.pxi",
+        "        count -= 1\n        if not count:\n"
+        "            return True\n        slot = _following(pool, slot)\n    slots_rebuild",
+        "        return True\n    slots_rebuild",
+        Scenario("pool", 2, 0, 3, 2),
+        "the bitmap is wrong in the end",
+    ),
+    Mutant(
+        "DEAD_FOR_EVER",
+        "pool.pxi",
+        "            slots_give(pool, &handle)\n        else:",
+        "            pass\n        else:",
+        _POOL,
+        "a slot is never freed",
+    ),
+    Mutant(
+        "SMALLER_THAN_WANTED",
+        "pool.pxi",
+        "    taken.slots = count\n",
+        "    taken.slots = count + 1\n",
+        Scenario("pool", 2, 0),
+        "a chain ends before its last slot",
+    ),
+)
