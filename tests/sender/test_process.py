@@ -202,6 +202,10 @@ def test_a_child_forked_while_it_starts_keeps_nobody_waiting(
     assert len(list(killed.iterdir())) == deaths
 
 
+def standard_files(pid: int) -> list[str]:
+    return [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)]
+
+
 def test_started_sender_is_detached(settings: Settings) -> None:
     """Its own session, no parent, the root directory, and none of the starter's files."""
     readable, writable = os.pipe()
@@ -209,13 +213,14 @@ def test_started_sender_is_detached(settings: Settings) -> None:
     with Producer(settings()) as producer:
         pid = sender_pid(producer)
         wait_until(lambda: producer._slab.words[Super.SENDER_ASLEEP], "the sender opens no more files")
+        # It sleeps after its first pass, then answers its starter, then lets go of the pipes.
+        wait_until(lambda: standard_files(pid) == ["/dev/null"] * 3)
         assert os.getsid(pid) != os.getsid(0)
         status = Path(f"/proc/{pid}/status").read_text()
         assert f"PPid:\t{os.getpid()}\n" not in status
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
         open_files = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
         assert not [each for each in open_files if each.startswith("pipe:")]
-        assert [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)] == ["/dev/null"] * 3
         # Its settings are nowhere to be seen.
         for place in ("cmdline", "environ"):
             assert str(settings()["log.dir"]).encode() not in Path(f"/proc/{pid}/{place}").read_bytes()
