@@ -89,7 +89,7 @@ class _Slab:
     def append(self, partition: int, body: bytes) -> None:
         """Append a record with this body."""
         queue = self.accumulator.map.queues[self.partitions[partition]]
-        self.accumulator.producer.append(queue, 0, body, None, 0)
+        self.accumulator.append_to(queue, 0, body, None, 0)
 
 
 @contextmanager

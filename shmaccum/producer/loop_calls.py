@@ -144,7 +144,8 @@ class LoopCalls:
                 try:
                     wait = steps.send(answer)
                 except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
+                    result: Result = end.value
+                    return result
                 answer = await self._wait(wait, call)
         finally:
             steps.close()

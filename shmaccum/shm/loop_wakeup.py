@@ -316,7 +316,8 @@ class LoopListener:
                 try:
                     slice_s = slices.send(was_woken)
                 except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
+                    result: Result = end.value
+                    return result
                 await before_wait()
                 was_woken = await self.wait(max(0.0, slice_s))
         finally:

@@ -82,7 +82,8 @@ class Listener:
                 try:
                     slice_s = slices.send(was_woken)
                 except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
+                    result: Result = end.value
+                    return result
                 before_wait()
                 was_woken = self.wait(slice_s)
         finally:

@@ -71,7 +71,7 @@ def test_several_processes_share_the_batch(run: HandRun, log_dir: Path, slab_nam
 def append_columns(run: HandRun, values: list[bytes]) -> FutureColumnsMetadata:
     future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
     bodies = ColumnBodies(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
+    run.accumulator.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
     return future
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shlex
-import subprocess
-import sysconfig
 from pathlib import Path
 from types import ModuleType
 
 from Cython.Compiler.Main import CompilationOptions, compile_single
 from runs import ROOT
+
+from tools.support.compiling import compile_extension
 
 CORE = ROOT / "shmaccum" / "core"
 
@@ -26,15 +23,6 @@ def in_c(source: Path, result: Path) -> str:
 
 def build_core(directory: Path, *flags: str) -> ModuleType:
     """Compile the core with more flags of the C compiler, and import it beside the shipped one."""
-    in_c(CORE / "_core.pyx", directory / "_core.c")
-    module = directory / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC"))
-    includes = f"-I{sysconfig.get_path('include')}", f"-I{CORE}"
-    options = ("-O1", "-g0", "-w", "-shared", "-fPIC", *includes, *flags)
-    subprocess.run([*compiler, *options, str(directory / "_core.c"), "-o", str(module)], check=True)
-    spec = importlib.util.spec_from_file_location("shmaccum._core", module)
-    assert spec is not None
-    assert spec.loader is not None
-    core = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(core)
-    return core
+    code = directory / "_core.c"
+    in_c(CORE / "_core.pyx", code)
+    return compile_extension(code, "shmaccum._core", f"-I{CORE}", *flags)

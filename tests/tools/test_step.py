@@ -132,7 +132,7 @@ def test_a_stopped_process_is_left_alone_and_named() -> None:
 
 
 def test_a_lock_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever keeps it for long would count as dead."""
+    """A process that keeps a lock for long counts as dead then."""
     monkeypatch.setattr(ProcessTable, "is_dead", lambda processes, ticket: ticket != processes.ticket)
     assert problems_of(findings_of(OPERATIONS["append-open"], way=Way.STOP))
 
@@ -143,7 +143,7 @@ def test_memory_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytes
 
 
 def test_an_error_that_does_not_name_the_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SlabLock, "_describe_holder", lambda lock: "somebody")
+    monkeypatch.setattr(SlabLock, "_describe_holder", lambda lock: "a process holds it")
     assert "does not name process" in problems_of(findings_of(OPERATIONS["append-open"], way=Way.STOP))
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from types import ModuleType
 from typing import Final
+
+from tools.support.compiling import compile_extension
 
 HERE: Final = Path(__file__).parent
 CORE: Final = HERE.parents[1] / "shmaccum" / "core"
 _INCLUDED: Final = ("layout.pxi", "segment.pxi", "words.pxi", "lock.pxi", "pool.pxi")
 _SMALL: Final = {"MAX_PROCESSES": 4, "WAITERS": 4, "SPINS": 0, "SPINS_FOR_SENDER": 0}
-"""Sizes, for few states: a process that spins does nothing but look once more."""
+"""Sizes, for few states; no process spins."""
 
 
 def build(directory: Path, changes: dict[str, tuple[str, str]]) -> ModuleType:
@@ -46,17 +44,6 @@ def build(directory: Path, changes: dict[str, tuple[str, str]]) -> ModuleType:
     head = (CORE / "_core.pyx").read_text().partition('include "')[0]
     included = "".join(f'include "{name}"\n' for name in (*_INCLUDED, "scenarios.pxi"))
     (directory / "scenarios.pyx").write_text(head + included)
-    code, module = directory / "scenarios.c", directory / f"scenarios{sysconfig.get_config_var('EXT_SUFFIX')}"
+    code = directory / "scenarios.c"
     subprocess.run([sys.executable, "-m", "cython", directory / "scenarios.pyx", "-o", code], check=True)
-    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    if not shutil.which(command[0]):
-        command = [sys.executable, "-m", "ziglang", "cc"]
-    options = ("-O1", "-g0", "-w", "-shared", "-fPIC", "-DSHMACCUM_EXPLORE")
-    includes = f"-I{sysconfig.get_path('include')}", f"-I{directory}"
-    subprocess.run([*command, *options, *includes, str(code), "-o", str(module), "-lpthread"], check=True)
-    spec = importlib.util.spec_from_file_location("scenarios", module)
-    assert spec is not None
-    assert spec.loader is not None
-    scenarios = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(scenarios)
-    return scenarios
+    return compile_extension(code, "scenarios", f"-I{directory}", "-DSHMACCUM_EXPLORE", "-lpthread")

@@ -64,7 +64,7 @@ void explore_step(void)
 static int explore_looks(void) { return engine.looks; }
 
 /* Wait while a word has a value, and `looks` does not grow. A real process waits for a slice of time, and then looks
- * what a death has left. Without a death nobody may need that. */
+ * what a death has left. Without a death no process may need that. */
 static void explore_await(const void *word, uint64_t value, int looks)
 {
     Process *me = &engine.process[engine.current];

@@ -179,7 +179,7 @@ def _be_transactional(accumulator: Accumulators) -> None:
     lane.open(7, 1, 2)
     body = accumulator.format.encode_body(None, b"in a transaction", ())
     queue = lane.queue(accumulator.map.queues[TopicPartition(TOPIC, 1)])
-    accumulator.producer.append(queue, 1_700_000_000_000, body, None, 50)
+    accumulator.append_to(queue, 1_700_000_000_000, body, None, 50)
 
 
 def _be_waiting_producer(accumulator: Accumulators) -> None:

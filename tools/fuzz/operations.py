@@ -141,13 +141,13 @@ class Session:
     def _append(self) -> None:
         for queue in self._accumulator.map.by_entry:
             body = self._accumulator.format.encode_body(None, b"appended", ())
-            self._accumulator.producer.append(queue, 1_700_000_000_001, body, None, 20)
+            self._accumulator.append_to(queue, 1_700_000_000_001, body, None, 20)
 
     def _append_columns(self) -> None:
         bodies = ColumnBodies(self._accumulator.format, None, _LARGE_VALUES, None, 0)
         for queue in self._accumulator.map.by_entry:
             future = FutureColumnsMetadata(len(_LARGE_VALUES), self._accumulator.producer.pending)
-            self._accumulator.producer.append_columns(queue, bodies, future, 20)
+            self._accumulator.append_columns(queue, bodies, future, 20)
 
     def _allocate(self) -> None:
         pool = self._accumulator.pool

@@ -150,7 +150,7 @@ def _run(operation: Operation, outcome: Outcome, point: Point, library: ctypes.C
 def _outlive(
     victim: VictimProcess, operation: Operation, survivor: Survivor, outcome: Outcome, *, stops: bool
 ) -> Callable[[Survivor], object] | None:
-    """Do what the survivor does until the victim is dead; return what it does once more then, if anything."""
+    """Do what the survivor does until the victim is dead; return what it does again then, if anything."""
     meanwhile = operation.meanwhile
     victim.go()
     while victim.reader.read(None if meanwhile is None else _LOOK_S):

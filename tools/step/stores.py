@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import re
-import shlex
-import shutil
 import signal
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +13,7 @@ from typing import Any, Final
 from shmaccum import _core
 from shmaccum._core import WORD, Geometry
 from shmaccum.shm import segment, slab, wakeup
+from tools.support.compiling import compile_shared
 
 SOURCE: Final = Path(__file__).with_name("stores.c")
 _MAPPING: Final = re.compile(r"(\w+)-(\w+) r.-s .* (/dev/shm/\S+)")
@@ -34,11 +29,8 @@ def build(directory: Path) -> ctypes.CDLL:
     """
     if platform.machine() != "x86_64":
         raise NotImplementedError(f"stores are found by the trap flag of x86-64, and this is {platform.machine()}")
-    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    if not shutil.which(command[0]):
-        command = [sys.executable, "-m", "ziglang", "cc"]
     library = directory / "stores.so"
-    subprocess.run([*command, "-O1", "-shared", "-fPIC", "-o", library, SOURCE], check=True)
+    compile_shared(SOURCE, library, "-O1")
     return ctypes.CDLL(str(library))
 
 

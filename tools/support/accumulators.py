@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from shmaccum.accumulator.append.futures import DeliveryCallback, sizes_word
+from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator, RecordAppendResult
-from shmaccum.accumulator.append.record_appender import check_timestamp
+from shmaccum.accumulator.append.record_appender import Route, check_timestamp
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import UnknownTopicOrPartitionError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.slab import Slab
+
+if TYPE_CHECKING:  # pyarrow is an extra
+    from shmaccum.record.columns.bodies import ColumnBodies
 
 
 class Accumulators:
@@ -55,7 +60,7 @@ class Accumulators:
 
         Raises:
             UnknownTopicOrPartitionError: the partition is not known.
-            ShmaccumError: as `RecordAccumulator.append`.
+            ShmaccumError: as `RecordAccumulator.appending`.
         """
         queue = self.map.queue(topic_partition)
         if queue is None:
@@ -63,4 +68,25 @@ class Accumulators:
         check_timestamp(timestamp)
         body = self.format.encode_body(key, value, headers)
         sizes = sizes_word(None if key is None else len(key), None if value is None else len(value))
-        return RecordAppendResult(*self.producer.append(queue, timestamp, body, callback, max_block_ms, None, sizes))
+        return self.append_to(queue, timestamp, body, callback, max_block_ms, None, sizes)
+
+    def append_to(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+        route: Route | None = None,
+        sizes: int = NO_SIZES,
+    ) -> RecordAppendResult:
+        """Append a record to a deque, as `RecordAccumulator.appending`."""
+        call = self.producer.appending(queue, timestamp, body, callback, max_block_ms, route, sizes)
+        return RecordAppendResult(*self.producer.block(call))
+
+    def append_columns(
+        self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, max_block_ms: float
+    ) -> None:
+        """Append rows, as `ColumnAppender.appending`."""
+        deadline_s = time.monotonic() + max_block_ms / 1000
+        self.producer.block(self.producer.columns.appending(queue, bodies, future, deadline_s))

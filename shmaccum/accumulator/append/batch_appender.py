@@ -63,7 +63,7 @@ class BatchAppender:
     ) -> Waits[AppendResult]:
         """Append a record that the open batch, if any, has no room for; compress that batch.
 
-        Args and errors: as in `RecordAccumulator.append`.
+        Args and errors: as in `RecordAccumulator.appending`.
         """
         compressor, records = self._compressor, self._records
         chosen = queue if route is None else route.reroute(queue)

@@ -6,14 +6,13 @@ in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmaccum._core import COMMIT_SIZE_SHIFT, FutureRecordMetadata, Slot
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
-from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata
+from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.record_appender import AppendResult, RecordAppender, Route
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
@@ -26,11 +25,10 @@ from shmaccum.shm import native
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.append.column_appender import ColumnAppender
-    from shmaccum.record.columns.bodies import ColumnBodies
 
 
 class RecordAppendResult(NamedTuple):
-    """What `RecordAccumulator.append` did."""
+    """What `RecordAccumulator.appending` did."""
 
     future: FutureRecordMetadata
     batch_is_full: bool
@@ -90,7 +88,7 @@ class RecordAccumulator:
         if config.enable_idempotence and not config.transactional_id:
             self.pending.idempotent.add(self)
 
-    def append(
+    def appending(
         self,
         queue: PartitionQueue,
         timestamp: int,
@@ -99,8 +97,8 @@ class RecordAccumulator:
         max_block_ms: float,
         route: Route | None = None,
         sizes: int = NO_SIZES,
-    ) -> AppendResult:
-        """Append a record to its partition's last batch, or to a new one. On return it is accepted.
+    ) -> Waits[AppendResult]:
+        """Append a record to its partition's last batch, or to a new one. When the call ends, it is accepted.
 
         Args:
             queue: of the partition.
@@ -119,35 +117,11 @@ class RecordAccumulator:
             RecordTooLargeError: the record is larger than ``buffer.memory``.
             ProducerClosedError: this process has closed its accumulator.
         """
-        return self.block(self.appending(queue, timestamp, body, callback, max_block_ms, route, sizes))
-
-    def appending(
-        self,
-        queue: PartitionQueue,
-        timestamp: int,
-        body: bytes,
-        callback: DeliveryCallback | None,
-        max_block_ms: float,
-        route: Route | None = None,
-        sizes: int = NO_SIZES,
-    ) -> Waits[AppendResult]:
-        """Append as `append`; yield the waits."""
         self.check_usable()
         result = self.records.append(queue, timestamp, body, callback, sizes)
         if result is None:
             result = yield from self.batches.appending(queue, timestamp, body, callback, max_block_ms, route, sizes)
         return result
-
-    def append_columns(
-        self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, max_block_ms: float
-    ) -> None:
-        """Append rows of columns to a partition, vectorised, and add them to ``future``.
-
-        Raises:
-            BufferExhaustedError: no memory became free in time; the rows before are accepted.
-            ProducerClosedError: this process has closed its accumulator.
-        """
-        self.block(self.columns.appending(queue, bodies, future, time.monotonic() + max_block_ms / 1000))
 
     @property
     def columns(self) -> ColumnAppender:
@@ -216,23 +190,12 @@ class RecordAccumulator:
         flushes = self.pending.flushes
         try:
             self.pending.begin_flush(flush)
-            yield from self._awaiting_completion(timeout_s, lane)
+            waiting = _Incomplete(self.pending, lane)
+            if not (yield Until(waiting.is_over, timeout_s, waiting.count)):
+                raise waiting.timed_out(timeout_s)
         finally:
             flushes.discard(flush)  # the first call here: an interrupt cannot come before it
             self.pending.count_flushes()
-
-    def await_flush_completion(self, timeout_s: float | None = None, lane: int | None = None) -> None:
-        """Wait until all records that this process has appended so far, in a lane or anywhere, are complete.
-
-        Raises:
-            KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
-        """
-        self.block(self._awaiting_completion(timeout_s, lane))
-
-    def _awaiting_completion(self, timeout_s: float | None, lane: int | None) -> Waits[None]:
-        waiting = _Incomplete(self.pending, lane)
-        if not (yield Until(waiting.is_over, timeout_s, waiting.count)):
-            raise waiting.timed_out(timeout_s)
 
     def block(self, call: Waits[Result]) -> Result:
         """Run a call to its end, waiting in this thread; return its result."""
@@ -242,7 +205,8 @@ class RecordAccumulator:
                 try:
                     wait = call.send(answer)
                 except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
+                    result: Result = end.value
+                    return result
                 answer = self._wait(wait)
         finally:
             call.close()  # the first call here: an interrupt cannot come before it

@@ -165,11 +165,11 @@ class RecordAppender:
         Args:
             queue: of the partition.
             buffer: the memory.
-            timestamp: as in `RecordAccumulator.append`.
+            timestamp: as in `RecordAccumulator.appending`.
             body: the same.
             callback: the same.
             large: the record again, if it leaves no room for another one.
-            sizes: as in `RecordAccumulator.append`.
+            sizes: as in `RecordAccumulator.appending`.
         """
         core, slot = self.core, buffer.slot
         self._memory.fault_in(self._slots_at + slot * self.slot_size + self.header_size)

@@ -196,7 +196,7 @@ def test_error_after_the_allocation_frees_the_slot(accumulator: Accumulators) ->
 
     body = accumulator.format.encode_body(KEY, VALUE, ())
     with pytest.raises(OSError, match="no good"):
-        accumulator.producer.append(accumulator.map.queues[TP0], 0, body, None, 1000, Route())
+        accumulator.append_to(accumulator.map.queues[TP0], 0, body, None, 1000, Route())
     accumulator.producer.flush(0)
     assert_empty(accumulator)
 

@@ -191,7 +191,7 @@ def test_all_batches_of_columns_but_the_last_are_compressed(accumulate: OpenAccu
     values = [b"%d " % number + THIRD for number in range(20)] + [bytes(2 * BATCH_SIZE), b"last"]
     bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
-    accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
+    accumulator.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
     log = Log(accumulator)
     compressions = []
     while batches := drain(accumulator, now_ms()):

@@ -44,7 +44,7 @@ def append_columns(
         pa.array([[{"key": key, "value": value} for key, value in row[3]] for row in rows], HEADERS),
         np.array([row[0] for row in rows], np.int64),
     )
-    accumulator.producer.append_columns(accumulator.map.queues[to], bodies, future, max_block_ms)
+    accumulator.append_columns(accumulator.map.queues[to], bodies, future, max_block_ms)
     return future
 
 
@@ -126,7 +126,7 @@ def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator
 
     bodies.add_to = add_to_after_another  # type: ignore[method-assign]
     future = FutureColumnsMetadata(2, accumulator.producer.pending)
-    accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
+    accumulator.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
     assert queued(accumulator, TP0) == 2
     log = Log(accumulator)
     log.take_all()
@@ -165,7 +165,7 @@ def test_future_knows_the_rows_accepted_before_memory_ran_out(accumulate: OpenAc
     future = FutureColumnsMetadata(5, accumulator.producer.pending)
     bodies = ColumnBodies(accumulator.format, None, pa.array([row[2] for row in rows], pa.binary()), None, 0)
     with pytest.raises(BufferExhaustedError):
-        accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 20)
+        accumulator.append_columns(accumulator.map.queues[TP0], bodies, future, 20)
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [row[2] for row in rows[:3]]

@@ -118,7 +118,7 @@ def test_columns_have_the_limits_of_their_producer(accumulate: OpenAccumulator) 
 def append_columns(accumulator: Accumulators, to: TopicPartition, value: bytes) -> None:
     bodies = ColumnBodies(accumulator.format, None, pa.array([value], pa.binary()), None, 0)
     future = FutureColumnsMetadata(1, accumulator.producer.pending)
-    accumulator.producer.append_columns(accumulator.map.queues[to], bodies, future, 1000)
+    accumulator.append_columns(accumulator.map.queues[to], bodies, future, 1000)
 
 
 def test_shorter_timeout_takes_effect_at_once(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:

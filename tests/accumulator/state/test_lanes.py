@@ -50,7 +50,7 @@ def table(accumulator: Accumulators) -> LaneTable:
 def append(accumulator: Accumulators, lease: LaneLease, to: TopicPartition, value: bytes) -> FutureRecordMetadata:
     queue = lease.queue(accumulator.map.queues[to])
     body = accumulator.format.encode_body(None, value, ())
-    return accumulator.producer.append(queue, 0, body, None, 1000)[0]
+    return accumulator.append_to(queue, 0, body, None, 1000)[0]
 
 
 def opened(table: LaneTable, name: str = "orders", epoch: int = 3) -> LaneLease:
@@ -99,12 +99,12 @@ def test_a_deque_of_an_ended_transaction_refuses_records(accumulator: Accumulato
     lease.end_transaction()
     for _ in range(2):
         with pytest.raises(IllegalStateError, match="has ended"):
-            accumulator.producer.append(older, 0, body, None, 1000)
+            accumulator.append_to(older, 0, body, None, 1000)
         lease.open(9, 4, 2)
     append(accumulator, lease, TP0, b"next")
     table.lease("orders")
     with pytest.raises(ProducerFencedError):
-        accumulator.producer.append(older, 0, body, None, 1000)
+        accumulator.append_to(older, 0, body, None, 1000)
 
 
 def test_columns_cut_short_by_the_end_of_their_transaction_stay_in_it(accumulate: OpenAccumulator) -> None:

@@ -68,7 +68,7 @@ def _append_in_lane(accumulator: Accumulators, lease: LaneLease, victim: Victim)
     value = victim.value("in a lane")
     victim.account.will_append([(0, value)])
     queue = lease.queue(accumulator.map.queues[PARTITIONS[0]])
-    accumulator.producer.append(queue, 0, accumulator.format.encode_body(None, value.encode(), ()), None, PATIENCE_MS)
+    accumulator.append_to(queue, 0, accumulator.format.encode_body(None, value.encode(), ()), None, PATIENCE_MS)
 
 
 def _lease(victim: Victim) -> Callable[[], object]:
