@@ -107,7 +107,7 @@ starter would not notice that the sender died."""
 os.register_at_fork(
     before=_without_forks.acquire,
     after_in_parent=_without_forks.release,
-    after_in_child=_without_forks._at_fork_reinit,  # as concurrent.futures: uWSGI runs only the hooks of the child
+    after_in_child=_without_forks._at_fork_reinit,  # as concurrent.futures
 )
 
 

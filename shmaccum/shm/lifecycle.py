@@ -72,7 +72,8 @@ def attach(
     if native.forks_unseen():
         raise IllegalStateError(
             "uWSGI forks this process without Python's fork hooks, so its workers would all count as one process of "
-            "the slab: set py-call-osafterfork = true, or lazy-apps = true"
+            "the slab, or wait for ever for the GIL: set py-call-uwsgi-fork-hooks = true and enable-threads = true, "
+            "or lazy-apps = true; py-call-osafterfork is not enough"
         )
     slab = None
     is_user = False
@@ -415,6 +416,15 @@ def _remove(path: str) -> None:
 
 
 def _after_fork_in_child() -> None:
+    """Reset all slabs, again if a signal's handler raises meanwhile: Python ignores what a fork hook raises."""
+    try:
+        _reset()
+    except BaseException:
+        _reset()
+        raise
+
+
+def _reset() -> None:
     global _slabs_lock
     _slabs_lock = native.RLock()
     for slab in (*_slabs.values(), *_lost):

@@ -80,13 +80,15 @@ def poll(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def forks_unseen() -> bool:
-    """Return whether this process is about to fork without running Python's fork hooks in the children.
+    """Return whether this process is about to fork without running all of Python's fork hooks.
 
-    uWSGI does so with an application that it loads before the fork, unless ``py-call-osafterfork`` is set. The children
-    would use the parent's entry of the process table, so locks of killed children would never be taken over.
+    uWSGI does so with an application that it loads before the fork, unless ``py-call-uwsgi-fork-hooks`` is set. The
+    children would use the parent's entry of the process table, so locks of killed children would never be taken over.
+    With ``py-call-osafterfork`` alone it runs the children's hooks, but forks without the GIL: a child is stuck for
+    ever if another thread, such as the one that replaces a dead sender, held the GIL at that moment.
     """
     uwsgi = sys.modules.get("uwsgi")
     if uwsgi is None or not hasattr(uwsgi, "worker_id"):  # the module that a server embeds, or one of that name
         return False
     will_fork = uwsgi.worker_id() == 0 and (uwsgi.masterpid() > 0 or uwsgi.numproc > 1)
-    return will_fork and "py-call-osafterfork" not in uwsgi.opt
+    return will_fork and "py-call-uwsgi-fork-hooks" not in uwsgi.opt

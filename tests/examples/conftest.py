@@ -34,7 +34,8 @@ def serve(example: Example) -> Callable[..., Shop]:
             os.kill(int(min(first)), signal.SIGKILL)
             replaced = shop.wait_for_workers(3)
             server.process.send_signal(signal.SIGHUP)
-            shop.wait_for_workers(len(replaced) + 1)
+            # Both: uWSGI's signal to end is lost on a worker that is still being forked.
+            shop.wait_for_workers(len(replaced) + 2)
             server.process.terminate()
             server.wait()
         stored = example.stored()

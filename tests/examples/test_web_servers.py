@@ -26,12 +26,13 @@ def test_uwsgi(serve: Serve) -> None:
     serve(BIN / "uwsgi", "--ini", "uwsgi.ini", "--http-socket", ADDRESS, *quiet, cwd="wsgi")
 
 
-def test_uwsgi_that_would_fork_unseen_is_refused(example: Example) -> None:
-    """Its workers would use the master's entry of the process table, and a killed one would keep its locks."""
-    plain = ("--master", "--http-socket", "127.0.0.1:0", "--wsgi-file", "app.py", "--need-app")
+@pytest.mark.parametrize("options", [[], ["--enable-threads", "--py-call-osafterfork"]], ids=["unseen", "without GIL"])
+def test_uwsgi_that_forks_without_all_hooks_is_refused(example: Example, options: list[str]) -> None:
+    """Its workers would use the master's entry of the process table, or be stuck where it forks without the GIL."""
+    plain = ("--master", "--http-socket", "127.0.0.1:0", "--wsgi-file", "app.py", "--need-app", *options)
     with example.program(BIN / "uwsgi", *plain, cwd="wsgi") as server:
         assert server.wait() != 0
-        assert "set py-call-osafterfork = true, or lazy-apps = true" in server.errors()
+        assert "set py-call-uwsgi-fork-hooks = true and enable-threads = true, or lazy-apps = true" in server.errors()
 
 
 def test_uvicorn(serve: Serve) -> None:

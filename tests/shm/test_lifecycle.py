@@ -6,12 +6,13 @@ import os
 import re
 import resource
 import signal
+import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from faults import InterruptAt
+from faults import InterruptAt, before
 from processes import Start, finish, in_threads
 from slab_helpers import leave_records, stay, whats_there
 
@@ -244,6 +245,28 @@ def test_a_forked_childs_exit_does_not_harm_the_parent(
     newcomer = start(stay, slab.name)
     assert newcomer.hear() == slab.words[Super.CREATED_MS]
     assert slab.processes.others_alive()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("line", ["self.processes.me", "self.wakeup.forked()", "for reference"])
+def test_an_interrupted_fork_hook_leaves_a_child_that_can_join(slab: Slab, line: str) -> None:
+    """Control-C reaches a child at once, in its fork hooks, too; Python then reports the error and goes on."""
+    parents = slab.me
+    before(Slab.forked, line, interrupt)
+    try:
+        pid = os.fork()
+        if not pid:
+            try:
+                with held(slab.pool_lock):
+                    os._exit(slab.processes.me in (-1, parents))
+            finally:
+                os._exit(2)
+    finally:
+        sys.settrace(None)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def wait_and_use(link: Connection, slab: Slab) -> str:
