@@ -26,10 +26,10 @@ A section ends without an append where its caller has to do something first, and
   not as it was when they were encoded.
 * ``NOT_CONTRIBUTOR``: the batch is not expected (`Contributions.expect`).
 * ``RING_UNREAD``: this process has completions to read. It may contribute to one more batch only with an empty ring, or
-  the ring could overflow (``complete.pxi``).
+  the ring could overflow (``rings.pxi``).
 * ``LEASE_OVER``: the transaction of the record has ended.
 
-Modelled in ``tools/model/pool.pml``.
+All schedules of it are walked in ``tools/explore/batches.pxi``.
 """
 
 cpdef enum:

@@ -15,8 +15,8 @@
  *   read the old value: the wake-up is lost.
  *
  * With SHMACCUM_STEPS, each access is a step at which a test can kill the process: shmaccum_steps_left counts down, and
- * the process dies before the access at which it becomes 0. With SHMACCUM_EXPLORE, another process can run before each
- * access (`tools/explore`). The package is never built so.
+ * the process dies before the access at which it becomes 0. With SHMACCUM_EXPLORE, the explorer does each access
+ * (`tools/explore`). The package is never built so.
  */
 #ifndef SHMACCUM_ATOMICS_H
 #define SHMACCUM_ATOMICS_H
@@ -30,9 +30,6 @@ uint64_t shmaccum_steps_left;
 static inline void step(void) {
     if (shmaccum_steps_left && !--shmaccum_steps_left) raise(SIGKILL);
 }
-#elif defined(SHMACCUM_EXPLORE)
-void explore_step(void);
-static inline void step(void) { explore_step(); }
 #else
 static inline void step(void) {}
 #endif
@@ -43,6 +40,23 @@ typedef struct {
 
 _Static_assert(sizeof(word) == 8, "a word has 8 bytes");
 _Static_assert(__atomic_always_lock_free(sizeof(word), 0), "this machine has no atomic access to 8 bytes");
+
+#ifdef SHMACCUM_EXPLORE
+uint64_t explore_load(const word *at);
+void explore_store(word *at, uint64_t value);
+int explore_swap(word *at, uint64_t expected, uint64_t desired);
+uint64_t explore_add(word *at, uint64_t count);
+void explore_copy(void *to, const void *from, uint64_t size);
+void explore_fence(void);
+#define load_relaxed explore_load
+#define load_acquire explore_load
+#define store_relaxed explore_store
+#define store_release explore_store
+#define compare_and_swap explore_swap
+#define add explore_add
+#define copy_bytes explore_copy
+#define fence explore_fence
+#else
 
 static inline uint64_t load_relaxed(const word *at) {
     step();
@@ -81,16 +95,18 @@ static inline void copy_bytes(void *to, const void *from, uint64_t size) {
     memcpy(to, from, size);
 }
 
+static inline void fence(void) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+#endif
+
 static inline void relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
-}
-
-static inline void fence(void) {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 #endif

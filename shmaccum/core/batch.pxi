@@ -3,11 +3,11 @@
 The header is the truth; `RecordBatch` only names its words. Each property is one load of shared memory. Producers
 write a queued batch under its partition's lock. In flight, it is the sender's alone: the words of time, sequence, part
 and result. Each store counts at once; where two belong together, the method says which is the last.
-
-Modelled in ``tools/model/pool.pml``.
 """
 
 cdef enum:
+    STATE_COMPLETING = 5
+
     LAST_SEQUENCE = 0x7FFFFFFF  # sequence numbers wrap around to 0 after it
     EPOCHS = 1 << 15
 
@@ -22,9 +22,16 @@ cdef inline word *contributors_of(const SlotHeader *header) noexcept nogil:
     return <word *>(<char *>header + sizeof(SlotHeader))
 
 
-cdef inline bint contributes(const SlotHeader *header, uint64_t entry) noexcept nogil:
-    """Return whether a process has records in a batch."""
-    return load_relaxed(contributors_of(header) + entry // 64) >> entry % 64 & 1
+cdef inline uint64_t next_contributor(const SlotHeader *header, uint64_t entry, uint64_t count) noexcept nogil:
+    """Return the first of `count` processes, from an entry on, that has records in a batch; `count` if none has."""
+    cdef uint64_t bits
+    while entry < count:
+        bits = load_acquire(contributors_of(header) + entry // WORD_BITS) >> entry % WORD_BITS
+        if bits:
+            entry += <uint64_t>trailing_zeros(bits)
+            return min(entry, count)  # a damaged bit must not lead outside of the rings
+        entry = (entry // WORD_BITS + 1) * WORD_BITS
+    return count
 
 
 cdef inline uint64_t count_of(const SlotHeader *header) noexcept nogil:
@@ -75,6 +82,13 @@ cdef uint64_t range_of(const SlotHeader *header) noexcept nogil:
     if not part:
         return 0
     return settled << 32 | (0 if end == count_of(header) else end - settled)
+
+
+cdef void conclude_batch(SlotHeader *header, uint64_t base_offset, uint64_t result) noexcept nogil:
+    """Store the outcome of a batch in flight; the last store makes it count."""
+    store_relaxed(&header.base_offset, base_offset)
+    store_relaxed(&header.result, result)
+    store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_COMPLETING)
 
 
 cdef class RecordBatch:
@@ -276,10 +290,13 @@ cdef class RecordBatch:
 
     def contributors(self):
         """Return the process entries of its contributors."""
-        cdef uint64_t entry
-        return [
-            entry for entry in range(self.segment.geometry.sizes.max_processes) if contributes(self.header, entry)
-        ]
+        cdef uint64_t count = self.segment.geometry.sizes.max_processes
+        cdef uint64_t entry = next_contributor(self.header, 0, count)
+        cdef list entries = []
+        while entry < count:
+            entries.append(entry)
+            entry = next_contributor(self.header, entry + 1, count)
+        return entries
 
     # --- time -------------------------------------------------------------------------------------
 

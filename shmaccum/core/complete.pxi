@@ -1,32 +1,12 @@
-"""The completion of batches: their outcome goes to each contributor once, through its ring.
+"""The completion of batches: their outcome goes to each contributor once, through its ring (``rings.pxi``).
 
 The result words and the state of a batch in flight are the sender's; no lock guards them. A result counts from the
 store of the state COMPLETING on. From there, the sender that stored it and one that takes over after its death do the
 same: push the completions that are missing, then free the slots. The counters are stored after the state: a death in
 between loses counts.
-
-Completion rings
-----------------
-
-Each process has one ring. The sender, a single thread, writes cells and `ring_tail`; the process owns `ring_head`. No
-lock is needed. A batch completes as a whole or, after batch splitting, in parts from front to end, one completion
-each. A sender that dies before it stores `ring_tail` has pushed nothing; a new sender pushes again what it does not
-find there.
-
-A ring cannot overflow. Its length is the slab's slots plus `PARTS_IN_FLIGHT`. Let *unread* be the completions that
-the process has not popped, *owed* the batches in slots that it contributed to, and *parts* the parts of split batches
-in flight. Then unread + owed + parts never exceeds the length:
-
-* The last completion of a batch turns an owed one into an unread one; any other part turns a part into an unread one.
-* The sender sends a part only if there is room for its completion (`Completer.has_room`).
-* A process contributes to one more batch only after it has read its ring, when owed + parts fit into the length.
-* A concurrent pop only makes unread smaller.
-
-Modelled, but for parts and for failures in flight, in ``tools/model/pool.pml``.
 """
 
 cdef enum:
-    STATE_COMPLETING = 5
     # Which of the sender's histograms.
     DELIVERY_TIMES = 1
     BATCH_RECORDS = 2
@@ -46,36 +26,6 @@ cdef struct Tally:
 
 cdef inline void add_to(word *counter, uint64_t value) noexcept nogil:
     store_relaxed(counter, load_relaxed(counter) + value)
-
-
-cdef inline uint64_t unread_of(const ProcessEntry *process, uint64_t ring_length) noexcept nogil:
-    """Return how many completions a process has not read, at most the ring's length: a dead process reads none."""
-    return min(load_relaxed(&process.ring_tail) - load_acquire(&process.ring_head), ring_length)
-
-
-cdef void ring_push(
-    const Rings *rings, uint64_t entry, uint64_t identity, uint64_t span, const SlotHeader *header
-) noexcept nogil:
-    """Push the outcome of a batch, or of a part of it; the store of `ring_tail` publishes it."""
-    cdef uint64_t tail = load_relaxed(&reader_of(rings, entry).ring_tail)
-    cdef CompletionCell *cell = cell_of(rings, entry, tail)
-    store_relaxed(&cell.batch, identity)
-    store_relaxed(&cell.base_offset, load_relaxed(&header.base_offset))
-    store_relaxed(&cell.result, load_relaxed(&header.result))
-    store_relaxed(&cell.range, span)
-    store_release(&reader_of(rings, entry).ring_tail, tail + 1)
-
-
-cdef bint ring_has(const Rings *rings, uint64_t entry, uint64_t identity, uint64_t span) noexcept nogil:
-    """Return whether a process has an unread completion for these records of a batch."""
-    cdef uint64_t tail = load_relaxed(&reader_of(rings, entry).ring_tail)
-    cdef uint64_t index = tail - unread_of(reader_of(rings, entry), rings.length)
-    while index != tail:
-        if load_relaxed(&cell_of(rings, entry, index).batch) == identity:
-            if load_relaxed(&cell_of(rings, entry, index).range) == span:
-                return True
-        index += 1
-    return False
 
 
 @cython.final
@@ -136,9 +86,9 @@ cdef class Completer:
             self.sequences.stored(batch, records)
         if load_relaxed(&header.part):
             store_release(&header.part, end << PROGRESS_SHIFT | load_relaxed(&header.part) & PROGRESS_MASK)
-        store_relaxed(&header.base_offset, <uint64_t>(base_offset + 1))
-        store_relaxed(&header.result, rest << RESULT_SHIFT | <uint64_t>error & ERROR_CODE_MASK)
-        store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_COMPLETING)
+        conclude_batch(
+            header, <uint64_t>(base_offset + 1), rest << RESULT_SHIFT | <uint64_t>error & ERROR_CODE_MASK
+        )
         # Records are counted when their part completes, a batch when its last part does.
         batches = end == count
         if not stored:
@@ -229,25 +179,18 @@ cdef class Completer:
             contributors: their process entries.
             again: leave out those that an earlier sender has pushed it to.
         """
-        cdef uint64_t entry, bits, index, identity, span = range_of(batch.header)
-        identity = load_relaxed(&batch.header.generation) << 24 | batch.slot
-        for index in range(self.segment.geometry.regions.contributor_words):
-            bits = load_acquire(contributors_of(batch.header) + index)
-            entry = index * 64
-            # Bounded: a damaged bit must not lead outside of the rings.
-            while bits and entry < self.segment.geometry.sizes.max_processes:
-                if bits & 1:
-                    if not (again and ring_has(&self.rings, entry, identity, span)):
-                        ring_push(&self.rings, entry, identity, span, batch.header)
-                    contributors.add(entry)
-                bits >>= 1
-                entry += 1
+        cdef uint64_t entry
+        rings_push(&self.rings, batch.header, batch.slot, again)
+        entry = next_contributor(batch.header, 0, self.rings.count)
+        while entry < self.rings.count:
+            contributors.add(entry)
+            entry = next_contributor(batch.header, entry + 1, self.rings.count)
 
     def has_room(self, uint64_t entry, uint64_t owed):
         """Return whether a process's ring has room for one more than ``owed`` completions."""
         if entry >= self.segment.geometry.sizes.max_processes:
             raise IndexError(f"process entry {entry} of {self.segment.geometry.sizes.max_processes}")
-        return unread_of(reader_of(&self.rings, entry), self.rings.length) + owed < self.rings.length
+        return unread_of(&self.rings, entry) + owed < self.rings.length
 
     # --- statistics -------------------------------------------------------------------------------
 

@@ -1,14 +1,12 @@
 """What a process knows of the batches that it contributed to: results by slot, and its completion ring.
 
-It owns `ring_head` of its process entry; ``complete.pxi`` says why a ring cannot overflow. All else is memory of the
+It owns `ring_head` of its process entry (``rings.pxi``). All else is memory of the
 process; a death leaves nothing. A section may not make Python objects, and nothing may fail
 after the store that commits a record. So the result of a batch is made before, and is found in a table by slot; the
 record's future is made before, too, and filled in after, with its callback noted: no other thread comes in between.
 
 A batch's result is *expected* first, and *made* by the first commit, under the partition's lock. Whoever expected it in
 vain withdraws it.
-
-Modelled in ``tools/model/pool.pml``.
 """
 
 
@@ -90,29 +88,6 @@ cdef class Callbacks:
         self.due.clear()
         self.is_due = False
         self.runs = False
-
-
-cdef struct Rings:
-    # The rings of all processes.
-    CompletionCell *cells
-    char *processes
-    uint64_t length
-
-
-cdef inline ProcessEntry *reader_of(const Rings *rings, uint64_t entry) noexcept nogil:
-    return <ProcessEntry *>rings.processes + entry
-
-
-cdef inline CompletionCell *cell_of(const Rings *rings, uint64_t entry, uint64_t index) noexcept nogil:
-    return rings.cells + (entry * rings.length + index % rings.length)
-
-
-cdef Rings rings_of(Segment segment) noexcept:
-    cdef Rings rings
-    rings.cells = <CompletionCell *>(segment.memory + segment.geometry.regions.rings)
-    rings.processes = segment.memory + segment.geometry.regions.processes
-    rings.length = segment.geometry.regions.ring_length
-    return rings
 
 
 cdef struct Contribution:
@@ -289,30 +264,29 @@ cdef class Contributions:
             ValueError: this process has left the slab.
         """
         cdef ProcessEntry *process = self._process()
-        cdef CompletionCell *cell
-        cdef uint64_t index, batch, span, outcome, base_offset, tail = load_acquire(&process.ring_tail)
+        cdef Outcome outcome
+        cdef uint64_t index, tail = load_acquire(&process.ring_tail)
         cdef ProduceRequestResult result
         if self.head > tail or tail > LAST_COMPLETION or tail - self.head > self.rings.length:
             raise self.damaged(f"completion ring of {self.rings.length}: head {self.head}, tail {tail}")
         store_release(&process.ring_head, self.head)  # where it is damaged, it looks like unread completions
         while self.head < load_acquire(&process.ring_tail):
             index = self.head
-            cell = cell_of(&self.rings, self.entry, index)
-            batch, span, outcome = load_relaxed(&cell.batch), load_relaxed(&cell.range), load_relaxed(&cell.result)
-            base_offset = load_relaxed(&cell.base_offset)
-            result = self.results.get(batch)
+            outcome = ring_at(&self.rings, self.entry, index)
+            result = self.results.get(outcome.batch)
             if result is not None:  # else a duplicate, or meant for the process that had this table entry before
-                self._settle(result, span, outcome, <int64_t>(base_offset - 1))
+                self._settle(result, &outcome)
             self.head = max(self.head, index + 1)  # a signal handler can have popped further meanwhile
             store_release(&process.ring_head, self.head)
 
-    cdef int _settle(self, ProduceRequestResult result, uint64_t span, uint64_t outcome, int64_t base_offset) except -1:
-        cdef uint64_t records = span & RANGE_MASK
-        cdef uint64_t rest = outcome >> RESULT_SHIFT
-        cdef int code = error_code_of(outcome)
+    cdef int _settle(self, ProduceRequestResult result, const Outcome *outcome) except -1:
+        cdef uint64_t records = outcome.range & RANGE_MASK
+        cdef uint64_t rest = outcome.result >> RESULT_SHIFT
+        cdef int64_t base_offset = <int64_t>(outcome.base_offset - 1)
+        cdef int code = error_code_of(outcome.result)
         failure = self.fail(result, code, rest) if code else None
         append_time_ms = -1 if code else <int64_t>rest - 1
-        result.settle(Part(<int64_t>(span >> RANGE_SHIFT), base_offset, append_time_ms, failure), records)
+        result.settle(Part(<int64_t>(outcome.range >> RANGE_SHIFT), base_offset, append_time_ms, failure), records)
         self.callbacks.told_of(result.batch)
         if not records:
             self.results.pop(result.batch, None)

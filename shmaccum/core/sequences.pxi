@@ -37,8 +37,6 @@ as soon as the first is refused. Here they are sent again under their old number
 
 One gap remains, as in Kafka's idempotent producer. A broker can store a request of a connection closed long ago, after
 it has answered the same batch on another one. No producer can know that.
-
-``tools/model/pool.pml`` models that a batch is numbered once, whenever senders die; it does not model epochs.
 """
 
 cdef enum:

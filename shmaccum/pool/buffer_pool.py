@@ -7,7 +7,7 @@ number is free, the pool serves no later request.
 
 `shmaccum._core.BufferPool` allocates, frees and queues, in sections under the pool's lock. This module waits: for that
 lock, and for memory. It finds out which processes are dead before a section, and wakes after it, since both are system
-calls. Modelled in ``tools/model/pool.pml``.
+calls.
 """
 
 from __future__ import annotations

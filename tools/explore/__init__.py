@@ -1,13 +1,16 @@
-"""Explores every schedule of small scenarios of the core: lock, pool and waiters.
+"""Explores every schedule of small scenarios of the core: lock, pool and batches.
 
-The very functions of ``shmaccum/core/`` are compiled with a hook at each access to a shared word. A process of a
-scenario is a coroutine; at the hook it yields, and the explorer chooses which one runs next, or dies there. It walks
-all choices, depth first, and takes no state twice: a state is the shared memory and what each process has on its stack.
-So all interleavings of whole accesses are walked, in the order of the program. Stores that other processors see later
-are not part of it: the fences of the core are about these.
+The very functions of ``shmaccum/core/`` are compiled so that the explorer does each access to a shared word. A process
+of a scenario is a coroutine; before an access it yields, and the explorer chooses which one runs next, or dies there.
+It walks all choices, depth first, and takes no state twice: a state is the shared memory and what each process has on
+its stack. With store buffers, an access is also delayed as on x86-64. What other machines reorder is not walked.
 
-While a process has the lock that guards all else, no other process takes a step, since none could have an effect. The
-scenario of the lock itself is explored without that.
+An access that no other process can see or change is no choice. A scenario says which ones these are, by the state of a
+slot and the holder of a lock; a store to what another process owns is a violation, so this is checked, too.
+
+* ``engine.h``: coroutines, states, the walk.
+* ``memory.pxi``, ``batches.pxi``: the scenarios.
+* ``mutants.py``: which ones must hold, and changes of the core that must be found.
 
 ``python -m tools.explore`` runs all scenarios. ``--mutants`` changes the core, one place at a time, and fails unless
 each change is found. It needs x86-64 and a C compiler.

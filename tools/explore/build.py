@@ -14,22 +14,38 @@ from tools.support.compiling import compile_extension
 
 HERE: Final = Path(__file__).parent
 CORE: Final = HERE.parents[1] / "shmaccum" / "core"
-_INCLUDED: Final = ("layout.pxi", "segment.pxi", "words.pxi", "lock.pxi", "pool.pxi")
+_POOL: Final = ("layout.pxi", "segment.pxi", "words.pxi", "lock.pxi", "pool.pxi")
+_BATCHES: Final = (
+    "queue",
+    "repair",
+    "rings",
+    "futures",
+    "results",
+    "statistics",
+    "append",
+    "drain",
+    "tables",
+    "ready",
+    "batch",
+)
+_INCLUDED: Final = {"memory": _POOL, "batches": (*_POOL, *(f"{name}.pxi" for name in _BATCHES))}
+"""Of each file of scenarios, what it needs of the core."""
 _SMALL: Final = {"MAX_PROCESSES": 4, "WAITERS": 4, "SPINS": 0, "SPINS_FOR_SENDER": 0}
 """Sizes, for few states; no process spins."""
 
 
-def build(directory: Path, changes: dict[str, tuple[str, str]]) -> ModuleType:
-    """Compile the scenarios, and import them.
+def build(directory: Path, scenarios: str, changes: dict[str, tuple[str, str]]) -> ModuleType:
+    """Compile scenarios, and import them.
 
     Args:
         directory: to build in; it is empty.
+        scenarios: the file that has them, without its suffix.
         changes: by file of the core, a text and what stands there instead.
 
     Raises:
         ValueError: a text is not in its file, or more than once.
     """
-    for name in (*_INCLUDED, "atomics.h"):
+    for name in (*_INCLUDED[scenarios], "atomics.h"):
         text = (CORE / name).read_text()
         for constant, value in _SMALL.items():
             text = re.sub(rf"^(    {constant} = )[0-9]+", rf"\g<1>{value}", text, flags=re.MULTILINE)
@@ -39,11 +55,11 @@ def build(directory: Path, changes: dict[str, tuple[str, str]]) -> ModuleType:
                 raise ValueError(f"{name} has {text.count(old)} times: {old}")
             text = text.replace(old, new)
         (directory / name).write_text(text)
-    for name in ("scenarios.pxi", "engine.h"):
+    for name in (f"{scenarios}.pxi", "engine.pxi", "engine.h"):
         shutil.copy(HERE / name, directory)
     head = (CORE / "_core.pyx").read_text().partition('include "')[0]
-    included = "".join(f'include "{name}"\n' for name in (*_INCLUDED, "scenarios.pxi"))
-    (directory / "scenarios.pyx").write_text(head + included)
-    code = directory / "scenarios.c"
-    subprocess.run([sys.executable, "-m", "cython", directory / "scenarios.pyx", "-o", code], check=True)
-    return compile_extension(code, "scenarios", f"-I{directory}", "-DSHMACCUM_EXPLORE", "-lpthread")
+    included = "".join(f'include "{name}"\n' for name in (*_INCLUDED[scenarios], "engine.pxi", f"{scenarios}.pxi"))
+    source, code = directory / f"explored_{scenarios}.pyx", directory / f"explored_{scenarios}.c"
+    source.write_text(head + included)
+    subprocess.run([sys.executable, "-m", "cython", source, "-o", code], check=True)
+    return compile_extension(code, code.stem, f"-I{directory}", "-DSHMACCUM_EXPLORE", "-lpthread")

@@ -1,8 +1,11 @@
 /* The explorer's engine: processes as coroutines, all their schedules and deaths, depth first. x86-64.
  *
  * Each process has a stack of its own; what it knows is on it. Shared memory is one block. A state is saved and
- * restored by copying both, so a choice can be taken back. Nothing here is locked: one thread runs all. */
-#include <stdint.h>
+ * restored by copying both, so a choice can be taken back. Nothing here is locked: one thread runs all.
+ *
+ * With store buffers, a process's stores wait in a buffer of its own, as those of an x86-64 processor do: it sees them
+ * at once, the others when they reach memory, in their order. */
+#include "atomics.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +14,14 @@
 #define STACK_SIZE (32 << 10)
 #define MOST_SLICES 4 /* within which what a death left is found */
 #define MOST_DEPTH (1 << 20)
+#define MOST_BUFFERED 3 /* stores of a process that have not reached memory */
 
 enum { READY, DONE, DEAD };
+enum { SHARED, ALONE, FOREIGN }; /* a load or store: see `world.reach` */
+
+typedef struct {
+    uint64_t *at, value;
+} Store;
 
 typedef struct {
     char *sp;
@@ -20,6 +29,11 @@ typedef struct {
     const uint64_t *awaited; /* it waits while this has the value */
     uint64_t value;
     int looks_seen;
+    const void *next; /* what it accesses when it goes on; NULL if it does not access shared memory */
+    int stores;       /* whether it changes that */
+    int reach;        /* of that access */
+    int buffered;
+    Store buffer[MOST_BUFFERED]; /* the oldest first */
 } Process;
 
 static struct {
@@ -32,7 +46,10 @@ static struct {
     char *shared, *stacks;
     uint64_t size;
     void (*run)(int);
-    const uint64_t *lock; /* guards all that is shared but itself; NULL if something is not guarded */
+    /* Whose a word is, as things are. ALONE: a load or store by this process has no effect on what others do, since no
+     * other one stores to the word nor, for a store, loads it. FOREIGN: only others may store to it. */
+    int (*reach)(const void *at, int number, int stores);
+    int has_buffers;
     const char *(*check)(int is_over); /* what is wrong, NULL if nothing */
     char *scheduler;
     char trace[MOST_DEPTH + 1];
@@ -53,8 +70,110 @@ static void yield_now(void)
     explore_switch(&engine.process[engine.current].sp, world.scheduler);
 }
 
-/* The hook of atomics.h: before each access to a shared word. */
-void explore_step(void)
+static int is_shared(const void *at) { return (char *)at >= world.shared && (char *)at < world.shared + world.size; }
+
+/* Note that something is wrong, if it is. */
+static void explore_assert(int holds, const char *what)
+{
+    if (!holds && !engine.violation)
+        engine.violation = what;
+}
+
+/* Let another process run, or this one die, before an access to a word. What this does is done by the scheduler, on its
+ * own stack: what it left on this one would make states differ that are the same. */
+static void pause_before(const void *at, int stores)
+{
+    if (engine.current < 0 || !is_shared(at))
+        return;
+    engine.process[engine.current].next = at;
+    engine.process[engine.current].stores = stores;
+    yield_now();
+    engine.process[engine.current].next = NULL;
+}
+
+/* Let the oldest store of a process reach memory. */
+static void drain_one(Process *of)
+{
+    *of->buffer[0].at = of->buffer[0].value;
+    of->buffered--;
+    memmove(of->buffer, of->buffer + 1, of->buffered * sizeof(Store));
+    memset(of->buffer + of->buffered, 0, sizeof(Store));
+}
+
+static void drain_all(Process *of)
+{
+    while (of->buffered)
+        drain_one(of);
+}
+
+/* Return a process's last store to a word if it has not reached memory, else NULL. */
+static const Store *is_buffered(const Process *of, const word *at)
+{
+    for (int each = of->buffered - 1; each >= 0; each--)
+        if (of->buffer[each].at == &at->value)
+            return &of->buffer[each];
+    return NULL;
+}
+
+/* What atomics.h does with shared words. */
+
+uint64_t explore_load(const word *at)
+{
+    pause_before(at, 0);
+    if (engine.current >= 0) {
+        const Store *store = is_buffered(&engine.process[engine.current], at);
+        if (store)
+            return store->value;
+    }
+    return at->value;
+}
+
+void explore_store(word *at, uint64_t value)
+{
+    pause_before(at, 1);
+    Process *me = engine.current >= 0 ? &engine.process[engine.current] : NULL;
+    if (me && world.has_buffers && is_shared(at) && (me->reach != ALONE || is_buffered(me, at))) {
+        if (me->buffered == MOST_BUFFERED)
+            drain_one(me);
+        me->buffer[me->buffered++] = (Store){&at->value, value};
+    } else
+        at->value = value;
+}
+
+/* These reach memory at once, after all earlier stores. */
+
+void explore_fence(void)
+{
+    if (engine.current >= 0)
+        drain_all(&engine.process[engine.current]);
+}
+
+int explore_swap(word *at, uint64_t expected, uint64_t desired)
+{
+    pause_before(at, 1);
+    explore_fence();
+    if (at->value != expected)
+        return 0;
+    at->value = desired;
+    return 1;
+}
+
+uint64_t explore_add(word *at, uint64_t count)
+{
+    pause_before(at, 1);
+    explore_fence();
+    return at->value += count;
+}
+
+void explore_copy(void *to, const void *from, uint64_t size)
+{
+    pause_before(to, 1);
+    explore_fence();
+    memcpy(to, from, size);
+}
+
+/* Let another process run. */
+static void explore_step(void)
 {
     if (engine.current >= 0)
         yield_now();
@@ -85,20 +204,19 @@ static uint64_t explore_peek(const void *word)
     return value;
 }
 
-static int explore_is_dead(int number) { return engine.process[number].status == DEAD; }
+/* Whether a process has died, or can. */
+static int explore_has_deaths(void) { return engine.deaths_left || engine.looks; }
 
-/* Note that something is wrong, if it is. */
-static void explore_assert(int holds, const char *what)
-{
-    if (!holds && !engine.violation)
-        engine.violation = what;
-}
+static int explore_has_buffers(void) { return world.has_buffers; }
+
+static int explore_is_dead(int number) { return engine.process[number].status == DEAD; }
 
 static char *top_of(int number) { return world.stacks + (number + 1) * STACK_SIZE - 64; }
 
 static void first_step(void)
 {
     world.run(engine.current);
+    explore_fence();
     engine.process[engine.current].status = DONE;
     yield_now();
 }
@@ -109,19 +227,28 @@ static int can_run(int number)
     return of->status == READY && (!of->awaited || *of->awaited != of->value || of->looks_seen != engine.looks);
 }
 
-/* The process that has the lock, -1 if none: nothing that others do meanwhile has an effect, so it alone is run. */
-static int holder(void)
+/* A process whose next access no other one can see or change, -1 if none: the order of that access and of what others
+ * do has no effect, so it alone is run. */
+static int alone(void)
 {
-    int number = world.lock ? (int)(*world.lock & 0xFFFF) - 1 : -1;
-    return number >= 0 && number < engine.processes && can_run(number) ? number : -1;
+    for (int each = 0; each < engine.processes; each++)
+        if (engine.process[each].next && can_run(each) &&
+            world.reach(engine.process[each].next, each, engine.process[each].stores) == ALONE)
+            return each;
+    return -1;
 }
 
-/* Run one process up to its next access. */
+/* Run one process up to its next access; further, if nobody can see or change that, and it cannot die before it. */
 static void run(int number)
 {
-    engine.current = number;
-    explore_switch(&world.scheduler, engine.process[number].sp);
-    engine.current = -1;
+    Process *of = &engine.process[number];
+    do {
+        of->reach = of->next ? world.reach(of->next, number, of->stores) : SHARED;
+        explore_assert(of->reach != FOREIGN || !of->stores, "a process changes what is another's");
+        engine.current = number;
+        explore_switch(&world.scheduler, of->sp);
+        engine.current = -1;
+    } while (of->next && !engine.deaths_left && world.reach(of->next, number, of->stores) == ALONE);
 }
 
 static uint64_t image_size(void)
@@ -183,6 +310,7 @@ static uint64_t hash_of_state(void)
         Process *of = &engine.process[each];
         uint64_t known[3] = {(uint64_t)of->status, (uint64_t)of->awaited, of->value};
         hash = mix(hash, known, sizeof(known));
+        hash = mix(hash, of->buffer, of->buffered * sizeof(Store));
         if (of->status == READY)
             hash = mix(hash, of->sp, (uint64_t)(top_of(each) - of->sp));
     }
@@ -221,11 +349,13 @@ static int goes_on(void)
 {
     int ready = 0, waiting = 0;
     for (int each = 0; each < engine.processes; each++) {
-        ready += can_run(each);
+        ready += can_run(each) || engine.process[each].buffered;
         waiting += engine.process[each].status == READY && !can_run(each);
     }
-    if (!engine.violation)
-        engine.violation = world.check(!ready && !waiting);
+    if (!engine.violation) {
+        const char *wrong = world.check(!ready && !waiting);
+        engine.violation = wrong ? wrong : engine.violation;
+    }
     if (!engine.violation && !ready && waiting) {
         if (engine.looks && engine.slices_left) {
             engine.slices_left--;
@@ -239,9 +369,9 @@ static int goes_on(void)
 }
 
 /* Walk all schedules; return what is wrong, NULL if nothing. The trace is the choices up to there: `0` runs process 0,
- * `a` kills it. */
+ * `a` kills it, `A` lets its oldest store reach memory. */
 static const char *explore(int processes, int deaths, char *shared, uint64_t size, void (*body)(int),
-                           const char *(*check)(int), const void *lock)
+                           const char *(*check)(int), int (*reach)(const void *, int, int), int has_buffers)
 {
     struct { char *image; int next; } *path = calloc(MOST_DEPTH, sizeof(*path));
     int depth = 1;
@@ -255,7 +385,8 @@ static const char *explore(int processes, int deaths, char *shared, uint64_t siz
     world.size = size;
     world.run = body;
     world.check = check;
-    world.lock = lock;
+    world.reach = reach;
+    world.has_buffers = has_buffers;
     world.stacks = calloc(processes, STACK_SIZE);
     for (int each = 0; each < processes; each++) {
         char **sp = (char **)(top_of(each) - 64);
@@ -265,28 +396,34 @@ static const char *explore(int processes, int deaths, char *shared, uint64_t siz
     path[0].image = save();
     while (depth && !violation) {
         int action = path[depth - 1].next++;
-        if (action == 2 * processes) {
+        if (action == 3 * processes) {
             free(path[--depth].image);
             continue;
         }
         restore(path[depth - 1].image);
         int number = action % processes;
-        if (holder() >= 0 && number != holder())
+        int only = alone();
+        if (only >= 0 && number != only)
             continue;
         if (action < processes) {
             if (!can_run(number))
                 continue;
             run(number);
-        } else {
+        } else if (action < 2 * processes) {
             if (!engine.deaths_left || engine.process[number].status != READY)
                 continue;
+            drain_all(&engine.process[number]); /* what was executed is not lost */
             engine.process[number].status = DEAD;
             engine.deaths_left--;
             engine.looks++;
             engine.slices_left = MOST_SLICES;
+        } else {
+            if (!engine.process[number].buffered)
+                continue;
+            drain_one(&engine.process[number]);
         }
         world.transitions++;
-        world.trace[depth - 1] = (char)((action < processes ? '0' : 'a') + number);
+        world.trace[depth - 1] = (char)("0aA"[action / processes] + number);
         if (!is_new(hash_of_state()) && !engine.violation)
             continue;
         int more = goes_on();

@@ -5,30 +5,27 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class Scenario(NamedTuple):
-    """Arguments of ``scenarios.run``.
+class Scenario:
+    """A scenario of ``memory.pxi`` or ``batches.pxi``.
 
-    Attributes:
-        name: of the scenario.
+    Args:
+        name: lock, pool, waiters, growth or batches.
         processes: how many there are.
         deaths: most of them that die.
-        slots: of the pool.
-        of_first: how many slots the first process wants; the others want one.
-        gate: whether the lock has its semaphore.
+        options: more arguments of the file's ``run``.
     """
 
-    name: str
-    processes: int
-    deaths: int
-    slots: int = 2
-    of_first: int = 1
-    gate: bool = False
+    def __init__(self, name: str, processes: int, deaths: int, **options: int) -> None:
+        self.name = name
+        self.file = "batches" if name == "batches" else "memory"
+        self.processes = processes
+        self.deaths = deaths
+        self.options = options
 
     def __str__(self) -> str:
-        what = f"{self.name}: {self.processes} processes, {self.deaths} deaths"
-        if self.name != "lock":
-            what += f", {self.slots} slots" + (f", the first one wants {self.of_first}" if self.of_first > 1 else "")
-        return what + (", gate" if self.gate else "")
+        deaths = "1 death" if self.deaths == 1 else f"{self.deaths} deaths"
+        options = [name if value is True else f"{name} {value}" for name, value in self.options.items()]
+        return ", ".join([f"{self.name}: {self.processes} processes", deaths, *options])
 
 
 SCENARIOS: Final = (
@@ -38,20 +35,36 @@ SCENARIOS: Final = (
     Scenario("lock", 2, 2, gate=True),
     Scenario("pool", 2, 2),
     Scenario("pool", 3, 1),
-    Scenario("pool", 3, 2, 3, 2),
-    Scenario("pool", 3, 2, 3, 3),
+    Scenario("pool", 3, 2, slots=3, of_first=2),
+    Scenario("pool", 3, 2, slots=3, of_first=3),
     Scenario("pool", 2, 1, gate=True),
-    Scenario("waiters", 2, 2, 1),
-    Scenario("waiters", 2, 2, 2, 2),
-    Scenario("waiters", 3, 0, 1),
-    Scenario("waiters", 3, 0, 3, 2),
+    Scenario("waiters", 2, 2, slots=1),
+    Scenario("waiters", 2, 2, slots=2, of_first=2),
+    Scenario("waiters", 3, 0, slots=1),
+    Scenario("waiters", 3, 0, slots=3, of_first=2),
+    Scenario("growth", 2, 2, slots=3),
+    Scenario("growth", 3, 1, slots=2),
+    Scenario("growth", 3, 2, slots=3),
+    Scenario("batches", 2, 2),
+    Scenario("batches", 2, 1, records=2),
+    Scenario("batches", 2, 2, records=2, retried=1),
+    Scenario("batches", 2, 1, records=3, compression=True),
+    Scenario("batches", 3, 0),
+    Scenario("lock", 3, 1, buffers=True),
+    Scenario("pool", 2, 1, buffers=True),
+    Scenario("waiters", 2, 1, slots=1, buffers=True),
+    Scenario("batches", 2, 1, buffers=True),
 )
 """Each takes seconds at most."""
 
 LONG: Final = (
     Scenario("lock", 3, 1, gate=True),
-    Scenario("waiters", 3, 1, 1),
-    Scenario("waiters", 3, 2, 2, 2),
+    Scenario("waiters", 3, 1, slots=1),
+    Scenario("waiters", 3, 2, slots=2, of_first=2),
+    Scenario("waiters", 3, 0, slots=1, buffers=True),
+    Scenario("batches", 3, 1),
+    Scenario("batches", 2, 2, records=3),
+    Scenario("batches", 2, 1, records=2, buffers=True),
 )
 """Each takes up to a minute."""
 
@@ -78,9 +91,9 @@ class Mutant(NamedTuple):
 
 _LOCK: Final = Scenario("lock", 2, 1)
 _POOL: Final = Scenario("pool", 2, 1)
-_CHAIN: Final = Scenario("pool", 3, 1, 3, 2)
-_WAITERS: Final = Scenario("waiters", 2, 0, 1)
-_DYING_WAITERS: Final = Scenario("waiters", 2, 1, 1)
+_CHAIN: Final = Scenario("pool", 3, 1, slots=3, of_first=2)
+_WAITERS: Final = Scenario("waiters", 2, 0, slots=1)
+_DYING_WAITERS: Final = Scenario("waiters", 2, 1, slots=1)
 
 MUTANTS: Final = (
     Mutant(
@@ -170,7 +183,7 @@ MUTANTS: Final = (
         "pool.pxi",
         "    store_relaxed(&header.slots, count)\n",
         "",
-        Scenario("pool", 2, 0, 3, 2),
+        Scenario("pool", 2, 0, slots=3, of_first=2),
         "the bitmap is wrong in the end",
     ),
     Mutant(
@@ -194,7 +207,7 @@ MUTANTS: Final = (
         "pool.pxi",
         "if state & STATE_MASK == STATE_ALLOCATED and _is_dead(dead, state):",
         "if state & STATE_MASK == STATE_ALLOCATED:",
-        Scenario("waiters", 3, 1, 2),
+        Scenario("waiters", 3, 1, slots=2),
         "an allocated buffer is not freed",
     ),
     Mutant(
@@ -309,7 +322,7 @@ MUTANTS: Final = (
         "        count -= 1\n        if not count:\n"
         "            return True\n        slot = _following(pool, slot)\n    slots_rebuild",
         "        return True\n    slots_rebuild",
-        Scenario("pool", 2, 0, 3, 2),
+        Scenario("pool", 2, 0, slots=3, of_first=2),
         "the bitmap is wrong in the end",
     ),
     Mutant(
@@ -327,5 +340,142 @@ MUTANTS: Final = (
         "    taken.slots = count + 1\n",
         Scenario("pool", 2, 0),
         "a chain ends before its last slot",
+    ),
+    Mutant(
+        "GROWN_SLOT_STAYS_FREE",
+        "pool.pxi",
+        "    _mark(pool, added, False)\n    _note_peak(pool)\n    return True\n\n\n# --- for",
+        "    return True\n\n\n# --- for",
+        Scenario("growth", 3, 0, slots=3),
+        "is given to a second process",
+    ),
+    Mutant(
+        "GROWS_ANYTHING",
+        "pool.pxi",
+        "if added < 0 or not _is_taken(pool, handle) or _count_of(pool, last) != left:",
+        "if added < 0:",
+        Scenario("growth", 3, 0, slots=3),
+        "the bitmap is wrong in the end",
+    ),
+    Mutant(
+        "NO_CONTRIBUTOR",
+        "results.pxi",
+        "        store_release(bits, load_relaxed(bits) | 1ULL << entry % WORD_BITS)\n",
+        "",
+        Scenario("batches", 2, 0),
+        "a contributor is not told",
+    ),
+    Mutant(
+        "TAIL_BEFORE_CELL",
+        "rings.pxi",
+        "    store_relaxed(&cell.batch, outcome.batch)\n",
+        "    store_release(&reader_of(rings, entry).ring_tail, tail + 1)\n"
+        "    store_relaxed(&cell.batch, outcome.batch)\n",
+        Scenario("batches", 2, 0, records=3),
+        "a completion is of a batch that the broker does not have",
+    ),
+    Mutant(
+        "NOT_TOLD_AGAIN",
+        "rings.pxi",
+        "if not (again and ring_has(rings, entry, &outcome)):",
+        "if not again:",
+        Scenario("batches", 2, 1),
+        "a contributor is not told",
+    ),
+    Mutant(
+        "OPEN_IN_FLIGHT",
+        "queue.pxi",
+        "    if load_relaxed(&partition.open) == slot + 1:\n        store_release(&partition.open, 0)\n",
+        "",
+        Scenario("batches", 2, 0, records=2),
+        "a process changes what is another's",
+    ),
+    Mutant(
+        "CLAIM_STAYS",
+        "queue.pxi",
+        "    store_release(&header.sealing, 0)  # voids the claim of a producer that still compresses it\n",
+        "",
+        Scenario("batches", 2, 0, records=3, compression=True),
+        "a process changes what is another's",
+    ),
+    Mutant(
+        "CLAIM_NOT_ASKED",
+        "drain.pxi",
+        "== batch.generation and load_relaxed(&header.sealing) == since_ms:",
+        "== batch.generation:",
+        Scenario("batches", 2, 0, records=3, compression=True),
+        "a process changes what is another's",
+    ),
+    Mutant(
+        "REDO_FORGOTTEN",
+        "repair.pxi",
+        "if _is_placed(stripe, header) and load_relaxed(&header.redo) and not redo_finish(deques, slot, damage):",
+        "if False:",
+        Scenario("batches", 2, 1, records=3, compression=True),
+        "torn",
+    ),
+    Mutant(
+        "REDO_CLEARED_FIRST",
+        "repair.pxi",
+        "    copy_bytes(\n        deques.slots.bytes + slot",
+        "    store_release(&header.redo, 0)\n    copy_bytes(\n        deques.slots.bytes + slot",
+        Scenario("batches", 2, 1, records=3, compression=True),
+        "torn",
+    ),
+    Mutant(
+        "NOT_LINKED",
+        "queue.pxi",
+        "    if tail:\n        store_release(&header_of(slots, tail - 1).next, slot + 1)\n    else:",
+        "    if not tail:",
+        Scenario("batches", 2, 0, records=3),
+        "the number of queued batches is wrong",
+    ),
+    Mutant(
+        "NOT_COUNTED_AS_QUEUED",
+        "queue.pxi",
+        "    store_release(&queue.partition.queued, load_relaxed(&queue.partition.queued) + 1)\n    if state",
+        "    if state",
+        Scenario("batches", 2, 0),
+        "the number of queued batches is wrong",
+    ),
+    Mutant(
+        "DEQUE_NOT_REBUILT",
+        "queue.pxi",
+        "        if not stripe_rebuild(deques, queue.entry % STRIPES, damage):",
+        "        if False:",
+        Scenario("batches", 2, 1, records=3),
+        "the number of queued batches is wrong",
+    ),
+    Mutant(
+        "NOT_SORTED",
+        "repair.pxi",
+        "_sort(slots, load_relaxed(&partition.tail))",
+        "load_relaxed(&partition.tail)",
+        Scenario("batches", 2, 1, records=3),
+        "out of order",
+    ),
+    Mutant(
+        "POSITION_STAYS",
+        "queue.pxi",
+        "    store_relaxed(&queue.partition.next_position, position + 1)\n    store_release(&queue.partition.tail",
+        "    store_release(&queue.partition.tail",
+        Scenario("batches", 2, 1, records=3),
+        "out of order",
+    ),
+    Mutant(
+        "COUNT_STAYS",
+        "append.pxi",
+        "end << COMMIT_SIZE_SHIFT | count << 1 | cell)",
+        "end << COMMIT_SIZE_SHIFT | 1 << 1 | cell)",
+        Scenario("batches", 2, 0, records=2),
+        "a batch counts its records wrongly",
+    ),
+    Mutant(
+        "DOORBELL_WITHOUT_FENCE",
+        "append.pxi",
+        "    if record.is_news:\n        fence()\n",
+        "",
+        Scenario("batches", 2, 0, buffers=True),
+        "a process waits for ever",
     ),
 )

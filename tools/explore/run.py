@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from tools.explore.build import build
@@ -41,6 +42,10 @@ def explored(scenarios: Sequence[Scenario], change: Mutant | None = None) -> lis
 
 def _explore(scenarios: Sequence[Scenario], change: Mutant | None) -> list[Finding]:
     changes = {} if change is None else {change.file: (change.old, change.new)}
-    with tempfile.TemporaryDirectory() as directory:
-        core = build(Path(directory), changes)
-        return [Finding(*core.run(*scenario)) for scenario in scenarios]
+    built: dict[str, ModuleType] = {}
+    for file in {scenario.file for scenario in scenarios}:
+        with tempfile.TemporaryDirectory() as directory:
+            built[file] = build(Path(directory), file, changes)
+    return [
+        Finding(*built[each.file].run(each.name, each.processes, each.deaths, **each.options)) for each in scenarios
+    ]

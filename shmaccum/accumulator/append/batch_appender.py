@@ -2,7 +2,7 @@
 
 It prepares the batch, with the record, in a slot that only this process uses (ALLOCATED), under no lock. One store of
 the slot's state, under the partition's lock, puts it into the deque, so no process sees half a batch. If the process
-dies before that store, the slot is reclaimed by its owner tag. Modelled in ``tools/model/pool.pml``.
+dies before that store, the slot is reclaimed by its owner tag.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ lock. The first rows go into the open batch if it is still as it was when they w
 producer in between changes the offsets behind it; then these rows begin a batch of their own.
 
 Owners, locks and what a death leaves are as in `batch_appender`. `shmaccum._core.Appender` queues the batches; a death
-within leaves the first ones queued, the others allocated, and the lock's next holder rebuilds the deque. Modelled in
-``tools/model/pool.pml``.
+within leaves the first ones queued, the others allocated, and the lock's next holder rebuilds the deque.
 """
 
 from __future__ import annotations

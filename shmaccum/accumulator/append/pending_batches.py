@@ -5,8 +5,7 @@ in order, in the calling thread.
 
 In shared memory the process stores its bit of a batch's CONTRIBUTORS, under the partition's lock: in
 `shmaccum._core.Appender`. It alone stores FLUSHING and its ring's RING_HEAD in its table entry, without a
-lock of the slab. After its death the ring is not read, and FLUSHING counts until the entry is freed. Modelled in
-``tools/model/pool.pml``.
+lock of the slab. After its death the ring is not read, and FLUSHING counts until the entry is freed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The producers' half of Kafka's RecordAccumulator: append, flush, close.
 
-A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`). Modelled
-in ``tools/model/pool.pml``.
+A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`).
 """
 
 from __future__ import annotations

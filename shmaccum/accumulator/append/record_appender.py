@@ -2,7 +2,7 @@
 
 `shmaccum._core.Appender` does it, in a section under the partition's lock, and names the words that it owns. This
 module does what a section cannot, then calls it again: it waits for the lock, reads completions, makes a batch's
-result, and raises the errors. Modelled in ``tools/model/pool.pml``.
+result, and raises the errors.
 """
 
 from __future__ import annotations

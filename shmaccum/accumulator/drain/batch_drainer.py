@@ -2,8 +2,7 @@
 
 Only the sender calls this, in one thread. `shmaccum._core.ReadyCheck` chooses and takes the batches of a request.
 Deques change under their partition's lock. Partition.IN_FLIGHT and MUTED, and the header of a batch in flight, are the
-sender's alone and need no lock. If the sender dies, `recover` of the next one puts the batches in flight back. Modelled
-in ``tools/model/pool.pml``.
+sender's alone and need no lock. If the sender dies, `recover` of the next one puts the batches in flight back.
 """
 
 from __future__ import annotations

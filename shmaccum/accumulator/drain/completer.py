@@ -2,7 +2,7 @@
 
 `shmaccum._core.Completer` stores and pushes. If a result covers only a part of a split batch, that part counts as
 complete, and the batch is put back. A batch that fails while in flight keeps its slot until the transport has released
-its memory. Modelled, but for parts and for failures in flight, in ``tools/model/pool.pml``.
+its memory.
 """
 
 from __future__ import annotations

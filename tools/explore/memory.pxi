@@ -1,4 +1,4 @@
-"""The scenarios: what a few processes do at once, and what must hold in each state.
+"""The lock, the pool and its waiters: what a few processes do at once, and what must hold in each state.
 
 A process's number is its entry in the process table. What is said of processes in `Ghost` is the explorer's own note:
 no process reads it, except to say what it does.
@@ -6,27 +6,6 @@ no process reads it, except to say what it does.
 
 cdef extern from "<semaphore.h>" nogil:
     int sem_init(sem_t *semaphore, int shared, unsigned int value)
-
-
-cdef extern from "engine.h" nogil:
-    void explore_step()
-    int explore_looks()
-    void explore_await(const void *word, uint64_t value, int looks)
-    bint explore_is_dead(int number)
-    void explore_assert(bint holds, const char *what)
-    int explore_current()
-    uint64_t explore_peek(const void *word)
-    const char *explore(
-        int processes, int deaths, char *shared, uint64_t size, void (*body)(int) noexcept nogil,
-        const char *(*check)(bint) noexcept nogil, const void *lock
-    )
-    struct World:
-        uint64_t states
-        uint64_t transitions
-        uint64_t ends
-        int deepest
-        char *trace
-    World world
 
 
 cdef enum:
@@ -39,6 +18,8 @@ cdef struct Ghost:
     int inside[MOST]  # in the critical section
     int half_done  # what the lock guards is in the middle of a change
     int owner[MOST]  # of each slot, NOBODY if free
+    word batch  # first slot + 1 of the buffer that another process adds slots to, and its generation
+    uint64_t generation
     word wake[MOST]  # wake-ups of each process
 
 
@@ -82,6 +63,24 @@ cdef void wait_for_lock() noexcept nogil:
         return
     if status != LOCK_BUSY:
         lock_release(&shared.line, gate_of(), status == LOCK_UNFINISHED)
+
+
+cdef int all_shared(const void *at, int me, bint stores) noexcept nogil:
+    return SHARED
+
+
+cdef int guarded(const void *at, int me, bint stores) noexcept nogil:
+    """Return the reach of an access: the lock guards all but the wake-ups, and its own word until it is free.
+
+    Who tries to take it meanwhile can only try again.
+    """
+    if is_within(at, &shared.ghost, sizeof(Ghost)) or <int>(explore_peek(&shared.line.owner) & UNFINISHED) - 1 != me:
+        return SHARED
+    return SHARED if at == &shared.line.owner and explore_has_buffers() else ALONE
+
+
+cdef bint is_within(const void *at, const void *begin, uint64_t size) noexcept nogil:
+    return <const char *>begin <= <const char *>at < <const char *>begin + size
 
 
 # --- the lock -------------------------------------------------------------------------------------
@@ -149,10 +148,24 @@ cdef void note_taken(int me, Pool *pool, const Handle *handle) noexcept nogil:
             shared.ghost.owner[slot] == NOBODY or explore_is_dead(shared.ghost.owner[slot]),
             b"a slot is given to a second process",
         )
+        explore_assert(not is_of_batch(pool, slot), b"a slot of a buffer that has grown is given to a second process")
         shared.ghost.owner[slot] = me
         left -= 1
         slot = <int64_t>explore_peek(&_header(pool, slot).chain) - 1 if left else -1
     explore_assert(left == 0, b"a chain ends before its last slot")
+
+
+cdef bint is_of_batch(Pool *pool, int64_t wanted) noexcept nogil:
+    """Return whether a slot is one of those that the growing buffer counts, if that is taken."""
+    cdef int64_t slot = <int64_t>explore_peek(&shared.ghost.batch) - 1
+    cdef uint64_t left
+    if slot < 0 or explore_peek(&_header(pool, slot).generation) != shared.ghost.generation:
+        return False
+    left = explore_peek(&_header(pool, slot).slots) if explore_peek(&_header(pool, slot).state) & STATE_MASK else 0
+    while left and slot >= 0 and slot != wanted:
+        left -= 1
+        slot = <int64_t>explore_peek(&_header(pool, slot).chain) - 1
+    return left and slot == wanted
 
 
 cdef void note_freed(int me) noexcept nogil:
@@ -192,6 +205,36 @@ cdef void pool_body(int me) noexcept nogil:
         note_taken(me, &pool, &handle)
         explore_step()
         free_buffer(me, &pool, &handle)
+
+
+cdef void growth_body(int me) noexcept nogil:
+    """The first process allocates a buffer and frees it, the second adds slots to it; others allocate and free."""
+    cdef Pool pool = make_pool()
+    cdef Handle handle
+    cdef Damage damage
+    cdef uint64_t number = 0
+    cdef bint grew = False
+    damage.kind = SOUND
+    if me > 1:
+        pool_body(me)
+    elif me == 0:
+        while pool_allocate(&pool, ticket_at(me), 1, 1, &handle, &number, &damage) == LOCK_BUSY:
+            wait_for_lock()
+        if number:
+            note_taken(me, &pool, &handle)
+            shared.ghost.generation = handle.generation
+            store_release(&shared.ghost.batch, handle.slot + 1)
+            explore_step()
+            free_buffer(me, &pool, &handle)
+    else:
+        handle.slot, handle.slots = load_acquire(&shared.ghost.batch) - 1, 1
+        handle.generation = shared.ghost.generation
+        grew = handle.slot != ALL_BITS
+        while grew:
+            grew = False
+            while pool_grow(&pool, ticket_at(me), &handle, &grew, &damage) == LOCK_BUSY:
+                wait_for_lock()
+    explore_assert(damage.kind == SOUND, b"damage where there is none")
 
 
 cdef void fill_dead(Dead *dead) noexcept nogil:
@@ -318,39 +361,33 @@ cdef void prepare(int number_of_processes, int slots, int of_first, bint gate) n
         shared.ghost.owner[slot] = NOBODY
 
 
-def run(str name, int number, int deaths, int slots=2, int of_first=1, bint gate=False):
+def run(str name, int number, int deaths, int slots=2, int of_first=1, bint gate=False, bint buffers=False):
     """Explore a scenario.
 
     Args:
-        name: of the scenario: lock, pool or waiters.
+        name: of the scenario: lock, pool, growth or waiters.
         number: of processes.
         deaths: most of them that die.
         slots: of the pool.
         of_first: how many slots the first process wants.
         gate: whether the lock has its semaphore.
+        buffers: whether stores wait in store buffers.
 
     Returns:
-        (what is wrong or None, the choices up to there, states, transitions, ends, longest schedule).
+        As of `found`.
     """
     cdef const char *violation
+    cdef uint64_t size
     global turns
     turns = 1 if number > 2 else 2
     prepare(number, slots, of_first, gate)
     if name == "lock":
-        violation = explore(
-            number, deaths, <char *>&shared, <char *>&shared.superblock - <char *>&shared, lock_body, lock_check, NULL
-        )
+        size = <char *>&shared.superblock - <char *>&shared
+        violation = explore(number, deaths, <char *>&shared, size, lock_body, lock_check, all_shared, buffers)
     elif name == "pool":
-        violation = explore(number, deaths, <char *>&shared, sizeof(Shared), pool_body, pool_check, &shared.line.owner)
+        violation = explore(number, deaths, <char *>&shared, sizeof(Shared), pool_body, pool_check, guarded, buffers)
+    elif name == "growth":
+        violation = explore(number, deaths, <char *>&shared, sizeof(Shared), growth_body, pool_check, guarded, buffers)
     else:
-        violation = explore(
-            number, deaths, <char *>&shared, sizeof(Shared), waiting_body, pool_check, &shared.line.owner
-        )
-    return (
-        None if violation == NULL else violation.decode(),
-        world.trace.decode(),
-        world.states,
-        world.transitions,
-        world.ends,
-        world.deepest,
-    )
+        violation = explore(number, deaths, <char *>&shared, sizeof(Shared), waiting_body, pool_check, guarded, buffers)
+    return found(violation)

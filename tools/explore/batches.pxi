@@ -1,0 +1,623 @@
+"""Batches: producers append records, the sender takes batches, sends and completes them; what must hold in the end.
+
+The last process is the sender, the others are producers. A record is a number: its producer and its turn. What the
+broker has, whom a completion has told, and what `send` has accepted is the explorer's own note. In the end another
+sender takes over: it repairs what the dead left, and sends and completes the rest.
+"""
+
+cdef enum:
+    MOST = 3  # processes
+    SLOTS = 4
+    HEADER_SIZE = 320
+    RECORD_SIZE = 5
+    SLOT_SIZE = 2 * RECORD_SIZE
+    MOST_TURNS = 3
+    LOG = 8  # batches
+    RING = 8  # completions
+    LATE_MS = 1000  # no claim of a batch holds the sender back
+
+
+cdef struct Ghost:
+    int accepted[MOST]  # records of each producer
+    bint told[MOST][LOG]  # whether it has read a completion, by batch of the log
+    int logged
+    uint64_t batch[LOG]  # ids
+    uint64_t records[LOG]  # two bytes, one for each record
+    word rung  # the sender's doorbell
+
+
+cdef struct Shared:
+    LockLine locks[LOCK_STRIPES + 1]
+    Ghost ghost
+    Superblock superblock
+    ProcessEntry processes[MOST + 1]
+    PartitionEntry partition
+    word bitmap[1]
+    WaiterCell cells[WAITERS]
+    CompletionCell rings[MOST * RING]
+    char headers[SLOTS * HEADER_SIZE]
+    char slots[SLOTS * SLOT_SIZE]
+    char redo[SLOT_SIZE]
+
+
+cdef Shared shared
+cdef HistogramEntry histograms[SENDER_HISTOGRAMS + BROKERS + MOST * PROCESS_HISTOGRAMS]  # nobody reads them
+cdef int processes = 0
+cdef int turns = 1
+cdef bint compresses = False
+cdef int retries = 0
+
+
+cdef uint64_t ticket_at(int number) noexcept nogil:
+    return <uint64_t>(number + 1) | 1 << TICKET_SHIFT
+
+
+cdef uint64_t my_ticket() noexcept nogil:
+    """Return the ticket of who runs: of the next sender in the end."""
+    cdef int number = explore_current()
+    return ticket_at(MOST if number < 0 else number)
+
+
+cdef void wait_for_lock(LockLine *line) noexcept nogil:
+    """Wait for a lock as `SlabLock` does when a slice has run out; a living holder lets it go in the end."""
+    cdef uint64_t owner = load_acquire(&line.owner)
+    cdef int status
+    if owner == 0 or owner == UNFINISHED:
+        status = lock_try_word(line, my_ticket())
+    elif explore_is_dead(<int>(owner & UNFINISHED) - 1):
+        status = lock_take_over(line, owner, my_ticket())
+    else:
+        explore_await(&line.owner, owner, explore_looks())
+        return
+    if status != LOCK_BUSY:
+        lock_release(line, NULL, status == LOCK_UNFINISHED)
+
+
+cdef Pool pool_of() noexcept nogil:
+    cdef Pool pool
+    memset(&pool, 0, sizeof(Pool))
+    pool.superblock = &shared.superblock
+    pool.line = &shared.locks[LOCK_POOL]
+    pool.processes = <char *>shared.processes
+    pool.bitmap = shared.bitmap
+    pool.cells = shared.cells
+    pool.slots.headers = shared.headers
+    pool.slots.header_size = HEADER_SIZE
+    pool.slots.slot_count = SLOTS
+    pool.max_processes = MOST
+    pool.most_at_once = 1
+    pool.seen_ticket = pool.woken_ticket = ALL_BITS
+    return pool
+
+
+cdef Appending appending_of() noexcept nogil:
+    cdef Appending producer
+    memset(&producer, 0, sizeof(Appending))
+    producer.deques.slots.headers = shared.headers
+    producer.deques.slots.header_size = HEADER_SIZE
+    producer.deques.slots.slot_count = SLOTS
+    producer.deques.slots.bytes = shared.slots
+    producer.deques.slots.slot_size = SLOT_SIZE
+    producer.deques.superblock = &shared.superblock
+    producer.deques.partitions = <char *>&shared.partition
+    producer.deques.locks = <char *>shared.locks
+    producer.deques.processes = <char *>shared.processes
+    producer.deques.redo, producer.deques.redo_size = shared.redo, SLOT_SIZE
+    producer.deques.max_partitions = 1
+    producer.histograms = <char *>histograms
+    producer.contributor_words = 1
+    producer.linger = 1 if compresses else 0  # without linger.ms, compressed or not
+    producer.compresses = compresses
+    return producer
+
+
+cdef Rings all_rings() noexcept nogil:
+    cdef Rings rings
+    rings.cells, rings.processes = shared.rings, <char *>shared.processes
+    rings.length, rings.count = RING, MOST
+    return rings
+
+
+cdef LockLine *stripe_line() noexcept nogil:
+    return &shared.locks[LOCK_STRIPES]
+
+
+cdef bint has_lock(int me, int number) noexcept nogil:
+    return <int>(explore_peek(&shared.locks[number].owner) & UNFINISHED) - 1 == me
+
+
+cdef int reach_of(const void *at, int me, bint stores) noexcept nogil:
+    """Return the reach of a load or store, as things are."""
+    cdef const PartitionEntry *partition = &shared.partition
+    cdef const Superblock *superblock = &shared.superblock
+    if is_within(at, shared.headers, sizeof(shared.headers)):
+        if not has_slot(me, <int>((<char *>at - shared.headers) // HEADER_SIZE)):
+            return FOREIGN
+        return SHARED if stores and is_looked_at(at) else ALONE
+    if is_within(at, shared.slots, sizeof(shared.slots)):
+        return ALONE if has_slot(me, <int>((<char *>at - shared.slots) // SLOT_SIZE)) else FOREIGN
+    if is_within(at, shared.redo, sizeof(shared.redo)):
+        return ALONE if has_lock(me, LOCK_STRIPES) else FOREIGN
+    if is_within(at, partition, sizeof(PartitionEntry)):
+        if not has_lock(me, LOCK_STRIPES):
+            return FOREIGN
+        return SHARED if stores and at == &partition.head else ALONE
+    if is_within(at, shared.bitmap, sizeof(shared.bitmap)) or is_within(at, shared.cells, sizeof(shared.cells)):
+        return ALONE if has_lock(me, LOCK_POOL) else FOREIGN
+    if is_within(at, &shared.processes[me], sizeof(ProcessEntry)):
+        if at == &shared.processes[me].ring_tail or stores and at == &shared.processes[me].ring_head:
+            return SHARED
+        return ALONE
+    if is_within(at, shared.processes, sizeof(shared.processes)):
+        return ALONE if me == processes - 1 and not stores and is_ring_tail(at) else SHARED
+    if at == &superblock.sender_asleep:
+        return ALONE if me == processes - 1 and not stores else SHARED
+    if at == &superblock.sender_entry or at == &superblock.partition_count or at == &superblock.rebuilds:
+        return ALONE  # the first two do not change, the last one is a statistic
+    if is_within(at, superblock, sizeof(Superblock)):
+        return ALONE if has_lock(me, LOCK_POOL) else FOREIGN
+    # Who tries to take a lock meanwhile can only try again. In a store buffer, it comes after what it guards.
+    if explore_has_buffers():
+        return SHARED
+    if at == &shared.locks[LOCK_STRIPES].owner and has_lock(me, LOCK_STRIPES):
+        return ALONE
+    if at == &shared.locks[LOCK_POOL].owner and has_lock(me, LOCK_POOL):
+        return ALONE
+    return SHARED
+
+
+cdef bint is_looked_at(const void *at) noexcept nogil:
+    """Return whether others can load a word of a batch without its lock: who repairs, who compresses."""
+    cdef const SlotHeader *header = <SlotHeader *>shared.headers
+    cdef uint64_t offset = <uint64_t>((<char *>at - shared.headers) % HEADER_SIZE)
+    if offset == <uint64_t>(<char *>&header.generation - <char *>header):
+        return True
+    if offset == <uint64_t>(<char *>&header.commit - <char *>header):
+        return compresses
+    if offset == <uint64_t>(<char *>&header.state - <char *>header):
+        return explore_has_deaths()
+    return offset >= <uint64_t>(<char *>&header.chain - <char *>header) and explore_has_deaths()
+
+
+cdef bint is_ring_tail(const void *at) noexcept nogil:
+    cdef int number
+    for number in range(processes):
+        if at == &shared.processes[number].ring_tail:
+            return True
+    return False
+
+
+cdef bint is_within(const void *at, const void *begin, uint64_t size) noexcept nogil:
+    return <const char *>begin <= <const char *>at < <const char *>begin + size
+
+
+cdef bint has_slot(int me, int slot) noexcept nogil:
+    """Return whether a batch is this process's, by its own state or by the lock of its deque."""
+    cdef uint64_t state = explore_peek(&(<SlotHeader *>(shared.headers + slot * HEADER_SIZE)).state)
+    if state & STATE_MASK == STATE_FREE:
+        return has_lock(me, LOCK_POOL)
+    if state & STATE_MASK == STATE_ALLOCATED:
+        return <int>(state >> OWNER_SHIFT & OWNER_MASK) == me
+    if state & STATE_MASK <= STATE_CLOSED:
+        return has_lock(me, LOCK_STRIPES)
+    return me == processes - 1
+
+
+# --- a producer -----------------------------------------------------------------------------------
+
+
+cdef struct Mine:
+    # What a producer knows.
+    int me
+    uint64_t head  # completions that it has read
+    Appending producer
+    Queue queue
+    Contribution made[SLOTS]
+
+
+cdef void read_ring(Mine *mine) noexcept nogil:
+    """Read all completions, as `Contributions.read`."""
+    cdef Rings rings = all_rings()
+    cdef ProcessEntry *process = &shared.processes[mine.me]
+    cdef Outcome outcome
+    while mine.head < load_acquire(&process.ring_tail):
+        outcome = ring_at(&rings, mine.me, mine.head)
+        note_told(mine.me, outcome.batch)
+        if mine.made[outcome.batch & (1 << BATCH_SLOT_BITS) - 1].batch == outcome.batch:
+            mine.made[outcome.batch & (1 << BATCH_SLOT_BITS) - 1].batch = 0
+        mine.head += 1
+        store_release(&process.ring_head, mine.head)
+
+
+cdef void note_told(int me, uint64_t batch) noexcept nogil:
+    cdef int index
+    for index in range(shared.ghost.logged):
+        if shared.ghost.batch[index] == batch:
+            # A sender that takes over does not know what has been read, and tells again; who knows it ignores it.
+            explore_assert(
+                not shared.ghost.told[me][index] or explore_is_dead(processes - 1), b"a completion comes twice"
+            )
+            shared.ghost.told[me][index] = True
+            return
+    explore_assert(False, b"a completion is of a batch that the broker does not have")
+
+
+cdef void expect(Mine *mine, const Record *record) noexcept nogil:
+    """Expect to contribute to a batch, as `Contributions.expect`."""
+    mine.made[record.slot].batch, mine.made[record.slot].is_made = _batch_of(record), False
+
+
+cdef void set_record(Record *record, int me, int turn, uint8_t *number) noexcept nogil:
+    memset(record, 0, sizeof(Record))
+    number[0] = <uint8_t>(me * MOST_TURNS + turn + 1)
+    record.magic, record.claimed, record.now_ms = V2, -1, 1
+    record.body, record.body_size = number, 1
+
+
+cdef int allocate(Handle *handle) noexcept nogil:
+    cdef Pool pool = pool_of()
+    cdef Damage damage
+    cdef uint64_t number = 0
+    damage.kind = SOUND
+    while pool_allocate(&pool, my_ticket(), 1, 1, handle, &number, &damage) == LOCK_BUSY:
+        wait_for_lock(pool.line)
+    explore_assert(damage.kind == SOUND, b"damage of the pool where there is none")
+    return <int>number
+
+
+cdef void give_back(const Handle *handle) noexcept nogil:
+    cdef Pool pool = pool_of()
+    cdef Damage damage
+    cdef uint64_t freed = 0
+    cdef int64_t waiter = -1
+    damage.kind = SOUND
+    while pool_free(&pool, my_ticket(), handle, 1, &freed, &waiter, &damage) == LOCK_BUSY:
+        wait_for_lock(pool.line)
+    explore_assert(freed == 1 and damage.kind == SOUND, b"an allocated slot is not freed")
+
+
+cdef void append(Mine *mine, int turn) noexcept nogil:
+    """Append a record, as `RecordAppender`: to the open batch, or as the first of a new one."""
+    cdef Record record
+    cdef Handle handle
+    cdef Damage damage
+    cdef uint8_t number
+    cdef bint has_slot = False
+    cdef int status
+    set_record(&record, mine.me, turn, &number)
+    damage.kind = SOUND
+    while True:
+        if not has_slot:
+            status = append_record(
+                &mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), &record, &damage
+            )
+        else:
+            mine.made[handle.slot].batch = handle.generation << BATCH_SLOT_BITS | handle.slot
+            mine.made[handle.slot].is_made = False
+            status = append_batch(
+                &mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), handle.slot, STATE_OPEN, &record, &damage
+            )
+        explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+        if record.claimed >= 0:
+            compress(mine, &record)
+        if status == LOCK_TAKEN:
+            break
+        elif status == LOCK_BUSY:
+            wait_for_lock(stripe_line())
+        elif status == APPEND_RING_UNREAD:
+            read_ring(mine)
+        elif status == APPEND_NOT_CONTRIBUTOR:
+            expect(mine, &record)
+        else:
+            if not allocate(&handle):
+                explore_assert(False, b"there is no memory, though there is enough")
+                return
+            has_slot = True
+            write_first(mine, &handle, &record)
+    shared.ghost.accepted[mine.me] += 1
+    if has_slot and not record.is_new:
+        give_back(&handle)
+    if record.is_news and load_relaxed(&shared.superblock.sender_asleep):
+        store_release(&shared.ghost.rung, 1)
+
+
+cdef void write_first(Mine *mine, const Handle *handle, const Record *record) noexcept nogil:
+    cdef uint64_t added = record_write(shared.slots + handle.slot * SLOT_SIZE, SLOT_SIZE, 0, 0, record)
+    batch_begin(&mine.producer, handle.slot, 0, added, 1, 0, 0, added, 0)
+
+
+cdef void compress(Mine *mine, Record *record) noexcept nogil:
+    """Replace the records of a closed batch by one inverted byte each, as `BatchCompressor`."""
+    cdef Handle handle
+    cdef Damage damage
+    cdef uint64_t numbers = 0, size
+    cdef uint8_t bytes[2]
+    cdef bint replaced = False
+    cdef SlotHeader *header = header_of(&mine.producer.deques.slots, <uint64_t>record.claimed)
+    handle.slot, handle.slots, handle.generation = <uint64_t>record.claimed, 1, record.claimed_generation
+    record.claimed = -1
+    size = load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT
+    if not 0 < size <= SLOT_SIZE or not decode(shared.slots + handle.slot * SLOT_SIZE, size, 0, &numbers):
+        return  # the sender has taken it, and another batch is there
+    bytes[0], bytes[1] = ~<uint8_t>numbers, ~<uint8_t>(numbers >> 8)
+    size //= RECORD_SIZE
+    damage.kind = SOUND
+    while replace_records(
+        &mine.producer.deques, &mine.queue, my_ticket(), &handle, record.now_ms, bytes, size, 0,
+        size << COMPRESSED_SIZE_SHIFT | 1, &replaced, &damage
+    ) == LOCK_BUSY:
+        wait_for_lock(stripe_line())
+    explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+
+
+cdef void producer_body(int me) noexcept nogil:
+    cdef Mine mine
+    cdef int turn
+    memset(&mine, 0, sizeof(Mine))
+    mine.me, mine.producer = me, appending_of()
+    mine.queue = queue_of(&mine.producer.deques, 0)
+    for turn in range(turns):
+        append(&mine, turn)
+    read_ring(&mine)
+
+
+# --- the sender -----------------------------------------------------------------------------------
+
+
+cdef bint decode(const char *place, uint64_t size, uint64_t compressed, uint64_t *numbers) noexcept nogil:
+    """Read the numbers of a batch's records, one byte each, the first one lowest; return whether they are sound."""
+    cdef uint64_t index = 0, at = 0
+    numbers[0] = 0
+    while at < size:
+        if compressed:
+            numbers[0] |= <uint64_t><uint8_t>~place[at] << 8 * index
+            at += 1
+        else:
+            if place[at] != 8 or place[at + 1] or place[at + 2] or <uint64_t>place[at + 3] != 2 * index:
+                return False
+            numbers[0] |= <uint64_t><uint8_t>place[at + 4] << 8 * index
+            at += RECORD_SIZE
+        index += 1
+    return at == size
+
+
+cdef void deliver(uint64_t slot) noexcept nogil:
+    """Send a batch that was taken out. The broker knows by its sequence number whether it has it."""
+    cdef Pool pool = pool_of()
+    cdef SlotHeader *header = _header(&pool, slot)
+    cdef uint64_t commit = load_acquire(&header.commit), compressed = load_relaxed(&header.compressed), numbers = 0
+    cdef uint64_t size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else commit >> COMMIT_SIZE_SHIFT
+    cdef uint64_t batch = load_relaxed(&header.generation) << BATCH_SLOT_BITS | slot
+    cdef int index
+    if size > SLOT_SIZE or not decode(shared.slots + slot * SLOT_SIZE, size, compressed, &numbers):
+        explore_assert(False, b"a batch that is sent is torn")
+        return
+    explore_assert(
+        (numbers > 0) + (numbers > 0xFF) == <int>(commit >> 1 & COMMIT_COUNT_MASK),
+        b"a batch counts its records wrongly",
+    )
+    for index in range(shared.ghost.logged):
+        if shared.ghost.batch[index] == batch:
+            explore_assert(shared.ghost.records[index] == numbers, b"a batch has changed after it was sent")
+            return
+    if shared.ghost.logged == LOG:
+        explore_assert(False, b"there are more batches than records")
+        return
+    shared.ghost.batch[shared.ghost.logged], shared.ghost.records[shared.ghost.logged] = batch, numbers
+    shared.ghost.logged += 1
+
+
+cdef void complete(uint64_t slot, bint again) noexcept nogil:
+    """Tell the contributors of a batch, and free it. A new sender does so `again`."""
+    cdef Pool pool = pool_of()
+    cdef Rings rings = all_rings()
+    cdef SlotHeader *header = _header(&pool, slot)
+    cdef Handle handle
+    if not again:
+        conclude_batch(header, 1, 1 << RESULT_SHIFT)
+    rings_push(&rings, header, slot, again)
+    handle.slot, handle.slots = slot, load_relaxed(&header.slots)
+    handle.generation = load_relaxed(&header.generation)
+    give_back(&handle)
+
+
+cdef void put_back_first(const Deques *deques, uint64_t slot) noexcept nogil:
+    """Put a batch back that the broker did not get."""
+    cdef Queue queue = queue_of(deques, 0)
+    cdef Damage damage
+    damage.kind = SOUND
+    while put_back(deques, &queue, my_ticket(), slot, &damage) == LOCK_BUSY:
+        wait_for_lock(stripe_line())
+    explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+
+
+cdef void send_all() noexcept nogil:
+    """Take, send and complete batches until the deque is empty; `retries` of them come back first."""
+    cdef Appending producer = appending_of()
+    cdef Candidate batch
+    cdef Damage damage
+    cdef uint64_t taken, head = load_acquire(&shared.partition.head)
+    cdef int left = retries
+    while head:
+        batch.entry, batch.slot, batch.size = 0, head - 1, SLOT_SIZE
+        taken, damage.kind = 0, SOUND
+        while drain_stripe(&producer.deques, my_ticket(), &batch, 1, LATE_MS, &taken, &damage) == LOCK_BUSY:
+            wait_for_lock(stripe_line())
+        explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+        if taken and left:
+            left -= 1
+            put_back_first(&producer.deques, batch.slot)
+        elif taken:
+            deliver(batch.slot)
+            complete(batch.slot, False)
+        head = load_acquire(&shared.partition.head)
+
+
+cdef void sender_body() noexcept nogil:
+    """Sleep until there is a batch, as `Doorbell` and the sender's loop do, and send all there are."""
+    cdef int looks = explore_looks()
+    while not load_acquire(&shared.partition.head):
+        store_release(&shared.superblock.sender_asleep, 1)
+        fence()
+        if load_acquire(&shared.partition.head):
+            break
+        explore_await(&shared.ghost.rung, 0, looks)
+        if explore_looks() != looks:
+            break  # a producer is dead, and perhaps none is left to ring
+        memset(&shared.ghost.rung, 0, sizeof(word))
+    store_release(&shared.superblock.sender_asleep, 0)
+    send_all()
+
+
+cdef void batches_body(int me) noexcept nogil:
+    if me == processes - 1:
+        sender_body()
+    else:
+        producer_body(me)
+
+
+# --- in the end -----------------------------------------------------------------------------------
+
+
+cdef void take_over(LockLine *line) noexcept nogil:
+    """Free a lock that a dead process has."""
+    cdef uint64_t owner = explore_peek(&line.owner)
+    if owner and owner != UNFINISHED:
+        explore_assert(
+            explore_is_dead(<int>(owner & UNFINISHED) - 1), b"a lock is left to a process that has ended"
+        )
+        if lock_take_over(line, owner, my_ticket()) != LOCK_BUSY:
+            lock_release(line, NULL, True)
+
+
+cdef void check_deque_is_sound() noexcept nogil:
+    """Check what the sender relies on without a lock: links from the first to the last one, in order."""
+    cdef Pool pool = pool_of()
+    cdef uint64_t head = explore_peek(&shared.partition.head), before = 0, count = 0
+    if explore_peek(&shared.locks[LOCK_STRIPES].owner) == UNFINISHED:
+        return  # the next holder of the lock rebuilds it
+    while head and count <= SLOTS:
+        explore_assert(explore_peek(&_header(&pool, head - 1).previous) == before, b"a link back is wrong")
+        before, count = head, count + 1
+        head = explore_peek(&_header(&pool, head - 1).next)
+    explore_assert(explore_peek(&shared.partition.tail) == before, b"the last batch is not the last one")
+    explore_assert(explore_peek(&shared.partition.queued) == count, b"the number of queued batches is wrong")
+
+
+cdef bint has_dead() noexcept nogil:
+    cdef int number
+    for number in range(processes):
+        if explore_is_dead(number):
+            return True
+    return False
+
+
+cdef void recover() noexcept nogil:
+    """Do what a new sender does: put the locks right, send again, complete, and reclaim."""
+    cdef Pool pool = pool_of()
+    cdef Appending producer = appending_of()
+    cdef Look look
+    cdef Damage damage
+    cdef uint64_t reclaimed = 0, state
+    cdef int slot, number
+    take_over(&shared.locks[LOCK_POOL])
+    take_over(stripe_line())
+    check_deque_is_sound()
+    damage.kind = SOUND
+    if has_dead() and rebuild_stripe(&producer.deques, 0, my_ticket(), &damage) != LOCK_TAKEN:
+        explore_assert(False, b"a deque cannot be rebuilt")
+    for slot in range(SLOTS):
+        state = explore_peek(&_header(&pool, slot).state) & STATE_MASK
+        if state == STATE_IN_FLIGHT:
+            deliver(slot)
+        if state == STATE_IN_FLIGHT or state == STATE_COMPLETING:
+            complete(slot, state == STATE_COMPLETING)
+    send_all()
+    memset(&look, 0, sizeof(Look))
+    look.absent_s = 1000
+    for number in range(processes):
+        if explore_is_dead(number):
+            look.dead.owners[number] = _owner_of(ticket_at(number)) | 1
+    if has_dead() and pool_reclaim(&pool, my_ticket(), &look, &reclaimed, &damage) != LOCK_TAKEN:
+        explore_assert(False, b"nothing can be reclaimed")
+    for slot in range(SLOTS):
+        explore_assert(explore_peek(&_header(&pool, slot).state) & STATE_MASK == STATE_FREE, b"a slot is never freed")
+    explore_assert(explore_peek(shared.bitmap) == (1 << SLOTS) - 1, b"the bitmap is wrong in the end")
+
+
+cdef void check_log() noexcept nogil:
+    """Check that each accepted record is in the log, once, in order, and that its producer is told, once."""
+    cdef int next_turn[MOST]
+    cdef bint has_records[MOST]
+    cdef int index, producer, turn
+    cdef uint64_t numbers
+    memset(next_turn, 0, sizeof(next_turn))
+    for index in range(shared.ghost.logged):
+        memset(has_records, 0, sizeof(has_records))
+        numbers = shared.ghost.records[index]
+        while numbers:
+            producer = <int>((numbers & 0xFF) - 1) // MOST_TURNS
+            turn = <int>((numbers & 0xFF) - 1) % MOST_TURNS
+            explore_assert(turn == next_turn[producer], b"a record is missing, doubled, or out of order")
+            next_turn[producer] += 1
+            has_records[producer] = True
+            numbers >>= 8
+        for producer in range(processes - 1):
+            if not explore_is_dead(producer):
+                explore_assert(
+                    shared.ghost.told[producer][index] == has_records[producer],
+                    b"a contributor is not told, or told of another's batch",
+                )
+    for producer in range(processes - 1):
+        if explore_is_dead(producer):
+            explore_assert(
+                shared.ghost.accepted[producer] <= next_turn[producer] <= shared.ghost.accepted[producer] + 1,
+                b"an accepted record is lost",
+            )
+        else:
+            explore_assert(next_turn[producer] == turns, b"an accepted record is lost")
+
+
+cdef const char *batches_check(bint is_over) noexcept nogil:
+    cdef Mine mine
+    if not is_over:
+        return NULL
+    recover()
+    memset(&mine, 0, sizeof(Mine))
+    for mine.me in range(processes - 1):
+        if explore_is_dead(mine.me):
+            continue
+        mine.head = explore_peek(&shared.processes[mine.me].ring_head)
+        read_ring(&mine)
+    check_log()
+    return NULL
+
+
+# --- for Python code ------------------------------------------------------------------------------
+
+
+def run(str name, int number, int deaths, int records=1, int retried=0, bint compression=False, bint buffers=False):
+    """Explore a scenario.
+
+    Args:
+        name: not used: there is one.
+        number: of processes, the sender among them.
+        deaths: most of them that die.
+        records: that each producer appends.
+        retried: batches that the broker does not get at first.
+        compression: whether producers compress the batches that they close.
+        buffers: whether stores wait in store buffers.
+
+    Returns:
+        As of `found`.
+    """
+    global processes, turns, compresses, retries
+    processes, turns, compresses, retries = number, records, compression, retried
+    memset(&shared, 0, sizeof(Shared))
+    memset(histograms, 0, sizeof(histograms))
+    store_relaxed(&shared.superblock.free_slots, SLOTS)
+    store_relaxed(&shared.superblock.partition_count, 1)
+    store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
+    return found(
+        explore(number, deaths, <char *>&shared, sizeof(Shared), batches_body, batches_check, reach_of, buffers)
+    )
