@@ -11,8 +11,8 @@ import pytest
 
 from tools.explore.__main__ import main
 from tools.explore.build import CORE
-from tools.explore.mutants import MUTANTS, SCENARIOS, Mutant
-from tools.explore.run import explored
+from tools.explore.mutants import MUTANTS, RACES, SCENARIOS, THREADED, Mutant
+from tools.explore.run import explored, raced
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="its coroutines switch stacks as x86-64 does")
 
@@ -30,7 +30,7 @@ def test_every_schedule_of_the_scenarios_holds() -> None:
     assert all(each.states > 1000 and each.ends for each in found)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *RACES], ids=lambda mutant: mutant.name)
 def test_what_a_mutant_changes_is_there_once(mutant: Mutant) -> None:
     assert (CORE / mutant.file).read_text().count(mutant.old) == 1
 
@@ -42,6 +42,15 @@ def test_a_mutant_is_found(name: str) -> None:
     assert found.violation is not None
     assert mutant.said in found.violation
     assert set(found.trace) <= set("012abcABC")
+
+
+def test_no_scenario_has_a_data_race() -> None:
+    assert raced(THREADED) == ""
+
+
+def test_a_data_race_is_found() -> None:
+    mutant = random.Random(SEED).choice(RACES)
+    assert mutant.said in raced([mutant.scenario], mutant)
 
 
 def test_misuse() -> None:

@@ -8,10 +8,10 @@ its stack. With store buffers, an access is also delayed as on x86-64. What othe
 An access that no other process can see or change is no choice. A scenario says which ones these are, by the state of a
 slot and the holder of a lock; a store to what another process owns is a violation, so this is checked, too.
 
-* ``engine.h``: coroutines, states, the walk.
+* ``engine.h``: coroutines, states, the walk. ``threads.h``: real threads in their place, for ThreadSanitizer.
 * ``memory.pxi``, ``batches.pxi``: the scenarios.
 * ``mutants.py``: which ones must hold, and changes of the core that must be found.
 
 ``python -m tools.explore`` runs all scenarios. ``--mutants`` changes the core, one place at a time, and fails unless
-each change is found. It needs x86-64 and a C compiler.
+each change is found. ``--threads`` looks for data races instead. It needs x86-64 and a C compiler.
 """

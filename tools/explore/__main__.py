@@ -1,4 +1,4 @@
-"""``python -m tools.explore [--mutants] [--long]``: explores the scenarios, or looks whether mutants are found."""
+"""``python -m tools.explore [--threads] [--mutants] [--long]``: the scenarios, or whether mutants are found."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 import tools.explore
-from tools.explore.mutants import LONG, MUTANTS, SCENARIOS
-from tools.explore.run import explored
+from tools.explore.mutants import LONG, MUTANTS, RACES, SCENARIOS, THREADED, Mutant
+from tools.explore.run import explored, raced
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,8 +16,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.explore", description=tools.explore.__doc__)
     parser.add_argument("--mutants", action="store_true", help="change the core, and look whether that is found")
     parser.add_argument("--long", action="store_true", help="the scenarios that take up to a minute each, too")
+    parser.add_argument(
+        "--threads", action="store_true", help="real threads and ThreadSanitizer, in one schedule a run"
+    )
     options = parser.parse_args(arguments)
     wrong = 0
+    if options.threads:
+        return _race(RACES if options.mutants else ())
     if options.mutants:
         for mutant in MUTANTS:
             (found,) = explored([mutant.scenario], mutant)
@@ -30,6 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong += found.violation is not None
         what = f"{found.violation}: {found.trace}" if found.violation else "holds"
         print(f"{scenario!s:<62} {found.states:>12,} states {found.transitions:>12,} steps  {what}")
+    return int(wrong > 0)
+
+
+def _race(mutants: Sequence[Mutant]) -> int:
+    wrong = 0
+    for mutant in mutants:
+        is_found = mutant.said in raced([mutant.scenario], mutant)
+        wrong += not is_found
+        print(f"{mutant.name:<24} {mutant.scenario!s:<62} {mutant.said if is_found else 'NOT FOUND'}", flush=True)
+    if not mutants and (report := raced(THREADED)):
+        wrong = 1
+        print(report, file=sys.stderr)
     return int(wrong > 0)
 
 

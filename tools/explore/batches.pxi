@@ -20,7 +20,7 @@ cdef enum:
 cdef struct Ghost:
     int accepted[MOST]  # records of each producer
     bint told[MOST][LOG]  # whether it has read a completion, by batch of the log
-    int logged
+    word logged
     uint64_t batch[LOG]  # ids
     uint64_t records[LOG]  # two bytes, one for each record
     word rung  # the sender's doorbell
@@ -231,7 +231,7 @@ cdef void read_ring(Mine *mine) noexcept nogil:
 
 cdef void note_told(int me, uint64_t batch) noexcept nogil:
     cdef int index
-    for index in range(shared.ghost.logged):
+    for index in range(<int>explore_peek(&shared.ghost.logged)):
         if shared.ghost.batch[index] == batch:
             # A sender that takes over does not know what has been read, and tells again; who knows it ignores it.
             explore_assert(
@@ -396,15 +396,16 @@ cdef void deliver(uint64_t slot) noexcept nogil:
         (numbers > 0) + (numbers > 0xFF) == <int>(commit >> 1 & COMMIT_COUNT_MASK),
         b"a batch counts its records wrongly",
     )
-    for index in range(shared.ghost.logged):
+    for index in range(<int>explore_peek(&shared.ghost.logged)):
         if shared.ghost.batch[index] == batch:
             explore_assert(shared.ghost.records[index] == numbers, b"a batch has changed after it was sent")
             return
-    if shared.ghost.logged == LOG:
+    index = <int>explore_peek(&shared.ghost.logged)
+    if index == LOG:
         explore_assert(False, b"there are more batches than records")
         return
-    shared.ghost.batch[shared.ghost.logged], shared.ghost.records[shared.ghost.logged] = batch, numbers
-    shared.ghost.logged += 1
+    shared.ghost.batch[index], shared.ghost.records[index] = batch, numbers
+    explore_note(&shared.ghost.logged, <uint64_t>index + 1)
 
 
 cdef void complete(uint64_t slot, bint again) noexcept nogil:
@@ -464,7 +465,7 @@ cdef void sender_body() noexcept nogil:
         explore_await(&shared.ghost.rung, 0, looks)
         if explore_looks() != looks:
             break  # a producer is dead, and perhaps none is left to ring
-        memset(&shared.ghost.rung, 0, sizeof(word))
+        explore_note(&shared.ghost.rung, 0)
     store_release(&shared.superblock.sender_asleep, 0)
     send_all()
 
@@ -552,7 +553,7 @@ cdef void check_log() noexcept nogil:
     cdef int index, producer, turn
     cdef uint64_t numbers
     memset(next_turn, 0, sizeof(next_turn))
-    for index in range(shared.ghost.logged):
+    for index in range(<int>explore_peek(&shared.ghost.logged)):
         memset(has_records, 0, sizeof(has_records))
         numbers = shared.ghost.records[index]
         while numbers:

@@ -34,13 +34,16 @@ _SMALL: Final = {"MAX_PROCESSES": 4, "WAITERS": 4, "SPINS": 0, "SPINS_FOR_SENDER
 """Sizes, for few states; no process spins."""
 
 
-def build(directory: Path, scenarios: str, changes: dict[str, tuple[str, str]]) -> ModuleType:
+def build(
+    directory: Path, scenarios: str, changes: dict[str, tuple[str, str]], *, with_threads: bool = False
+) -> ModuleType:
     """Compile scenarios, and import them.
 
     Args:
         directory: to build in; it is empty.
         scenarios: the file that has them, without its suffix.
         changes: by file of the core, a text and what stands there instead.
+        with_threads: processes are threads, with ThreadSanitizer, which the interpreter has been started with.
 
     Raises:
         ValueError: a text is not in its file, or more than once.
@@ -57,9 +60,12 @@ def build(directory: Path, scenarios: str, changes: dict[str, tuple[str, str]]) 
         (directory / name).write_text(text)
     for name in (f"{scenarios}.pxi", "engine.pxi", "engine.h"):
         shutil.copy(HERE / name, directory)
+    if with_threads:
+        shutil.copy(HERE / "threads.h", directory / "engine.h")
     head = (CORE / "_core.pyx").read_text().partition('include "')[0]
     included = "".join(f'include "{name}"\n' for name in (*_INCLUDED[scenarios], "engine.pxi", f"{scenarios}.pxi"))
     source, code = directory / f"explored_{scenarios}.pyx", directory / f"explored_{scenarios}.c"
     source.write_text(head + included)
     subprocess.run([sys.executable, "-m", "cython", source, "-o", code], check=True)
-    return compile_extension(code, code.stem, f"-I{directory}", "-DSHMACCUM_EXPLORE", "-lpthread")
+    how = ("-fsanitize=thread", "-g1", "-Wno-tsan") if with_threads else ("-DSHMACCUM_EXPLORE",)
+    return compile_extension(code, code.stem, f"-I{directory}", *how, "-lpthread")

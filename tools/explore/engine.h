@@ -204,6 +204,9 @@ static uint64_t explore_peek(const void *word)
     return value;
 }
 
+/* Store to one, likewise. */
+static void explore_note(void *word, uint64_t value) { memcpy(word, &value, sizeof(value)); }
+
 /* Whether a process has died, or can. */
 static int explore_has_deaths(void) { return engine.deaths_left || engine.looks; }
 

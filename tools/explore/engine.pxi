@@ -13,6 +13,7 @@ cdef extern from "engine.h" nogil:
     void explore_assert(bint holds, const char *what)
     int explore_current()
     uint64_t explore_peek(const void *word)
+    void explore_note(void *word, uint64_t value)
     const char *explore(
         int processes, int deaths, char *shared, uint64_t size, void (*body)(int) noexcept nogil,
         const char *(*check)(bint) noexcept nogil, int (*reach)(const void *, int, bint) noexcept nogil,

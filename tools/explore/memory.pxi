@@ -10,16 +10,15 @@ cdef extern from "<semaphore.h>" nogil:
 
 cdef enum:
     MOST = 3  # processes, and slots
-    NOBODY = -1
     HEADER_SIZE = 320
 
 
 cdef struct Ghost:
     int inside[MOST]  # in the critical section
     int half_done  # what the lock guards is in the middle of a change
-    int owner[MOST]  # of each slot, NOBODY if free
+    word owner[MOST]  # of each slot, + 1; 0 if free
     word batch  # first slot + 1 of the buffer that another process adds slots to, and its generation
-    uint64_t generation
+    word generation
     word wake[MOST]  # wake-ups of each process
 
 
@@ -143,13 +142,12 @@ cdef void note_taken(int me, Pool *pool, const Handle *handle) noexcept nogil:
     """Note whose the slots of a buffer are."""
     cdef int64_t slot = <int64_t>handle.slot
     cdef uint64_t left = handle.slots
+    cdef int owner
     while left and slot >= 0:
-        explore_assert(
-            shared.ghost.owner[slot] == NOBODY or explore_is_dead(shared.ghost.owner[slot]),
-            b"a slot is given to a second process",
-        )
+        owner = <int>explore_peek(&shared.ghost.owner[slot])
+        explore_assert(not owner or explore_is_dead(owner - 1), b"a slot is given to a second process")
         explore_assert(not is_of_batch(pool, slot), b"a slot of a buffer that has grown is given to a second process")
-        shared.ghost.owner[slot] = me
+        explore_note(&shared.ghost.owner[slot], <uint64_t>me + 1)
         left -= 1
         slot = <int64_t>explore_peek(&_header(pool, slot).chain) - 1 if left else -1
     explore_assert(left == 0, b"a chain ends before its last slot")
@@ -159,7 +157,7 @@ cdef bint is_of_batch(Pool *pool, int64_t wanted) noexcept nogil:
     """Return whether a slot is one of those that the growing buffer counts, if that is taken."""
     cdef int64_t slot = <int64_t>explore_peek(&shared.ghost.batch) - 1
     cdef uint64_t left
-    if slot < 0 or explore_peek(&_header(pool, slot).generation) != shared.ghost.generation:
+    if slot < 0 or explore_peek(&_header(pool, slot).generation) != explore_peek(&shared.ghost.generation):
         return False
     left = explore_peek(&_header(pool, slot).slots) if explore_peek(&_header(pool, slot).state) & STATE_MASK else 0
     while left and slot >= 0 and slot != wanted:
@@ -171,8 +169,8 @@ cdef bint is_of_batch(Pool *pool, int64_t wanted) noexcept nogil:
 cdef void note_freed(int me) noexcept nogil:
     cdef int slot
     for slot in range(slot_count):
-        if shared.ghost.owner[slot] == me:
-            shared.ghost.owner[slot] = NOBODY
+        if explore_peek(&shared.ghost.owner[slot]) == <uint64_t>me + 1:
+            explore_note(&shared.ghost.owner[slot], 0)
 
 
 cdef void free_buffer(int me, Pool *pool, const Handle *handle) noexcept nogil:
@@ -222,13 +220,13 @@ cdef void growth_body(int me) noexcept nogil:
             wait_for_lock()
         if number:
             note_taken(me, &pool, &handle)
-            shared.ghost.generation = handle.generation
+            explore_note(&shared.ghost.generation, handle.generation)
             store_release(&shared.ghost.batch, handle.slot + 1)
             explore_step()
             free_buffer(me, &pool, &handle)
     else:
         handle.slot, handle.slots = load_acquire(&shared.ghost.batch) - 1, 1
-        handle.generation = shared.ghost.generation
+        handle.generation = explore_peek(&shared.ghost.generation)
         grew = handle.slot != ALL_BITS
         while grew:
             grew = False
@@ -293,7 +291,7 @@ cdef void waiting_body(int me) noexcept nogil:
         reclaim(me, &pool)
         explore_await(&shared.ghost.wake[me], 0, looks)
         look.was_woken = explore_peek(&shared.ghost.wake[me]) != 0
-        memset(&shared.ghost.wake[me], 0, sizeof(word))
+        explore_note(&shared.ghost.wake[me], 0)
     note_taken(me, &pool, &handle)
     leave_queue(me, &pool, look.number)
     free_buffer(me, &pool, &handle)
@@ -351,14 +349,11 @@ cdef const char *pool_check(bint is_over) noexcept nogil:
 
 cdef void prepare(int number_of_processes, int slots, int of_first, bint gate) noexcept:
     global processes, slot_count, wanted, has_gate
-    cdef int slot
     processes, slot_count, wanted, has_gate = number_of_processes, slots, of_first, gate
     memset(&shared, 0, sizeof(Shared))
     sem_init(&shared.gate, 1, 1)
     store_relaxed(&shared.superblock.free_slots, slots)
     store_relaxed(shared.bitmap, (<uint64_t>1 << slots) - 1)
-    for slot in range(MOST):
-        shared.ghost.owner[slot] = NOBODY
 
 
 def run(str name, int number, int deaths, int slots=2, int of_first=1, bint gate=False, bint buffers=False):

@@ -479,3 +479,44 @@ MUTANTS: Final = (
         "a process waits for ever",
     ),
 )
+
+
+THREADED: Final = (
+    Scenario("lock", 3, 0),
+    Scenario("lock", 2, 0, gate=True),
+    Scenario("pool", 3, 0, slots=3, of_first=2),
+    Scenario("growth", 3, 0, slots=3),
+    Scenario("waiters", 3, 0, slots=1),
+    Scenario("batches", 3, 0, records=3),
+    Scenario("batches", 3, 0, records=2, retried=1),
+)
+"""For threads, with ThreadSanitizer. Not compression: a producer reads a batch that the sender can have taken and
+freed, and then looks, under the lock, whether it is still the same."""
+
+RACES: Final = (
+    Mutant(
+        "RELAXED_RELEASE",
+        "lock.pxi",
+        "store_release(&line.owner, UNFINISHED if unfinished else 0)",
+        "store_relaxed(&line.owner, UNFINISHED if unfinished else 0)",
+        Scenario("lock", 3, 0),
+        "data race",
+    ),
+    Mutant(
+        "RELAXED_SWAP",
+        "atomics.h",
+        "__ATOMIC_ACQ_REL, __ATOMIC_RELAXED)",
+        "__ATOMIC_RELAXED, __ATOMIC_RELAXED)",
+        Scenario("batches", 3, 0, records=3),
+        "data race",
+    ),
+    Mutant(
+        "RELAXED_TAIL",
+        "rings.pxi",
+        "    store_release(&reader_of(rings, entry).ring_tail, tail + 1)",
+        "    store_relaxed(&reader_of(rings, entry).ring_tail, tail + 1)",
+        Scenario("batches", 3, 0, records=3),
+        "data race",
+    ),
+)
+"""Orders of memory that are weakened, which ThreadSanitizer must find."""
