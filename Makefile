@@ -26,11 +26,16 @@ test: lint pytest  ## TESTS=tests/record PYTEST="-x -k name" choose; WORKERS=0 r
 pytest: core
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(PYTEST)
 
-# Every input of the corpus and some new ones, over a core with AddressSanitizer and UBSan.
+# Over a core with AddressSanitizer and UBSan: every input of the corpus and some new ones, and the tests of what uses
+# the core most.
 FUZZ ?= --seconds 30
+SANITIZED := tests/core tests/accumulator/append tests/producer/test_producer.py tests/producer/test_column_path.py \
+	tests/producer/test_compression.py tests/sender/test_response_handler.py tests/sender/test_loop.py \
+	tests/sender/test_batch_splitter.py
 
 sanitize: $(VENV)/.test  ## FUZZ="slab --seconds 600" passes options on
 	$(BIN)/python -m tools.fuzz --sanitize $(FUZZ)
+	$(BIN)/python -m tools.sanitized -m pytest -o "pythonpath=tests tests/support" -n $(WORKERS) --dist loadfile $(SANITIZED)
 
 # Minutes on two cores: 2, 8 and 2; and 6 for the pairs.
 prove: core  ## explores schedules; kills and stops each operation at each of its steps; STEP="--jobs 4" passes options on

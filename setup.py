@@ -3,7 +3,7 @@
 Environment variables:
 
 * ``SHMACCUM_SANITIZE=1`` compiles with AddressSanitizer and UBSan, for processes that have libasan loaded
-  (``python -m tools.fuzz --sanitize``).
+  (``python -m tools.sanitized``).
 * ``SHMACCUM_PURE=1`` leaves the core out, for `tools.wheels`, which compiles it for other machines.
 
 Without a C compiler, Zig's is used, if ``ziglang`` is installed: `tools/packaging/backend.py` asks for it.

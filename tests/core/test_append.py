@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from core_builds import build_core
 from core_producers import (
     NO_ROOM,
     NOT_CONTRIBUTOR,
@@ -42,12 +41,6 @@ def encode(magic: int, index: int, timestamp: int, base_timestamp: int, body: by
     if magic == 2:
         return v2.encode_record(index, timestamp, base_timestamp, body)
     return legacy.encode_record(index, timestamp, body)
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 # --- records --------------------------------------------------------------------------------------

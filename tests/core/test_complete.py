@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from core_builds import build_core
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, call_back, fail, nobody
 from core_slabs import DYING, LIVING, Damaged, Slab, die_at
 from hypothesis import given
@@ -20,12 +19,6 @@ OTHER = 3
 """A process entry that has contributed, too."""
 OFFSET = 40
 APPEND_TIME_MS = 9
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 class Run:

@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from core_builds import build_core
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, deques, queued, recover
 from core_slabs import DYING, LIVING, Damaged, Slab, die_at
 from oracle import violations
@@ -18,12 +17,6 @@ from shmaccum.shm.layout import SlotState
 
 NOW_MS = 5000
 LANE = 1
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 def word(slab: Slab, region: str, name: str, entry: int = 0) -> int:

@@ -16,7 +16,6 @@ from types import ModuleType
 
 import posix_ipc
 import pytest
-from core_builds import build_core
 from core_slabs import die_at, empty_segment
 from processes import Start
 
@@ -38,12 +37,6 @@ def gate(slab_name: str, gated: bool) -> Iterator[str | None]:
     yield semaphore.name
     semaphore.close()
     posix_ipc.unlink_semaphore(semaphore.name)
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 @GATES

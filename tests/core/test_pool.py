@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from core_builds import build_core
 from core_slabs import ABSENT_S, DYING, LIVING, UNFINISHED, Damaged, Slab, owner
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -18,13 +17,6 @@ from oracle import violations
 
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, OWNER_SHIFT, WAITERS, Buffer, MemoryTicket
 from shmaccum.shm.layout import SlotState
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
-
 
 # --- slots ----------------------------------------------------------------------------------------
 

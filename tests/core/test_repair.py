@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core_builds import build_core
 from core_producers import PARTITION, SLOT_SIZE, Producer, batches, body_of, deques, queued, records_of, recover
 from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab, die_at
 from oracle import violations
@@ -21,12 +20,6 @@ SINCE_MS = 77
 START = 61
 """Where records begin in a slot: behind the batch's header."""
 GZIP = 1
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 def word(slab: Slab, region: str, name: str, entry: int = 0) -> int:

@@ -6,7 +6,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from core_builds import build_core
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
 from core_slabs import DYING, LIVING, Slab, die_at
 from crc32c import crc32c
@@ -24,12 +23,6 @@ PRODUCER_ID, EPOCH = 77, 3
 PLACE = ("t", 3)
 VALUES = [b"first", b"second", b"third"]
 TIMES = [1_000, 900, 5_000]
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 class Sender:

@@ -9,7 +9,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from core_builds import build_core
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, queued, records_of, recover
 from core_slabs import DYING, LIVING, Damaged, Slab, die_at
 from hypothesis import given
@@ -525,12 +524,6 @@ def test_a_path_cannot_be_pickled() -> None:
 
 
 # --- deaths ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 STARTS = {"empty": [], "open": [b"first"], "nearly full": [b"f" * 150]}

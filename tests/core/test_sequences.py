@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from core_builds import build_core
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
 from core_slabs import DYING, Slab, die_at
 
@@ -18,12 +17,6 @@ from shmaccum.shm.layout import SlotState
 
 ID, EPOCH = 70, 5
 LANE = 0
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 class Run:

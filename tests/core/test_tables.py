@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
-from core_builds import build_core
 from core_slabs import DYING, LIVING, Damaged, die_at, owner
 
 from shmaccum import _core
@@ -100,12 +99,6 @@ def slab() -> Iterator[Slab]:
     slab = Slab()
     yield slab
     slab.close()
-
-
-@pytest.fixture(scope="module")
-def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return the core with a step at each access to shared memory."""
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
 
 
 def update(slab: Slab, entry: int, partitions: int, error: int = 0, **news: Any) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tools.fuzz import sanitize
+from tools import sanitized
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
 from tools.fuzz.corpus import CORPUS, keep, load
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     args = _parser().parse_args(argv)
     if args.sanitize:
-        return sanitize.run([each for each in argv if each != "--sanitize"])
+        return sanitized.run(["-m", "tools.fuzz", *(each for each in argv if each != "--sanitize")])
     logging.disable(logging.CRITICAL)  # what is wrong with inputs is no news here
     targets = args.targets or list(TARGETS)
     print(f"seed {args.seed}", flush=True)

@@ -1,7 +1,7 @@
-"""Runs the fuzz over a core compiled with AddressSanitizer and UBSan.
+"""``python -m tools.sanitized ARGUMENTS``: Python, with a core that has AddressSanitizer and UBSan.
 
-The package is built into a directory of its own, once for each state of the sources, and run by another interpreter
-that has libasan loaded. A finding ends the child that tries the input, and is printed with it.
+``python -m tools.sanitized -m pytest tests/core`` runs tests so. The package is built into a directory of its own, once
+for each state of the sources, and run by another interpreter that has libasan loaded. A finding ends the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
+_ROOT: Final = Path(__file__).resolve().parents[1]
 _BUILT: Final = _ROOT / "build" / "sanitized"
 _STAMP: Final = _BUILT / "made-from"
 _SOURCES: Final = (".py", ".pyx", ".pxi", ".h")
@@ -28,7 +28,7 @@ _OPTIONS: Final = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the fuzz with these arguments; return its exit status."""
+    """Run Python with these arguments; return its exit status."""
     compiler = os.environ.get("CC", "cc").split()
     found = subprocess.run([*compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
     library = found.stdout.strip()
@@ -37,8 +37,7 @@ def run(arguments: Sequence[str]) -> int:
         return 2
     _build()
     environment = os.environ | _OPTIONS | {"LD_PRELOAD": library, "PYTHONPATH": f"{_BUILT}{os.pathsep}{_ROOT}"}
-    command = [sys.executable, "-P", "-m", "tools.fuzz", *arguments]
-    return subprocess.run(command, env=environment, check=False).returncode
+    return subprocess.run([sys.executable, "-P", *arguments], env=environment, check=False).returncode
 
 
 def _build() -> None:
@@ -57,3 +56,7 @@ def _build() -> None:
     for path in (_ROOT / "build").glob("lib*"):
         shutil.rmtree(path)
     _STAMP.write_text(digest.hexdigest())
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

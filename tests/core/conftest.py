@@ -1,0 +1,17 @@
+"""A core that dies at a chosen step, for all tests of its sections."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+import pytest
+from core_builds import build_core
+
+
+@pytest.fixture(scope="session")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return a core in which each access to a shared word is a step (`core_slabs.die_at`)."""
+    if "libasan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("this build of the core has no sanitizers: the same test runs without them")
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
