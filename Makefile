@@ -37,7 +37,7 @@ sanitize: $(VENV)/.test  ## FUZZ="slab --seconds 600" passes options on
 	$(BIN)/python -m tools.fuzz --sanitize $(FUZZ)
 	$(BIN)/python -m tools.sanitized -m pytest -o "pythonpath=tests tests/support" -n $(WORKERS) --dist loadfile $(SANITIZED)
 
-# Minutes on two cores: 2, 8 and 2; and 6 for the pairs.
+# Minutes on two cores: 2, 8 and 2; and 8 for the pairs.
 prove: core  ## explores schedules; kills and stops each operation at each of its steps; STEP="--jobs 4" passes options on
 	$(BIN)/python -m tools.explore --long
 	$(BIN)/python -m tools.step $(STEP)

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tools.support.compiling import sanitizer_library
+
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _BUILT: Final = _ROOT / "build" / "sanitized"
 _STAMP: Final = _BUILT / "made-from"
@@ -29,11 +31,10 @@ _OPTIONS: Final = {
 
 def run(arguments: Sequence[str]) -> int:
     """Run Python with these arguments; return its exit status."""
-    compiler = os.environ.get("CC", "cc").split()
-    found = subprocess.run([*compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
-    library = found.stdout.strip()
-    if not os.path.isabs(library):
-        print(f"{compiler[-1]} has no libasan.so: install gcc with its sanitizers", file=sys.stderr)
+    try:
+        library = sanitizer_library("asan")
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
         return 2
     _build()
     environment = os.environ | _OPTIONS | {"LD_PRELOAD": library, "PYTHONPATH": f"{_BUILT}{os.pathsep}{_ROOT}"}

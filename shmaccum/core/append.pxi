@@ -29,7 +29,7 @@ A section ends without an append where its caller has to do something first, and
   the ring could overflow (``rings.pxi``).
 * ``LEASE_OVER``: the transaction of the record has ended.
 
-All schedules of it are walked in ``tools/explore/batches.pxi``.
+All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi``.
 """
 
 cpdef enum:

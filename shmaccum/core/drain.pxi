@@ -9,7 +9,7 @@ has taken the batch: a producer that is stopped or killed while it compresses de
 A death in a section leaves a deque as of ``queue.pxi`` and ``repair.pxi``. A batch that is taken out stays IN_FLIGHT;
 the next sender puts it back.
 
-All schedules of it are walked in ``tools/explore/batches.pxi``.
+All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi``.
 """
 
 cpdef enum:

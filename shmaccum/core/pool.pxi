@@ -54,7 +54,7 @@ A waiter looks at least ten times a second, and counts that in its cell. A waite
 slot. So the head is woken for *enough* free slots: a number that grows with each wake-up and shrinks with each vain
 wait. It is not woken again before it has looked: a busy machine can let it run late.
 
-All schedules of it are walked in ``tools/explore/memory.pxi``.
+All schedules of small scenarios of it are walked in ``tools/explore/memory.pxi``.
 """
 
 cdef extern from * nogil:

@@ -22,7 +22,7 @@ next of the last, head    the same; the sender reads the head without the lock, 
 The sender takes the first batch out by one store of its state (IN_FLIGHT), and puts it back by another (CLOSED). Both
 come before the indexes that follow from them. Only the sender does so: without the lock, a first batch stays first.
 
-All schedules of it are walked in ``tools/explore/batches.pxi``.
+All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi``.
 """
 
 cdef enum:

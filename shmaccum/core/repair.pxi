@@ -23,7 +23,7 @@ redo = 0         a replaced batch that its producer still claims, until `sealing
 sealing = 0      the statistic lacks it
 ===============  ======================================================================================================
 
-All schedules of it are walked in ``tools/explore/batches.pxi``.
+All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi``.
 """
 
 cdef enum:

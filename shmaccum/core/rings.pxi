@@ -14,7 +14,7 @@ in flight. Then unread + owed + parts never exceeds the length:
 * A process contributes to one more batch only after it has read its ring, when owed + parts fit into the length.
 * A concurrent pop only makes unread smaller.
 
-All schedules of it are walked in ``tools/explore/batches.pxi``.
+All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi``.
 """
 
 cdef struct Rings:

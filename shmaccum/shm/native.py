@@ -85,7 +85,7 @@ def forks_unseen() -> bool:
     uWSGI does so with an application that it loads before the fork, unless ``py-call-uwsgi-fork-hooks`` is set. The
     children would use the parent's entry of the process table, so locks of killed children would never be taken over.
     With ``py-call-osafterfork`` alone it runs the children's hooks, but forks without the GIL: a child is stuck for
-    ever if another thread, such as the one that replaces a dead sender, held the GIL at that moment.
+    ever if another thread, such as the watch for a dead sender, held the GIL at that moment.
     """
     uwsgi = sys.modules.get("uwsgi")
     if uwsgi is None or not hasattr(uwsgi, "worker_id"):  # the module that a server embeds, or one of that name

@@ -48,10 +48,6 @@ cdef bint compresses = False
 cdef int retries = 0
 
 
-cdef uint64_t ticket_at(int number) noexcept nogil:
-    return <uint64_t>(number + 1) | 1 << TICKET_SHIFT
-
-
 cdef uint64_t my_ticket() noexcept nogil:
     """Return the ticket of who runs: of the next sender in the end."""
     cdef int number = explore_current()
@@ -185,10 +181,6 @@ cdef bint is_ring_tail(const void *at) noexcept nogil:
         if at == &shared.processes[number].ring_tail:
             return True
     return False
-
-
-cdef bint is_within(const void *at, const void *begin, uint64_t size) noexcept nogil:
-    return <const char *>begin <= <const char *>at < <const char *>begin + size
 
 
 cdef bint has_slot(int me, int slot) noexcept nogil:

@@ -241,7 +241,7 @@ static int alone(void)
     return -1;
 }
 
-/* Run one process up to its next access; further, if nobody can see or change that, and it cannot die before it. */
+/* Run one process up to its next access that another process can see or change, or before which it can die. */
 static void run(int number)
 {
     Process *of = &engine.process[number];

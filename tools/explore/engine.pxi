@@ -28,6 +28,14 @@ cdef extern from "engine.h" nogil:
     World world
 
 
+cdef uint64_t ticket_at(int number) noexcept nogil:
+    return <uint64_t>(number + 1) | 1 << TICKET_SHIFT
+
+
+cdef bint is_within(const void *at, const void *begin, uint64_t size) noexcept nogil:
+    return <const char *>begin <= <const char *>at < <const char *>begin + size
+
+
 cdef tuple found(const char *violation):
     """Return what was found, as of `tools.explore.run.Finding`."""
     return (

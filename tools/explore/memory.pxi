@@ -41,10 +41,6 @@ cdef bint has_gate = False
 cdef int turns = 2
 
 
-cdef uint64_t ticket_at(int number) noexcept nogil:
-    return <uint64_t>(number + 1) | 1 << TICKET_SHIFT
-
-
 cdef sem_t *gate_of() noexcept nogil:
     return &shared.gate if has_gate else NULL
 
@@ -76,10 +72,6 @@ cdef int guarded(const void *at, int me, bint stores) noexcept nogil:
     if is_within(at, &shared.ghost, sizeof(Ghost)) or <int>(explore_peek(&shared.line.owner) & UNFINISHED) - 1 != me:
         return SHARED
     return SHARED if at == &shared.line.owner and explore_has_buffers() else ALONE
-
-
-cdef bint is_within(const void *at, const void *begin, uint64_t size) noexcept nogil:
-    return <const char *>begin <= <const char *>at < <const char *>begin + size
 
 
 # --- the lock -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from tools.explore.build import build
 from tools.explore.mutants import Mutant, Scenario
+from tools.support.compiling import sanitizer_library
 
 
 class Finding(NamedTuple):
@@ -23,7 +24,8 @@ class Finding(NamedTuple):
 
     Attributes:
         violation: what is wrong; None if nothing.
-        trace: the choices up to there: `0` lets process 0 take a step, `a` kills it.
+        trace: the choices up to there: `0` lets process 0 take a step, `a` kills it, `A` lets its oldest store reach
+            memory.
         states: how many there are.
         transitions: between them.
         ends: states in which no process can go on.
@@ -66,11 +68,7 @@ def raced(scenarios: Sequence[Scenario], change: Mutant | None = None) -> str:
     Raises:
         FileNotFoundError: the compiler has no ThreadSanitizer.
     """
-    found = subprocess.run(["gcc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True)
-    library = found.stdout.strip()
-    if not os.path.isabs(library):
-        raise FileNotFoundError("gcc has no libtsan.so: install it with its sanitizers")
-    environment = {**os.environ, "LD_PRELOAD": library, "TSAN_OPTIONS": _SANITIZER}
+    environment = {**os.environ, "LD_PRELOAD": sanitizer_library("tsan"), "TSAN_OPTIONS": _SANITIZER}
     what = pickle.dumps((scenarios, change)).hex()
     code = f"import pickle, tools.explore.run as run; run.race(*pickle.loads(bytes.fromhex({what!r})))"
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

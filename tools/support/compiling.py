@@ -13,9 +13,29 @@ from pathlib import Path
 from types import ModuleType
 
 
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+
+
+def sanitizer_library(name: str) -> str:
+    """Return the path of a sanitizer's library, which a process has to load first.
+
+    Args:
+        name: ``asan`` or ``tsan``.
+
+    Raises:
+        FileNotFoundError: the compiler has none.
+    """
+    command = [*_compiler(), f"-print-file-name=lib{name}.so"]
+    path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    if not os.path.isabs(path):
+        raise FileNotFoundError(f"{command[0]} has no lib{name}.so: install gcc with its sanitizers")
+    return path
+
+
 def compile_shared(source: Path, result: Path, *options: str) -> None:
     """Compile a file into a shared library, by Zig's compiler if the system has none."""
-    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    command = _compiler()
     if not shutil.which(command[0]):
         command = [sys.executable, "-m", "ziglang", "cc"]
     subprocess.run([*command, "-shared", "-fPIC", *options, source, "-o", result], check=True)
