@@ -43,7 +43,7 @@ def extensions() -> list[Extension]:
         "shmaccum._core",
         ["shmaccum/core/_core.pyx"],
         include_dirs=["shmaccum/core"],
-        depends=["shmaccum/core/atomics.h"],
+        depends=["shmaccum/core/atomics.h", "shmaccum/core/crc32c.h"],
         extra_compile_args=flags or ["-O2", "-g0"],
         extra_link_args=flags,
     )

@@ -78,6 +78,7 @@ class Super:
     CREATED_MS: Final[int]
     REDO_SIZE: Final[int]
     TOKEN: Final[int]
+    KEEPS_CHECKSUMS: Final[int]
     SENDER_ENTRY: Final[int]
     SENDER_ASLEEP: Final[int]
     SENDER_STARTS: Final[int]
@@ -301,6 +302,7 @@ class Slot:
     OPENED_US: Final[int]
     LIMITS: Final[int]
     SLOTS: Final[int]
+    CHECKSUMS: Final[int]
     CONTRIBUTORS: Final[int]
 
 @final
@@ -314,6 +316,7 @@ class Geometry:
         max_partitions: int = 4096,
         redo_size: int = 0,
         max_lanes: int = 64,
+        keeps_checksums: int = 0,
     ) -> None: ...
     slot_size: Final[int]
     slot_count: Final[int]
@@ -322,6 +325,7 @@ class Geometry:
     max_partitions: Final[int]
     redo_size: Final[int]
     max_lanes: Final[int]
+    keeps_checksums: Final[int]
     ring_length: Final[int]
     contributor_words: Final[int]
     slot_words: Final[int]
@@ -595,6 +599,7 @@ class RecordBatch:
     def places(self) -> list[tuple[int, int]] | None: ...
     def views(self) -> tuple[memoryview, ...] | None: ...
     def is_sound(self, header_size: int) -> bool: ...
+    def is_intact(self, header_size: int, records: ReadableBuffer | None = None) -> bool: ...
     def write_off(self) -> None: ...
     def contributors(self) -> list[int]: ...
     def renew(self, now_ms: int) -> None: ...
@@ -926,6 +931,7 @@ class Appender:
     def write_first(self, slot: int, timestamp: int, body: bytes) -> int: ...
     def begin(
         self,
+        partition: int,
         slot: int,
         now_us: int,
         size: int,

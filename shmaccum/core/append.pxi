@@ -13,6 +13,7 @@ contributors           a contributor without a record: it gets a completion that
 bytes                  bytes behind the committed ones, which the next append overwrites
 linger, limits         values of a record that does not exist: sent sooner, or kept longer, than needed
 max_timestamp          a value in the cell that the commit word does not select
+checksums              likewise (``checksum.pxi``), if the slab has them
 commit                 the record
 counters, histogram    statistics that lack it
 =====================  ================================================================================================
@@ -61,6 +62,7 @@ cdef struct Appending:
     uint64_t contributor_words
     uint64_t header_size
     bint compresses
+    bint keeps_checksums
 
 
 cdef struct Record:
@@ -209,49 +211,6 @@ cdef inline uint64_t v2_write(
     return whole
 
 
-cdef uint32_t _crc_tables[8][256]
-
-
-cdef void _make_crc_tables() noexcept nogil:
-    """Make the tables of the CRC-32 that zlib and Kafka's old formats use, for eight bytes at a time."""
-    cdef uint32_t value
-    cdef int byte, bit, table
-    for byte in range(256):
-        value = byte
-        for bit in range(8):
-            value = value >> 1 ^ (0xEDB88320ULL if value & 1 else 0)
-        _crc_tables[0][byte] = value
-    for table in range(1, 8):
-        for byte in range(256):
-            value = _crc_tables[table - 1][byte]
-            _crc_tables[table][byte] = value >> 8 ^ _crc_tables[0][value & 0xFF]
-
-
-_make_crc_tables()
-
-
-cdef uint32_t _crc32(const uint8_t *data, uint64_t size) noexcept nogil:
-    cdef uint32_t crc = 0xFFFFFFFF
-    while size >= 8:
-        crc = (
-            _crc_tables[7][(crc ^ data[0]) & 0xFF]
-            ^ _crc_tables[6][(crc >> 8 ^ data[1]) & 0xFF]
-            ^ _crc_tables[5][(crc >> 16 ^ data[2]) & 0xFF]
-            ^ _crc_tables[4][crc >> 24 ^ data[3]]
-            ^ _crc_tables[3][data[4]]
-            ^ _crc_tables[2][data[5]]
-            ^ _crc_tables[1][data[6]]
-            ^ _crc_tables[0][data[7]]
-        )
-        data += 8
-        size -= 8
-    while size:
-        crc = crc >> 8 ^ _crc_tables[0][(crc ^ data[0]) & 0xFF]
-        data += 1
-        size -= 1
-    return ~crc
-
-
 cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Record *record) noexcept nogil:
     """Write a message of format 1; return its bytes, 0 without a write if they do not fit.
 
@@ -265,7 +224,7 @@ cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Rec
     crc = _put_big_endian(_put_big_endian(<uint8_t *>place, index, 8), whole - 12, 4)
     at = _put_big_endian(_put_big_endian(crc + 4, record.magic, 1), 0, 1)
     _put_body(_put_big_endian(at, record.timestamp, 8), record)
-    _put_big_endian(crc, _crc32(crc + 4, whole - 16), 4)
+    _put_big_endian(crc, crc32(crc + 4, whole - 16), 4)
     return whole
 
 
@@ -329,16 +288,19 @@ cdef void _close(const Appending *producer, const Queue *queue, Record *record, 
 
 
 cdef inline bint _commit(
-    const Appending *producer, SlotHeader *header, uint64_t end, uint64_t count, uint64_t timestamp, uint64_t largest
+    const Appending *producer, SlotHeader *header, const char *records, uint64_t size, uint64_t added,
+    uint64_t timestamp, uint64_t largest
 ) noexcept nogil:
     """Make written records part of an open batch; return whether the batch is due earlier than before.
 
-    `end` and `count` are the bytes and records of the batch with them; `timestamp` and `largest` are the largest
-    timestamp and the bytes of the largest record among the new ones.
+    `records` are `size` bytes of `added` records, whose largest timestamp and bytes of the largest record are the
+    others.
     """
     cdef uint64_t linger = load_relaxed(&header.linger), limits = load_relaxed(&header.limits)
     cdef uint64_t timeout_ms = limits & LIMITS_MASK, retries = limits >> LIMITS_SHIFT
-    cdef uint64_t cell = load_relaxed(&header.commit) & 1
+    cdef uint64_t commit = load_relaxed(&header.commit), cell = commit & 1
+    cdef uint64_t before = commit >> 1 & COMMIT_COUNT_MASK, latest = load_relaxed(&header.max_timestamp[cell])
+    cdef uint32_t crc
     cdef bint is_due_earlier = linger >> LINGER_SHIFT > producer.linger_ms
     # Before the commit: a death in between must not leave the record lingering too long, nor failing too early.
     if is_due_earlier:
@@ -351,10 +313,15 @@ cdef inline bint _commit(
         store_relaxed(&header.limits, retries << LIMITS_SHIFT | timeout_ms)
     if largest > load_relaxed(&header.max_record):
         store_relaxed(&header.max_record, largest)
-    if timestamp > load_relaxed(&header.max_timestamp[cell]):
+    if timestamp > latest or producer.keeps_checksums:
         cell ^= 1
-        store_relaxed(&header.max_timestamp[cell], timestamp)
-    store_release(&header.commit, end << COMMIT_SIZE_SHIFT | count << 1 | cell)
+        store_relaxed(&header.max_timestamp[cell], max(timestamp, latest))
+    if producer.keeps_checksums:
+        crc = crc32c(checksum_of(header, commit & 1, before), records, size)
+        checksum_store(header, load_relaxed(&header.partition), cell, before + added, crc)
+    store_release(
+        &header.commit, (commit >> COMMIT_SIZE_SHIFT) + size << COMMIT_SIZE_SHIFT | before + added << 1 | cell
+    )
     return is_due_earlier
 
 
@@ -365,6 +332,7 @@ cdef int append_to_open(
     """Append a record to the open batch, under the partition's lock."""
     cdef uint64_t commit, size, slot = load_relaxed(&queue.partition.open) - 1
     cdef SlotHeader *header
+    cdef char *place
     if slot == ALL_BITS:
         return APPEND_NO_ROOM
     if slot >= producer.deques.slots.slot_count:
@@ -378,10 +346,11 @@ cdef int append_to_open(
     commit = load_relaxed(&header.commit)
     size = commit >> COMMIT_SIZE_SHIFT
     record.index = commit >> 1 & COMMIT_COUNT_MASK
+    place = producer.deques.slots.bytes + slot * producer.deques.slots.slot_size + size
     record.added = 0
     if size < producer.deques.slots.slot_size and record.index < COMMIT_COUNT_MASK:
         record.added = record_write(
-            producer.deques.slots.bytes + slot * producer.deques.slots.slot_size + size,
+            place,
             producer.deques.slots.slot_size - size,
             record.index,
             <int64_t>load_relaxed(&header.base_timestamp),
@@ -396,7 +365,7 @@ cdef int append_to_open(
         return APPEND_NOT_CONTRIBUTOR
     size += record.added
     record.is_due_earlier = _commit(
-        producer, header, size, record.index + 1, <uint64_t>record.timestamp, record.added
+        producer, header, place, record.added, 1, <uint64_t>record.timestamp, record.added
     )
     record.is_news = record.is_due_earlier or size == producer.deques.slots.slot_size
     record.is_full = size == producer.deques.slots.slot_size or deque_has_full(&producer.deques.slots, queue)
@@ -439,8 +408,9 @@ cdef int append_rows(
         record.is_due_earlier = _commit(
             producer,
             header,
-            size + rows.size,
-            (commit >> 1 & COMMIT_COUNT_MASK) + rows.count,
+            place + size,
+            rows.size,
+            rows.count,
             rows.timestamp,
             rows.largest,
         )
@@ -558,11 +528,13 @@ cdef int append_batch(
 
 
 cdef void batch_begin(
-    const Appending *producer, uint64_t slot, uint64_t now_us, uint64_t size, uint64_t count, uint64_t base_timestamp,
-    uint64_t max_timestamp, uint64_t largest, uint64_t compressed
+    const Appending *producer, uint64_t partition, uint64_t slot, uint64_t now_us, uint64_t size, uint64_t count,
+    uint64_t base_timestamp, uint64_t max_timestamp, uint64_t largest, uint64_t compressed
 ) noexcept nogil:
-    """Initialize the header of a slot that this process has allocated, but for its place in a deque."""
-    cdef SlotHeader *header = header_of(&producer.deques.slots, slot)
+    """Initialize the header of a written batch of this process, but for its place in a deque."""
+    cdef const Slots *slots = &producer.deques.slots
+    cdef SlotHeader *header = header_of(slots, slot)
+    cdef uint64_t stored = compressed >> COMPRESSED_SIZE_SHIFT if compressed else size
     cdef word *bits = <word *>(<char *>header + sizeof(SlotHeader))
     cdef uint64_t index
     store_relaxed(&header.commit, size << COMMIT_SIZE_SHIFT | count << 1)
@@ -578,6 +550,14 @@ cdef void batch_begin(
     store_relaxed(&header.compressed, compressed)
     store_relaxed(&header.linger, producer.linger)
     store_relaxed(&header.limits, producer.limits)
+    if producer.keeps_checksums and stored > producer.header_size:
+        checksum_store(
+            header,
+            partition,
+            1 if compressed else 0,
+            count,
+            crc32c_of_chain(slots, slot, producer.header_size, stored - producer.header_size),
+        )
     for index in range(producer.contributor_words):
         store_relaxed(&bits[index], 0)
 
@@ -636,6 +616,7 @@ cdef class Appender:
         self.producer.contributor_words = regions.contributor_words
         self.producer.header_size = V2_HEADER_SIZE if magic == V2 else 0
         self.producer.compresses = compresses
+        self.producer.keeps_checksums = segment.geometry.sizes.keeps_checksums and magic == V2
 
     def __reduce__(self):
         raise TypeError("an Appender cannot be pickled: its memory belongs to this process")
@@ -755,6 +736,7 @@ cdef class Appender:
 
     def begin(
         self,
+        uint64_t partition,
         uint64_t slot,
         uint64_t now_us,
         uint64_t size,
@@ -764,12 +746,13 @@ cdef class Appender:
         uint64_t largest,
         uint64_t compressed=0,
     ):
-        """Initialize the header of a slot that this process has allocated, but for its place in a deque.
+        """Initialize the header of a batch that this process has written into its slots, but for its place in a deque.
 
         No lock is held, and the order of stores does not matter: the state makes them count. A death before that
         leaves a slot that the sender reclaims.
 
         Args:
+            partition: entry of the partition that it will belong to.
             slot: the batch's first.
             now_us: monotonic microseconds.
             size: bytes of the whole batch, before any compression.
@@ -781,7 +764,9 @@ cdef class Appender:
         """
         self._opened()
         self._check_slot(slot)
-        batch_begin(&self.producer, slot, now_us, size, count, base_timestamp, max_timestamp, largest, compressed)
+        batch_begin(
+            &self.producer, partition, slot, now_us, size, count, base_timestamp, max_timestamp, largest, compressed
+        )
 
     def append_rows(
         self,

@@ -108,11 +108,18 @@ cdef int replace_records(
     """Replace the records of a claimed batch, from byte `start` of its slot on; NULL: they stay as they are."""
     cdef SlotHeader *header = header_of(&deques.slots, batch.slot)
     cdef ProcessEntry *process = process_of(deques, (ticket & UNFINISHED) - 1)
+    cdef uint64_t commit, count
+    cdef uint32_t checksum
     cdef int status = stripe_enter(deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
         return status
     if load_relaxed(&header.generation) == batch.generation and load_relaxed(&header.sealing) == since_ms:
         replaced[0] = True
+        if deques.keeps_checksums:
+            commit = load_relaxed(&header.commit)
+            count = commit >> 1 & COMMIT_COUNT_MASK
+            checksum = checksum_of(header, commit & 1, count) if records == NULL else crc32c(0, records, size)
+            checksum_store(header, queue.entry, 1 - (commit & 1), count, checksum)
         if records == NULL:
             store_release(&header.compressed, compressed)
         else:

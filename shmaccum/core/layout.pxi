@@ -156,7 +156,8 @@ cdef struct Superblock:
     # Random, stored by the creator: the names of the semaphores and of the doorbell
     # derive from them, so that no other user can guess a name.
     word token[TOKEN_WORDS]
-    word unused_15
+    # 1 if slot headers have `checksums`: shmaccum.checksum=append; else 0.
+    word keeps_checksums
 
     # Written by the sender, without a lock.
 
@@ -665,6 +666,10 @@ cdef struct SlotHeader:
     # Slots of the batch: valid while the state is not FREE. Written under the pool's lock alone, before `state` or, if
     # an open batch gets another slot, by one store that adds it.
     word slots
+    # Two cells of 32 bits: CRC-32C of the batch's bytes behind the space of its header, combined with words of this
+    # one (`core/checksum.pxi`). `commit` and `compressed` select the valid one; stored before them. 0 in a slab without
+    # checksums.
+    word checksums
 
 
 cdef struct Sizes:
@@ -676,6 +681,8 @@ cdef struct Sizes:
     uint64_t max_partitions
     uint64_t redo_size
     uint64_t max_lanes
+    # Whether slot headers have checksums.
+    uint64_t keeps_checksums
 
 
 cdef struct Regions:

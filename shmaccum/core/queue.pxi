@@ -51,6 +51,7 @@ cdef struct Deques:
     uint64_t redo_size
     uint64_t max_partitions
     uint64_t max_lanes
+    bint keeps_checksums
 
 
 cdef struct Queue:
@@ -73,6 +74,7 @@ cdef Deques deques_of(Segment segment) noexcept:
     deques.redo, deques.redo_size = memory + regions.redo, segment.geometry.sizes.redo_size
     deques.max_partitions = segment.geometry.sizes.max_partitions
     deques.max_lanes = segment.geometry.sizes.max_lanes
+    deques.keeps_checksums = segment.geometry.sizes.keeps_checksums
     return deques
 
 

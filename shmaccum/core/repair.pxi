@@ -16,6 +16,7 @@ The stores of a replacement, and what a death after each leaves:
 
 ===============  ======================================================================================================
 redo area        bytes that nothing refers to
+checksums        a value in the cell that `commit` and `compressed` do not select, if the slab has checksums
 redo             the replacement counts: the next holder of the lock does the rest
 the slot         a half-replaced batch, and its redo word
 compressed       a replaced batch, whose copy is repeated

@@ -214,10 +214,17 @@ cdef class InPlaceSealer:
         at = _put_big_endian(at, <uint64_t>epoch, 2)
         at = _put_big_endian(at, <uint64_t>sequence, 4)
         _put_big_endian(at, count, 4)
+        at = <uint8_t *>self.segment.memory + begin
         crc = 0
         for view in views:
             crc = self.checksum(view[V2_CRC_COVERS:] if view is views[0] else view, crc)
-        _put_big_endian(<uint8_t *>self.segment.memory + begin + V2_CRC_AT, <uint64_t>crc, 4)
+        if self.segment.geometry.sizes.keeps_checksums and crc != crc32c_joined(
+            crc32c(0, at + V2_CRC_COVERS, V2_HEADER_SIZE - V2_CRC_COVERS),
+            checksum_kept(header),
+            size - V2_HEADER_SIZE,
+        ):
+            return None
+        _put_big_endian(at + V2_CRC_AT, <uint64_t>crc, 4)
         return sealed
 
     def seal_all(self, list drained not None, list in_flight not None, Completer counts not None):

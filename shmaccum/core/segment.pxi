@@ -68,6 +68,7 @@ cdef class Geometry:
         slot_count: slots.
         max_processes, max_topics, max_partitions, max_lanes: entries in the tables.
         redo_size: bytes in a stripe's redo area, a multiple of 8.
+        keeps_checksums: whether slot headers have checksums, 0 or 1.
 
     Attributes:
         ring_length: completions that a ring holds.
@@ -95,6 +96,7 @@ cdef class Geometry:
         max_partitions=4096,
         redo_size=0,
         max_lanes=64,
+        keeps_checksums=0,
     ):
         self.sizes.slot_size = _size("slot_size", slot_size, WORD, _LARGEST, WORD)
         self.sizes.slot_count = _size("slot_count", slot_count, 1, MAX_SLOTS)
@@ -103,6 +105,7 @@ cdef class Geometry:
         self.sizes.max_partitions = _size("max_partitions", max_partitions, 1, _LARGEST)
         self.sizes.redo_size = _size("redo_size", redo_size, 0, _LARGEST, WORD)
         self.sizes.max_lanes = _size("max_lanes", max_lanes, 1, MAX_LANES)
+        self.sizes.keeps_checksums = _size("keeps_checksums", keeps_checksums, 0, 1)
         self.regions = lay_out(&self.sizes)
         places = {**self.sizes, **self.regions, "bitmap_size": (self.sizes.slot_count + 63) // 64 * WORD}
         places["slot_words"] = places.pop("header_size") // WORD
@@ -203,6 +206,7 @@ cdef class Geometry:
             "max_partitions": self.sizes.max_partitions,
             "redo_size": self.sizes.redo_size,
             "max_lanes": self.sizes.max_lanes,
+            "keeps_checksums": self.sizes.keeps_checksums,
         }
 
 

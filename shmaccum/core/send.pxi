@@ -464,6 +464,7 @@ cdef class RecordPath:
         )
         batch_begin(
             producer,
+            queue.entry,
             handle.slot,
             monotonic_us(),
             producer.header_size + added,

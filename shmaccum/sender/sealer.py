@@ -48,6 +48,7 @@ class Sealer:
         self._format = state.format
         self._header_size = state.format.header_size
         self._magic = state.format.magic
+        self._keeps_checksums = state.slab.geometry.keeps_checksums and self._magic == MAGIC
         self._lanes = LaneTable(state.slab, state.map)
         self._splitter = splitter
         self.levels = levels
@@ -67,6 +68,8 @@ class Sealer:
             One of `DAMAGES`: its records are damaged.
         """
         batch.check(self._header_size)
+        if self._keeps_checksums and not batch.is_intact(self._header_size):
+            raise CorruptRecordError("its bytes in shared memory have changed since they were appended")
         if batch.is_split:
             memory, record_count, base_timestamp, max_timestamp, compression = self._splitter.next_part(batch)
             views: BatchMemory = (memory,)

@@ -33,6 +33,7 @@ _SIZES: Final = {
     "max_partitions": Super.MAX_PARTITIONS,
     "redo_size": Super.REDO_SIZE,
     "max_lanes": Super.MAX_LANES,
+    "keeps_checksums": Super.KEEPS_CHECKSUMS,
 }
 """The attributes of `Geometry` that fix a layout -> their words."""
 

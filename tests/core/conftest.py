@@ -11,7 +11,7 @@ from core_builds import build_core
 
 @pytest.fixture(scope="session")
 def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return a core in which each access to a shared word is a step (`core_slabs.die_at`)."""
+    """Return a core in which each access to a shared word is a step (`core_slabs.die_at`); checksums are made with tables."""
     if "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("this build of the core has no sanitizers: the same test runs without them")
-    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS")
+    return build_core(tmp_path_factory.mktemp("core"), "-DSHMACCUM_STEPS", "-DSHMACCUM_CRC_TABLES")

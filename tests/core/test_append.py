@@ -54,7 +54,7 @@ timestamps = st.one_of(st.integers(0, 2**63 - 1), st.integers(10**12, 10**12 + 2
     records=st.lists(st.tuples(timestamps, st.binary(max_size=200)), min_size=1, max_size=20),
 )
 def test_batches_hold_what_the_formats_encode(magic: int, records: list[tuple[int, bytes]]) -> None:
-    slab = Slab(40, slot_size=SLOT_SIZE)
+    slab = Slab(40, slot_size=SLOT_SIZE, keeps_checksums=magic == 2)
     producer = Producer(slab, magic=magic)
     expected: list[tuple[list[bytes], list[int]]] = []
     for timestamp, value in records:
@@ -278,7 +278,7 @@ def test_places_that_do_not_exist_are_refused() -> None:
         lambda: producer.core.append(20, 0, 0, 0, b"", 0),
         lambda: producer.core.append(0, 3, 0, 0, b"", 0),
         lambda: producer.core.append_batch(0, 0, 0, 0, b"", 0, 4, True),
-        lambda: producer.core.begin(4, 0, 0, 0, 0, 0, 0),
+        lambda: producer.core.begin(0, 4, 0, 0, 0, 0, 0, 0),
         lambda: producer.core.append_rows(0, 0, 0, 4, 1, 0, b"", 0, 0, 0),
         lambda: producer.core.append_batches(0, 0, 0, [Buffer(4, 1, 1)], True),
         lambda: producer.core.write_first(4, 0, b""),
@@ -304,7 +304,7 @@ def test_a_closed_appender_appends_nothing_and_keeps_no_memory() -> None:
         lambda: core.append(0, 0, 0, 0, b"", 0),
         lambda: core.append_batch(0, 0, 0, 0, b"", 0, 0, True),
         lambda: core.write_first(0, 0, b""),
-        lambda: core.begin(0, 0, 0, 0, 0, 0, 0),
+        lambda: core.begin(0, 0, 0, 0, 0, 0, 0, 0),
         lambda: core.append_rows(0, 0, 0, 0, 1, 0, b"", 0, 0, 0),
         lambda: core.append_batches(0, 0, 0, [], True),
     ):
@@ -345,7 +345,7 @@ def begin_all(producer: Producer, batches_of: list[list[bytes]], timestamp: int)
         begin = len(data) - (slab.slot_count - buffer.slot) * SLOT_SIZE + v2.HEADER_SIZE
         data[begin : begin + len(records)] = records
         size = v2.HEADER_SIZE + len(records)
-        producer.core.begin(buffer.slot, 1_000_000, size, len(values), timestamp, timestamp, 99)
+        producer.core.begin(PARTITION, buffer.slot, 1_000_000, size, len(values), timestamp, timestamp, 99)
     return buffers
 
 

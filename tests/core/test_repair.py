@@ -100,7 +100,7 @@ def test_death_at_every_step_of_a_rebuild(stepping: ModuleType) -> None:
     for step in range(1, 3000, 3):
         slab = scattered(1)
         slab.core = stepping
-        slab.segment = stepping.Segment(slab.descriptor, stepping.Geometry(SLOT_SIZE, 40, 8, 1, 20, 0, 2))
+        slab.segment = stepping.Segment(slab.descriptor, stepping.Geometry(SLOT_SIZE, 40, 8, 1, 20, 0, 2, 1))
         was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), deques(slab).rebuild(PARTITION)))
         recover(slab)
         assert deques(slab).rebuild(PARTITION) == (LOCK_TAKEN,)

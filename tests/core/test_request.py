@@ -28,8 +28,8 @@ TIMES = [1_000, 900, 5_000]
 class Sender:
     """A sender with one drained batch of three records."""
 
-    def __init__(self, core: Any = _core, *, values: list[bytes] = VALUES, idempotent: bool = True) -> None:
-        self.slab = Slab(4, core, slot_size=SLOT_SIZE)
+    def __init__(self, core: Any = _core, *, values: list[bytes] = VALUES, idempotent: bool = True, keeps_checksums: bool = True) -> None:
+        self.slab = Slab(4, core, slot_size=SLOT_SIZE, keeps_checksums=keeps_checksums)
         producer = Producer(self.slab, core)
         for value, timestamp in zip(values, TIMES, strict=False):
             producer.append(body_of(value), timestamp)
@@ -96,7 +96,7 @@ def test_a_batch_of_several_slots_is_sealed_as_one() -> None:
     at = begin + chain.slot * SLOT_SIZE + v2.HEADER_SIZE
     memory[at : at + len(record)] = record
     size = v2.HEADER_SIZE + len(record)
-    Producer(slab).core.begin(chain.slot, 0, size, 1, 0, 0, len(record))
+    Producer(slab).core.begin(PARTITION, chain.slot, 0, size, 1, 0, 0, len(record))
     sender.set("headers", "partition", PARTITION, chain.slot)
     sealed = sender.sealer.seal(_core.RecordBatch(slab.segment, chain.slot))
     if sealed is None:
@@ -106,8 +106,35 @@ def test_a_batch_of_several_slots_is_sealed_as_one() -> None:
     assert [record.value for record in read] == [bytes(SLOT_SIZE)]
 
 
-def test_a_batch_that_its_producer_compressed_says_so() -> None:
+@pytest.mark.parametrize(
+    ("region", "name", "bit"),
+    [
+        *(("headers", name, 0) for name in ("base_timestamp", "partition", "checksums")),
+        *(("headers", "commit", bit) for bit in (1, 2, 25, 26)),
+        *(("slots", "", bit) for bit in (v2.HEADER_SIZE * 8, v2.HEADER_SIZE * 8 + 100)),
+    ],
+)
+def test_a_batch_that_has_changed_is_not_sealed(region: str, name: str, bit: int) -> None:
     sender = Sender()
+    slab = sender.slab
+    assert sender.batch.is_intact(v2.HEADER_SIZE)
+    begin = len(slab.words) - slab.slot_count * SLOT_SIZE // 8
+    slab.words[begin + bit // 64 if region == "slots" else slab.word(region, name)] ^= 1 << bit % 64
+    batch = _core.RecordBatch(slab.segment, 0)
+    assert not batch.is_intact(v2.HEADER_SIZE)
+    assert sender.sealer.seal(batch) is None
+
+
+def test_a_copy_of_records_is_intact_or_not() -> None:
+    sender = Sender()
+    sealed = bytes_of(sender.send())
+    assert sender.batch.is_intact(v2.HEADER_SIZE, sealed[v2.HEADER_SIZE :])
+    assert not sender.batch.is_intact(v2.HEADER_SIZE, sealed[v2.HEADER_SIZE :] + b"\0")
+    assert not sender.batch.is_intact(v2.HEADER_SIZE, b"")
+
+
+def test_a_batch_that_its_producer_compressed_says_so() -> None:
+    sender = Sender(keeps_checksums=False)
     gzip = 1
     sender.set("headers", "compressed", 120 << 8 | gzip)
     sealed = sender.send()

@@ -73,7 +73,7 @@ class Producer:
         """Make a batch of one record in a new slot."""
         (buffer,) = self.slab.take(1)
         added = self.core.write_first(buffer.slot, timestamp, body)
-        self.core.begin(buffer.slot, 1_000_000, self.header_size + added, 1, timestamp, timestamp, added)
+        self.core.begin(PARTITION, buffer.slot, 1_000_000, self.header_size + added, 1, timestamp, timestamp, added)
         return buffer
 
     def append(self, body: bytes, timestamp: int = 0) -> tuple[Any, ...]:

@@ -54,10 +54,13 @@ class Slab:
         core: the module to use.
         slot_size: bytes of each.
         redo_size: bytes of a redo area.
+        keeps_checksums: whether headers have checksums; those are then among the stores of each append.
     """
 
-    def __init__(self, slot_count: int, core: Any = _core, slot_size: int = 64, redo_size: int = 0) -> None:
-        geometry = core.Geometry(slot_size, slot_count, 8, 1, 20, redo_size, 2)
+    def __init__(
+        self, slot_count: int, core: Any = _core, slot_size: int = 64, redo_size: int = 0, keeps_checksums: bool = True
+    ) -> None:
+        geometry = core.Geometry(slot_size, slot_count, 8, 1, 20, redo_size, 2, keeps_checksums)
         self.descriptor = os.memfd_create("slab")
         os.ftruncate(self.descriptor, geometry.total_size)
         self.segment = core.Segment(self.descriptor, geometry)
@@ -66,7 +69,12 @@ class Slab:
         self.words = self.segment.writable().cast("Q")
         self.slot_count = slot_count
         self.core = core
-        sizes = {"total_size": geometry.total_size, "slot_size": slot_size, "slot_count": slot_count}
+        sizes = {
+            "total_size": geometry.total_size,
+            "slot_size": slot_size,
+            "slot_count": slot_count,
+            "keeps_checksums": keeps_checksums,
+        }
         for name, size in sizes.items():
             self.words[self.word("superblock", name)] = size
         self.be(LIVING)

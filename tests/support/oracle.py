@@ -6,20 +6,30 @@ reads the headers, and derives from them what the bitmap, the deques and the cou
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from crc32c import crc32c
 
 if TYPE_CHECKING:
     from shmaccum._core import Segment
 
 FREE, OPEN, CLOSED, COMPLETING = 0, 2, 3, 5
+HEADER_SIZE = 61
 
 
 def violations(segment: Segment) -> list[str]:
     """Return what is wrong with a slab at rest, a sentence each; nothing for a sound one."""
-    return [*_of_locks(segment), *_of_slots(segment), *_of_deques(segment), *_of_rings(segment), *_of_waiters(segment)]
+    return [
+        *_of_locks(segment),
+        *_of_slots(segment),
+        *_of_checksums(segment),
+        *_of_deques(segment),
+        *_of_rings(segment),
+        *_of_waiters(segment),
+    ]
 
 
 def _of_locks(segment: Segment) -> Iterator[str]:
@@ -81,6 +91,22 @@ def _chain(headers: np.ndarray, first: int, count: int) -> list[int] | None:
             return None
         chain.append(following)
     return chain
+
+
+def _of_checksums(segment: Segment) -> Iterator[str]:
+    """Each queued batch of one slot has the checksum of its bytes, in a slab that keeps them."""
+    headers, superblock, memory = segment.view("headers"), segment.view("superblock"), memoryview(segment)
+    if not superblock["keeps_checksums"]:
+        return
+    for slot in np.flatnonzero(np.isin(headers["state"] & 0xFF, (OPEN, CLOSED)) & (headers["slots"] == 1)).tolist():
+        commit, compressed = int(headers["commit"][slot]), int(headers["compressed"][slot])
+        begin = _begin_of_slots(segment) + slot * int(superblock["slot_size"])
+        size = compressed >> 8 or commit >> 25
+        said = struct.pack("<3Q", headers["partition"][slot], headers["base_timestamp"][slot], commit >> 1 & 0xFFFFFF)
+        expected = crc32c(memory[begin + HEADER_SIZE : begin + size]) ^ crc32c(said)
+        found = int(headers["checksums"][slot]) >> 32 * (commit & 1 ^ bool(compressed)) & 0xFFFFFFFF
+        if found != expected:
+            yield f"slot {slot} has the checksum {found:#x}, not {expected:#x}"
 
 
 def _of_deques(segment: Segment) -> Iterator[str]:

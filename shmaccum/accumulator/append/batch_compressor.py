@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from shmaccum._core import COMMIT_SIZE_SHIFT, COMPRESSED_SIZE_SHIFT, COMPRESSION_MASK, SEALING_TIMEOUT_MS, Buffer, Slot
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import LockTimeoutError
 from shmaccum.record.compression import DEFAULT_LEVELS, CompressionType, compress
 from shmaccum.record.format import RecordFormat
@@ -125,6 +126,8 @@ class BatchCompressor:
         # Draining a batch clears the word, and no other process claims the same batch.
         if (self._words[header + Slot.GENERATION], self._words[header + Slot.SEALING]) != claim[2:]:
             return
+        if geometry.keeps_checksums and not RecordBatch(self._slab.core, claim.slot).is_intact(start, records):
+            return  # the sender finds it so, too, and fails it
         stored, compressed = self._compress(self._words[header + Slot.LINGER] & COMPRESSION_MASK, records)
         replacement = None if stored is records else stored
         queue, batch = claim.queue, Buffer(claim.slot, 1, claim.generation)

@@ -210,7 +210,7 @@ class ColumnAppender:
             yield Memory(size, max_block_ms, taken, end - first)
             end = first + len(taken)
             slots = [buffer.slot for buffer in taken]
-            self._fill(batches, first, slots)
+            self._fill(queue, batches, first, slots)
             is_open = batches.is_open and end == len(sizes)
             results = [self._pending.expect(queue, buffer.batch) for buffer in taken]
             self._records.run(queue, self._records.core.append_batches, taken, is_open)
@@ -223,14 +223,16 @@ class ColumnAppender:
                 self._batches.free_unused()
         return end - first
 
-    def _fill(self, batches: _NewBatches, first: int, slots: list[int]) -> None:
+    def _fill(self, queue: PartitionQueue, batches: _NewBatches, first: int, slots: list[int]) -> None:
         """Write batches from number ``first`` on, complete but for their place, into slots that only we use."""
+        self._write(batches, first, slots)
         records, sizes, cuts = batches.records, batches.sizes, batches.cuts
         bases, latest, largest = records.base_timestamps, records.max_timestamps, records.largest
         now_us = time.monotonic_ns() // 1_000
         for index in range(len(slots)):
             number = first + index
             self._records.core.begin(
+                queue.entry,
                 slots[index],
                 now_us,
                 sizes[number],
@@ -240,7 +242,11 @@ class ColumnAppender:
                 largest[number],
                 batches.compressed_words[number],
             )
-        if sizes[first] > self._slot_size:  # alone, see `_placing`
+
+    def _write(self, batches: _NewBatches, first: int, slots: list[int]) -> None:
+        """Write the records of batches from number ``first`` on."""
+        records = batches.records
+        if batches.sizes[first] > self._slot_size:  # alone, see `_placing`
             self._write_large(batches, first, slots[0])
             return
         places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]

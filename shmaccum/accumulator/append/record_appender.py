@@ -179,7 +179,7 @@ class RecordAppender:
         else:
             added, compressed = core.write_first(slot, timestamp, body), 0
         now_us = time.monotonic_ns() // 1_000
-        core.begin(slot, now_us, self.header_size + added, 1, timestamp, timestamp, added, compressed)
+        core.begin(queue.entry, slot, now_us, self.header_size + added, 1, timestamp, timestamp, added, compressed)
         batch = buffer.batch
         self.pending.expect(queue, batch)
         try:

@@ -91,4 +91,5 @@ def slab_geometry(config: ProducerConfig) -> Geometry:
         config.shmaccum_max_partitions,
         slot_size if producers_compress else 0,
         config.shmaccum_max_transactions,
+        config.shmaccum_checksum == "append",
     )

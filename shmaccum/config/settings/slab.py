@@ -55,6 +55,17 @@ class SlabSettings(Config, group=Group.SLAB):
             rotates at 1 MiB and keeps one old file. Without a writable home there is no log. `none`: no log.
             `shmaccum sender` logs to its standard error, and to a file only if one is named.""",
     )
+    shmaccum_checksum = Setting(
+        STRING,
+        "seal",
+        one_of("seal", "append"),
+        importance=Importance.LOW,
+        scope=Scope.SLAB,
+        doc="""When the checksum of a batch is made. `seal`: by the sender, when it sends the batch. `append`: by the
+            producers, with each record. Then records that change in shared memory after `send` returned, as by faulty
+            memory or a program that writes where it should not, are not sent: their batch fails with
+            CorruptRecordError. `send` takes longer for it.""",
+    )
     shmaccum_max_partitions = Setting(
         INT_OR_AUTO,
         AUTO,

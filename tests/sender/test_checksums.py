@@ -1,0 +1,104 @@
+"""``shmaccum.checksum=append``: what changes in shared memory after an append fails, and is not sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from senders import HandRun, read_values
+from splitting import SLOT, StartRun
+
+from shmaccum._core import Slot, Super
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
+from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.cluster import TopicPartition
+from shmaccum.record.columns.bodies import ColumnBodies
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+HEADER_SIZE = 61
+
+
+def a_few(run: HandRun) -> list[bytes]:
+    values = [b"first", b"second" * 10, b"third"]
+    for number, value in enumerate(values):
+        assert run.accumulator.append(T0, 5 - number, b"key", value, (("h", b"1"),)).future
+    return values
+
+
+def more_than_a_slot(run: HandRun) -> list[bytes]:
+    values = [bytes([number]) * (SLOT // 4) for number in range(5)]
+    for value in values:
+        run.send(T0, value)
+    return values
+
+
+def a_large_one(run: HandRun) -> list[bytes]:
+    run.send(T0, b"large" * (SLOT // 2))
+    return [b"large" * (SLOT // 2)]
+
+
+def columns(run: HandRun) -> list[bytes]:
+    values = [b"%d" % number * 30 for number in range(SLOT // 20)]
+    bodies = ColumnBodies(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
+    run.accumulator.append_columns(run.accumulator.map.queues[T0], bodies, future, 0)
+    return values
+
+
+SENT: list[tuple[Callable[[HandRun], list[bytes]], str]] = [
+    (a_few, "none"),
+    (a_few, "gzip"),  # the sender compresses it
+    (more_than_a_slot, "none"),
+    (more_than_a_slot, "lz4"),
+    (a_large_one, "none"),
+    (a_large_one, "zstd"),
+    (columns, "none"),
+    (columns, "snappy"),
+]
+
+
+@pytest.fixture(params=SENT, ids=lambda sent: f"{sent[0].__name__}-{sent[1]}")
+def sent(request: pytest.FixtureRequest, start_run: StartRun) -> Iterator[tuple[HandRun, list[bytes]]]:
+    """A run with queued records, and their values."""
+    send, compression = request.param
+    run = start_run(shmaccum_checksum="append", compression_type=compression)
+    yield run, send(run)
+
+
+def first_batch(run: HandRun) -> RecordBatch:
+    batch = run.accumulator.map.queues[T0].first()
+    assert batch is not None
+    return batch
+
+
+def test_what_has_not_changed_is_sent(sent: tuple[HandRun, list[bytes]], log_dir: Path) -> None:
+    run, values = sent
+    run.run(4)
+    assert read_values(log_dir, "t", 0) == values
+
+
+@pytest.mark.parametrize("where", ["first byte", "last byte", "size", "count", "base timestamp"])
+def test_what_has_changed_fails_alone(
+    sent: tuple[HandRun, list[bytes]], log_dir: Path, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    run, values = sent
+    batch, words = first_batch(run), run.slab.words
+    places = batch.places()
+    assert places is not None
+    others = values[batch.record_count :]
+    if where == "first byte":
+        run.slab.buffer[places[0][0] + HEADER_SIZE] ^= 1
+    elif where == "last byte":
+        run.slab.buffer[places[-1][1] - 1] ^= 0x80
+    else:
+        size = (Slot.COMPRESSED, 8) if batch.compressed else (Slot.COMMIT, 25)
+        word, bit = {"size": size, "count": (Slot.COMMIT, 2), "base timestamp": (Slot.BASE_TIMESTAMP, 3)}[where]
+        words[batch.at + word] ^= 1 << bit
+    with caplog.at_level(logging.ERROR):
+        run.run(4)
+    assert "have changed since they were appended" in caplog.text
+    assert words[Super.BATCHES_FAILED] == 1
+    assert read_values(log_dir, "t", 0) == others
