@@ -103,13 +103,16 @@ cdef int put_back(
 
 cdef int replace_records(
     const Deques *deques, const Queue *queue, uint64_t ticket, const Handle *batch, uint64_t since_ms,
-    const void *records, uint64_t size, uint64_t start, uint64_t compressed, bint *replaced, Damage *damage
+    const void *records, uint64_t size, uint64_t start, uint64_t compressed, uint32_t checksum, bint *replaced,
+    Damage *damage
 ) noexcept nogil:
-    """Replace the records of a claimed batch, from byte `start` of its slot on; NULL: they stay as they are."""
+    """Replace the records of a claimed batch, from byte `start` of its slot on; NULL: they stay as they are.
+
+    `checksum` is the CRC-32C of the new ones.
+    """
     cdef SlotHeader *header = header_of(&deques.slots, batch.slot)
     cdef ProcessEntry *process = process_of(deques, (ticket & UNFINISHED) - 1)
     cdef uint64_t commit, count
-    cdef uint32_t checksum
     cdef int status = stripe_enter(deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
         return status
@@ -118,7 +121,8 @@ cdef int replace_records(
         if deques.keeps_checksums:
             commit = load_relaxed(&header.commit)
             count = commit >> 1 & COMMIT_COUNT_MASK
-            checksum = checksum_of(header, commit & 1, count) if records == NULL else crc32c(0, records, size)
+            if records == NULL:
+                checksum = checksum_of(header, commit & 1, count)
             checksum_store(header, queue.entry, 1 - (commit & 1), count, checksum)
         if records == NULL:
             store_release(&header.compressed, compressed)
@@ -298,6 +302,7 @@ cdef class PartitionDeques:
             size,
             start,
             compressed,
+            crc32c(0, place, size) if self.deques.keeps_checksums else 0,
             &replaced,
             &damage,
         )

@@ -28,7 +28,9 @@ TIMES = [1_000, 900, 5_000]
 class Sender:
     """A sender with one drained batch of three records."""
 
-    def __init__(self, core: Any = _core, *, values: list[bytes] = VALUES, idempotent: bool = True, keeps_checksums: bool = True) -> None:
+    def __init__(
+        self, core: Any = _core, *, values: list[bytes] = VALUES, idempotent: bool = True, keeps_checksums: bool = True
+    ) -> None:
         self.slab = Slab(4, core, slot_size=SLOT_SIZE, keeps_checksums=keeps_checksums)
         producer = Producer(self.slab, core)
         for value, timestamp in zip(values, TIMES, strict=False):

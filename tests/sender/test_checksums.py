@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,11 +61,11 @@ SENT: list[tuple[Callable[[HandRun], list[bytes]], str]] = [
 
 
 @pytest.fixture(params=SENT, ids=lambda sent: f"{sent[0].__name__}-{sent[1]}")
-def sent(request: pytest.FixtureRequest, start_run: StartRun) -> Iterator[tuple[HandRun, list[bytes]]]:
+def sent(request: pytest.FixtureRequest, start_run: StartRun) -> tuple[HandRun, list[bytes]]:
     """A run with queued records, and their values."""
     send, compression = request.param
     run = start_run(shmaccum_checksum="append", compression_type=compression)
-    yield run, send(run)
+    return run, send(run)
 
 
 def first_batch(run: HandRun) -> RecordBatch:

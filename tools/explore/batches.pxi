@@ -45,6 +45,7 @@ cdef HistogramEntry histograms[SENDER_HISTOGRAMS + BROKERS + MOST * PROCESS_HIST
 cdef int processes = 0
 cdef int turns = 1
 cdef bint compresses = False
+cdef bint keeps_checksums = False
 cdef int retries = 0
 
 
@@ -104,6 +105,7 @@ cdef Appending appending_of() noexcept nogil:
     producer.contributor_words = 1
     producer.linger = 1 if compresses else 0  # without linger.ms, compressed or not
     producer.compresses = compresses
+    producer.keeps_checksums = producer.deques.keeps_checksums = keeps_checksums
     return producer
 
 
@@ -315,7 +317,7 @@ cdef void append(Mine *mine, int turn) noexcept nogil:
 
 cdef void write_first(Mine *mine, const Handle *handle, const Record *record) noexcept nogil:
     cdef uint64_t added = record_write(shared.slots + handle.slot * SLOT_SIZE, SLOT_SIZE, 0, 0, record)
-    batch_begin(&mine.producer, handle.slot, 0, added, 1, 0, 0, added, 0)
+    batch_begin(&mine.producer, 0, handle.slot, 0, added, 1, 0, 0, added, 0)
 
 
 cdef void compress(Mine *mine, Record *record) noexcept nogil:
@@ -336,7 +338,7 @@ cdef void compress(Mine *mine, Record *record) noexcept nogil:
     damage.kind = SOUND
     while replace_records(
         &mine.producer.deques, &mine.queue, my_ticket(), &handle, record.now_ms, bytes, size, 0,
-        size << COMPRESSED_SIZE_SHIFT | 1, &replaced, &damage
+        size << COMPRESSED_SIZE_SHIFT | 1, crc32c(0, bytes, size), &replaced, &damage
     ) == LOCK_BUSY:
         wait_for_lock(stripe_line())
     explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
@@ -387,6 +389,10 @@ cdef void deliver(uint64_t slot) noexcept nogil:
     explore_assert(
         (numbers > 0) + (numbers > 0xFF) == <int>(commit >> 1 & COMMIT_COUNT_MASK),
         b"a batch counts its records wrongly",
+    )
+    explore_assert(
+        not keeps_checksums or crc32c(0, shared.slots + slot * SLOT_SIZE, size) == checksum_kept(header),
+        b"a checksum is of other records",
     )
     for index in range(<int>explore_peek(&shared.ghost.logged)):
         if shared.ghost.batch[index] == batch:
@@ -589,7 +595,16 @@ cdef const char *batches_check(bint is_over) noexcept nogil:
 # --- for Python code ------------------------------------------------------------------------------
 
 
-def run(str name, int number, int deaths, int records=1, int retried=0, bint compression=False, bint buffers=False):
+def run(
+    str name,
+    int number,
+    int deaths,
+    int records=1,
+    int retried=0,
+    bint compression=False,
+    bint checksums=False,
+    bint buffers=False,
+):
     """Explore a scenario.
 
     Args:
@@ -599,13 +614,14 @@ def run(str name, int number, int deaths, int records=1, int retried=0, bint com
         records: that each producer appends.
         retried: batches that the broker does not get at first.
         compression: whether producers compress the batches that they close.
+        checksums: whether they keep checksums.
         buffers: whether stores wait in store buffers.
 
     Returns:
         As of `found`.
     """
-    global processes, turns, compresses, retries
-    processes, turns, compresses, retries = number, records, compression, retried
+    global processes, turns, compresses, keeps_checksums, retries
+    processes, turns, compresses, keeps_checksums, retries = number, records, compression, checksums, retried
     memset(&shared, 0, sizeof(Shared))
     memset(histograms, 0, sizeof(histograms))
     store_relaxed(&shared.superblock.free_slots, SLOTS)

@@ -22,6 +22,7 @@ _BATCHES: Final = (
     "futures",
     "results",
     "statistics",
+    "checksum",
     "append",
     "drain",
     "tables",
@@ -48,7 +49,7 @@ def build(
     Raises:
         ValueError: a text is not in its file, or more than once.
     """
-    for name in (*_INCLUDED[scenarios], "atomics.h"):
+    for name in (*_INCLUDED[scenarios], "atomics.h", "crc32c.h"):
         text = (CORE / name).read_text()
         for constant, value in _SMALL.items():
             text = re.sub(rf"^(    {constant} = )[0-9]+", rf"\g<1>{value}", text, flags=re.MULTILINE)

@@ -49,6 +49,7 @@ SCENARIOS: Final = (
     Scenario("batches", 2, 1, records=2),
     Scenario("batches", 2, 2, records=2, retried=1),
     Scenario("batches", 2, 1, records=3, compression=True),
+    Scenario("batches", 2, 1, records=2, checksums=True),
     Scenario("batches", 3, 0),
     Scenario("lock", 3, 1, buffers=True),
     Scenario("pool", 2, 1, buffers=True),
@@ -64,6 +65,7 @@ LONG: Final = (
     Scenario("waiters", 3, 0, slots=1, buffers=True),
     Scenario("batches", 3, 1),
     Scenario("batches", 2, 2, records=3),
+    Scenario("batches", 2, 1, records=3, compression=True, checksums=True),
     Scenario("batches", 2, 1, records=2, buffers=True),
 )
 """Each takes up to a minute."""
@@ -421,6 +423,30 @@ MUTANTS: Final = (
         "    store_release(&header.redo, 0)\n    copy_bytes(\n        deques.slots.bytes + slot",
         Scenario("batches", 2, 1, records=3, compression=True),
         "torn",
+    ),
+    Mutant(
+        "CHECKSUM_IN_PLACE",
+        "append.pxi",
+        "        checksum_store(header, load_relaxed(&header.partition), cell, before + added, crc)",
+        "        checksum_store(header, load_relaxed(&header.partition), commit & 1, before + added, crc)",
+        Scenario("batches", 2, 1, records=2, checksums=True),
+        "a checksum is of other records",
+    ),
+    Mutant(
+        "CHECKSUM_OF_OTHER_COUNT",
+        "append.pxi",
+        "crc = crc32c(checksum_of(header, commit & 1, before), records, size)",
+        "crc = crc32c(checksum_of(header, cell, before), records, size)",
+        Scenario("batches", 2, 0, records=2, checksums=True),
+        "a checksum is of other records",
+    ),
+    Mutant(
+        "CHECKSUM_OF_REPLACED_IN_PLACE",
+        "drain.pxi",
+        "checksum_store(header, queue.entry, 1 - (commit & 1), count, checksum)",
+        "checksum_store(header, queue.entry, commit & 1, count, checksum)",
+        Scenario("batches", 2, 0, records=3, compression=True, checksums=True),
+        "a checksum is of other records",
     ),
     Mutant(
         "NOT_LINKED",

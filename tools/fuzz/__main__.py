@@ -22,6 +22,7 @@ from tools.fuzz.columns import ColumnsTarget
 from tools.fuzz.corpus import CORPUS, keep, load
 from tools.fuzz.damage import regions
 from tools.fuzz.decoders import CompressionTarget, LogTarget, RecordsTarget, SettingsTarget
+from tools.fuzz.flips import FlipsTarget
 from tools.fuzz.responses import ResponsesTarget
 from tools.fuzz.slab import SlabTarget
 from tools.fuzz.sweep import SweepTarget, Table
@@ -29,6 +30,7 @@ from tools.fuzz.sweep import SweepTarget, Table
 TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "slab": SlabTarget,
     "sweep": SweepTarget,
+    "flips": FlipsTarget,
     "records": RecordsTarget,
     "compression": CompressionTarget,
     "columns": ColumnsTarget,
@@ -42,6 +44,7 @@ Damage on purpose. For each target: the corpus is tried first, then random input
   slab         a slab with words overwritten, and operations on it
   sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone, it
                prints a table of the results; without --seconds it tries all of them, which takes a while
+  flips        bits of queued batches that change in a slab with shmaccum.checksum=append
   records      logs of message formats 0, 1 and 2, and batches in slots
   compression  compressed sections
   columns      Arrow batches whose buffers do not match their description

@@ -32,6 +32,7 @@ def config_of(name: str, log_dir: Path, settings: Mapping[str, object]) -> Produ
             "batch.size": SLOT,
             "buffer.memory": SLOTS * SLOT,
             "linger.ms": 0,
+            "shmaccum.checksum": "append",  # its stores are then among the others
             "shmaccum.max.processes": 6,
             "shmaccum.max.topics": 3,
             "shmaccum.max.partitions": 6,
