@@ -29,6 +29,8 @@ MOST_RECORDS: Final = (1 << 24) - 1
 """``core/layout.pxi``: ``COMMIT_COUNT_MASK``."""
 SMALLEST_RECORD: Final = 7
 """Bytes of a record of message format 2 with neither key nor value: the smallest of all formats."""
+BATCHES_IN_MEMORY: Final = 16
+"""Grown batches that ``buffer.memory`` holds at least, by default."""
 LARGEST_BATCH: Final = SMALLEST_RECORD * MOST_RECORDS
 
 Changes = Mapping[str, object]
@@ -192,6 +194,26 @@ def batch_fits_segment(config: ProducerSettings) -> Changes:
     return KEEP
 
 
+def batches_grow_within_requests(config: ProducerSettings) -> Changes:
+    """Limit the growth of batches to what a request, and a segment of transport log, can hold.
+
+    By default also to a part of the memory: a batch gives all of its memory back at once.
+    """
+    limits = {"max.request.size": config.max_request_size}
+    if config.transport == "log":
+        limits["segment.bytes"] = config.segment_bytes
+    limiting = min(limits, key=limits.__getitem__)
+    if config.batch_max_bytes == AUTO:
+        grown = min(limits[limiting], config.buffer_memory // BATCHES_IN_MEMORY)
+        return {"batch.max.bytes": max(config.batch_size, grown)}
+    if config.batch_max_bytes > max(config.batch_size, limits[limiting]):
+        raise ConfigError(
+            f"batch.max.bytes = {config.batch_max_bytes}: must be at most {limiting}, which is {limits[limiting]}; a "
+            "batch of that size would be refused"
+        )
+    return KEEP
+
+
 def tables_follow_memory(config: ProducerSettings) -> Changes:
     """Size the tables in proportion to the memory for batches, unless the user gave a size."""
     changes: dict[str, object] = {}
@@ -238,6 +260,7 @@ RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     kafka_has_record_batches,
     log_has_directory,
     batch_fits_segment,
+    batches_grow_within_requests,
     tables_follow_memory,
     topic_fits_table,
 )

@@ -29,6 +29,11 @@ A section ends without an append where its caller has to do something first, and
 * ``RING_UNREAD``: this process has completions to read. It may contribute to one more batch only with an empty ring, or
   the ring could overflow (``rings.pxi``).
 * ``LEASE_OVER``: the transaction of the record has ended.
+* ``GROW``: the open batch has no room for the record, but may get another slot. `append_growing` takes a free one that
+  nobody waits for. Without one, the caller waits for memory, and gives what it gets to the batch.
+
+A batch grows while it has to wait, because its partition has batches in flight or queued before it (KIP-782): so the
+slower a broker answers, the larger are its batches. A record can then lie in two slots.
 
 All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi``.
 """
@@ -38,6 +43,7 @@ cpdef enum:
     APPEND_NOT_CONTRIBUTOR = 5
     APPEND_RING_UNREAD = 6
     APPEND_LEASE_OVER = 7
+    APPEND_GROW = 9
 
 cdef enum:
     RECORD_SIZES = 1  # which of the histograms of a process
@@ -45,9 +51,12 @@ cdef enum:
     V2 = 2
     V2_HEADER_SIZE = 61
     LEGACY_BEFORE_BODY = 26
+    OVERHEAD_MAX = 21  # most bytes of a record besides its body
+    YOUNG = 4  # the part of its delivery timeout in which a batch grows
 
 
 cdef uint64_t LIMITS_MASK = (1ULL << LIMITS_SHIFT) - 1
+cdef uint64_t TIME_MASK = (1ULL << ATTEMPTS_SHIFT) - 1
 
 
 cdef struct Appending:
@@ -61,6 +70,8 @@ cdef struct Appending:
     uint64_t limits
     uint64_t contributor_words
     uint64_t header_size
+    # Bytes that a batch can grow to.
+    uint64_t max_bytes
     bint compresses
     bint keeps_checksums
 
@@ -87,6 +98,9 @@ cdef struct Record:
     uint64_t generation
     uint64_t index
     uint64_t added
+    # Whether its batch may get another slot, and how many that has.
+    bint may_grow
+    uint64_t slots
     # Whether there is a full batch; whether this append made it so, or one due earlier than before, or a new one.
     bint is_full
     bint is_news
@@ -95,6 +109,15 @@ cdef struct Record:
     # The batch that was closed, and is to be compressed by this process; -1 for none.
     int64_t claimed
     uint64_t claimed_generation
+
+
+cdef struct Written:
+    # Encoded records: the bytes in one slot, and those that follow in the next, if any.
+    char *begin
+    uint64_t room
+    char *rest
+    # All of them.
+    uint64_t size
 
 
 cdef struct EncodedRows:
@@ -211,6 +234,46 @@ cdef inline uint64_t v2_write(
     return whole
 
 
+cdef inline void _put_across(Written *written, const void *data, uint64_t size) noexcept nogil:
+    """Write bytes behind those that are written, into one slot or two."""
+    cdef uint64_t at = written.size, here = 0
+    if at < written.room:
+        here = min(size, written.room - at)
+        copy_bytes(written.begin + at, data, here)
+    if here < size:
+        copy_bytes(written.rest + (at + here - written.room), <const char *>data + here, size - here)
+    written.size += size
+
+
+cdef inline void _put_field_across(Written *written, const uint8_t *field, int64_t size) noexcept nogil:
+    cdef uint8_t length[10]
+    _put_across(written, length, <uint64_t>(_put_varint(length, size) - length))
+    if size > 0:
+        _put_across(written, field, <uint64_t>size)
+
+
+cdef void v2_write_across(
+    Written *written, uint64_t index, int64_t timestamp_delta, const Record *record
+) noexcept nogil:
+    """Write a record of format 2 as `v2_write`, into two slots, which have room for it."""
+    cdef uint8_t head[31]
+    cdef uint8_t *at
+    at = _put_varint(head, 1 + _varint_size(timestamp_delta) + _varint_size(index) + record.body_size)
+    at[0] = 0
+    at = _put_varint(_put_varint(at + 1, timestamp_delta), index)
+    _put_across(written, head, <uint64_t>(at - head))
+    if record.body != NULL:
+        _put_across(written, record.body, record.body_size)
+        return
+    _put_field_across(written, record.key, record.key_size)
+    _put_field_across(written, record.value, record.value_size)
+    head[0] = 0
+    if record.headers != NULL:
+        _put_across(written, record.headers, record.headers_size)
+    else:
+        _put_across(written, head, 1)
+
+
 cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Record *record) noexcept nogil:
     """Write a message of format 1; return its bytes, 0 without a write if they do not fit.
 
@@ -288,18 +351,18 @@ cdef void _close(const Appending *producer, const Queue *queue, Record *record, 
 
 
 cdef inline bint _commit(
-    const Appending *producer, SlotHeader *header, const char *records, uint64_t size, uint64_t added,
-    uint64_t timestamp, uint64_t largest
+    const Appending *producer, SlotHeader *header, const Written *written, uint64_t added, uint64_t timestamp,
+    uint64_t largest
 ) noexcept nogil:
-    """Make written records part of an open batch; return whether the batch is due earlier than before.
+    """Make `added` written records part of an open batch; return whether the batch is due earlier than before.
 
-    `records` are `size` bytes of `added` records, whose largest timestamp and bytes of the largest record are the
-    others.
+    `timestamp` and `largest` are the largest timestamp and the bytes of the largest record among them.
     """
     cdef uint64_t linger = load_relaxed(&header.linger), limits = load_relaxed(&header.limits)
     cdef uint64_t timeout_ms = limits & LIMITS_MASK, retries = limits >> LIMITS_SHIFT
     cdef uint64_t commit = load_relaxed(&header.commit), cell = commit & 1
     cdef uint64_t before = commit >> 1 & COMMIT_COUNT_MASK, latest = load_relaxed(&header.max_timestamp[cell])
+    cdef uint64_t here = min(written.size, written.room)
     cdef uint32_t crc
     cdef bint is_due_earlier = linger >> LINGER_SHIFT > producer.linger_ms
     # Before the commit: a death in between must not leave the record lingering too long, nor failing too early.
@@ -317,12 +380,77 @@ cdef inline bint _commit(
         cell ^= 1
         store_relaxed(&header.max_timestamp[cell], max(timestamp, latest))
     if producer.keeps_checksums:
-        crc = crc32c(checksum_of(header, commit & 1, before), records, size)
+        crc = crc32c(checksum_of(header, commit & 1, before), written.begin, here)
+        crc = crc32c(crc, written.rest, written.size - here)
         checksum_store(header, load_relaxed(&header.partition), cell, before + added, crc)
     store_release(
-        &header.commit, (commit >> COMMIT_SIZE_SHIFT) + size << COMMIT_SIZE_SHIFT | before + added << 1 | cell
+        &header.commit, (commit >> COMMIT_SIZE_SHIFT) + written.size << COMMIT_SIZE_SHIFT | before + added << 1 | cell
     )
     return is_due_earlier
+
+
+cdef int64_t _slot_at(const Slots *slots, Contribution *made, const Record *record, uint64_t place) noexcept nogil:
+    """Return a slot of a batch's chain by its place in it; -1 for a damaged link. All but the first are FREE.
+
+    Counted links do not change while the batch lives, so the way begins where this process wrote last.
+    """
+    cdef uint64_t link
+    if made.written != _batch_of(record) or made.last_place > place:
+        made.written, made.last_slot, made.last_place = _batch_of(record), record.slot, 0
+    while made.last_place < place:
+        link = load_relaxed(&header_of(slots, made.last_slot).chain)
+        if not 0 < link <= slots.slot_count or load_relaxed(&header_of(slots, link - 1).state) & STATE_MASK:
+            return -1
+        made.last_slot, made.last_place = link - 1, made.last_place + 1
+    return <int64_t>made.last_slot
+
+
+cdef void _write_into_chain(
+    const Appending *producer, Contribution *made, const SlotHeader *header, uint64_t size, const Record *record,
+    Written *written
+) noexcept nogil:
+    """Write a record behind the `size` committed bytes of a batch of several slots, if it has room for it."""
+    cdef const Slots *slots = &producer.deques.slots
+    cdef uint64_t place = size // slots.slot_size, offset = size % slots.slot_size, whole
+    cdef int64_t base_timestamp = <int64_t>load_relaxed(&header.base_timestamp), slot, following
+    if place >= record.slots or record.slots > slots.slot_count:
+        return
+    slot = _slot_at(slots, made, record, place)
+    if slot < 0:
+        return
+    written.begin, written.room = slots.bytes + <uint64_t>slot * slots.slot_size + offset, slots.slot_size - offset
+    written.size = record_write(written.begin, written.room, record.index, base_timestamp, record)
+    whole = record_size(record.magic, record.index, record.timestamp, base_timestamp, record.body_size)
+    if written.size or record.magic != V2 or place + 1 >= record.slots or whole > written.room + slots.slot_size:
+        return
+    following = _slot_at(slots, made, record, place + 1)
+    if following < 0:
+        return
+    written.rest = slots.bytes + <uint64_t>following * slots.slot_size
+    v2_write_across(written, record.index, _delta(record.timestamp, base_timestamp), record)
+
+
+cdef bint _may_grow(
+    const Appending *producer, const Queue *queue, const SlotHeader *header, uint64_t size, const Record *record
+) noexcept nogil:
+    """Return whether an open batch without room for a record gets another slot rather than a successor.
+
+    It must have to wait. It must not be one that producers compress: their redo areas have the size of a slot. And it
+    must be young: its records have the batch's delivery timeout, which began when it was opened.
+    """
+    cdef uint64_t limit = load_relaxed(&queue.partition.max_bytes), age_ms, timeout_ms
+    if not record.may_grow or record.magic != V2 or record.index >= COMMIT_COUNT_MASK:
+        return False
+    if producer.compresses and load_relaxed(&header.linger) & COMPRESSION_MASK:
+        return False
+    if not load_relaxed(&queue.partition.in_flight) and load_relaxed(&queue.partition.queued) <= 1:
+        return False
+    limit = min(limit, producer.max_bytes) if limit else producer.max_bytes
+    if size + OVERHEAD_MAX + record.body_size > limit:
+        return False
+    age_ms = monotonic_us() // 1000 - (load_relaxed(&header.created_ms) & TIME_MASK)
+    timeout_ms = load_relaxed(&header.limits) & LIMITS_MASK
+    return age_ms < timeout_ms // YOUNG
 
 
 cdef int append_to_open(
@@ -331,8 +459,9 @@ cdef int append_to_open(
 ) noexcept nogil:
     """Append a record to the open batch, under the partition's lock."""
     cdef uint64_t commit, size, slot = load_relaxed(&queue.partition.open) - 1
+    cdef uint64_t slot_size = producer.deques.slots.slot_size
     cdef SlotHeader *header
-    cdef char *place
+    cdef Written written
     if slot == ALL_BITS:
         return APPEND_NO_ROOM
     if slot >= producer.deques.slots.slot_count:
@@ -346,16 +475,18 @@ cdef int append_to_open(
     commit = load_relaxed(&header.commit)
     size = commit >> COMMIT_SIZE_SHIFT
     record.index = commit >> 1 & COMMIT_COUNT_MASK
-    place = producer.deques.slots.bytes + slot * producer.deques.slots.slot_size + size
-    record.added = 0
-    if size < producer.deques.slots.slot_size and record.index < COMMIT_COUNT_MASK:
-        record.added = record_write(
-            place,
-            producer.deques.slots.slot_size - size,
-            record.index,
-            <int64_t>load_relaxed(&header.base_timestamp),
-            record,
+    written.size = 0
+    record.slots = load_acquire(&header.slots)
+    if size < slot_size and record.index < COMMIT_COUNT_MASK:
+        written.begin, written.room = producer.deques.slots.bytes + slot * slot_size + size, slot_size - size
+        written.size = record_write(
+            written.begin, written.room, record.index, <int64_t>load_relaxed(&header.base_timestamp), record
         )
+    if not written.size and record.slots > 1 and record.index < COMMIT_COUNT_MASK:
+        _write_into_chain(producer, &contributions[slot], header, size, record, &written)
+    record.added = written.size
+    if not record.added and _may_grow(producer, queue, header, size, record):
+        return APPEND_GROW
     if not record.added:
         _close(producer, queue, record, damage)
         return APPEND_NO_ROOM if damage.kind == SOUND else SECTION_DAMAGED
@@ -363,12 +494,9 @@ cdef int append_to_open(
         return APPEND_RING_UNREAD
     if not contributions_make(&contributions[slot], header, _batch_of(record), entry):
         return APPEND_NOT_CONTRIBUTOR
-    size += record.added
-    record.is_due_earlier = _commit(
-        producer, header, place, record.added, 1, <uint64_t>record.timestamp, record.added
-    )
-    record.is_news = record.is_due_earlier or size == producer.deques.slots.slot_size
-    record.is_full = size == producer.deques.slots.slot_size or deque_has_full(&producer.deques.slots, queue)
+    record.is_due_earlier = _commit(producer, header, &written, 1, <uint64_t>record.timestamp, record.added)
+    record.is_news = record.is_due_earlier or size < slot_size <= size + record.added
+    record.is_full = size + record.added >= slot_size or deque_has_full(&producer.deques.slots, queue)
     _count_record(producer, entry, record.added)
     return LOCK_TAKEN
 
@@ -380,6 +508,7 @@ cdef int append_rows(
     """Append encoded rows to the open batch, if that is as it was when they were encoded."""
     cdef SlotHeader *header = header_of(&producer.deques.slots, rows.slot)
     cdef char *place = producer.deques.slots.bytes + rows.slot * producer.deques.slots.slot_size
+    cdef Written written
     cdef uint64_t commit, size
     cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
@@ -405,15 +534,8 @@ cdef int append_rows(
         status = APPEND_NOT_CONTRIBUTOR
     else:
         copy_bytes(place + size, rows.bytes, rows.size)
-        record.is_due_earlier = _commit(
-            producer,
-            header,
-            place + size,
-            rows.size,
-            rows.count,
-            rows.timestamp,
-            rows.largest,
-        )
+        written.begin, written.room, written.rest, written.size = place + size, rows.size, NULL, rows.size
+        record.is_due_earlier = _commit(producer, header, &written, rows.count, rows.timestamp, rows.largest)
         record.is_full = size + rows.size == producer.deques.slots.slot_size
         record.is_news = record.is_due_earlier or record.is_full
         record.is_full = record.is_full or deque_has_full(&producer.deques.slots, queue)
@@ -487,6 +609,29 @@ cdef int append_record(
     return status
 
 
+cdef int append_growing(
+    const Appending *producer, Pool *pool, const Queue *queue, Contribution *contributions, uint64_t entry,
+    uint64_t ticket, Record *record, Damage *damage
+) noexcept nogil:
+    """Append a record to its partition's open batch, which gets another slot for it if it may and there is one.
+
+    No lock is held between the sections. A sender that takes the batch in between has the slot with it.
+    """
+    cdef Handle handle
+    cdef Damage found
+    cdef bint grew
+    cdef int status
+    record.may_grow = pool != NULL
+    grew = True
+    while True:
+        status = append_record(producer, queue, contributions, entry, ticket, record, damage)
+        if status != APPEND_GROW or not grew:
+            return status
+        handle.slot, handle.slots, handle.generation = record.slot, record.slots, record.generation
+        found.kind, grew = SOUND, False
+        pool_grow(pool, ticket, &handle, &grew, &found)  # damage is found again by who allocates
+
+
 cdef int append_batch(
     const Appending *producer, const Queue *queue, Contribution *contributions, uint64_t entry, uint64_t ticket,
     uint64_t slot, uint64_t state, Record *record, Damage *damage
@@ -500,6 +645,7 @@ cdef int append_batch(
     cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
         return status
+    record.may_grow = False  # the slot is for a new batch
     if not _is_leased(queue):
         status = APPEND_LEASE_OVER
     else:
@@ -580,6 +726,8 @@ cdef class Appender:
         delivery_timeout_ms: likewise.
         retries: likewise.
         compresses: whether this process compresses the batches that it closes.
+        max_bytes: bytes that a batch can grow to.
+        pool: has the memory for that; None if batches do not grow.
 
     Attributes:
         asks_first: whether Python code is to be called before each append: `RecordPath` leaves all records to it then.
@@ -587,6 +735,7 @@ cdef class Appender:
 
     cdef Segment segment
     cdef Contributions contributions
+    cdef BufferPool pool
     cdef object damaged
     cdef Appending producer
     cdef int magic
@@ -603,9 +752,13 @@ cdef class Appender:
         uint64_t delivery_timeout_ms,
         uint64_t retries,
         bint compresses,
+        uint64_t max_bytes=0,
+        BufferPool pool=None,
     ):
         cdef const Regions *regions = &segment.geometry.regions
         self.segment, self.contributions, self.damaged = segment, contributions, damaged
+        self.pool = pool
+        self.producer.max_bytes = max_bytes
         self.magic = magic
         self.producer.deques = deques_of(segment)
         self.producer.histograms = segment.memory + regions.histograms
@@ -658,8 +811,9 @@ cdef class Appender:
         cdef Segment segment = self._opened()
         future = self._begin(segment, &queue, &record, &damage, partition, lane, lane_generation, timestamp, body)
         record.sizes = sizes
-        status = append_record(
+        status = append_growing(
             &self.producer,
+            self.memory(),
             &queue,
             self.contributions.table,
             self.contributions.entry,
@@ -872,9 +1026,38 @@ cdef class Appender:
         )
         return self._outcome_of_rows(status, &record, &damage, partition)
 
+    def growing(self, uint64_t partition, uint64_t body_size):
+        """Return the open batch of a partition, as a buffer to add a slot to, if it would grow for a record.
+
+        It takes no lock: the batch can have changed since, which `BufferPool.extend` notices.
+        """
+        cdef Queue queue
+        cdef Record record
+        cdef SlotHeader *header
+        cdef uint64_t slot, commit
+        cdef Buffer buffer
+        self._opened()
+        _set_queue(&queue, &self.producer.deques, partition, 0, 0)
+        slot = load_acquire(&queue.partition.open) - 1
+        if self.pool is None or slot >= self.producer.deques.slots.slot_count:
+            return None
+        memset(&record, 0, sizeof(Record))
+        header = header_of(&self.producer.deques.slots, slot)
+        buffer = Buffer(slot, load_acquire(&header.slots), load_relaxed(&header.generation))
+        commit = load_acquire(&header.commit)
+        record.magic, record.may_grow, record.body_size = self.magic, True, body_size
+        record.index = commit >> 1 & COMMIT_COUNT_MASK
+        if load_relaxed(&header.partition) != partition or load_relaxed(&header.state) & STATE_MASK != STATE_OPEN:
+            return None
+        return buffer if _may_grow(&self.producer, &queue, header, commit >> COMMIT_SIZE_SHIFT, &record) else None
+
     def close(self):
         """Append no more, and let go of the slab's memory."""
         self.segment = None
+
+    cdef Pool *memory(self) noexcept:
+        """Return the pool from which batches grow; NULL if they do not."""
+        return NULL if self.pool is None else &self.pool.pool
 
     cdef Segment _opened(self):
         """Return the segment, which the caller keeps mapped while it uses it.

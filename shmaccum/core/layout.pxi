@@ -451,7 +451,8 @@ cdef struct PartitionEntry:
     word compression_drained
     # Records in batches that went back to the front of the deque, each time.
     word records_retried
-    # For the most bytes of a batch that the topic takes. Not used yet.
+    # Bytes up to which batches grow, learned from what the broker refused as too large; 0: it has refused none. Written
+    # by the sender.
     word max_bytes
     word unused_27[5]
 

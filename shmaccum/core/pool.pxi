@@ -34,6 +34,9 @@ grow        chain of the new slot = 0        nothing
             chain of the last slot           a link behind the counted slots: no reader follows it
             slots += 1                       the slot belongs to the buffer, but is free in the bitmap
             bitmap, count                    nothing
+extend      the same chains                  the slot is a dead process's
+            state = FREE                     a free slot, still taken in the bitmap
+            slots += 1                       nothing
 join        cell                             a cell behind the tail, which the next waiter overwrites
             tail += 1                        the ticket of a dead process
 leave       cell = 0                         a head that stands before an empty cell
@@ -761,26 +764,60 @@ cdef int pool_grow(Pool *pool, uint64_t ticket, Handle *handle, bint *grew, Dama
 
 cdef bint slots_grow(Pool *pool, Handle *handle, Damage *damage) noexcept nogil:
     """Link a free slot behind a buffer's last one, then count it; return whether it did."""
-    cdef int64_t added = _lowest(pool, 0), last = <int64_t>handle.slot
-    cdef uint64_t left = handle.slots
-    if added < 0 or not _is_taken(pool, handle) or _count_of(pool, last) != left:
+    cdef int64_t added = _lowest(pool, 0), last
+    if added < 0:
         return False
     if load_relaxed(&_header(pool, added).state) & STATE_MASK:
         damage.kind, damage.first = WRONG_BITMAP, <uint64_t>added
         return False
-    while left > 1:
-        last = _following(pool, last)
-        if last < 0:
-            return False
-        left -= 1
+    last = _last_of(pool, handle)
+    if last < 0:
+        return False
     _note_touch(pool, added + 1)
-    store_relaxed(&_header(pool, added).chain, 0)
-    store_relaxed(&_header(pool, last).chain, <uint64_t>added + 1)
+    _link_behind(pool, last, added)
     handle.slots += 1
     store_release(&_header(pool, handle.slot).slots, handle.slots)
     _mark(pool, added, False)
     _note_peak(pool)
     return True
+
+
+cdef int pool_extend(
+    Pool *pool, uint64_t ticket, Handle *handle, const Handle *own, bint *extended, Damage *damage
+) noexcept nogil:
+    """Add a slot that this process has allocated to a buffer that is as its handle says."""
+    cdef int64_t last
+    cdef int status = pool_enter(pool, ticket)
+    if status != LOCK_TAKEN:
+        return status
+    last = _last_of(pool, handle)
+    if last >= 0 and _is_taken(pool, own) and _count_of(pool, <int64_t>own.slot) == 1:
+        # A death between these stores leaves a free slot, which the rebuild finds.
+        _link_behind(pool, last, <int64_t>own.slot)
+        store_release(&_header(pool, own.slot).state, STATE_FREE)
+        handle.slots += 1
+        store_release(&_header(pool, handle.slot).slots, handle.slots)
+        extended[0] = True
+    pool_exit(pool, damage)
+    return status
+
+
+cdef int64_t _last_of(const Pool *pool, const Handle *handle) noexcept nogil:
+    """Return the last slot of a buffer; -1 if it is not as its handle says."""
+    cdef int64_t last = <int64_t>handle.slot
+    cdef uint64_t left = handle.slots
+    if not _is_taken(pool, handle) or _count_of(pool, last) != left:
+        return -1
+    while left > 1 and last >= 0:
+        last = _following(pool, last)
+        left -= 1
+    return last
+
+
+cdef void _link_behind(const Pool *pool, int64_t last, int64_t added) noexcept nogil:
+    """Link a slot behind a buffer's last one; it does not count before `SlotHeader.slots` does."""
+    store_relaxed(&_header(pool, added).chain, 0)
+    store_relaxed(&_header(pool, last).chain, <uint64_t>added + 1)
 
 
 # --- for Python code ------------------------------------------------------------------------------
@@ -1035,6 +1072,25 @@ cdef class BufferPool:
         buffer.slots = handle.slots
         self._check(&damage)
         return status, bool(grew)
+
+    def extend(self, Buffer buffer not None, Buffer own not None):
+        """Add a slot of this process to a buffer, if that is as its handle says.
+
+        Args:
+            buffer: the buffer.
+            own: one slot, allocated and not in use.
+
+        Returns:
+            (status, whether the buffer has it now; then the buffer's handle says so, too).
+        """
+        cdef Handle handle = _handle_of(buffer), slot = _handle_of(own)
+        cdef bint extended = False
+        cdef Damage damage
+        damage.kind = SOUND
+        status = pool_extend(&self.pool, ticket_of(self.segment), &handle, &slot, &extended, &damage)
+        buffer.slots = handle.slots
+        self._check(&damage)
+        return status, bool(extended)
 
     def rebuild(self):
         """Rebuild the bitmap and the queue's head from the headers and cells.

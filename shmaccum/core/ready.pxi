@@ -15,7 +15,6 @@ cdef enum:
     NOT_LOOKED = -1
 
 
-cdef uint64_t TIME_MASK = (1ULL << ATTEMPTS_SHIFT) - 1
 cdef int64_t NEVER_MS = 1LL << 62
 cdef double BACKOFF_JITTER = 0.2  # of `shmaccum.backoff`
 
@@ -85,11 +84,16 @@ def retry_backoff_ms(initial_ms, max_ms, uint64_t attempts, uint64_t partition=0
     return backoff_ms(&backoff, attempts, partition, position)
 
 
-cdef inline bint _may_grow(const Slots *slots, const PartitionEntry *partition, uint64_t slot) noexcept nogil:
-    """Return whether a partition's first batch is open; it can close meanwhile, but never reopen."""
+cdef inline bint _is_filling(const Slots *slots, const PartitionEntry *partition, uint64_t slot) noexcept nogil:
+    """Return whether a partition's first batch is open and below ``batch.size``; later it never is again."""
+    cdef const SlotHeader *header
     if load_relaxed(&partition.queued) > 1 or slot >= slots.slot_count:
         return False
-    return load_acquire(&header_of(slots, slot).state) & STATE_MASK == STATE_OPEN
+    header = header_of(slots, slot)
+    return (
+        load_acquire(&header.state) & STATE_MASK == STATE_OPEN
+        and load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT < slots.slot_size
+    )
 
 
 cdef inline int64_t _linger_left_ms(const SlotHeader *header, uint64_t now_ms) noexcept nogil:
@@ -224,7 +228,7 @@ cdef class ReadyCheck:
                 continue
             left_ms = self._not_due_ms(entry, head - 1, now_ms)
             if left_ms <= 0:
-                if not _may_grow(&self.deques.slots, partition, head - 1):
+                if not _is_filling(&self.deques.slots, partition, head - 1):
                     if leader != last_due:
                         due.add(leader)
                         last_due = leader
@@ -267,9 +271,10 @@ cdef class ReadyCheck:
         self._choose(leader, begin, count, now_ms)
         self._choose(leader, 0, begin, now_ms)
         # Each can grow until it is taken. The first one is taken whatever its size.
-        to_grow = request.room // request.count if request.count > 1 else self.deques.slots.slot_size
+        to_grow = request.room // request.count if request.count else 0
         for index in range(request.count):
             request.chosen[index].batch.size += to_grow
+        request.chosen[0].batch.size = ALL_BITS
         for stripe in range(<uint64_t>STRIPES):
             if self._take(stripe, now_ms) != LOCK_TAKEN:
                 busy.append(stripe)
@@ -312,16 +317,15 @@ cdef class ReadyCheck:
         transactions, of which a request holds only one.
         """
         cdef Request *request = &self.request
-        cdef uint64_t index, entry
+        cdef uint64_t index, entry, head
         if request.others_left:
             return True
         for index in range(request.count):
             entry = request.chosen[index].batch.entry
-            if (
-                request.chosen[index].is_taken
-                and load_relaxed(&partition_of(&self.deques, entry).queued) > 1
-                and self._may_send(entry)
-            ):
+            if not request.chosen[index].is_taken or not self._may_send(entry):
+                continue
+            head = load_acquire(&partition_of(&self.deques, entry).head)
+            if head and not _is_filling(&self.deques.slots, partition_of(&self.deques, entry), head - 1):
                 return True
         return False
 
@@ -414,7 +418,7 @@ cdef class ReadyCheck:
                 if request.first_left < 0:
                     request.first_left = this
                 continue
-            is_growing = _may_grow(slots, partition, head - 1)
+            is_growing = _is_filling(slots, partition, head - 1)
             if is_growing and request.growing >= request.may_leave:
                 if request.first_left < 0:
                     request.first_left = this

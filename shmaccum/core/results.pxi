@@ -95,6 +95,10 @@ cdef struct Contribution:
     uint64_t batch
     # Whether this process has contributed to it.
     bint is_made
+    # Where this process last wrote in a chain: its batch, the slot, and the slot's place in the chain.
+    uint64_t written
+    uint64_t last_slot
+    uint64_t last_place
 
 
 cdef enum:

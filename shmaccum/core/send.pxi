@@ -18,7 +18,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     BURST_UNBOUNDED = -1
-    OVERHEAD_MAX = 21  # most bytes of a record besides its body
 
 cdef uint64_t UNKNOWN = ALL_BITS
 cdef uint32_t MURMUR2_SEED = 0x9747B28C
@@ -354,8 +353,9 @@ cdef class RecordPath:
         destination.set_queue(&queue, &appender.producer.deques, number)
         future = FutureRecordMetadata.__new__(FutureRecordMetadata)
 
-        status = append_record(
+        status = append_growing(
             &appender.producer,
+            appender.memory(),
             &queue,
             contributions.table,
             contributions.entry,
@@ -415,8 +415,15 @@ cdef class RecordPath:
             if number >= destination.count or destination.entries[number] == UNKNOWN or not self._takes_calls():
                 return APPEND_NO_ROOM
             destination.set_queue(queue, &appender.producer.deques, number)
-            status = append_record(
-                &appender.producer, queue, contributions.table, contributions.entry, ticket_of(segment), record, damage
+            status = append_growing(
+                &appender.producer,
+                appender.memory(),
+                queue,
+                contributions.table,
+                contributions.entry,
+                ticket_of(segment),
+                record,
+                damage,
             )
             if status == LOCK_TAKEN:
                 appender._fill_in(future, record)

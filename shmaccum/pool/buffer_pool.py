@@ -180,17 +180,18 @@ class BufferPool:
         if freed < len(buffers):
             raise IllegalStateError(f"cannot free {len(buffers) - freed} of these buffers, not allocated: {buffers}")
 
-    def grow(self, buffer: Buffer, timeout_s: float | None = None) -> bool:
-        """Add a slot to a batch, if one is free and no process waits for memory.
+    def extend(self, buffer: Buffer, own: Buffer, timeout_s: float | None = None) -> bool:
+        """Add a slot of this process to a batch.
 
         Args:
             buffer: the batch's memory; gets the new number of slots.
+            own: the slot, allocated and not in use.
             timeout_s: as of `deallocate`.
 
         Returns:
-            Whether it grew. It does not if it was freed, or another process was faster.
+            Whether it did. It does not if the batch was freed, or another process was faster.
         """
-        return self._lock.run(partial(self.slab.pool.grow, buffer), timeout_s)[1]
+        return self._lock.run(partial(self.slab.pool.extend, buffer, own), timeout_s)[1]
 
     def is_taken(self, buffer: Buffer) -> bool:
         """Return whether this allocation still exists, without taking the lock."""

@@ -10,7 +10,8 @@ sender leaves the progress there for the next one.
 * A broker recognises a resent part by its first and last sequence number. So the slot header says where a part ends
   before the part is sent. Only an answer that says "not stored" changes it.
 * While a part is in flight its partition is muted: the batches behind it have later sequence numbers.
-* ``MESSAGE_TOO_LARGE`` halves the part. A single record that is too large fails alone.
+* ``MESSAGE_TOO_LARGE`` halves the part. A single record that is too large fails alone. What the topic takes, as far as
+  that tells, is kept in ``Partition.MAX_BYTES``: no batch of the partition grows beyond it.
 * Invalid records (KIP-467) fail alone: parts end in front of them. In Kafka the whole batch fails, but here it holds
   records of several processes.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import logging
 
-from shmaccum._core import PARTS_IN_FLIGHT, ProduceResponse, Super
+from shmaccum._core import PARTS_IN_FLIGHT, Partition, ProduceResponse, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -41,8 +42,7 @@ class BatchSplitter:
         self._format = accumulator.state.format
         self._in_flight: set[int] = set()
         """Slots of batches with a part in flight."""
-        self._limits: dict[int, int] = {}
-        """Partition entry -> most bytes of a part, learned from what its broker refused."""
+        self._words = accumulator.state.slab.words
 
     # --- sending ------------------------------------------------------------------------------------
 
@@ -61,7 +61,8 @@ class BatchSplitter:
         """Return the part of a split batch to send now, not sealed yet."""
         if batch.part_end > batch.settled:
             return write_part(self._format, self._records(batch, batch.part_end))
-        part = write_part(self._format, self._records(batch, batch.record_count), self._limits.get(batch.partition))
+        limit = self._words[batch.partition_at + Partition.MAX_BYTES]
+        part = write_part(self._format, self._records(batch, batch.record_count), limit or None)
         batch.cut(batch.settled + part.record_count)
         return part
 
@@ -121,7 +122,8 @@ class BatchSplitter:
         """Return how many of the records from the first incomplete one to ``end`` hold half of their bytes."""
         records = self._records(batch, end)
         half = len(write_part(self._format, records).memory) // 2
-        limit = self._limits[batch.partition] = min(half, self._limits.get(batch.partition, half))
+        word = batch.partition_at + Partition.MAX_BYTES
+        limit = self._words[word] = min(half, self._words[word] or half)
         return write_part(self._format, records, limit).record_count
 
     def _records(self, batch: RecordBatch, end: int) -> list[Record]:

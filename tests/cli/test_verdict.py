@@ -129,6 +129,7 @@ def test_refused_sends_are_counted_by_topic_and_reason(settings: Settings, slab_
 
 
 def test_a_send_without_memory_is_counted(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:
+    to_broker |= {"batch.max.bytes": 16384}
     with Producer(to_broker) as producer:
         producer.partitions_for("t")
         fake.answers[PRODUCE] = lambda request: None

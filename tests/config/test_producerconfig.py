@@ -35,6 +35,7 @@ PYTHON_SETTINGS = {
     "value.serializer": json.dumps,
 }
 OTHER_VALUES = {
+    "shmaccum.checksum": "append",
     "acks": "1",
     "batch.size": 8192,
     "bootstrap.servers": "a:1",
@@ -342,4 +343,4 @@ def test_descriptions_come_by_group_then_importance_then_name() -> None:
     assert {shown.name for shown in described} == set(ProducerConfig.settings)
     order = [(list(Group).index(Group(s.group)), list(Importance).index(s.importance), s.name) for s in described]
     assert order == sorted(order)
-    assert [shown.name for shown in described][:3] == ["buffer.memory", "compression.type", "batch.size"]
+    assert [shown.name for shown in described][:3] == ["buffer.memory", "compression.type", "batch.max.bytes"]

@@ -151,6 +151,34 @@ def test_the_slab_has_room_for_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "grown"),
+    [
+        ({}, 2**20),
+        ({"max_request_size": 2**19}, 2**19),
+        ({"buffer_memory": 2**23}, 2**19),
+        ({"segment_bytes": 2**18}, 2**18),
+        ({"batch_size": 2**21}, 2**21),
+    ],
+)
+def test_batches_grow_within_a_request_a_segment_and_a_sixteenth_of_the_memory(
+    changes: dict[str, int], grown: int
+) -> None:
+    assert parse(**changes).batch_max_bytes == grown
+
+
+def test_a_batch_that_no_request_can_hold_is_refused() -> None:
+    assert_refused(
+        "batch.max.bytes = 1048577: must be at most max.request.size, which is 1048576; .*", batch_max_bytes=2**20 + 1
+    )
+    assert_refused(
+        "batch.max.bytes = 70000: must be at most segment.bytes, which is 65536; .*",
+        batch_max_bytes=70_000,
+        segment_bytes=65_536,
+    )
+    assert parse(batch_max_bytes=1).batch_max_bytes == 1, "they do not grow"
+
+
+@pytest.mark.parametrize(
     ("buffer_memory", "topics", "partitions"),
     [(1 << 20, 512, 4096), (32 << 20, 10_922, 32_768), (1 << 37, 100_000, 200_000)],
 )

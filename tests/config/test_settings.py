@@ -63,6 +63,7 @@ KAFKA_DEFAULTS = {
     "ssl.truststore.certificates": None,
 }
 OWN_DEFAULTS = {
+    "batch.max.bytes": -1,
     "key.serializer": None,
     "log.dir": "",
     "sasl.kerberos.keytab": "",
@@ -75,6 +76,7 @@ OWN_DEFAULTS = {
     "sender.core.dump": False,
     "sender.idle.ms": 10000,
     "sender.log.file": "",
+    "shmaccum.checksum": "seal",
     "shmaccum.max.partitions": AUTO,
     "shmaccum.max.processes": 128,
     "shmaccum.max.topics": AUTO,
@@ -112,6 +114,7 @@ def test_documentation_names_only_settings_that_exist(setting: Setting[object]) 
 
 def test_what_may_differ_between_the_producers_of_a_slab() -> None:
     assert {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.PRODUCER} == {
+        "batch.max.bytes",
         "compression.type",
         "delivery.timeout.ms",
         "interceptor.classes",

@@ -32,7 +32,13 @@ def test_large_record_does_not_wait_for_adjacent_slots(
     produce: Produce, start: Start, settings: Settings, log_dir: Path
 ) -> None:
     """Every other slot is free; the others hold batches of an unreachable partition."""
-    changes = {"num_partitions": 2, "batch_size": SLOT, "buffer_memory": SLOTS * SLOT, "max_block_ms": 4_000}
+    changes = {
+        "num_partitions": 2,
+        "batch_size": SLOT,
+        "buffer_memory": SLOTS * SLOT,
+        "max_block_ms": 4_000,
+        "batch_max_bytes": SLOT,
+    }
     producer = produce(**changes)
     producer.partitions_for("t")
     pool, slab = producer._accumulator.state.pool, producer._slab

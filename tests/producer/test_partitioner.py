@@ -171,12 +171,12 @@ def test_a_switch_leaves_no_fractional_batch(
 
 
 def test_a_switch_leaves_no_batch_of_one_record(run: HandRun, produce: Callable[[], Producer]) -> None:
-    """Where batches are full before they have lingered: as many batches as the records fill."""
+    """Where batches are full before they have lingered: no more batches than the records fill, some of which grow."""
     producer = produce()
     futures = [producer.send("t", bytes(32), timestamp_ms=0) for _ in range(24 * 40)]  # 24 in a batch
     run.run(60)
     assert {future.get(0).timestamp for future in futures} == {0}
-    assert created(producer) == 40
+    assert 30 < created(producer) <= 40
     assert len({future.topic_partition for future in futures}) > 10
 
 

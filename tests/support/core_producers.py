@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class Producer:
         magic: of its records.
         compression: of its batches, which it compresses if there is one.
         linger_ms: likewise.
+        max_bytes: to which they grow while they are young; 0: they do not.
     """
 
     def __init__(
@@ -42,8 +44,9 @@ class Producer:
         compression: int = 0,
         linger_ms: int = 5,
         retries: int = 7,
+        max_bytes: int = 0,
     ) -> None:
-        self.slab, self.entry, self.header_size = slab, entry, HEADER_SIZES[magic]
+        self.slab, self.entry, self.header_size, self.max_bytes = slab, entry, HEADER_SIZES[magic], max_bytes
         self.contributions = core.Contributions(slab.segment, entry, nobody, call_back, fail, Damaged)
         self.core = core.Appender(
             slab.segment,
@@ -52,9 +55,11 @@ class Producer:
             magic,
             linger_ms,
             compression,
-            900,
+            1_000_000 if max_bytes else 900,
             retries,
             compression > 0,
+            max_bytes,
+            slab.pool if max_bytes else None,
         )
         slab.words[slab.word("superblock", "partition_count")] = 20
         self.claims: list[tuple[int, int, int]] = []
@@ -73,7 +78,8 @@ class Producer:
         """Make a batch of one record in a new slot."""
         (buffer,) = self.slab.take(1)
         added = self.core.write_first(buffer.slot, timestamp, body)
-        self.core.begin(PARTITION, buffer.slot, 1_000_000, self.header_size + added, 1, timestamp, timestamp, added)
+        now_us = time.monotonic_ns() // 1000 if self.max_bytes else 1_000_000
+        self.core.begin(PARTITION, buffer.slot, now_us, self.header_size + added, 1, timestamp, timestamp, added)
         return buffer
 
     def append(self, body: bytes, timestamp: int = 0) -> tuple[Any, ...]:
@@ -107,9 +113,9 @@ def batches(slab: Slab) -> list[tuple[int, int, bytes]]:
     headers, memory = slab.segment.view("headers"), bytes(slab.segment)
     found = []
     for slot, count in queued(slab):
-        begin = len(memory) - (slab.slot_count - slot) * SLOT_SIZE
-        size = int(headers["commit"][slot]) >> 25
-        found.append((int(headers["state"][slot]) & 0xFF, count, memory[begin : begin + size]))
+        begins = [len(memory) - (slab.slot_count - each) * SLOT_SIZE for each in slab.chain(Buffer(slot, 1, 0))]
+        data = b"".join(memory[begin : begin + SLOT_SIZE] for begin in begins)
+        found.append((int(headers["state"][slot]) & 0xFF, count, data[: int(headers["commit"][slot]) >> 25]))
     return found
 
 

@@ -94,16 +94,18 @@ def _chain(headers: np.ndarray, first: int, count: int) -> list[int] | None:
 
 
 def _of_checksums(segment: Segment) -> Iterator[str]:
-    """Each queued batch of one slot has the checksum of its bytes, in a slab that keeps them."""
+    """Each queued batch has the checksum of its bytes, in a slab that keeps them."""
     headers, superblock, memory = segment.view("headers"), segment.view("superblock"), memoryview(segment)
     if not superblock["keeps_checksums"]:
         return
-    for slot in np.flatnonzero(np.isin(headers["state"] & 0xFF, (OPEN, CLOSED)) & (headers["slots"] == 1)).tolist():
+    for slot in np.flatnonzero(np.isin(headers["state"] & 0xFF, (OPEN, CLOSED))).tolist():
         commit, compressed = int(headers["commit"][slot]), int(headers["compressed"][slot])
-        begin = _begin_of_slots(segment) + slot * int(superblock["slot_size"])
+        chain, slot_size = _chain(headers, slot, int(headers["slots"][slot])), int(superblock["slot_size"])
+        begins = [_begin_of_slots(segment) + each * slot_size for each in chain or ()]
+        data = b"".join(memory[begin : begin + slot_size] for begin in begins)
         size = compressed >> 8 or commit >> 25
         said = struct.pack("<3Q", headers["partition"][slot], headers["base_timestamp"][slot], commit >> 1 & 0xFFFFFF)
-        expected = crc32c(memory[begin + HEADER_SIZE : begin + size]) ^ crc32c(said)
+        expected = crc32c(data[HEADER_SIZE:size]) ^ crc32c(said)
         found = int(headers["checksums"][slot]) >> 32 * (commit & 1 ^ bool(compressed)) & 0xFFFFFFFF
         if found != expected:
             yield f"slot {slot} has the checksum {found:#x}, not {expected:#x}"

@@ -11,6 +11,7 @@ cdef enum:
     HEADER_SIZE = 320
     RECORD_SIZE = 5
     SLOT_SIZE = 2 * RECORD_SIZE
+    GROWING_SLOT_SIZE = RECORD_SIZE + 2  # the second record lies in two slots
     MOST_TURNS = 3
     LOG = 8  # batches
     RING = 8  # completions
@@ -22,7 +23,7 @@ cdef struct Ghost:
     bint told[MOST][LOG]  # whether it has read a completion, by batch of the log
     word logged
     uint64_t batch[LOG]  # ids
-    uint64_t records[LOG]  # two bytes, one for each record
+    uint64_t records[LOG]  # a byte for each record
     word rung  # the sender's doorbell
 
 
@@ -46,6 +47,8 @@ cdef int processes = 0
 cdef int turns = 1
 cdef bint compresses = False
 cdef bint keeps_checksums = False
+cdef bint grows = False
+cdef int slot_size = SLOT_SIZE
 cdef int retries = 0
 
 
@@ -94,7 +97,7 @@ cdef Appending appending_of() noexcept nogil:
     producer.deques.slots.header_size = HEADER_SIZE
     producer.deques.slots.slot_count = SLOTS
     producer.deques.slots.bytes = shared.slots
-    producer.deques.slots.slot_size = SLOT_SIZE
+    producer.deques.slots.slot_size = slot_size
     producer.deques.superblock = &shared.superblock
     producer.deques.partitions = <char *>&shared.partition
     producer.deques.locks = <char *>shared.locks
@@ -105,6 +108,8 @@ cdef Appending appending_of() noexcept nogil:
     producer.contributor_words = 1
     producer.linger = 1 if compresses else 0  # without linger.ms, compressed or not
     producer.compresses = compresses
+    producer.max_bytes = SLOTS * slot_size
+    producer.limits, producer.timeout_ms = YOUNG, YOUNG  # more than the time, which stands still
     producer.keeps_checksums = producer.deques.keeps_checksums = keeps_checksums
     return producer
 
@@ -129,11 +134,13 @@ cdef int reach_of(const void *at, int me, bint stores) noexcept nogil:
     cdef const PartitionEntry *partition = &shared.partition
     cdef const Superblock *superblock = &shared.superblock
     if is_within(at, shared.headers, sizeof(shared.headers)):
+        if grows and is_of_chain(at):
+            return SHARED if has_lock(me, LOCK_POOL) or not stores else FOREIGN
         if not has_slot(me, <int>((<char *>at - shared.headers) // HEADER_SIZE)):
             return FOREIGN
         return SHARED if stores and is_looked_at(at) else ALONE
     if is_within(at, shared.slots, sizeof(shared.slots)):
-        return ALONE if has_slot(me, <int>((<char *>at - shared.slots) // SLOT_SIZE)) else FOREIGN
+        return ALONE if has_slot(me, first_of(<int>((<char *>at - shared.slots) // slot_size))) else FOREIGN
     if is_within(at, shared.redo, sizeof(shared.redo)):
         return ALONE if has_lock(me, LOCK_STRIPES) else FOREIGN
     if is_within(at, partition, sizeof(PartitionEntry)):
@@ -175,6 +182,34 @@ cdef bint is_looked_at(const void *at) noexcept nogil:
     if offset == <uint64_t>(<char *>&header.state - <char *>header):
         return explore_has_deaths()
     return offset >= <uint64_t>(<char *>&header.chain - <char *>header) and explore_has_deaths()
+
+
+cdef bint is_of_chain(const void *at) noexcept nogil:
+    """Return whether a word of a batch is the pool's."""
+    cdef const SlotHeader *header = <SlotHeader *>shared.headers
+    cdef uint64_t offset = <uint64_t>((<char *>at - shared.headers) % HEADER_SIZE)
+    return (
+        offset == <uint64_t>(<char *>&header.chain - <char *>header)
+        or offset == <uint64_t>(<char *>&header.slots - <char *>header)
+    )
+
+
+cdef int first_of(int slot) noexcept nogil:
+    """Return the first slot of the batch that has a slot."""
+    cdef Pool pool = pool_of()
+    cdef SlotHeader *header
+    cdef uint64_t left
+    cdef int first, member
+    for first in range(SLOTS):
+        header = _header(&pool, first)
+        if explore_peek(&header.state) & STATE_MASK == STATE_FREE:
+            continue
+        member, left = first, explore_peek(&header.slots)
+        while left > 1 and 0 <= member < SLOTS:
+            member, left = <int>explore_peek(&_header(&pool, member).chain) - 1, left - 1
+            if member == slot:
+                return first
+    return slot
 
 
 cdef bint is_ring_tail(const void *at) noexcept nogil:
@@ -270,20 +305,50 @@ cdef void give_back(const Handle *handle) noexcept nogil:
     explore_assert(freed == 1 and damage.kind == SOUND, b"an allocated slot is not freed")
 
 
+cdef bint extend_open(Mine *mine, const Handle *own) noexcept nogil:
+    """Give a slot to the open batch, as `Appender.growing` and `BufferPool.extend`; return whether it has it."""
+    cdef Pool pool = pool_of()
+    cdef Handle batch
+    cdef SlotHeader *header
+    cdef Damage damage
+    cdef bint extended = False
+    cdef uint64_t slot = load_acquire(&shared.partition.open) - 1
+    if slot == ALL_BITS:
+        return False
+    header = _header(&pool, <int64_t>slot)
+    batch.slot, batch.slots, batch.generation = slot, load_acquire(&header.slots), load_relaxed(&header.generation)
+    damage.kind = SOUND
+    while pool_extend(&pool, my_ticket(), &batch, own, &extended, &damage) == LOCK_BUSY:
+        wait_for_lock(pool.line)
+    explore_assert(damage.kind == SOUND, b"damage of the pool where there is none")
+    return extended
+
+
 cdef void append(Mine *mine, int turn) noexcept nogil:
     """Append a record, as `RecordAppender`: to the open batch, or as the first of a new one."""
     cdef Record record
     cdef Handle handle
     cdef Damage damage
     cdef uint8_t number
+    cdef Pool pool = pool_of()
     cdef bint has_slot = False
     cdef int status
     set_record(&record, mine.me, turn, &number)
     damage.kind = SOUND
     while True:
-        if not has_slot:
-            status = append_record(
-                &mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), &record, &damage
+        if not has_slot and grows and (mine.me + turn) % 2:
+            record.may_grow = True  # as where others wait for memory: no free slot is taken
+            status = append_record(&mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), &record, &damage)
+        elif not has_slot:
+            status = append_growing(
+                &mine.producer,
+                &pool if grows else NULL,
+                &mine.queue,
+                mine.made,
+                mine.me,
+                my_ticket(),
+                &record,
+                &damage,
             )
         else:
             mine.made[handle.slot].batch = handle.generation << BATCH_SLOT_BITS | handle.slot
@@ -306,7 +371,9 @@ cdef void append(Mine *mine, int turn) noexcept nogil:
             if not allocate(&handle):
                 explore_assert(False, b"there is no memory, though there is enough")
                 return
-            has_slot = True
+            has_slot = not (status == APPEND_GROW and extend_open(mine, &handle))
+            if not has_slot:
+                continue
             write_first(mine, &handle, &record)
     shared.ghost.accepted[mine.me] += 1
     if has_slot and not record.is_new:
@@ -316,7 +383,7 @@ cdef void append(Mine *mine, int turn) noexcept nogil:
 
 
 cdef void write_first(Mine *mine, const Handle *handle, const Record *record) noexcept nogil:
-    cdef uint64_t added = record_write(shared.slots + handle.slot * SLOT_SIZE, SLOT_SIZE, 0, 0, record)
+    cdef uint64_t added = record_write(shared.slots + handle.slot * slot_size, slot_size, 0, 0, record)
     batch_begin(&mine.producer, 0, handle.slot, 0, added, 1, 0, 0, added, 0)
 
 
@@ -375,23 +442,34 @@ cdef bint decode(const char *place, uint64_t size, uint64_t compressed, uint64_t
     return at == size
 
 
+cdef bint gather(const Pool *pool, const SlotHeader *header, uint64_t slot, uint64_t size, uint8_t *to) noexcept nogil:
+    """Copy the bytes of a batch out of its slots; return whether it has as many."""
+    cdef uint64_t left = load_acquire(&header.slots), here
+    while left and slot < SLOTS and size:
+        here = min(size, <uint64_t>slot_size)
+        memcpy(to, shared.slots + slot * slot_size, here)
+        to, size, left = to + here, size - here, left - 1
+        slot = load_relaxed(&_header(pool, <int64_t>slot).chain) - 1
+    return size == 0
+
+
 cdef void deliver(uint64_t slot) noexcept nogil:
     """Send a batch that was taken out. The broker knows by its sequence number whether it has it."""
     cdef Pool pool = pool_of()
     cdef SlotHeader *header = _header(&pool, slot)
     cdef uint64_t commit = load_acquire(&header.commit), compressed = load_relaxed(&header.compressed), numbers = 0
     cdef uint64_t size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else commit >> COMMIT_SIZE_SHIFT
-    cdef uint64_t batch = load_relaxed(&header.generation) << BATCH_SLOT_BITS | slot
+    cdef uint64_t batch = load_relaxed(&header.generation) << BATCH_SLOT_BITS | slot, count = 0
+    cdef uint8_t bytes[SLOTS * SLOT_SIZE]
     cdef int index
-    if size > SLOT_SIZE or not decode(shared.slots + slot * SLOT_SIZE, size, compressed, &numbers):
+    if not gather(&pool, header, slot, size, bytes) or not decode(<char *>bytes, size, compressed, &numbers):
         explore_assert(False, b"a batch that is sent is torn")
         return
+    while numbers >> 8 * count:
+        count += 1
+    explore_assert(count == commit >> 1 & COMMIT_COUNT_MASK, b"a batch counts its records wrongly")
     explore_assert(
-        (numbers > 0) + (numbers > 0xFF) == <int>(commit >> 1 & COMMIT_COUNT_MASK),
-        b"a batch counts its records wrongly",
-    )
-    explore_assert(
-        not keeps_checksums or crc32c(0, shared.slots + slot * SLOT_SIZE, size) == checksum_kept(header),
+        not keeps_checksums or crc32c(0, bytes, size) == checksum_kept(header),
         b"a checksum is of other records",
     )
     for index in range(<int>explore_peek(&shared.ghost.logged)):
@@ -438,7 +516,7 @@ cdef void send_all() noexcept nogil:
     cdef uint64_t taken, head = load_acquire(&shared.partition.head)
     cdef int left = retries
     while head:
-        batch.entry, batch.slot, batch.size = 0, head - 1, SLOT_SIZE
+        batch.entry, batch.slot, batch.size = 0, head - 1, SLOTS * SLOT_SIZE
         taken, damage.kind = 0, SOUND
         while drain_stripe(&producer.deques, my_ticket(), &batch, 1, LATE_MS, &taken, &damage) == LOCK_BUSY:
             wait_for_lock(stripe_line())
@@ -511,27 +589,14 @@ cdef bint has_dead() noexcept nogil:
     return False
 
 
-cdef void recover() noexcept nogil:
-    """Do what a new sender does: put the locks right, send again, complete, and reclaim."""
+cdef void reclaim() noexcept nogil:
+    """Free what the dead had allocated."""
     cdef Pool pool = pool_of()
-    cdef Appending producer = appending_of()
     cdef Look look
     cdef Damage damage
-    cdef uint64_t reclaimed = 0, state
-    cdef int slot, number
-    take_over(&shared.locks[LOCK_POOL])
-    take_over(stripe_line())
-    check_deque_is_sound()
+    cdef uint64_t reclaimed = 0
+    cdef int number
     damage.kind = SOUND
-    if has_dead() and rebuild_stripe(&producer.deques, 0, my_ticket(), &damage) != LOCK_TAKEN:
-        explore_assert(False, b"a deque cannot be rebuilt")
-    for slot in range(SLOTS):
-        state = explore_peek(&_header(&pool, slot).state) & STATE_MASK
-        if state == STATE_IN_FLIGHT:
-            deliver(slot)
-        if state == STATE_IN_FLIGHT or state == STATE_COMPLETING:
-            complete(slot, state == STATE_COMPLETING)
-    send_all()
     memset(&look, 0, sizeof(Look))
     look.absent_s = 1000
     for number in range(processes):
@@ -539,6 +604,33 @@ cdef void recover() noexcept nogil:
             look.dead.owners[number] = _owner_of(ticket_at(number)) | 1
     if has_dead() and pool_reclaim(&pool, my_ticket(), &look, &reclaimed, &damage) != LOCK_TAKEN:
         explore_assert(False, b"nothing can be reclaimed")
+
+
+cdef void recover() noexcept nogil:
+    """Do what a new sender does: put the locks right, reclaim, send again, and complete."""
+    cdef Pool pool = pool_of()
+    cdef Appending producer = appending_of()
+    cdef Damage damage
+    cdef uint64_t state
+    cdef int slot
+    take_over(&shared.locks[LOCK_POOL])
+    take_over(stripe_line())
+    check_deque_is_sound()
+    damage.kind = SOUND
+    if has_dead() and rebuild_stripe(&producer.deques, 0, my_ticket(), &damage) != LOCK_TAKEN:
+        explore_assert(False, b"a deque cannot be rebuilt")
+    reclaim()
+    for slot in range(SLOTS if has_dead() else 0):  # the bitmap is right now
+        explore_assert(
+            first_of(slot) == slot or not explore_peek(shared.bitmap) >> slot & 1, b"a slot of a batch is free"
+        )
+    for slot in range(SLOTS):
+        state = explore_peek(&_header(&pool, slot).state) & STATE_MASK
+        if state == STATE_IN_FLIGHT:
+            deliver(slot)
+        if state == STATE_IN_FLIGHT or state == STATE_COMPLETING:
+            complete(slot, state == STATE_COMPLETING)
+    send_all()
     for slot in range(SLOTS):
         explore_assert(explore_peek(&_header(&pool, slot).state) & STATE_MASK == STATE_FREE, b"a slot is never freed")
     explore_assert(explore_peek(shared.bitmap) == (1 << SLOTS) - 1, b"the bitmap is wrong in the end")
@@ -603,6 +695,7 @@ def run(
     int retried=0,
     bint compression=False,
     bint checksums=False,
+    bint growth=False,
     bint buffers=False,
 ):
     """Explore a scenario.
@@ -615,17 +708,20 @@ def run(
         retried: batches that the broker does not get at first.
         compression: whether producers compress the batches that they close.
         checksums: whether they keep checksums.
+        growth: whether batches grow, because there is always something in flight.
         buffers: whether stores wait in store buffers.
 
     Returns:
         As of `found`.
     """
-    global processes, turns, compresses, keeps_checksums, retries
+    global processes, turns, compresses, keeps_checksums, grows, slot_size, retries
     processes, turns, compresses, keeps_checksums, retries = number, records, compression, checksums, retried
+    grows, slot_size = growth, GROWING_SLOT_SIZE if growth else SLOT_SIZE
     memset(&shared, 0, sizeof(Shared))
     memset(histograms, 0, sizeof(histograms))
     store_relaxed(&shared.superblock.free_slots, SLOTS)
     store_relaxed(&shared.superblock.partition_count, 1)
+    store_relaxed(&shared.partition.in_flight, growth)
     store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
     return found(
         explore(number, deaths, <char *>&shared, sizeof(Shared), batches_body, batches_check, reach_of, buffers)

@@ -51,6 +51,7 @@ def build(
     """
     for name in (*_INCLUDED[scenarios], "atomics.h", "crc32c.h"):
         text = (CORE / name).read_text()
+        text = text.replace("clock_gettime(CLOCK_MONOTONIC, &now)", "memset(&now, 0, sizeof(now))")  # it stands still
         for constant, value in _SMALL.items():
             text = re.sub(rf"^(    {constant} = )[0-9]+", rf"\g<1>{value}", text, flags=re.MULTILINE)
         if name in changes:

@@ -198,10 +198,14 @@ cdef void pool_body(int me) noexcept nogil:
 
 
 cdef void growth_body(int me) noexcept nogil:
-    """The first process allocates a buffer and frees it, the second adds slots to it; others allocate and free."""
+    """The first process allocates a buffer and frees it, the second adds slots to it; others allocate and free.
+
+    The slots are one of its own, and then free ones.
+    """
     cdef Pool pool = make_pool()
     cdef Handle handle
     cdef Damage damage
+    cdef Handle own
     cdef uint64_t number = 0
     cdef bint grew = False
     damage.kind = SOUND
@@ -220,6 +224,16 @@ cdef void growth_body(int me) noexcept nogil:
         handle.slot, handle.slots = load_acquire(&shared.ghost.batch) - 1, 1
         handle.generation = explore_peek(&shared.ghost.generation)
         grew = handle.slot != ALL_BITS
+        while grew and pool_allocate(&pool, ticket_at(me), 1, 1, &own, &number, &damage) == LOCK_BUSY:
+            wait_for_lock()
+        if number:
+            note_taken(me, &pool, &own)
+            note_freed(me)
+            grew = False
+            while pool_extend(&pool, ticket_at(me), &handle, &own, &grew, &damage) == LOCK_BUSY:
+                wait_for_lock()
+            if not grew:
+                free_buffer(me, &pool, &own)
         while grew:
             grew = False
             while pool_grow(&pool, ticket_at(me), &handle, &grew, &damage) == LOCK_BUSY:

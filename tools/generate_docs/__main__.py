@@ -112,6 +112,8 @@ def _in_units(name: str, default: str) -> str:
         units = MEMORY_UNITS
     else:
         return ""
+    if not default.lstrip("-").isdecimal():
+        return ""
     value = int(default)
     for size, unit in units:
         if value > 0 and value % size == 0:

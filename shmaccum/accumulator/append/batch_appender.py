@@ -7,6 +7,7 @@ dies before that store, the slot is reclaimed by its owner tag.
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from shmaccum._core import STATE_MASK, Buffer, Slot
@@ -80,14 +81,23 @@ class BatchAppender:
             self.free_unused()
         taken: list[Buffer] = []
         hand = id(taken)  # here: a call in the `finally` could end by an interrupt before the store behind it
+        deadline_s = time.monotonic() + max_block_ms / 1000
         try:
             yield SENDER
-            yield Memory(self._slot_size if large is None else large.size, max_block_ms, taken)
-            if route is not None:  # another thread may have switched partitions during the wait for slots
-                queue = route.reroute(queue)
-            result = records.begin_batch(queue, taken[0], timestamp, body, callback, large, sizes)
-            if result[2]:
-                del taken[:]  # it is in its deque now
+            while True:
+                left_ms = max(0.0, (deadline_s - time.monotonic()) * 1000)
+                yield Memory(self._slot_size if large is None else large.size, left_ms, taken)
+                if route is not None:  # another thread may have switched partitions during the wait for slots
+                    queue = route.reroute(queue)
+                if large is not None or not self._extend(queue, taken, len(body)):
+                    result = records.begin_batch(queue, taken[0], timestamp, body, callback, large, sizes)
+                    if result[2]:
+                        del taken[:]  # it is in its deque now
+                    break
+                extended = records.append(queue, timestamp, body, callback, sizes)
+                if extended is not None:
+                    result = extended
+                    break
         finally:
             if taken:
                 self.unused[hand] = taken
@@ -95,6 +105,14 @@ class BatchAppender:
         if compressor.compresses_own:
             compressor.compress_claimed()
         return result
+
+    def _extend(self, queue: PartitionQueue, taken: list[Buffer], body_size: int) -> bool:
+        """Give a slot to the open batch, if that grows; return whether it has it."""
+        open_batch = self._records.core.growing(queue.entry, body_size)
+        if open_batch is None or not self.pool.extend(open_batch, taken[0]):
+            return False
+        del taken[:]
+        return True
 
     def _large_record(self, timestamp: int, body: bytes) -> LargeRecord | None:
         """Return the record, compressed, if it takes a slot or more; else None."""

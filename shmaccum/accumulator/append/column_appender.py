@@ -155,6 +155,8 @@ class ColumnAppender:
             return 0
         slot, generation, commit, base_timestamp = seen
         size, before = commit >> _SIZE_SHIFT, commit >> 1 & _COUNT_MASK
+        if size >= self._slot_size:
+            return 0
         records = bodies.add_to(self._slot_size - size, before, base_timestamp)
         if records is None:
             return 0

@@ -76,6 +76,7 @@ class RecordAccumulator:
             config.linger_ms,
             config.delivery_timeout_ms,
             config.retries,
+            config.batch_max_bytes,
         )
         self.batches = BatchAppender(self.records, state.pool)
         self._columns: ColumnAppender | None = None  # not every program sends columns

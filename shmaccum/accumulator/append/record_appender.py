@@ -28,6 +28,7 @@ MAX_TIMESTAMP: Final = (1 << 63) - 1
 # Constants of this module: they are looked up for every record.
 _APPENDED: Final = _core.LOCK_TAKEN
 _NO_ROOM: Final = _core.APPEND_NO_ROOM
+_GROW: Final = _core.APPEND_GROW
 _NOT_CONTRIBUTOR: Final = _core.APPEND_NOT_CONTRIBUTOR
 _RING_UNREAD: Final = _core.APPEND_RING_UNREAD
 _LEASE_OVER: Final = _core.APPEND_LEASE_OVER
@@ -66,6 +67,7 @@ class RecordAppender:
         linger_ms: the producer's.
         delivery_timeout_ms: likewise.
         retries: likewise.
+        max_bytes: to which its batches grow.
 
     Attributes:
         core: the sections.
@@ -80,6 +82,7 @@ class RecordAppender:
         linger_ms: int,
         delivery_timeout_ms: int,
         retries: int,
+        max_bytes: int,
     ) -> None:
         self.slab = slab
         self.format = record_format
@@ -97,6 +100,8 @@ class RecordAppender:
             delivery_timeout_ms,
             retries,
             compressor.enabled,
+            max_bytes,
+            slab.pool,
         )
         self._append: Callable[..., tuple[Any, ...]] = self.core.append
         self._memory = slab.memory
@@ -107,9 +112,9 @@ class RecordAppender:
     def append(
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
     ) -> AppendResult | None:
-        """Append to the open batch; return None if there is none or it has no room."""
+        """Append to the open batch; return None if there is none or it has no room, not even in a free slot."""
         outcome = self.run(queue, self._append, timestamp, body, sizes, callback)
-        return None if outcome[0] == _NO_ROOM else outcome[1:5]
+        return outcome[1:5] if outcome[0] == _APPENDED else None
 
     def run(self, queue: PartitionQueue, method: Callable[..., tuple[Any, ...]], *args: object) -> tuple[Any, ...]:
         """Call a section of a deque; do what it needs if it has appended nothing, and call it again.
@@ -130,7 +135,7 @@ class RecordAppender:
                 status, batch, _, _, _, claim = outcome
                 if claim is not None:
                     self.compressor.add(queue, *claim)
-                if status in (_APPENDED, _NO_ROOM):
+                if status in (_APPENDED, _NO_ROOM, _GROW):
                     return outcome
                 if status == _NOT_CONTRIBUTOR:
                     expected.append(batch)

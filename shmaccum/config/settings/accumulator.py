@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
-from shmaccum.config.validators import at_least, between, between_or, one_of
-from shmaccum.config.valuetypes import INT, LONG, STRING
+from shmaccum.config.validators import Validator, at_least, between, between_or, one_of
+from shmaccum.config.valuetypes import AUTO, INT, INT_OR_AUTO, LONG, STRING
 
 
 class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
@@ -71,6 +71,19 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
             batch is sent once it is full or `linger.ms` have passed. Every batch takes a whole slot, even with one
             small record. A record larger than a slot gets a batch of its own, in as many free slots as it needs,
             adjacent or not.""",
+    )
+    batch_max_bytes = Setting(
+        INT_OR_AUTO,
+        AUTO,
+        Validator(lambda value: value == AUTO or value >= 1, "auto, or at least 1"),
+        shown_default="auto",
+        importance=Importance.MEDIUM,
+        scope=Scope.PRODUCER,
+        doc="""Bytes up to which a batch grows beyond `batch.size` (KIP-782). A batch grows, slot by slot, while its
+            partition has others in flight or queued before it, and memory is free that no process waits for. So batches
+            stay small where brokers answer at once, and are large where they are far or busy. A batch that producers
+            compress does not grow, nor do those of `send_batch`. `auto`: `max.request.size`, and at most a sixteenth
+            of `buffer.memory`. With a value of `batch.size` or less, batches do not grow.""",
     )
     linger_ms = Setting(
         LONG,

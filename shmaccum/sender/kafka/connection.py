@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
+from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError, printable
 from shmaccum.sender.kafka.background_calls import BackgroundCall, BackgroundCalls
 from shmaccum.sender.kafka.channel import Buffer, Channel
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 _CORRELATION_IDS: Final = 1 << 31
 _FAULTS: Final = (KafkaError, OSError)
+_MOST_IN_FLIGHT: Final = 1000
 """Errors that end a connection; those of TLS are OSErrors."""
 _SIZE_BYTES: Final = 4
 """In front of a frame: its size."""
@@ -107,6 +109,9 @@ class Connection:
         self._channel = channel
         self._poller = poller
         self._max_in_flight = config.max_in_flight_requests_per_connection
+        if config.enable_idempotence and self._max_in_flight == MAX_IN_FLIGHT_FOR_IDEMPOTENCE:
+            # The default bounds each partition (`ReadyCheck`): more of a connection would only be more partitions.
+            self._max_in_flight = _MOST_IN_FLIGHT
         self.apply(config, client_id)
         self._setup_timeout_ms = setup_timeout_ms
         self._owner = owner

@@ -1,0 +1,214 @@
+"""Batches that grow while they have to wait: what they hold, when they do not grow, and deaths in between."""
+
+from __future__ import annotations
+
+import itertools
+from types import ModuleType
+from typing import Any
+
+import pytest
+from core_producers import PARTITION, SLOT_SIZE, Producer, batches, body_of, queued, records_of, recover
+from core_slabs import DYING, LIVING, Slab, die_at
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import violations
+
+from shmaccum import _core
+from shmaccum._core import LOCK_POOL, LOCK_TAKEN
+from shmaccum.record.v2 import records as v2
+
+GROW, NO_ROOM = _core.APPEND_GROW, _core.APPEND_NO_ROOM
+MAX_BYTES = 4 * SLOT_SIZE
+SMALL, LARGE = body_of(b"a" * 50), body_of(b"b" * 150)
+
+
+def growing(core: Any = _core, slots: int = 8, **options: Any) -> tuple[Slab, Producer]:
+    """Return a slab with an open batch of one record, which has to wait, and the producer."""
+    slab = Slab(slots, core, slot_size=SLOT_SIZE)
+    producer = Producer(slab, core, max_bytes=MAX_BYTES, **options)
+    producer.append(SMALL)
+    slab.words[slab.word("partitions", "in_flight", PARTITION)] = 1
+    return slab, producer
+
+
+def header(slab: Slab, name: str, slot: int = 0) -> int:
+    return int(slab.words[slab.word("headers", name, slot)])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 160), st.integers(0, 1 << 40)), min_size=1, max_size=30))
+def test_records_lie_across_slots_as_they_lie_in_one(records: list[tuple[int, int]]) -> None:
+    slab, producer = growing(slots=40)
+    expected = [[v2.encode_record(0, 0, 0, SMALL)]]
+    bases = [0]
+    for number, (size, timestamp) in enumerate(records):
+        key, value = bytes([number]) * (size // 4), bytes([number]) * (size - size // 4)
+        body = v2.encode_body(key, value, ())
+        _, future, _, is_new, added, _ = producer.append(body, timestamp)
+        if is_new:
+            expected.append([])
+            bases.append(timestamp)
+        assert future.index == len(expected[-1])
+        expected[-1].append(v2.encode_record(len(expected[-1]), timestamp, bases[-1], body))
+        assert added == len(expected[-1][-1]) + (v2.HEADER_SIZE if is_new else 0)
+    assert [data[v2.HEADER_SIZE :] for _, _, data in batches(slab)] == [b"".join(batch) for batch in expected]
+    assert all(len(data) <= MAX_BYTES for _, _, data in batches(slab))
+    assert violations(slab.segment) == []
+
+
+def test_a_batch_that_crosses_its_size_is_news_once() -> None:
+    slab, producer = growing()
+    found = [producer.append(SMALL)[2] for _ in range(8)]
+    assert found == [False, False, *[True] * 6]
+    assert [len(data) > 2 * SLOT_SIZE for _, _, data in batches(slab)] == [True]
+
+
+# --- what does not grow ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("region", "name", "value"),
+    [
+        ("partitions", "in_flight", 0),
+        ("partitions", "max_bytes", SLOT_SIZE + 50),
+        ("headers", "created_ms", 0),  # long ago
+    ],
+)
+def test_a_batch_that_may_not_grow_is_closed(region: str, name: str, value: int) -> None:
+    slab, producer = growing()
+    slab.words[slab.word(region, name, PARTITION if region == "partitions" else 0)] = value
+    producer.append(SMALL)
+    assert producer.core.growing(PARTITION, len(LARGE)) is None
+    assert producer.try_append(LARGE)[0] == NO_ROOM
+    assert (header(slab, "slots"), header(slab, "state") & 0xFF) == (1, 3)
+
+
+def test_a_batch_behind_another_grows() -> None:
+    slab, producer = growing()
+    slab.words[slab.word("partitions", "in_flight", PARTITION)] = 0
+    for _ in range(2):
+        producer.append(LARGE)
+    producer.append(LARGE)
+    assert sorted(len(data) > SLOT_SIZE for _, _, data in batches(slab)) == [False, True]
+
+
+@pytest.mark.parametrize("options", [{"compression": 1}, {"magic": 1}])
+def test_batches_of_other_kinds_do_not_grow(options: dict[str, int]) -> None:
+    slab = Slab(8, slot_size=SLOT_SIZE, keeps_checksums=False)
+    producer = Producer(slab, max_bytes=MAX_BYTES, **options)
+    slab.words[slab.word("partitions", "in_flight", PARTITION)] = 1
+    for _ in range(6):
+        producer.append(body_of(b"a" * 50, options.get("magic", 2)))
+    assert len(batches(slab)) > 1
+    assert all(header(slab, "slots", slot) == 1 for slot, _ in queued(slab))
+
+
+def test_without_a_free_slot_a_batch_stays_open_for_who_waits_for_one() -> None:
+    slab, producer = growing(slots=2)
+    producer.append(SMALL)
+    (own,) = slab.take(1)
+    assert producer.try_append(LARGE)[0] == GROW
+    assert header(slab, "state") & 0xFF == 2
+    batch = producer.core.growing(PARTITION, len(LARGE))
+    assert batch is not None
+    assert slab.pool.extend(batch, own) == (LOCK_TAKEN, True)
+    assert (batch.slots, slab.chain(batch)) == (2, [0, own.slot])
+    assert producer.try_append(LARGE)[0] == LOCK_TAKEN
+    assert [value for value, _ in records_of(slab)] == [b"a" * 50, b"a" * 50, b"b" * 150]
+    assert violations(slab.segment) == []
+    assert slab.pool.free(own)[2] == 0, "it is the batch's"
+
+
+def test_nothing_is_added_to_a_batch_that_has_changed() -> None:
+    slab, producer = growing()
+    (own,) = slab.take(1)
+    batch = producer.core.growing(PARTITION, MAX_BYTES // 2)
+    assert batch is not None
+    assert slab.pool.grow(batch)[1]
+    stale = _core.Buffer(batch.slot, 1, batch.generation)
+    assert slab.pool.extend(stale, own) == (LOCK_TAKEN, False)
+    assert slab.pool.extend(batch, _core.Buffer(own.slot, 1, own.generation + 1)) == (LOCK_TAKEN, False)
+    slab.be(2)
+    assert _core.SlabLock(slab.segment, LOCK_POOL).acquire_now() == LOCK_TAKEN
+    slab.be(LIVING)
+    assert slab.pool.extend(batch, own)[0] != LOCK_TAKEN
+
+
+def test_rows_do_not_go_into_a_grown_batch() -> None:
+    slab, producer = growing()
+    for _ in range(6):
+        producer.append(SMALL)
+    rows = v2.encode_record(7, 0, 0, SMALL)
+    batch = header(slab, "generation") << 24
+    outcome = producer.core.append_rows(PARTITION, 0, 0, 0, batch, header(slab, "commit"), rows, 1, 0, len(rows))
+    assert outcome[0] == NO_ROOM
+
+
+@pytest.mark.parametrize("link", [0, 1, 3, 1 << 40])
+def test_no_record_goes_where_a_damaged_link_leads(link: int) -> None:
+    """To no slot, the batch itself, another batch, or out of the slab."""
+    slab, producer = growing()
+    for _ in range(4):
+        producer.append(SMALL)
+    other = Producer(slab, entry=2, max_bytes=MAX_BYTES)
+    (taken,) = slab.take(1)
+    assert taken.slot == 2
+    before = bytes(slab.segment.writable()[-6 * SLOT_SIZE : -5 * SLOT_SIZE])
+    slab.words[slab.word("headers", "chain", 0)] = link
+    slab.be(2)
+    batch = header(slab, "generation") << 24
+    other.contributions.expect(batch, "t-3")
+    assert other.try_append(SMALL)[0] == GROW
+    assert bytes(slab.segment.writable()[-6 * SLOT_SIZE : -5 * SLOT_SIZE]) == before
+
+
+# --- deaths ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [50, 150])
+def test_a_death_at_any_step_of_an_append_that_grows(stepping: ModuleType, first: int) -> None:
+    most = 0
+    for step in itertools.count(1):
+        slab, survivor = growing(stepping)
+        survivor.append(body_of(b"f" * first), 5)
+        victim = Producer(slab, stepping, DYING, max_bytes=MAX_BYTES)
+
+        def append(victim: Producer = victim) -> None:
+            for value, timestamp in ((b"x" * 150, 10), (b"y" * 200, 20)):
+                victim.append(body_of(value), timestamp)
+
+        whole = [(b"a" * 50, 0), (b"f" * first, 5), (b"x" * 150, 10), (b"y" * 200, 20)]
+        was_killed = die_at(stepping, step, append)
+        recover(slab)
+        assert violations(slab.segment) == []
+        found = records_of(slab)
+        assert found == whole[: len(found)]
+        assert len(found) >= max(most, 2), "a later death loses no record of an earlier one"
+        most = len(found)
+        survivor.append(body_of(b"after" * 30), 30)
+        assert records_of(slab) == [*found, (b"after" * 30, 30)]
+        assert violations(slab.segment) == []
+        slab.close()
+        if not was_killed:
+            break
+    assert most == 4
+
+
+def test_a_death_at_any_step_of_an_extension(stepping: ModuleType) -> None:
+    for step in itertools.count(1):
+        slab, survivor = growing(stepping)
+
+        def extend(slab: Slab = slab, survivor: Producer = survivor) -> None:
+            (own,) = slab.take(1)
+            assert slab.pool.extend(survivor.core.growing(PARTITION, len(LARGE)), own)[1]
+
+        was_killed = slab.die_at(step, extend)
+        assert slab.pool.rebuild()[0] == LOCK_TAKEN
+        assert violations(slab.segment) == []
+        for _ in range(8):
+            survivor.append(SMALL)
+        assert [value for value, _ in records_of(slab)] == [b"a" * 50] * 9
+        assert violations(slab.segment) == []
+        slab.close()
+        if not was_killed:
+            break

@@ -1,0 +1,75 @@
+"""Batches that grow while their partition has others before them, sent by a real sender."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from processes import wait_until
+from senders import HandRun, counter, read_values
+from splitting import SLOT, T0, T1, StartRun
+
+from shmaccum._core import Partition, Super
+from shmaccum.errors import BufferExhaustedError
+
+MAX_BYTES = 8 * SLOT
+
+
+@pytest.fixture
+def run(start_run: StartRun) -> HandRun:
+    return start_run(batch_max_bytes=MAX_BYTES, buffer_memory=32 * SLOT, shmaccum_checksum="append")
+
+
+def values(count: int, size: int = SLOT // 3) -> list[bytes]:
+    return [b"%d " % number + bytes([number % 256]) * size for number in range(count)]
+
+
+def test_a_grown_batch_arrives_whole(run: HandRun, log_dir: Path) -> None:
+    sent = values(40)
+    futures = [run.send(T0, value) for value in sent]
+    other = run.send(T1)
+    assert len(run.accumulator.map.queues[T0]) == 3, "one of a slot, and the rest in two that have grown"
+    run.run(6)
+    run.accumulator.producer.pending.poll()
+    assert read_values(log_dir, "t", 0) == sent
+    assert [future.get(0).offset for future in futures] == list(range(40))
+    assert other.get(0).offset == 0
+    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
+
+
+def test_what_a_topic_takes_is_learned_and_kept(run: HandRun, log_dir: Path, start_run: StartRun) -> None:
+    run.transport.largest = 2 * SLOT
+    sent = values(40)
+    for value in sent:
+        run.send(T0, value)
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 40)
+    assert read_values(log_dir, "t", 0) == sent
+    learned = run.slab.words[run.slab.geometry.partition(0) + Partition.MAX_BYTES]
+    assert SLOT <= learned <= 2 * SLOT
+    split = counter(run, Super.BATCHES_SPLIT)
+    for value in sent:
+        run.send(T0, value)
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 80)
+    assert counter(run, Super.BATCHES_SPLIT) == split, "no batch grows beyond it"
+
+
+def test_who_waits_for_memory_gives_it_to_the_batch_that_waits(run: HandRun, log_dir: Path) -> None:
+    sent = values(5)
+    for value in sent[:4]:
+        run.send(T0, value)
+    pool, queue = run.accumulator.pool, run.accumulator.map.queues[T0]
+    held = [pool.allocate(SLOT, 0) for _ in range(pool.available_memory() // SLOT)]
+    with pytest.raises(BufferExhaustedError):
+        run.send(T0, sent[4])
+    assert len(queue) == 2
+    waiting = threading.Thread(target=lambda: run.accumulator.append(T0, 0, None, sent[4], max_block_ms=30_000))
+    waiting.start()
+    wait_until(lambda: run.slab.words[Super.WAITER_TAIL] > run.slab.words[Super.WAITER_HEAD], "it waits")
+    pool.deallocate(held.pop())
+    waiting.join(30)
+    assert len(queue) == 2, "there is no third batch"
+    pool.deallocate(*held)
+    run.run(4)
+    assert read_values(log_dir, "t", 0) == sent
+    assert pool.available_memory() == pool.total_memory
