@@ -907,7 +907,10 @@ class Appender:
         delivery_timeout_ms: int,
         retries: int,
         compresses: bool,
+        max_bytes: int = 0,
+        pool: BufferPool | None = None,
     ) -> Self: ...
+    def growing(self, partition: int, body_size: int) -> Buffer | None: ...
     def append(
         self,
         partition: int,

@@ -350,8 +350,8 @@ MUTANTS: Final = (
     Mutant(
         "GROWN_SLOT_STAYS_FREE",
         "pool.pxi",
-        "    _mark(pool, added, False)\n    _note_peak(pool)\n    return True\n\n\n# --- for",
-        "    return True\n\n\n# --- for",
+        "    _mark(pool, added, False)\n    _note_peak(pool)\n    return True\n\n\ncdef int pool_extend",
+        "    return True\n\n\ncdef int pool_extend",
         Scenario("growth", 3, 0, slots=3),
         "is given to a second process",
     ),
@@ -463,8 +463,8 @@ MUTANTS: Final = (
     Mutant(
         "CHECKSUM_OF_OTHER_COUNT",
         "append.pxi",
-        "crc = crc32c(checksum_of(header, commit & 1, before), records, size)",
-        "crc = crc32c(checksum_of(header, cell, before), records, size)",
+        "crc = crc32c(checksum_of(header, commit & 1, before), written.begin, here)",
+        "crc = crc32c(checksum_of(header, cell, before), written.begin, here)",
         Scenario("batches", 2, 0, records=2, checksums=True),
         "a checksum is of other records",
     ),
@@ -519,8 +519,8 @@ MUTANTS: Final = (
     Mutant(
         "COUNT_STAYS",
         "append.pxi",
-        "end << COMMIT_SIZE_SHIFT | count << 1 | cell)",
-        "end << COMMIT_SIZE_SHIFT | 1 << 1 | cell)",
+        "<< COMMIT_SIZE_SHIFT | before + added << 1 | cell\n",
+        "<< COMMIT_SIZE_SHIFT | 1 << 1 | cell\n",
         Scenario("batches", 2, 0, records=2),
         "a batch counts its records wrongly",
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tools.step.operation import Operation
-from tools.step.settings import SLOT, SLOTS
+from tools.step.settings import SLOT
 from tools.step.survivor import PATIENCE_MS, Survivor
 from tools.step.victim import Victim
 
@@ -35,12 +35,14 @@ def _clean_up(victim: Victim) -> Callable[[], object]:
     return reclaim_and_reap
 
 
-def _take_everything(survivor: Survivor) -> None:
-    for _ in range(SLOTS):
+def take_everything(survivor: Survivor) -> None:
+    """Leave no free slot."""
+    while survivor.accumulator.pool.available_memory():
         survivor.take()
 
 
-def _give_back_once_wanted(survivor: Survivor) -> None:
+def give_back_once_wanted(survivor: Survivor) -> None:
+    """Free a slot if the victim waits for one."""
     if survivor.accumulator.pool.is_exhausted() or not survivor.victim_lives:
         survivor.give_one_back()
 
@@ -54,8 +56,8 @@ OPERATIONS: Final = (
     Operation("allocate", _allocate(1), pairs=True),
     Operation("allocate-adjacent", _allocate(3)),
     Operation("allocate-chain", _allocate(3), Survivor.scatter, pairs=True),
-    Operation("allocate-waiting", _allocate(1), _take_everything, _give_back_once_wanted),
-    Operation("allocate-chain-waiting", _allocate(3), _take_everything, _give_back_once_wanted),
+    Operation("allocate-waiting", _allocate(1), take_everything, give_back_once_wanted),
+    Operation("allocate-chain-waiting", _allocate(3), take_everything, give_back_once_wanted),
     Operation("deallocate", _deallocate, Survivor.scatter),
     Operation("clean-up", _clean_up, _leave_dead, pairs=True),
 )

@@ -7,12 +7,14 @@ from typing import Final
 
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from tools.step.operation import Operation
-from tools.step.settings import HALF, LARGE, PARTITIONS, TOPIC
+from tools.step.operations.memory import give_back_once_wanted, take_everything
+from tools.step.settings import HALF, LARGE, PARTITIONS, SLOT, TOPIC
 from tools.step.survivor import PATIENCE_MS, Survivor
 from tools.step.victim import Victim
 from tools.support.accumulators import Accumulators
 
 _COMPRESSED: Final = {"compression.type": "gzip"}
+_GROWING: Final = {"batch.max.bytes": 4 * SLOT}
 
 
 def _send(text: str, size: int = 0) -> Callable[[Victim], Callable[[], object]]:
@@ -114,11 +116,30 @@ def _nearly_full_batch(survivor: Survivor) -> None:
     survivor.append(0, "nearly full", HALF)
 
 
+def _two_batches(survivor: Survivor) -> None:
+    """Two batches in one partition; the open one has no room for another record of half a slot."""
+    survivor.append(0, "before it", HALF)
+    survivor.append(0, "nearly full", HALF)
+
+
+def _two_batches_and_no_memory(survivor: Survivor) -> None:
+    _two_batches(survivor)
+    take_everything(survivor)
+
+
 OPERATIONS: Final = (
     Operation("append-open", _send("small"), _open_batch, pairs=True),
     Operation("append-new", _send("small"), pairs=True),
     Operation("append-adjacent", _send("large", LARGE), _open_batch),
     Operation("append-chain", _send("large", LARGE), _scattered),
+    Operation("append-growing", _send("half", HALF), _two_batches, settings=_GROWING, pairs=True),
+    Operation(
+        "append-extending",
+        _send("half", HALF),
+        _two_batches_and_no_memory,
+        give_back_once_wanted,
+        settings=_GROWING,
+    ),
     Operation("seal", _send("half", HALF), _nearly_full_batch, pairs=True),
     Operation("seal-compressed", _send("half", HALF), _nearly_full_batch, settings=_COMPRESSED),
     Operation("append-chain-compressed", _send("large", LARGE), _scattered, settings=_COMPRESSED),
