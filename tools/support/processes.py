@@ -40,6 +40,11 @@ def die_with_parent() -> None:
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose parent exits, such as senders, which detach themselves."""
+    _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def is_descendant(pid: int) -> bool:
     """Return whether a process lives and descends from this one; senders do, once their producers have detached."""
     if _state_and_parent(pid)[0] in "ZX":
@@ -133,7 +138,7 @@ class Children:
         self._asked: set[int] = set()
         """Those that were sent a SIGTERM, which ends a producer that has no handler yet."""
         self.before = set(_children())
-        _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
 
     def fork(self, who: str, run: Callable[[], int], *, pid_namespace: bool = False) -> int:
         """Start a process that runs a function and exits with its result; return its pid.

@@ -68,9 +68,9 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         doc="""Bytes in a slot, which holds one batch: records of one partition, from any producer of the host. A
-            batch is sent once it is full or `linger.ms` have passed. Every batch takes a whole slot, even with one
-            small record. A record larger than a slot gets a batch of its own, in as many free slots as it needs,
-            adjacent or not.""",
+            batch is sent once it is full or `linger.ms` have passed. If it cannot be sent then, it takes more slots, up
+            to `batch.max.bytes`. Every batch takes a whole slot, even with one small record. A record larger than a
+            slot gets a batch of its own, in as many free slots as it needs, adjacent or not.""",
     )
     batch_max_bytes = Setting(
         INT_OR_AUTO,

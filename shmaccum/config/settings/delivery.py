@@ -99,8 +99,9 @@ class DeliverySettings(Config, group=Group.DELIVERY):
         importance=Importance.LOW,
         scope=Scope.SLAB,
         doc="""Requests to one broker that the sender can have in flight. Without idempotence, more than 1 means that a
-            retry can change the order of batches. With idempotence at most 5: a broker remembers that many batches of a
-            producer and partition to detect duplicates.""",
+            retry can change the order of batches. With idempotence at most 5, and 5 then means batches of each
+            partition, in any number of requests: a broker remembers that many batches of a producer and partition to
+            detect duplicates.""",
     )
     metadata_max_age_ms = Setting(
         LONG,

@@ -1,0 +1,195 @@
+"""Measures throughput to brokers that answer late, against confluent-kafka, both with their defaults.
+
+``python -m tools.bench_distance [--delays 0,2,5,20,100] [--processes 8] [--rounds 5]``. The broker is librdkafka's mock
+cluster in another process, which answers each request after the delay. Producers in many processes send records of 1 kB
+into four partitions for some seconds; what counts is acknowledged within that time, and the processor time of all
+processes involved but the broker's, from start to end. In each round each contestant has its turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Producer as ConfluentProducer
+
+from shmaccum import Producer
+from tools.support.processes import adopt_orphans, die_with_parent
+
+_VALUE: Final = os.urandom(1000)
+_PARTITIONS: Final = 4
+_TOPIC: Final = "distance"
+_IN_A_ROW: Final = 100
+"""Records between two looks at the clock."""
+_FORK: Final = multiprocessing.get_context("fork")
+
+
+class Turn(NamedTuple):
+    """What a contestant's turn gave."""
+
+    megabytes: float
+    """10^6 bytes acknowledged in a second."""
+    cpu_s: float
+    """Processor seconds for each 10^9 bytes acknowledged."""
+
+
+class _Acknowledged:
+    """Counts acknowledged records."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, error: object, _: object) -> None:
+        self.count += error is None
+
+
+def _send_by_shmaccum(servers: str, number: int, seconds: float, link: Connection) -> int:
+    acknowledged = _Acknowledged()
+    producer = Producer({"bootstrap.servers": servers, "sender.idle.ms": 0})
+    producer.partitions_for(_TOPIC)
+    end = _agreed_end(link, seconds)
+    while time.monotonic() < end:
+        for index in range(_IN_A_ROW):
+            partition = (number + index) % _PARTITIONS
+            producer.send(_TOPIC, _VALUE, partition=partition, on_delivery=acknowledged.note)
+    producer.poll(0)
+    return acknowledged.count
+
+
+def _send_by_confluent(servers: str, number: int, seconds: float, link: Connection) -> int:
+    acknowledged = _Acknowledged()
+    producer = ConfluentProducer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
+    producer.list_topics(_TOPIC, timeout=10)
+    end = _agreed_end(link, seconds)
+    while time.monotonic() < end:
+        for index in range(_IN_A_ROW):
+            partition = (number + index) % _PARTITIONS
+            while True:
+                try:
+                    producer.produce(_TOPIC, _VALUE, partition=partition, on_delivery=acknowledged.note)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        producer.poll(0)
+    return acknowledged.count
+
+
+_CONTESTANTS: Final[dict[str, Callable[[str, int, float, Connection], int]]] = {
+    "shmaccum": _send_by_shmaccum,
+    "confluent-kafka": _send_by_confluent,
+}
+
+
+def _agreed_end(link: Connection, seconds: float) -> float:
+    """Wait until all are ready; return when to stop."""
+    link.send(None)
+    link.recv()
+    return time.monotonic() + seconds
+
+
+def _produce(contestant: str, servers: str, number: int, seconds: float, link: Connection) -> None:
+    link.send(_CONTESTANTS[contestant](servers, number, seconds, link))
+    os._exit(0)  # what is not acknowledged does not count
+
+
+def _take_turn(contestant: str, servers: str, processes: int, seconds: float, link: Connection) -> None:
+    """Run the producers, and wait for all processes that they have started, too."""
+    adopt_orphans()
+    links, workers = [], []
+    for number in range(processes):
+        ours, theirs = _FORK.Pipe()
+        worker = _FORK.Process(target=_produce, args=(contestant, servers, number, seconds, theirs))
+        worker.start()
+        links.append(ours)
+        workers.append(worker)
+    for each in links:
+        each.recv()
+    for each in links:
+        each.send(None)
+    count = sum(each.recv() for each in links)
+    for worker in workers:
+        worker.join()
+    try:
+        while True:
+            os.wait()
+    except ChildProcessError:
+        pass
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    link.send(
+        Turn(count * len(_VALUE) / seconds / 1e6, (usage.ru_utime + usage.ru_stime) / (count * len(_VALUE) / 1e9))
+    )
+
+
+def _be_broker(delay_ms: int, link: Connection) -> None:
+    die_with_parent()
+    settings: dict[str, Any] = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0}
+    keeper = ConfluentProducer(settings | {"test.mock.broker.rtt": delay_ms})
+    brokers = keeper.list_topics(_TOPIC, timeout=10).brokers.values()
+    link.send(",".join(f"{broker.host}:{broker.port}" for broker in brokers))
+    link.recv()
+    os._exit(0)
+
+
+@contextmanager
+def _broker(delay_ms: int) -> Iterator[str]:
+    ours, theirs = _FORK.Pipe()
+    process = _FORK.Process(target=_be_broker, args=(delay_ms, theirs))
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send(None)
+        process.join()
+
+
+def measure(contestant: str, delay_ms: int, processes: int, seconds: float) -> Turn:
+    """Give a contestant its turn."""
+    with _broker(delay_ms) as servers:
+        ours, theirs = _FORK.Pipe()
+        turn = _FORK.Process(target=_take_turn, args=(contestant, servers, processes, seconds, theirs))
+        turn.start()
+        result: Turn = ours.recv()
+        turn.join()
+    return result
+
+
+def main() -> int:
+    """Run the comparison; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench_distance", description=(__doc__ or "").split("\n\n")[0], allow_abbrev=False
+    )
+    parser.add_argument("--delays", default="0,2,5,20,100", help="milliseconds until the broker answers")
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    print("delay      confluent-kafka            shmaccum         times the bytes   of its processor time a byte")
+    for delay_ms in map(int, options.delays.split(",")):
+        turns: dict[str, list[Turn]] = {name: [] for name in _CONTESTANTS}
+        for number in range(options.rounds):
+            for name in sorted(_CONTESTANTS, reverse=number % 2 == 1):
+                turns[name].append(measure(name, delay_ms, options.processes, options.seconds))
+        pairs = list(zip(turns["shmaccum"], turns["confluent-kafka"], strict=True))
+        theirs, ours = (statistics.median(turn.megabytes for turn in turns[name]) for name in sorted(turns))
+        faster = [mine.megabytes / other.megabytes for mine, other in pairs]
+        cheaper = statistics.median(mine.cpu_s / other.cpu_s for mine, other in pairs)
+        spread = f"({min(faster):.2f} to {max(faster):.2f})"
+        print(
+            f"{delay_ms:4} ms {theirs:12,.0f} MB/s {ours:14,.0f} MB/s "
+            f"{statistics.median(faster):10.2f} {spread:16} {cheaper:10.2f}",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
