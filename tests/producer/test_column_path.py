@@ -72,7 +72,7 @@ def test_bodies_are_those_of_the_rows() -> None:
     parts = partition(batch)
     for number, values in ((0, [b"bb", b"dddd"]), (1, [b"a", b"ccc"])):
         part = parts[number]
-        (encoded,) = part.lay_out(0, 1000, 1)
+        encoded = part.lay_out(0, 1000, 1)
         expected = b"".join(
             FORMAT.encode_record(n, 0, 0, FORMAT.encode_body(None, value, ())) for n, value in enumerate(values)
         )
@@ -133,7 +133,7 @@ def test_pandas_is_not_imported() -> None:
             for part in partition_columns(
                 batch, record_format(2), 3, sticky, ignore_keys=False, max_body_size=999, batch_size=1000, open_room=0
             ).values():
-                list(part.lay_out(0, 1000, 1))
+                part.lay_out(0, 1000, 1)
         print("pandas" in sys.modules)
     """
     done = run_python("-c", code)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from processes import wait_until
 from senders import HandRun, counter, read_values
 from splitting import SLOT, T0, T1, StartRun
 
 from shmaccum._core import Partition, Super
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.errors import BufferExhaustedError
+from shmaccum.record.columns.bodies import ColumnBodies
 
 MAX_BYTES = 8 * SLOT
 
@@ -35,6 +38,21 @@ def test_a_grown_batch_arrives_whole(run: HandRun, log_dir: Path) -> None:
     assert read_values(log_dir, "t", 0) == sent
     assert [future.get(0).offset for future in futures] == list(range(40))
     assert other.get(0).offset == 0
+    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_rows_that_have_to_wait_are_in_large_batches(start_run: StartRun, log_dir: Path, compression: str) -> None:
+    run = start_run(batch_max_bytes=MAX_BYTES, buffer_memory=40 * SLOT, compression_type=compression)
+    queue = run.accumulator.map.queues[T0]
+    sent = values(30)
+    for begin, end in ((0, 6), (6, 30)):
+        bodies = ColumnBodies(run.accumulator.format, None, pa.array(sent[begin:end], pa.binary()), None, 0)
+        future = FutureColumnsMetadata(end - begin, run.accumulator.producer.pending)
+        run.accumulator.append_columns(queue, bodies, future, 0)
+    assert len(queue) == 3 + 2
+    run.run(8)
+    assert read_values(log_dir, "t", 0) == sent
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 

@@ -97,7 +97,10 @@ def _encoded(batch: pa.RecordBatch, magic: int) -> str:
             open_room=_ROOM // 2,
         )
         for bodies in parts.values():
-            for ready in bodies.lay_out(0, _ROOM, 1000):
+            first = 0
+            while first < len(bodies):
+                ready = bodies.lay_out(first, _ROOM, 1000)
+                first = ready.cuts[-1]
                 for index in range(len(ready.sizes)):
                     if len(ready.records(index)) != ready.sizes[index]:
                         raise RuntimeError("records are not of the size that was measured")

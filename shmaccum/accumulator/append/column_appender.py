@@ -3,7 +3,8 @@
 The rows of a partition are first divided among batches by the sizes of their bodies. Each *turn* then encodes up to
 `TURN_BATCHES`, allocates as many slots as are free, fills them and queues them under one acquisition of the partition's
 lock. The first rows go into the open batch if it is still as it was when they were encoded. A record of another
-producer in between changes the offsets behind it; then these rows begin a batch of their own.
+producer in between changes the offsets behind it; then these rows begin a batch of their own. While the partition has
+others before them, batches are as large as a batch grows (``batch.max.bytes``), one in a turn.
 
 Owners, locks and what a death leaves are as in `batch_appender`. `shmaccum._core.Appender` queues the batches; a death
 within leaves the first ones queued, the others allocated, and the lock's next holder rebuilds the deque.
@@ -125,10 +126,14 @@ class ColumnAppender:
             ProducerClosedError: the accumulator has been closed.
         """
         self._check_usable()
-        first = self._fill_open_batch(queue, bodies, future)
-        for records in bodies.lay_out(first, self._slot_size - self._header_size, TURN_BATCHES):
-            if records.cuts[0] > first:  # the caller made sure of a sender, but only before the first turn
+        begin = row = self._fill_open_batch(queue, bodies, future)
+        while row < len(bodies):
+            if row > begin:  # the caller made sure of a sender, but only before the first turn
                 yield SENDER
+            size = self._records.max_bytes if queue.has_to_wait() else self._slot_size
+            most = max(1, TURN_BATCHES * self._slot_size // size)
+            records = bodies.lay_out(row, size - self._header_size, most)
+            row = records.cuts[-1]
             batches = self._new_batches(bodies, records)
             placed = 0
             while placed < len(batches.sizes):

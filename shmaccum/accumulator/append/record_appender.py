@@ -20,6 +20,7 @@ from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
 from shmaccum.record.format import RecordFormat
+from shmaccum.record.v2.records import MAGIC
 from shmaccum.shm.layout import MAX_LINGER_MS
 from shmaccum.shm.slab import Slab
 
@@ -71,6 +72,7 @@ class RecordAppender:
 
     Attributes:
         core: the sections.
+        max_bytes: bytes of its largest batches, but for records that take more.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class RecordAppender:
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.header_size = record_format.header_size
+        self.max_bytes = max(max_bytes, self.slot_size) if record_format.magic == MAGIC else self.slot_size
         self.core = _core.Appender(
             slab.core,
             pending.contributions,

@@ -75,6 +75,10 @@ class PartitionQueue:
         head = self._words[self._at + Partition.HEAD]
         return RecordBatch(self._slab.core, head - 1) if head else None
 
+    def has_to_wait(self) -> bool:
+        """Return whether a new batch has others before it, in flight or queued; under no lock."""
+        return bool(self._words[self._at + Partition.IN_FLIGHT] or self._words[self._at + Partition.QUEUED] > 1)
+
     def open_slot(self) -> int:
         """Return the slot of the open batch, -1 if there is none; under no lock, it can be another one by now."""
         return int(self._words[self._at + Partition.OPEN]) - 1

@@ -7,7 +7,6 @@ the Spark layer, only the modules of this package import pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, Self
 
@@ -114,20 +113,19 @@ class ColumnBodies:
         batches = self._batches()
         return batches if batches.add_to(room, first_offset, base_timestamp) else None
 
-    def lay_out(self, first: int, room: int, most: int) -> Iterator[_core.RowBatches]:
-        """Lay records out over new batches, some at a time.
+    def lay_out(self, first: int, room: int, most: int) -> _core.RowBatches:
+        """Lay records out over new batches. Those behind the last of its ``cuts`` are not in them.
 
         A record that is larger than a whole batch gets a batch of its own.
 
         Args:
             first: the first record.
             room: bytes for records in a batch.
-            most: most batches at a time.
+            most: most batches.
         """
-        while first < len(self):
-            batches = self._batches()
-            first = batches.lay_out(first, room, most)
-            yield batches
+        batches = self._batches()
+        batches.lay_out(first, room, most)
+        return batches
 
     def _batches(self) -> _core.RowBatches:
         return _core.RowBatches(_core.Rows(self._bodies, self.rows, self.body_sizes, self.timestamps))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import numpy as np
@@ -39,10 +39,17 @@ def split(ready: RowBatches) -> list[bytes]:
     return [first, *written]
 
 
+def laid_out(bodies: ColumnBodies, first: int, room: int, most: int) -> Iterator[RowBatches]:
+    """Yield the batches of all records, some at a time."""
+    while first < len(bodies):
+        yield (ready := bodies.lay_out(first, room, most))
+        first = ready.cuts[-1]
+
+
 def encode_all(fmt: RecordFormat, *columns: pa.Array | None) -> list[bytes]:
     """Return the records, each of them the first one of a batch."""
     bodies = ColumnBodies(fmt, *columns, NOW)
-    return [batch for ready in bodies.lay_out(0, 1, 2) for batch in split(ready)]
+    return [batch for ready in laid_out(bodies, 0, 1, 2) for batch in split(ready)]
 
 
 def one_by_one(fmt: RecordFormat, keys: Sequence, values: Sequence, headers: Sequence) -> list[bytes]:
@@ -95,7 +102,7 @@ def check_batches(fmt: RecordFormat, bodies: ColumnBodies, records: list[Sample]
             added = check_ready(fmt, ready, 0, records, room, first_offset, base_timestamp)
     room, most = data.draw(rooms, label="room"), data.draw(st.integers(1, 3), label="batches at a time")
     first = added
-    for ready in bodies.lay_out(first, room, most):
+    for ready in laid_out(bodies, first, room, most):
         stop = check_ready(fmt, ready, first, records, room)
         assert len(ready.sizes) == most or (len(ready.sizes) < most and stop == len(records))
         first = stop
@@ -268,7 +275,7 @@ def test_records_are_laid_out_over_batches(data: st.DataObject, room: int, first
         assert ready.sizes[0] <= room
         assert is_full(ready.sizes[0], 0, ready.cuts[1])
     first = data.draw(st.integers(0, len(sizes) - 1), label="first")
-    for ready in bodies.lay_out(first, room, 4):
+    for ready in laid_out(bodies, first, room, 4):
         for size, (start, end) in zip(ready.sizes, itertools.pairwise(ready.cuts), strict=True):
             assert size <= room or end == start + 1
             assert is_full(size, start, end)
@@ -310,7 +317,7 @@ def test_offsets_that_lead_elsewhere_are_refused(name: str, kind: pa.DataType, w
 def test_offsets_that_are_changed_later_lead_nowhere(kind: pa.DataType, wrong: list[int]) -> None:
     """No byte behind the batch is written."""
     column, offsets = changeable(kind)
-    (ready,) = ColumnBodies(record_format(2), column, column, None, NOW).lay_out(0, 1000, 1)
+    ready = ColumnBodies(record_format(2), column, column, None, NOW).lay_out(0, 1000, 1)
     offsets[:] = wrong
     memory = memoryview(bytearray(ready.sizes[0] + 20))
     with pytest.raises(SerializationError):
@@ -348,7 +355,7 @@ def test_views_of_nulls_are_not_followed() -> None:
     views[1] = -1, 1 << 30, 1 << 30, 1 << 30
     validity = pa.py_buffer(bytes([0b101]))
     column = pa.Array.from_buffers(pa.binary_view(), 3, [validity, pa.py_buffer(views)])
-    (ready,) = ColumnBodies(record_format(2), None, column, None, NOW).lay_out(0, 1000, 1)
+    ready = ColumnBodies(record_format(2), None, column, None, NOW).lay_out(0, 1000, 1)
     plain = pa.array([b"", None, b""], pa.binary())
-    (expected,) = ColumnBodies(record_format(2), None, plain, None, NOW).lay_out(0, 1000, 1)
+    expected = ColumnBodies(record_format(2), None, plain, None, NOW).lay_out(0, 1000, 1)
     assert bytes(ready.records(0)) == bytes(expected.records(0))
