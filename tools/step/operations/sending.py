@@ -39,9 +39,8 @@ def _chains(survivor: Survivor) -> None:
 
 def _several_batches(survivor: Survivor) -> None:
     """Three closed batches and an open one, in one partition."""
-    for text in ("a", "b", "c"):
-        survivor.append(0, text, LARGE)
-    survivor.append(0, "d")
+    for text in ("a", "b", "c", "d"):
+        survivor.append(0, text, HALF)
     survivor.resign()
 
 
