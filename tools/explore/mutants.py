@@ -543,7 +543,8 @@ THREADED: Final = (
     Scenario("waiters", 3, 0, slots=1),
     Scenario("batches", 3, 0, records=3),
     Scenario("batches", 3, 0, records=2, retried=1),
-    Scenario("batches", 3, 0, records=2, growth=True),
+    Scenario("batches", 3, 0, growth=True),
+    Scenario("batches", 2, 0, records=3, growth=True),
 )
 """For threads, with ThreadSanitizer. Not compression: a producer reads a batch that the sender can have taken and
 freed, and then looks, under the lock, whether it is still the same."""

@@ -39,8 +39,9 @@ static void explore_await(const void *word, uint64_t value, int looks)
 
 static void explore_assert(int holds, const char *what)
 {
+    const char *none = NULL; /* the first one counts */
     if (!holds)
-        __atomic_store_n(&violation, what, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&violation, &none, what, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 static struct {
