@@ -353,7 +353,7 @@ MUTANTS: Final = (
         "    _mark(pool, added, False)\n    _note_peak(pool)\n    return True\n\n\ncdef int pool_extend",
         "    return True\n\n\ncdef int pool_extend",
         Scenario("growth", 3, 0, slots=3),
-        "is given to a second process",
+        "the bitmap is wrong in the end",
     ),
     Mutant(
         "NO_CONTRIBUTOR",
