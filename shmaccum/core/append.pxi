@@ -475,7 +475,7 @@ cdef int append_to_open(
     commit = load_relaxed(&header.commit)
     size = commit >> COMMIT_SIZE_SHIFT
     record.index = commit >> 1 & COMMIT_COUNT_MASK
-    written.size = 0
+    written.size, written.rest = 0, NULL
     record.slots = load_acquire(&header.slots)
     if size < slot_size and record.index < COMMIT_COUNT_MASK:
         written.begin, written.room = producer.deques.slots.bytes + slot * slot_size + size, slot_size - size

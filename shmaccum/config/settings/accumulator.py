@@ -80,10 +80,10 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         importance=Importance.MEDIUM,
         scope=Scope.PRODUCER,
         doc="""Bytes up to which a batch grows beyond `batch.size` (KIP-782). A batch grows, slot by slot, while its
-            partition has others in flight or queued before it, and memory is free that no process waits for. So batches
-            stay small where brokers answer at once, and are large where they are far or busy. Batches of `send`
-            that producers compress do not grow. `auto`: `max.request.size`, and at most a sixteenth
-            of `buffer.memory`. With a value of `batch.size` or less, batches do not grow.""",
+            partition has others in flight or queued before it. So batches stay small where brokers answer at once, and
+            are large where they are far or busy. Batches of `send` that producers compress do not grow. `auto`:
+            `max.request.size`, and at most a sixteenth of `buffer.memory`. With a value of `batch.size` or less,
+            batches do not grow.""",
     )
     linger_ms = Setting(
         LONG,

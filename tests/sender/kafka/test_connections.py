@@ -149,6 +149,18 @@ def test_max_in_flight_requests_of_a_node(fake: FakeBroker, wire: MakeWire) -> N
     assert here.transport.connection_delay_ms(node, now_ms()) > 1000
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_with_idempotence_the_default_bounds_partitions_not_nodes(
+    fake: FakeBroker, wire: MakeWire, idempotent: bool
+) -> None:
+    fake.answers[PRODUCE] = silent
+    here = wire(fake.servers, enable_idempotence=idempotent)
+    node = here.send(batch())
+    for _ in range(4):
+        here.send(batch())
+    assert here.transport.ready(node, now_ms()) == idempotent
+
+
 def test_the_transport_is_busy_while_no_node_takes_another_request(fake: FakeBroker, wire: MakeWire) -> None:
     answer = threading.Event()
     fake.answers[PRODUCE] = lambda request: produced((0, 0)) if answer.wait(20) else None
