@@ -28,6 +28,12 @@ def values(count: int, size: int = SLOT // 3) -> list[bytes]:
     return [b"%d " % number + bytes([number % 256]) * size for number in range(count)]
 
 
+def send_rows(run: HandRun, rows: list[bytes]) -> None:
+    bodies = ColumnBodies(run.accumulator.format, None, pa.array(rows, pa.binary()), None, 0)
+    future = FutureColumnsMetadata(len(rows), run.accumulator.producer.pending)
+    run.accumulator.append_columns(run.accumulator.map.queues[T0], bodies, future, 0)
+
+
 def test_a_grown_batch_arrives_whole(run: HandRun, log_dir: Path) -> None:
     sent = values(40)
     futures = [run.send(T0, value) for value in sent]
@@ -47,9 +53,7 @@ def test_rows_that_have_to_wait_are_in_large_batches(start_run: StartRun, log_di
     queue = run.accumulator.map.queues[T0]
     sent = values(30)
     for begin, end in ((0, 6), (6, 30)):
-        bodies = ColumnBodies(run.accumulator.format, None, pa.array(sent[begin:end], pa.binary()), None, 0)
-        future = FutureColumnsMetadata(end - begin, run.accumulator.producer.pending)
-        run.accumulator.append_columns(queue, bodies, future, 0)
+        send_rows(run, sent[begin:end])
     assert len(queue) == 3 + 2
     run.run(8)
     assert read_values(log_dir, "t", 0) == sent
@@ -68,7 +72,8 @@ def test_what_a_topic_takes_is_learned_and_kept(run: HandRun, log_dir: Path, sta
     split = counter(run, Super.BATCHES_SPLIT)
     for value in sent:
         run.send(T0, value)
-    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 80)
+    send_rows(run, sent[:12])
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 92)
     assert counter(run, Super.BATCHES_SPLIT) == split, "no batch grows beyond it"
 
 

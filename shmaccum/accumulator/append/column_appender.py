@@ -130,7 +130,7 @@ class ColumnAppender:
         while row < len(bodies):
             if row > begin:  # the caller made sure of a sender, but only before the first turn
                 yield SENDER
-            size = self._records.max_bytes if queue.has_to_wait() else self._slot_size
+            size = max(queue.may_grow_to(self._records.max_bytes), self._slot_size)
             most = max(1, TURN_BATCHES * self._slot_size // size)
             records = bodies.lay_out(row, size - self._header_size, most)
             row = records.cuts[-1]

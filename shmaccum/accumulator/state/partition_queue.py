@@ -75,9 +75,16 @@ class PartitionQueue:
         head = self._words[self._at + Partition.HEAD]
         return RecordBatch(self._slab.core, head - 1) if head else None
 
-    def has_to_wait(self) -> bool:
-        """Return whether a new batch has others before it, in flight or queued; under no lock."""
-        return bool(self._words[self._at + Partition.IN_FLIGHT] or self._words[self._at + Partition.QUEUED] > 1)
+    def may_grow_to(self, max_bytes: int) -> int:
+        """Return how large a new batch may be, under no lock: 0 unless others are before it, in flight or queued.
+
+        Args:
+            max_bytes: the most, if its broker has not refused as much.
+        """
+        words, at = self._words, self._at
+        if not words[at + Partition.IN_FLIGHT] and words[at + Partition.QUEUED] <= 1:
+            return 0
+        return min(max_bytes, words[at + Partition.MAX_BYTES] or max_bytes)
 
     def open_slot(self) -> int:
         """Return the slot of the open batch, -1 if there is none; under no lock, it can be another one by now."""
