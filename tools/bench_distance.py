@@ -1,9 +1,10 @@
 """Measures throughput to brokers that answer late, against confluent-kafka, both with their defaults.
 
-``python -m tools.bench_distance [--delays 0,2,5,20,100] [--processes 8] [--rounds 5]``. The broker is librdkafka's mock
-cluster in another process, which answers each request after the delay. Producers in many processes send records of 1 kB
-into four partitions for some seconds; what counts is acknowledged within that time, and the processor time of all
-processes involved but the broker's, from start to end. In each round each contestant has its turn.
+``python -m tools.bench_distance [--delays 0,2,5,20,100] [--topics 1] [--processes 8] [--rounds 5]``. The broker is
+librdkafka's mock cluster in another process, which answers each request after the delay. Producers in many processes
+send records of 1 kB for some seconds into four partitions of each topic. What counts is acknowledged within that time,
+and the processor time of all processes involved but the broker's, from start to end. In each round each contestant has
+its turn.
 """
 
 from __future__ import annotations
@@ -27,10 +28,22 @@ from tools.support.processes import adopt_orphans, die_with_parent
 
 _VALUE: Final = os.urandom(1000)
 _PARTITIONS: Final = 4
-_TOPIC: Final = "distance"
+"""The mock cluster's topics have no others."""
 _IN_A_ROW: Final = 100
 """Records between two looks at the clock."""
 _FORK: Final = multiprocessing.get_context("fork")
+
+
+class Load(NamedTuple):
+    """What each producer sends."""
+
+    topics: list[str]
+    processes: int
+    seconds: float
+
+    def place(self, number: int) -> tuple[str, int]:
+        """Return topic and partition of a record."""
+        return self.topics[number // _PARTITIONS % len(self.topics)], number % _PARTITIONS
 
 
 class Turn(NamedTuple):
@@ -52,30 +65,32 @@ class _Acknowledged:
         self.count += error is None
 
 
-def _send_by_shmaccum(servers: str, number: int, seconds: float, link: Connection) -> int:
+def _send_by_shmaccum(servers: str, number: int, load: Load, link: Connection) -> int:
     acknowledged = _Acknowledged()
     producer = Producer({"bootstrap.servers": servers, "sender.idle.ms": 0})
-    producer.partitions_for(_TOPIC)
-    end = _agreed_end(link, seconds)
+    for topic in load.topics:
+        producer.partitions_for(topic)
+    end = _agreed_end(link, load.seconds)
     while time.monotonic() < end:
         for index in range(_IN_A_ROW):
-            partition = (number + index) % _PARTITIONS
-            producer.send(_TOPIC, _VALUE, partition=partition, on_delivery=acknowledged.note)
+            topic, partition = load.place(number + index)
+            producer.send(topic, _VALUE, partition=partition, on_delivery=acknowledged.note)
     producer.poll(0)
     return acknowledged.count
 
 
-def _send_by_confluent(servers: str, number: int, seconds: float, link: Connection) -> int:
+def _send_by_confluent(servers: str, number: int, load: Load, link: Connection) -> int:
     acknowledged = _Acknowledged()
     producer = ConfluentProducer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
-    producer.list_topics(_TOPIC, timeout=10)
-    end = _agreed_end(link, seconds)
+    for topic in load.topics:
+        producer.list_topics(topic, timeout=10)
+    end = _agreed_end(link, load.seconds)
     while time.monotonic() < end:
         for index in range(_IN_A_ROW):
-            partition = (number + index) % _PARTITIONS
+            topic, partition = load.place(number + index)
             while True:
                 try:
-                    producer.produce(_TOPIC, _VALUE, partition=partition, on_delivery=acknowledged.note)
+                    producer.produce(topic, _VALUE, partition=partition, on_delivery=acknowledged.note)
                     break
                 except BufferError:
                     producer.poll(0.01)
@@ -83,7 +98,7 @@ def _send_by_confluent(servers: str, number: int, seconds: float, link: Connecti
     return acknowledged.count
 
 
-_CONTESTANTS: Final[dict[str, Callable[[str, int, float, Connection], int]]] = {
+_CONTESTANTS: Final[dict[str, Callable[[str, int, Load, Connection], int]]] = {
     "shmaccum": _send_by_shmaccum,
     "confluent-kafka": _send_by_confluent,
 }
@@ -96,18 +111,18 @@ def _agreed_end(link: Connection, seconds: float) -> float:
     return time.monotonic() + seconds
 
 
-def _produce(contestant: str, servers: str, number: int, seconds: float, link: Connection) -> None:
-    link.send(_CONTESTANTS[contestant](servers, number, seconds, link))
+def _produce(contestant: str, servers: str, number: int, load: Load, link: Connection) -> None:
+    link.send(_CONTESTANTS[contestant](servers, number, load, link))
     os._exit(0)  # what is not acknowledged does not count
 
 
-def _take_turn(contestant: str, servers: str, processes: int, seconds: float, link: Connection) -> None:
+def _take_turn(contestant: str, servers: str, load: Load, link: Connection) -> None:
     """Run the producers, and wait for all processes that they have started, too."""
     adopt_orphans()
     links, workers = [], []
-    for number in range(processes):
+    for number in range(load.processes):
         ours, theirs = _FORK.Pipe()
-        worker = _FORK.Process(target=_produce, args=(contestant, servers, number, seconds, theirs))
+        worker = _FORK.Process(target=_produce, args=(contestant, servers, number, load, theirs))
         worker.start()
         links.append(ours)
         workers.append(worker)
@@ -124,16 +139,15 @@ def _take_turn(contestant: str, servers: str, processes: int, seconds: float, li
     except ChildProcessError:
         pass
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    link.send(
-        Turn(count * len(_VALUE) / seconds / 1e6, (usage.ru_utime + usage.ru_stime) / (count * len(_VALUE) / 1e9))
-    )
+    sent = count * len(_VALUE)
+    link.send(Turn(sent / load.seconds / 1e6, (usage.ru_utime + usage.ru_stime) / (sent / 1e9)))
 
 
 def _be_broker(delay_ms: int, link: Connection) -> None:
     die_with_parent()
     settings: dict[str, Any] = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0}
     keeper = ConfluentProducer(settings | {"test.mock.broker.rtt": delay_ms})
-    brokers = keeper.list_topics(_TOPIC, timeout=10).brokers.values()
+    brokers = keeper.list_topics(timeout=10).brokers.values()
     link.send(",".join(f"{broker.host}:{broker.port}" for broker in brokers))
     link.recv()
     os._exit(0)
@@ -151,11 +165,11 @@ def _broker(delay_ms: int) -> Iterator[str]:
         process.join()
 
 
-def measure(contestant: str, delay_ms: int, processes: int, seconds: float) -> Turn:
+def measure(contestant: str, delay_ms: int, load: Load) -> Turn:
     """Give a contestant its turn."""
     with _broker(delay_ms) as servers:
         ours, theirs = _FORK.Pipe()
-        turn = _FORK.Process(target=_take_turn, args=(contestant, servers, processes, seconds, theirs))
+        turn = _FORK.Process(target=_take_turn, args=(contestant, servers, load, theirs))
         turn.start()
         result: Turn = ours.recv()
         turn.join()
@@ -168,16 +182,18 @@ def main() -> int:
         prog="python -m tools.bench_distance", description=(__doc__ or "").split("\n\n")[0], allow_abbrev=False
     )
     parser.add_argument("--delays", default="0,2,5,20,100", help="milliseconds until the broker answers")
+    parser.add_argument("--topics", type=int, default=1, help="of four partitions each")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    load = Load([f"distance-{number}" for number in range(options.topics)], options.processes, options.seconds)
     print("delay      confluent-kafka            shmaccum         times the bytes   of its processor time a byte")
     for delay_ms in map(int, options.delays.split(",")):
         turns: dict[str, list[Turn]] = {name: [] for name in _CONTESTANTS}
         for number in range(options.rounds):
             for name in sorted(_CONTESTANTS, reverse=number % 2 == 1):
-                turns[name].append(measure(name, delay_ms, options.processes, options.seconds))
+                turns[name].append(measure(name, delay_ms, load))
         pairs = list(zip(turns["shmaccum"], turns["confluent-kafka"], strict=True))
         theirs, ours = (statistics.median(turn.megabytes for turn in turns[name]) for name in sorted(turns))
         faster = [mine.megabytes / other.megabytes for mine, other in pairs]
