@@ -34,7 +34,8 @@ def project(tmp_path: Path) -> Path:
     (package.parent / "pyproject.toml").write_text(PYPROJECT)
     (package / "__init__.py").touch()
     (package / "core" / "_core.pyx").write_text("def f(x):\n    return x\n")
-    (package / "core" / "atomics.h").touch()
+    for header in ("atomics.h", "crc32c.h"):
+        (package / "core" / header).touch()
     return package.parent
 
 
