@@ -35,7 +35,7 @@ from tools.support.accumulators import Accumulators
 
 _TOPIC: Final = "flipped"
 _SLOT: Final = 1088
-_SLOTS: Final = 60
+_SLOTS: Final = 120
 _USED: Final = 30
 """Slots that hold something, about."""
 _HEADER_WORDS: Final = 32
