@@ -16,7 +16,7 @@ Promises:
   them after a death.
 * Waiting is fair: first come, first served, over all processes. While fewer slots are free than the waiters need, only
   the first of them gets one. A waiter that is dead, overdue or stopped does not hold up the others.
-* A buffer grows only from memory that no process waits for.
+* A buffer grows only by a slot that no process waits for, or that its process has waited for.
 
 Each operation is one section: lock, change, unlock, without a call of the kernel. Its caller learns before, without the
 lock, which processes are dead; a death is final. A process that is woken is woken after it.

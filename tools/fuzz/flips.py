@@ -155,7 +155,7 @@ def _send(
 
 
 def _offsets(futures: list[FutureRecordMetadata], rows: FutureColumnsMetadata) -> list[int | None]:
-    """Return where each record is stored; None if it failed, or nobody knows yet. Rows count together."""
+    """Return each record's offset; None if it failed or is pending. Rows count together."""
     offsets: list[int | None] = []
     for future in futures:
         with contextlib.suppress(ShmaccumError):
