@@ -76,7 +76,6 @@ class Super:
     MAX_TOPICS: Final[int]
     MAX_PARTITIONS: Final[int]
     CREATED_MS: Final[int]
-    REDO_SIZE: Final[int]
     TOKEN: Final[int]
     KEEPS_CHECKSUMS: Final[int]
     SENDER_ENTRY: Final[int]
@@ -293,9 +292,7 @@ class Slot:
     MAX_RECORD: Final[int]
     DRAINED_MS: Final[int]
     SETTLED: Final[int]
-    SEALING: Final[int]
     COMPRESSED: Final[int]
-    REDO: Final[int]
     PART: Final[int]
     CHAIN: Final[int]
     LINGER: Final[int]
@@ -314,7 +311,6 @@ class Geometry:
         max_processes: int = 128,
         max_topics: int = 512,
         max_partitions: int = 4096,
-        redo_size: int = 0,
         max_lanes: int = 64,
         keeps_checksums: int = 0,
     ) -> None: ...
@@ -323,7 +319,6 @@ class Geometry:
     max_processes: Final[int]
     max_topics: Final[int]
     max_partitions: Final[int]
-    redo_size: Final[int]
     max_lanes: Final[int]
     keeps_checksums: Final[int]
     ring_length: Final[int]
@@ -343,7 +338,6 @@ class Geometry:
     rings: Final[int]
     bitmap: Final[int]
     headers: Final[int]
-    redo: Final[int]
     slots: Final[int]
     total_size: Final[int]
     def replace(self, **sizes: int) -> Geometry: ...
@@ -361,7 +355,6 @@ class Geometry:
     def ring(self, entry: int) -> int: ...
     def waiter(self, cell: int) -> int: ...
     def header(self, slot: int) -> int: ...
-    def redo_area(self, partition: int) -> int: ...
     def slot(self, slot: int) -> int: ...
     def __hash__(self) -> int: ...
 
@@ -449,25 +442,16 @@ class BufferPool:
     def waiters(self) -> list[tuple[int, int, bool]]: ...
     def owners(self) -> set[int]: ...
 
-SEALING_TIMEOUT_MS: int
 AHEAD_MS: int
 MOST_DRAINED: int
 
 @final
 class PartitionDeques:
     def __new__(cls, segment: Segment, damaged: Callable[[str], Exception]) -> Self: ...
-    def drain(self, entries: list[int], slots: list[int], sizes: list[int], now_ms: int) -> tuple[int, int]: ...
+    def drain(self, entries: list[int], slots: list[int], sizes: list[int]) -> tuple[int, int]: ...
     def take_first(self, entry: int, slot: int, limits: int, lane: int = 0) -> tuple[int, bool]: ...
+    def close_first(self, entry: int, slot: int) -> tuple[int]: ...
     def put_back(self, entry: int, slot: int) -> tuple[int]: ...
-    def replace(
-        self,
-        entry: int,
-        batch: Buffer,
-        since_ms: int,
-        records: bytes | memoryview | None,
-        start: int,
-        compressed: int,
-    ) -> tuple[int, bool]: ...
     def rebuild(self, number: int) -> tuple[int]: ...
 
 TABLES_FULL: int
@@ -510,6 +494,7 @@ def retry_backoff_ms(initial_ms: float, max_ms: float, attempts: int, partition:
 
 @final
 class ReadyCheck:
+    ahead_size: int
     closed: bool
     def __new__(
         cls, segment: Segment, pool: BufferPool, damaged: Callable[[str], Exception], max_in_flight: int
@@ -522,8 +507,10 @@ class ReadyCheck:
     def ready(self, now_ms: int, can_number: bool) -> tuple[set[int], set[int], list[int], float]: ...
     def choose(
         self, leader: int, begin: int, max_size: int, may_leave: int, now_ms: int
-    ) -> tuple[list[int], int, int, int]: ...
-    def take(self, stripe: int, now_ms: int) -> tuple[int]: ...
+    ) -> tuple[list[int], int, int, int, list[int]]: ...
+    def take(self, stripe: int) -> tuple[int]: ...
+    def set_ahead(self, slot: int, generation: int, size: int) -> None: ...
+    def forget_ahead(self) -> None: ...
     def taken(self, now_ms: int) -> list[int]: ...
     def has_backlog(self) -> bool: ...
 
@@ -555,8 +542,6 @@ class RecordBatch:
     def linger_ms(self) -> int: ...
     @property
     def wanted(self) -> int: ...
-    @property
-    def sealing_since_ms(self) -> int: ...
     @property
     def created_ms(self) -> int: ...
     @property
@@ -906,7 +891,6 @@ class Appender:
         compression: int,
         delivery_timeout_ms: int,
         retries: int,
-        compresses: bool,
         max_bytes: int = 0,
         pool: BufferPool | None = None,
     ) -> Self: ...

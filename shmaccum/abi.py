@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-ABI_VERSION: Final = 13
+ABI_VERSION: Final = 14
 """Every change that moves or reinterprets a word of the slab raises it. Package versions of one ABI share slabs."""
 
 

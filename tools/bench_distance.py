@@ -1,17 +1,19 @@
 """Measures throughput to brokers that answer late, against confluent-kafka, both with their defaults.
 
-``python -m tools.bench_distance [--delays 0,2,5,20,100] [--topics 1] [--processes 8] [--rounds 5]``. The broker is
-librdkafka's mock cluster in another process, which answers each request after the delay. Producers in many processes
-send records of 1 kB for some seconds into four partitions of each topic. What counts is acknowledged within that time,
-and the processor time of all processes involved but the broker's, from start to end. In each round each contestant has
-its turn.
+``python -m tools.bench_distance [--delays 0,2,5,20,100] [--topics 1] [--compression none] [--processes 8]``. The broker
+is librdkafka's mock cluster in another process, which answers each request after the delay. Producers in many processes
+send records of 1 kB, random bytes or with compression JSON, for some seconds into four partitions of each topic. What
+counts is acknowledged within that time, and the processor time of all processes involved but the broker's, from start
+to end. In each round each contestant has its turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
+import random
 import resource
 import statistics
 import sys
@@ -26,7 +28,11 @@ from confluent_kafka import Producer as ConfluentProducer
 from shmaccum import Producer
 from tools.support.processes import adopt_orphans, die_with_parent
 
-_VALUE: Final = os.urandom(1000)
+_SIZE: Final = 1000
+"""Bytes of a record's value."""
+_VIEWS: Final = 2000
+"""Different records that are compressed; they repeat behind the largest window of a batch."""
+_PAGES: Final = ["products", "articles", "profile", "basket", "help"]
 _PARTITIONS: Final = 4
 """The mock cluster's topics have no others."""
 _IN_A_ROW: Final = 100
@@ -38,12 +44,37 @@ class Load(NamedTuple):
     """What each producer sends."""
 
     topics: list[str]
+    compression: str
+    values: list[bytes]
     processes: int
     seconds: float
 
-    def place(self, number: int) -> tuple[str, int]:
-        """Return topic and partition of a record."""
-        return self.topics[number // _PARTITIONS % len(self.topics)], number % _PARTITIONS
+    def record(self, number: int) -> tuple[str, bytes, int]:
+        """Return topic, value and partition of a record."""
+        topic = self.topics[number // _PARTITIONS % len(self.topics)]
+        return topic, self.values[number % len(self.values)], number % _PARTITIONS
+
+
+def _page_views(count: int) -> list[bytes]:
+    """Return records as a web server would log them, of random visitors, in JSON."""
+    pick = random.Random(count)
+    return [
+        json.dumps(
+            {
+                "event": pick.choice(["view", "click", "search", "purchase"]),
+                "at": 1_700_000_000_000 + 37 * number,
+                "user": pick.randrange(10**9),
+                "session": f"{pick.getrandbits(128):032x}",
+                "page": f"/{pick.choice(_PAGES)}/{pick.randrange(10**5)}",
+                "agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Safari/537.36",
+                "address": ".".join(str(pick.randrange(256)) for _ in range(4)),
+                "seen": [pick.randrange(10**6) for _ in range(80)],
+            }
+        )
+        .ljust(_SIZE)[:_SIZE]
+        .encode()
+        for number in range(count)
+    ]
 
 
 class Turn(NamedTuple):
@@ -67,33 +98,37 @@ class _Acknowledged:
 
 def _send_by_shmaccum(servers: str, number: int, load: Load, link: Connection) -> int:
     acknowledged = _Acknowledged()
-    producer = Producer({"bootstrap.servers": servers, "sender.idle.ms": 0})
+    settings = {"bootstrap.servers": servers, "sender.idle.ms": 0, "compression.type": load.compression}
+    producer = Producer(settings)
     for topic in load.topics:
         producer.partitions_for(topic)
     end = _agreed_end(link, load.seconds)
     while time.monotonic() < end:
         for index in range(_IN_A_ROW):
-            topic, partition = load.place(number + index)
-            producer.send(topic, _VALUE, partition=partition, on_delivery=acknowledged.note)
+            topic, value, partition = load.record(number + index)
+            producer.send(topic, value, partition=partition, on_delivery=acknowledged.note)
+        number += _IN_A_ROW
     producer.poll(0)
     return acknowledged.count
 
 
 def _send_by_confluent(servers: str, number: int, load: Load, link: Connection) -> int:
     acknowledged = _Acknowledged()
-    producer = ConfluentProducer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
+    settings = {"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0}
+    producer = ConfluentProducer(settings | {"compression.type": load.compression})
     for topic in load.topics:
         producer.list_topics(topic, timeout=10)
     end = _agreed_end(link, load.seconds)
     while time.monotonic() < end:
         for index in range(_IN_A_ROW):
-            topic, partition = load.place(number + index)
+            topic, value, partition = load.record(number + index)
             while True:
                 try:
-                    producer.produce(topic, _VALUE, partition=partition, on_delivery=acknowledged.note)
+                    producer.produce(topic, value, partition=partition, on_delivery=acknowledged.note)
                     break
                 except BufferError:
                     producer.poll(0.01)
+        number += _IN_A_ROW
         producer.poll(0)
     return acknowledged.count
 
@@ -139,7 +174,7 @@ def _take_turn(contestant: str, servers: str, load: Load, link: Connection) -> N
     except ChildProcessError:
         pass
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    sent = count * len(_VALUE)
+    sent = count * _SIZE
     link.send(Turn(sent / load.seconds / 1e6, (usage.ru_utime + usage.ru_stime) / (sent / 1e9)))
 
 
@@ -183,11 +218,14 @@ def main() -> int:
     )
     parser.add_argument("--delays", default="0,2,5,20,100", help="milliseconds until the broker answers")
     parser.add_argument("--topics", type=int, default=1, help="of four partitions each")
+    parser.add_argument("--compression", default="none", help="compression.type")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    load = Load([f"distance-{number}" for number in range(options.topics)], options.processes, options.seconds)
+    topics = [f"distance-{number}" for number in range(options.topics)]
+    values = [os.urandom(_SIZE)] if options.compression == "none" else _page_views(_VIEWS)
+    load = Load(topics, options.compression, values, options.processes, options.seconds)
     print("delay      confluent-kafka            shmaccum         times the bytes   of its processor time a byte")
     for delay_ms in map(int, options.delays.split(",")):
         turns: dict[str, list[Turn]] = {name: [] for name in _CONTESTANTS}

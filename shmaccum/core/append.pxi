@@ -72,7 +72,6 @@ cdef struct Appending:
     uint64_t header_size
     # Bytes that a batch can grow to.
     uint64_t max_bytes
-    bint compresses
     bint keeps_checksums
 
 
@@ -92,7 +91,6 @@ cdef struct Record:
     uint64_t headers_size
     # As of `FutureRecordMetadata`.
     uint64_t sizes
-    uint64_t now_ms
 
     uint64_t slot
     uint64_t generation
@@ -106,9 +104,6 @@ cdef struct Record:
     bint is_news
     bint is_due_earlier
     bint is_new
-    # The batch that was closed, and is to be compressed by this process; -1 for none.
-    int64_t claimed
-    uint64_t claimed_generation
 
 
 cdef struct Written:
@@ -338,18 +333,6 @@ cdef inline bint _may_contribute(const Appending *producer, uint64_t entry) noex
     return load_acquire(&process.ring_tail) == load_relaxed(&process.ring_head)
 
 
-cdef void _close(const Appending *producer, const Queue *queue, Record *record, Damage *damage) noexcept nogil:
-    """Close the open batch, and claim its compression if it is to be compressed."""
-    cdef int64_t slot = deque_close_open(&producer.deques.slots, queue, damage)
-    cdef SlotHeader *header
-    if slot < 0 or not producer.compresses:
-        return
-    header = header_of(&producer.deques.slots, slot)
-    if load_relaxed(&header.linger) & COMPRESSION_MASK:
-        store_release(&header.sealing, record.now_ms)
-        record.claimed, record.claimed_generation = slot, load_relaxed(&header.generation)
-
-
 cdef inline bint _commit(
     const Appending *producer, SlotHeader *header, const Written *written, uint64_t added, uint64_t timestamp,
     uint64_t largest
@@ -435,13 +418,11 @@ cdef bint _may_grow(
 ) noexcept nogil:
     """Return whether an open batch without room for a record gets another slot rather than a successor.
 
-    It must have to wait. It must not be one that producers compress: their redo areas have the size of a slot. And it
-    must be young: its records have the batch's delivery timeout, which began when it was opened.
+    It must have to wait. And it must be young: its records have the batch's delivery timeout, which began when it was
+    opened.
     """
     cdef uint64_t limit = load_relaxed(&queue.partition.max_bytes), age_ms, timeout_ms
     if not record.may_grow or record.magic != V2 or record.index >= COMMIT_COUNT_MASK:
-        return False
-    if producer.compresses and load_relaxed(&header.linger) & COMPRESSION_MASK:
         return False
     if not load_relaxed(&queue.partition.in_flight) and load_relaxed(&queue.partition.queued) <= 1:
         return False
@@ -488,7 +469,7 @@ cdef int append_to_open(
     if not record.added and _may_grow(producer, queue, header, size, record):
         return APPEND_GROW
     if not record.added:
-        _close(producer, queue, record, damage)
+        deque_close_open(&producer.deques.slots, queue, damage)
         return APPEND_NO_ROOM if damage.kind == SOUND else SECTION_DAMAGED
     if not contributions[slot].is_made and not _may_contribute(producer, entry):
         return APPEND_RING_UNREAD
@@ -496,7 +477,7 @@ cdef int append_to_open(
         return APPEND_NOT_CONTRIBUTOR
     record.is_due_earlier = _commit(producer, header, &written, 1, <uint64_t>record.timestamp, record.added)
     record.is_news = record.is_due_earlier or size < slot_size <= size + record.added
-    record.is_full = size + record.added >= slot_size or deque_has_full(&producer.deques.slots, queue)
+    record.is_full = size + record.added >= slot_size or deque_has_full(queue)
     _count_record(producer, entry, record.added)
     return LOCK_TAKEN
 
@@ -538,7 +519,7 @@ cdef int append_rows(
         record.is_due_earlier = _commit(producer, header, &written, rows.count, rows.timestamp, rows.largest)
         record.is_full = size + rows.size == producer.deques.slots.slot_size
         record.is_news = record.is_due_earlier or record.is_full
-        record.is_full = record.is_full or deque_has_full(&producer.deques.slots, queue)
+        record.is_full = record.is_full or deque_has_full(queue)
         _count(producer, entry, rows.count, rows.size)
     _leave(producer, queue, record, damage)
     return status
@@ -566,7 +547,7 @@ cdef int append_batches(
             status = APPEND_NOT_CONTRIBUTOR
             break
     if status == LOCK_TAKEN:
-        _close(producer, queue, record, damage)
+        deque_close_open(&producer.deques.slots, queue, damage)
         for index in range(count if damage.kind == SOUND else 0):
             header = header_of(&producer.deques.slots, batches[index].slot)
             if not deque_append(
@@ -662,7 +643,7 @@ cdef int append_batch(
             status = SECTION_DAMAGED
         else:
             record.is_new = record.is_news = True
-            record.is_full = state == STATE_CLOSED or deque_has_full(&producer.deques.slots, queue)
+            record.is_full = state == STATE_CLOSED or deque_has_full(queue)
             process = process_of(&producer.deques, entry)
             store_relaxed(&process.batches, load_relaxed(&process.batches) + 1)
             if load_relaxed(&header.compressed):
@@ -700,7 +681,7 @@ cdef void batch_begin(
         checksum_store(
             header,
             partition,
-            1 if compressed else 0,
+            0,
             count,
             crc32c_of_chain(slots, slot, producer.header_size, stored - producer.header_size),
         )
@@ -725,7 +706,6 @@ cdef class Appender:
         compression: likewise, as a number.
         delivery_timeout_ms: likewise.
         retries: likewise.
-        compresses: whether this process compresses the batches that it closes.
         max_bytes: bytes that a batch can grow to.
         pool: has the memory for that; None if batches do not grow.
 
@@ -751,7 +731,6 @@ cdef class Appender:
         uint64_t compression,
         uint64_t delivery_timeout_ms,
         uint64_t retries,
-        bint compresses,
         uint64_t max_bytes=0,
         BufferPool pool=None,
     ):
@@ -768,7 +747,6 @@ cdef class Appender:
         self.producer.limits = retries << LIMITS_SHIFT | delivery_timeout_ms
         self.producer.contributor_words = regions.contributor_words
         self.producer.header_size = V2_HEADER_SIZE if magic == V2 else 0
-        self.producer.compresses = compresses
         self.producer.keeps_checksums = segment.geometry.sizes.keeps_checksums and magic == V2
 
     def __reduce__(self):
@@ -796,11 +774,10 @@ cdef class Appender:
             callback: noted in `Contributions.callbacks`; None for none.
 
         Returns:
-            (status, future, batch is full or due earlier, new batch created, appended bytes, claim).
+            (status, future, batch is full or due earlier, new batch created, appended bytes).
 
             The status is `LOCK_TAKEN` if the record was appended. If not, the id of the batch stands in place of the
-            future: that of the open batch, or 0. The claim is (slot, generation, time) of a closed batch that this
-            process is to compress, or None.
+            future: that of the open batch, or 0.
 
         Raises:
             SlabDamagedError: the deque is damaged.
@@ -961,7 +938,6 @@ cdef class Appender:
         damage.kind = SOUND
         _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
         memset(&record, 0, sizeof(Record))
-        record.claimed = -1
         of.slot, of.batch, of.commit, of.size, of.count = slot, batch, commit, <uint64_t>rows.shape[0], count
         of.bytes = &rows[0] if of.size else NULL
         of.timestamp, of.largest = timestamp, largest
@@ -1006,9 +982,6 @@ cdef class Appender:
         damage.kind = SOUND
         _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
         memset(&record, 0, sizeof(Record))
-        record.claimed = -1
-        if self.producer.compresses:
-            record.now_ms = monotonic_us() // 1000
         for index in range(len(buffers)):
             handles[index] = _handle_of(buffers[index])
             self._check_slot(handles[index].slot)
@@ -1085,8 +1058,6 @@ cdef class Appender:
         damage.kind = SOUND
         _set_queue(queue, &self.producer.deques, partition, lane, lane_generation)
         _set_record(record, self.magic, timestamp, body)
-        if self.producer.compresses:
-            record.now_ms = monotonic_us() // 1000
         return FutureRecordMetadata.__new__(FutureRecordMetadata)
 
     cdef tuple _outcome(
@@ -1103,9 +1074,8 @@ cdef class Appender:
         self._fill_in(future, record)
         if callback is not None:
             self.contributions.callbacks._add(_batch_of(record), callback, future)
-        claim = _claim_of(record)
         is_full = bool(record.is_full or record.is_due_earlier)
-        return status, future, is_full, bool(record.is_new), record.added, claim
+        return status, future, is_full, bool(record.is_new), record.added
 
     cdef tuple _outcome_of_rows(self, int status, const Record *record, const Damage *damage, uint64_t partition):
         if status != LOCK_TAKEN:
@@ -1114,7 +1084,7 @@ cdef class Appender:
         else:  # before any other Python code, as `_fill_in`
             batch = self.contributions.by_slot[<Py_ssize_t>record.slot]
         is_full = bool(record.is_full or record.is_due_earlier)
-        return status, batch, is_full, bool(record.is_new), 0, _claim_of(record)
+        return status, batch, is_full, bool(record.is_new), 0
 
     cdef void _fill_in(self, FutureRecordMetadata future, const Record *record):
         """Fill in the future of an appended record, before any Python code: that can forget the batch's result."""
@@ -1124,13 +1094,6 @@ cdef class Appender:
     cdef _check_slot(self, uint64_t slot):
         if slot >= self.producer.deques.slots.slot_count:
             raise IndexError(f"slot {slot} of {self.producer.deques.slots.slot_count}")
-
-
-cdef tuple _claim_of(const Record *record):
-    """Return (slot, generation, time) of a batch that this process is to compress, or None."""
-    if record.claimed < 0:
-        return None
-    return record.claimed, record.claimed_generation, record.now_ms
 
 
 cdef inline int _set_queue(
@@ -1148,7 +1111,7 @@ cdef inline int _set_queue(
 
 cdef void _set_record(Record *record, int magic, int64_t timestamp, bytes body):
     memset(record, 0, sizeof(Record))
-    record.magic, record.timestamp, record.claimed = magic, timestamp, -1
+    record.magic, record.timestamp = magic, timestamp
     record.body = <const uint8_t *>PyBytes_AS_STRING(body)
     record.body_size = <uint64_t>PyBytes_GET_SIZE(body)
 

@@ -197,11 +197,6 @@ cdef class RecordBatch:
         """The compression that the producer that opened it wants, as a number."""
         return load_relaxed(&self.header.linger) & COMPRESSION_MASK
 
-    @property
-    def sealing_since_ms(self):
-        """When a producer began to compress it, in monotonic milliseconds; 0 if none does."""
-        return load_relaxed(&self.header.sealing)
-
     def contents(self):
         """Return `record_count`, `base_timestamp` and `max_timestamp`, of one moment."""
         cdef uint64_t commit = load_acquire(&self.header.commit)

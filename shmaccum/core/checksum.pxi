@@ -3,12 +3,8 @@
 With ``shmaccum.checksum=append``, `SlotHeader.checksums` has two cells of 32 bits. Each is the CRC-32C of the batch's
 bytes behind the space of its header, combined with what its header says of them: partition, base timestamp, number of
 records. Each append continues the cell that the commit word selects into the other one, and the commit word then
-selects that. So a death before the commit leaves the old cell, of the old records. Once the records are compressed,
-the other cell is of the compressed bytes::
-
-      commit, bit 0        compressed     valid cell
-      c                    0              c
-      c                    not 0          1 - c
+selects that. So a death before the commit leaves the old cell, of the old records. A batch that its producer has
+compressed has that of the compressed bytes.
 
 The sender seals with that checksum. So bytes that change between `send` and the wire fail their batch.
 """
@@ -146,8 +142,7 @@ cdef inline void checksum_store(
 cdef uint32_t checksum_kept(const SlotHeader *header) noexcept nogil:
     """Return the CRC-32C that the producers have kept of the bytes that are sent."""
     cdef uint64_t commit = load_acquire(&header.commit)
-    cdef uint64_t cell = commit & 1 ^ (1 if load_relaxed(&header.compressed) else 0)
-    return checksum_of(header, cell, commit >> 1 & COMMIT_COUNT_MASK)
+    return checksum_of(header, commit & 1, commit >> 1 & COMMIT_COUNT_MASK)
 
 
 cdef uint32_t crc32c_of_chain(const Slots *slots, uint64_t slot, uint64_t begin, uint64_t size) noexcept nogil:

@@ -1,10 +1,6 @@
-"""The sections that take batches out of their deques and put them back, and that replace records by compressed ones.
+"""The sections by which the sender takes batches out of their deques and puts them back, under the partition's lock.
 
-The sender takes the first batches; a producer replaces the records of one that it has closed and claimed. Both under
-the partition's lock. The sender alone writes which batches of a partition are in flight, without the lock.
-
-A *claim* is the `sealing` word of a closed batch. It is void once it is older than `SEALING_TIMEOUT_MS`, or the sender
-has taken the batch: a producer that is stopped or killed while it compresses delays the batch by that much at most.
+It alone writes which batches of a partition are in flight, without the lock.
 
 A death in a section leaves a deque as of ``queue.pxi`` and ``repair.pxi``. A batch that is taken out stays IN_FLIGHT;
 the next sender puts it back.
@@ -13,9 +9,6 @@ All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi
 """
 
 cpdef enum:
-    # How long, from its closing, the sender leaves a batch to the producer that compresses it. 16 KiB take 0.1 ms to
-    # compress, 1 ms with gzip; the rest is for a producer that waits for a processor.
-    SEALING_TIMEOUT_MS = 30
     # How far a stored time can be ahead of the sender's clock; one further ahead counts as now. It comes from another
     # time namespace or is damaged, and would delay its batch by as much.
     AHEAD_MS = 1000
@@ -30,32 +23,23 @@ cdef struct Candidate:
     uint64_t size
 
 
-cdef bint is_claimed(const SlotHeader *header, uint64_t now_ms) noexcept nogil:
-    """Return whether the sender leaves a batch to the producer that compresses it."""
-    cdef uint64_t since_ms = load_acquire(&header.sealing)
-    return 0 < since_ms <= now_ms + AHEAD_MS and since_ms + SEALING_TIMEOUT_MS > now_ms
-
-
 cdef uint64_t stored_size(const SlotHeader *header) noexcept nogil:
     """Return the bytes of a batch as it is in the slab."""
     cdef uint64_t compressed = load_relaxed(&header.compressed)
     return compressed >> COMPRESSED_SIZE_SHIFT if compressed else load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT
 
 
-cdef bint _is_still_due(const Deques *deques, const Candidate *batch, uint64_t now_ms) noexcept nogil:
-    """Return whether a batch is first, fits and is not claimed: it can have grown or been closed until the lock."""
-    cdef const SlotHeader *header
+cdef bint _is_still_due(const Deques *deques, const Candidate *batch) noexcept nogil:
+    """Return whether a batch is first and fits: it can have grown until the lock."""
     if load_relaxed(&partition_of(deques, batch.entry).head) != batch.slot + 1:
         return False
     if batch.slot >= deques.slots.slot_count:
         return True  # to take it out is to find the damage
-    header = header_of(&deques.slots, batch.slot)
-    return stored_size(header) <= batch.size and not is_claimed(header, now_ms)
+    return stored_size(header_of(&deques.slots, batch.slot)) <= batch.size
 
 
 cdef int drain_stripe(
-    const Deques *deques, uint64_t ticket, const Candidate *batches, uint64_t count, uint64_t now_ms, uint64_t *taken,
-    Damage *damage
+    const Deques *deques, uint64_t ticket, const Candidate *batches, uint64_t count, uint64_t *taken, Damage *damage
 ) noexcept nogil:
     """Take the first batches of partitions that share a lock; set a bit for each that was taken."""
     cdef Queue queue = queue_of(deques, batches[0].entry)
@@ -65,7 +49,7 @@ cdef int drain_stripe(
         return status
     for index in range(count):
         queue = queue_of(deques, batches[index].entry)
-        if not _is_still_due(deques, &batches[index], now_ms):
+        if not _is_still_due(deques, &batches[index]):
             continue
         if deque_pop_first(&deques.slots, &queue, damage) < 0:
             break
@@ -90,6 +74,18 @@ cdef int take_first(
     return stripe_exit(deques, queue, damage)
 
 
+cdef int close_first(
+    const Deques *deques, const Queue *queue, uint64_t ticket, uint64_t slot, Damage *damage
+) noexcept nogil:
+    """Close the first batch of a deque if it is this one and open."""
+    cdef int status = stripe_enter(deques, queue, ticket, damage)
+    if status != LOCK_TAKEN:
+        return status
+    if load_relaxed(&queue.partition.head) == slot + 1 and load_relaxed(&queue.partition.open) == slot + 1:
+        deque_close_open(&deques.slots, queue, damage)
+    return stripe_exit(deques, queue, damage)
+
+
 cdef int put_back(
     const Deques *deques, const Queue *queue, uint64_t ticket, uint64_t slot, Damage *damage
 ) noexcept nogil:
@@ -98,40 +94,6 @@ cdef int put_back(
     if status != LOCK_TAKEN:
         return status
     deque_put_back(&deques.slots, queue, slot, damage)
-    return stripe_exit(deques, queue, damage)
-
-
-cdef int replace_records(
-    const Deques *deques, const Queue *queue, uint64_t ticket, const Handle *batch, uint64_t since_ms,
-    const void *records, uint64_t size, uint64_t start, uint64_t compressed, uint32_t checksum, bint *replaced,
-    Damage *damage
-) noexcept nogil:
-    """Replace the records of a claimed batch, from byte `start` of its slot on; NULL: they stay as they are.
-
-    `checksum` is the CRC-32C of the new ones.
-    """
-    cdef SlotHeader *header = header_of(&deques.slots, batch.slot)
-    cdef ProcessEntry *process = process_of(deques, (ticket & UNFINISHED) - 1)
-    cdef uint64_t commit, count
-    cdef int status = stripe_enter(deques, queue, ticket, damage)
-    if status != LOCK_TAKEN:
-        return status
-    if load_relaxed(&header.generation) == batch.generation and load_relaxed(&header.sealing) == since_ms:
-        replaced[0] = True
-        if deques.keeps_checksums:
-            commit = load_relaxed(&header.commit)
-            count = commit >> 1 & COMMIT_COUNT_MASK
-            if records == NULL:
-                checksum = checksum_of(header, commit & 1, count)
-            checksum_store(header, queue.entry, 1 - (commit & 1), count, checksum)
-        if records == NULL:
-            store_release(&header.compressed, compressed)
-        else:
-            copy_bytes(deques.redo + queue.entry % STRIPES * deques.redo_size + start, records, size)
-            store_release(&header.redo, compressed)
-            replaced[0] = redo_finish(deques, batch.slot, damage)
-        store_release(&header.sealing, 0)
-        store_relaxed(&process.compressed, load_relaxed(&process.compressed) + 1)
     return stripe_exit(deques, queue, damage)
 
 
@@ -158,8 +120,6 @@ cdef int check_deque(damaged, uint64_t entry, const Damage *damage) except -1:
         raise damaged(f"slot {damage.first} links to slot {damage.second} in the deque of partition entry {entry}")
     if damage.kind == WRONG_ENTRY:
         raise damaged(f"slot {damage.first} holds a batch of partition entry {damage.second}")
-    if damage.kind == WRONG_REDO:
-        raise damaged(f"slot {damage.first} has a redo word of {damage.second} bytes")
     if damage.kind == WRONG_COUNT:
         raise damaged(f"it has {damage.first} partition entries")
     return 0
@@ -168,7 +128,7 @@ cdef int check_deque(damaged, uint64_t entry, const Damage *damage) except -1:
 @cython.final
 @cython.no_gc
 cdef class PartitionDeques:
-    """The deques of a slab's partitions, for the sender and for those who compress. Each method is one section.
+    """The deques of a slab's partitions, for the sender. Each method is one section.
 
     The first item of what a section returns is a status, as of `BufferPool`.
 
@@ -191,14 +151,13 @@ cdef class PartitionDeques:
     def __reduce__(self):
         raise TypeError("PartitionDeques cannot be pickled: their memory belongs to this process")
 
-    def drain(self, list entries not None, list slots not None, list sizes not None, uint64_t now_ms):
+    def drain(self, list entries not None, list slots not None, list sizes not None):
         """Take the first batches of partitions that share a lock, where they still are due.
 
         Args:
             entries: the partitions', of one stripe; at most `MOST_DRAINED`.
             slots: their first batches.
             sizes: how many bytes each can have.
-            now_ms: monotonic milliseconds.
 
         Returns:
             (status, bitmap of those that were taken).
@@ -215,9 +174,7 @@ cdef class PartitionDeques:
             if batches[index].entry % STRIPES != batches[0].entry % STRIPES:
                 raise ValueError(f"partition entries {entries} do not share a lock")
         damage.kind = SOUND
-        status = drain_stripe(
-            &self.deques, ticket_of(self.segment), batches, <uint64_t>count, now_ms, &taken, &damage
-        )
+        status = drain_stripe(&self.deques, ticket_of(self.segment), batches, <uint64_t>count, &taken, &damage)
         check_deque(self.damaged, batches[0].entry, &damage)
         return status, taken
 
@@ -242,6 +199,20 @@ cdef class PartitionDeques:
         check_deque(self.damaged, entry, &damage)
         return status, bool(taken)
 
+    def close_first(self, uint64_t entry, uint64_t slot):
+        """Close the first batch of a partition, if it is this one and open: it gets no more records.
+
+        Returns:
+            (status,).
+        """
+        cdef Queue queue
+        cdef Damage damage
+        _set_queue(&queue, &self.deques, entry, 0, 0)
+        damage.kind = SOUND
+        status = close_first(&self.deques, &queue, ticket_of(self.segment), slot, &damage)
+        check_deque(self.damaged, entry, &damage)
+        return (status,)
+
     def put_back(self, uint64_t entry, uint64_t slot):
         """Put a batch that was taken out back in front of all later ones.
 
@@ -256,58 +227,6 @@ cdef class PartitionDeques:
         status = put_back(&self.deques, &queue, ticket_of(self.segment), slot, &damage)
         check_deque(self.damaged, entry, &damage)
         return (status,)
-
-    def replace(
-        self,
-        uint64_t entry,
-        Buffer batch not None,
-        uint64_t since_ms,
-        const uint8_t[::1] records,
-        uint64_t start,
-        uint64_t compressed,
-    ):
-        """Replace the records of a batch, unless the sender has taken it.
-
-        Args:
-            entry: its partition's.
-            batch: where it is.
-            since_ms: the claim.
-            records: all of its records, compressed; None to keep those that are there.
-            start: their offset in the slot.
-            compressed: the batch's new `SlotHeader.compressed` word.
-
-        Returns:
-            (status, whether they were replaced).
-        """
-        cdef Queue queue
-        cdef Damage damage
-        cdef Handle handle = _handle_of(batch)
-        cdef bint replaced = False
-        cdef const void *place = NULL
-        cdef uint64_t size = 0
-        if records is not None and records.shape[0]:
-            place, size = &records[0], <uint64_t>records.shape[0]
-        if start + size > self.deques.redo_size or size > self.deques.redo_size:
-            raise ValueError(f"{size} bytes of records do not fit into a redo area of {self.deques.redo_size}")
-        _set_queue(&queue, &self.deques, entry, 0, 0)
-        self._check_slot(handle.slot)
-        damage.kind = SOUND
-        status = replace_records(
-            &self.deques,
-            &queue,
-            ticket_of(self.segment),
-            &handle,
-            since_ms,
-            place,
-            size,
-            start,
-            compressed,
-            crc32c(0, place, size) if self.deques.keeps_checksums else 0,
-            &replaced,
-            &damage,
-        )
-        check_deque(self.damaged, entry, &damage)
-        return status, bool(replaced)
 
     def rebuild(self, uint64_t number):
         """Rebuild the deques of a stripe from the slot headers.

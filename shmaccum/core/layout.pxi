@@ -30,13 +30,11 @@ One segment holds these regions, in this order. Each starts on a cache line, the
     | free-list bitmap     | one bit a slot, set where free
     +----------------------+
     | slot headers         | the truth about every slot
-    +----------------------+
-    | redo areas           | one a stripe, if any: compressed records not yet copied into their slot
     +----------------------+ page
     | slots                | batch.size bytes each: the records
     +----------------------+ total size
 
-All but the settings, the redo areas and the slots consists of aligned 8-byte words, used as unsigned integers. So each
+All but the settings and the slots consists of aligned 8-byte words, used as unsigned integers. So each
 store is atomic, and a process can be killed between any two of them.
 
 The slot headers are the truth. A word marked *index* below follows from them: it is valid only under its lock, and is
@@ -71,8 +69,7 @@ cpdef enum:
     LOCK_POOL = 0
     # Guards the topic table, the partition table and the lanes.
     LOCK_TABLES = 1
-    # First of the stripes: lock LOCK_STRIPES + p % STRIPES guards the deque of partition entry p, and the stripe's redo
-    # area.
+    # First of the stripes: lock LOCK_STRIPES + p % STRIPES guards the deque of partition entry p.
     LOCK_STRIPES = 2
     LOCK_COUNT = LOCK_STRIPES + STRIPES
     TOKEN_WORDS = 2
@@ -151,8 +148,7 @@ cdef struct Superblock:
     word max_partitions
     # Wall-clock milliseconds of the creation.
     word created_ms
-    # Bytes in a stripe's redo area: a slot's where producers compress in place, else 0.
-    word redo_size
+    word unused_12
     # Random, stored by the creator: the names of the semaphores and of the doorbell
     # derive from them, so that no other user can guess a name.
     word token[TOKEN_WORDS]
@@ -346,8 +342,7 @@ cdef struct ProcessEntry:
     word waits
     # Times that a wait for memory timed out.
     word exhausted
-    # Batches compressed: by a producer when it closed them; by the sender, those that were not compressed yet. Both
-    # count in their own entries.
+    # Batches compressed: by the sender, or by a producer before they were in a deque. Each counts in its own entry.
     word compressed
     word unused_31
 
@@ -640,14 +635,9 @@ cdef struct SlotHeader:
     # them without a sequence number, because they were never stored. The next record has the base sequence + settled -
     # skipped.
     word settled
-    # Monotonic milliseconds when the producer that closed it began to compress it; 0 if none does, and outside of a
-    # deque.
-    word sealing
-    # Bytes in the slot << 8 | compression; 0: uncompressed, with the bytes of `commit`, and the sender can compress
-    # them.
+    # Bytes in the slots << 8 | compression, of a batch that its producer tried to compress before it was in a deque; 0
+    # of any other: it has the bytes of `commit`, and the sender compresses it.
     word compressed
-    # Value of `compressed` once the stripe's redo area has been copied here; 0 when that is done.
-    word redo
     # Of a split batch: end of the part that the result words are for << 24 | end of the part being sent, in records.
     # `0` while the batch is sent as a whole. A part begins where the settled records end, and is stored before it is
     # sent.
@@ -668,19 +658,17 @@ cdef struct SlotHeader:
     # an open batch gets another slot, by one store that adds it.
     word slots
     # Two cells of 32 bits: CRC-32C of the batch's bytes behind the space of its header, combined with words of this
-    # one (`core/checksum.pxi`). `commit` and `compressed` select the valid one; stored before them. 0 in a slab without
-    # checksums.
+    # one (`core/checksum.pxi`). `commit` selects the valid one, and is stored after it. 0 in a slab without checksums.
     word checksums
 
 
 cdef struct Sizes:
-    # What fixes a slab's layout: slabs of equal sizes have the same. `slot_size` and `redo_size` are bytes.
+    # What fixes a slab's layout: slabs of equal sizes have the same. `slot_size` is in bytes.
     uint64_t slot_size
     uint64_t slot_count
     uint64_t max_processes
     uint64_t max_topics
     uint64_t max_partitions
-    uint64_t redo_size
     uint64_t max_lanes
     # Whether slot headers have checksums.
     uint64_t keeps_checksums
@@ -701,7 +689,6 @@ cdef struct Regions:
     uint64_t rings
     uint64_t bitmap
     uint64_t headers
-    uint64_t redo
     uint64_t slots
     uint64_t total_size
 
@@ -744,7 +731,6 @@ cdef Regions lay_out(const Sizes *sizes) noexcept nogil:
     regions.rings = _behind(regions.waiters, WAITERS, sizeof(WaiterCell))
     regions.bitmap = _behind(regions.rings, processes * regions.ring_length, sizeof(CompletionCell))
     regions.headers = _behind(regions.bitmap, (sizes.slot_count + 63) // 64, WORD)
-    regions.redo = _behind(regions.headers, sizes.slot_count, regions.header_size)
-    regions.slots = _round_up(regions.redo + STRIPES * sizes.redo_size, PAGE)
+    regions.slots = _round_up(_behind(regions.headers, sizes.slot_count, regions.header_size), PAGE)
     regions.total_size = regions.slots + sizes.slot_count * sizes.slot_size
     return regions

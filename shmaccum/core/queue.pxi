@@ -47,8 +47,6 @@ cdef struct Deques:
     char *locks
     char *lanes
     char *processes
-    char *redo
-    uint64_t redo_size
     uint64_t max_partitions
     uint64_t max_lanes
     bint keeps_checksums
@@ -71,7 +69,6 @@ cdef Deques deques_of(Segment segment) noexcept:
     deques.superblock = <Superblock *>memory
     deques.partitions, deques.locks = memory + regions.partitions, memory + regions.locks
     deques.lanes, deques.processes = memory + regions.lanes, memory + regions.processes
-    deques.redo, deques.redo_size = memory + regions.redo, segment.geometry.sizes.redo_size
     deques.max_partitions = segment.geometry.sizes.max_partitions
     deques.max_lanes = segment.geometry.sizes.max_lanes
     deques.keeps_checksums = segment.geometry.sizes.keeps_checksums
@@ -181,12 +178,9 @@ cdef bint deque_append(
     return True
 
 
-cdef inline bint deque_has_full(const Slots *slots, const Queue *queue) noexcept nogil:
-    """Return whether the first batch is full and its compression, if any, is finished."""
-    cdef uint64_t head = load_relaxed(&queue.partition.head)
-    if load_relaxed(&queue.partition.queued) <= 1:
-        return False
-    return not 0 < head <= slots.slot_count or load_relaxed(&header_of(slots, head - 1).sealing) == 0
+cdef inline bint deque_has_full(const Queue *queue) noexcept nogil:
+    """Return whether the first batch is full: another one follows."""
+    return load_relaxed(&queue.partition.queued) > 1
 
 
 cdef int64_t deque_pop_first(const Slots *slots, const Queue *queue, Damage *damage) noexcept nogil:
@@ -201,7 +195,6 @@ cdef int64_t deque_pop_first(const Slots *slots, const Queue *queue, Damage *dam
     if following > slots.slot_count:
         damage.kind, damage.first, damage.second = WRONG_NEXT, slot, following - 1
         return -1
-    store_release(&header.sealing, 0)  # voids the claim of a producer that still compresses it
     store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_IN_FLIGHT)
     if load_relaxed(&partition.open) == slot + 1:
         store_release(&partition.open, 0)

@@ -1,18 +1,23 @@
 """The ready check and the drain: which partitions have something to send, and their first batches.
 
 Kafka's ``RecordAccumulator.ready`` and ``drain``. Only the sender calls this, in one thread. To look takes no lock:
-only this thread takes batches from the front of a deque, so a first batch stays first. Producers can still close it or
-begin to compress it; `drain_stripe` looks at both again under the lock.
+only this thread takes batches from the front of a deque, so a first batch stays first. Producers can still close it,
+or append to it; `drain_stripe` looks again under the lock.
 
 The sender alone writes the words `leader`, `held`, `muted` and `in_flight` of a partition, and `drained_ms` of a batch
 in flight; a new sender stores them again. A death in the drain leaves batches in flight, which the next sender puts
 back.
+
+A large batch that is to be compressed is not chosen at once: other threads compress it first, in private memory
+(`shmaccum.accumulator.drain.compression_ahead`). It stays the first of its deque until then, and is closed.
 """
 
 cdef enum:
     LARGEST_EXPONENT = 32  # of `shmaccum.backoff`
     QUEUE_TIMES = 0  # which of the sender's histograms
     NOT_LOOKED = -1
+    COMPRESSING = 0  # size of what is not compressed yet
+    COMPRESSING_LOOK_MS = 100  # between two looks whether it is, if a wake-up is lost
 
 
 cdef int64_t NEVER_MS = 1LL << 62
@@ -43,6 +48,12 @@ cdef struct Request:
     uint64_t lane
     bint others_left
     bint is_full
+
+
+cdef struct Ahead:
+    # The batch of a slot that is compressed before it is drained: its generation, and its bytes then.
+    uint64_t generation
+    uint64_t size
 
 
 cdef struct Backoff:
@@ -114,6 +125,7 @@ cdef class ReadyCheck:
         max_in_flight: ``max.in.flight.requests.per.connection``, here per partition.
 
     Attributes:
+        ahead_size: batches of this many bytes are compressed before they are chosen.
         closed: whether everything is sendable at once, because the sender is about to leave.
     """
 
@@ -123,6 +135,7 @@ cdef class ReadyCheck:
     cdef Deques deques
     cdef HistogramEntry *queue_times
     cdef uint64_t max_in_flight
+    cdef public uint64_t ahead_size
     cdef public bint closed
     cdef Backoff backoff
     cdef Request request
@@ -132,6 +145,10 @@ cdef class ReadyCheck:
     """By partition entry: the epoch of its known leader, -1 for none."""
     cdef int32_t *sent_epochs
     """By slot: the leader's epoch when this sender last drained the batch there, -1 for none."""
+    cdef Ahead *ahead
+    """By slot; of another generation than the slot's for a batch that is not compressed ahead."""
+    cdef list to_compress
+    """Slots of batches that were not chosen for that reason."""
     cdef uint8_t *is_behind
     """By partition entry: whether a batch waits to be put back, in front of all others."""
     cdef list behind
@@ -144,21 +161,25 @@ cdef class ReadyCheck:
         self.deques = deques_of(segment)
         self.queue_times = <HistogramEntry *>(segment.memory + segment.geometry.regions.histograms) + QUEUE_TIMES
         self.max_in_flight = max_in_flight
-        self.behind = []
+        self.behind, self.to_compress = [], []
+        self.ahead_size = ALL_BITS
         self.urgent = NOT_LOOKED
         cdef size_t partitions = self.deques.max_partitions, slots = self.deques.slots.slot_count
         self.leader_epochs = <int32_t *>PyMem_Malloc(partitions * sizeof(int32_t))
         self.sent_epochs = <int32_t *>PyMem_Malloc(slots * sizeof(int32_t))
+        self.ahead = <Ahead *>PyMem_Malloc(slots * sizeof(Ahead))
         self.is_behind = <uint8_t *>PyMem_Calloc(partitions, 1)
         self.request.chosen = <Choice *>PyMem_Calloc(partitions, sizeof(Choice))
-        if not (self.leader_epochs and self.sent_epochs and self.is_behind and self.request.chosen):
+        if not (self.leader_epochs and self.sent_epochs and self.ahead and self.is_behind and self.request.chosen):
             raise MemoryError(f"no memory for {partitions} partitions and {slots} slots")
+        memset(self.ahead, 0xFF, slots * sizeof(Ahead))
         memset(self.leader_epochs, 0xFF, partitions * sizeof(int32_t))
         memset(self.sent_epochs, 0xFF, slots * sizeof(int32_t))
 
     def __dealloc__(self):
         PyMem_Free(self.leader_epochs)
         PyMem_Free(self.sent_epochs)
+        PyMem_Free(self.ahead)
         PyMem_Free(self.is_behind)
         PyMem_Free(self.request.chosen)
 
@@ -196,6 +217,23 @@ cdef class ReadyCheck:
         for entry in partitions:
             self.is_behind[entry] = True
         self.behind, self.blocked = partitions, stripes
+
+    def set_ahead(self, uint64_t slot, uint64_t generation, uint64_t size):
+        """Note that a closed batch is compressed, or being so: it is not chosen before.
+
+        Args:
+            slot: the batch's.
+            generation: likewise.
+            size: its bytes, compressed; 0 while it is not.
+        """
+        if slot >= self.deques.slots.slot_count:
+            raise IndexError(f"slot {slot} of {self.deques.slots.slot_count}")
+        self.ahead[slot].generation, self.ahead[slot].size = generation, size
+
+    def forget_ahead(self):
+        """Compress no batch ahead, from now on."""
+        self.ahead_size = ALL_BITS
+        memset(self.ahead, 0xFF, self.deques.slots.slot_count * sizeof(Ahead))
 
     def ready(self, uint64_t now_ms, bint can_number):
         """Look at all partitions.
@@ -259,7 +297,7 @@ cdef class ReadyCheck:
 
         Returns:
             (stripes whose lock was not free: call `take` for each, the first partition that found no room or -1, how
-            many open batches were chosen, slot of the last one).
+            many open batches were chosen, slot of the last one, slots of batches to compress before they are chosen).
         """
         cdef Request *request = &self.request
         cdef uint64_t count = self._partition_count(), index, to_grow, stripe
@@ -267,6 +305,7 @@ cdef class ReadyCheck:
         request.count, request.room, request.may_leave, request.growing = 0, max_size, may_leave, 0
         request.last_growing, request.first_left, request.lane = -1, -1, 0
         request.others_left = request.is_full = False
+        self.to_compress = []
         begin = min(begin, count)
         self._choose(leader, begin, count, now_ms)
         self._choose(leader, 0, begin, now_ms)
@@ -276,17 +315,17 @@ cdef class ReadyCheck:
             request.chosen[index].batch.size += to_grow
         request.chosen[0].batch.size = ALL_BITS
         for stripe in range(<uint64_t>STRIPES):
-            if self._take(stripe, now_ms) != LOCK_TAKEN:
+            if self._take(stripe) != LOCK_TAKEN:
                 busy.append(stripe)
-        return busy, request.first_left, request.growing, request.last_growing
+        return busy, request.first_left, request.growing, request.last_growing, self.to_compress
 
-    def take(self, uint64_t stripe, uint64_t now_ms):
+    def take(self, uint64_t stripe):
         """Take the chosen batches of a stripe that are not taken: a section of its lock.
 
         Returns:
             (status,).
         """
-        return (self._take(stripe, now_ms),)
+        return (self._take(stripe),)
 
     def taken(self, uint64_t now_ms):
         """Note that the batches that were taken are in flight; return their slots, in the order of the choice."""
@@ -307,6 +346,7 @@ cdef class ReadyCheck:
             if now_us > opened_us and not load_relaxed(&header.attempts) >> ATTEMPTS_SHIFT:
                 histogram_count(self.queue_times, now_us - opened_us, 1)
             self.sent_epochs[slot] = self.leader_epochs[request.chosen[index].batch.entry]
+            self.ahead[slot].generation = ALL_BITS
             slots.append(slot)
         return slots
 
@@ -359,30 +399,44 @@ cdef class ReadyCheck:
         return not self.is_behind[entry] and not self.blocked >> entry % STRIPES & 1
 
     cdef int64_t _not_due_ms(self, uint64_t entry, uint64_t slot, uint64_t now_ms) noexcept:
-        """Return how long a first batch still backs off, or waits for the producer that compresses it.
+        """Return how long a first batch still backs off, or is looked at again while it is compressed.
 
         A damaged slot number counts as due: to take it out is to find the damage.
         """
         cdef SlotHeader *header
-        cdef uint64_t attempts, since_ms
+        cdef uint64_t attempts
         cdef int64_t waited_ms
         if slot >= self.deques.slots.slot_count:
             return 0
         header = header_of(&self.deques.slots, slot)
+        if self._is_ahead(header, slot) and self.ahead[slot].size == COMPRESSING:
+            return COMPRESSING_LOOK_MS
         attempts = load_relaxed(&header.attempts)
         if attempts & TIME_MASK > now_ms + AHEAD_MS:
             # Only the sender stores this word once a batch is in its deque.
             attempts = attempts & ~TIME_MASK | now_ms
             store_relaxed(&header.attempts, attempts)
-        if is_claimed(header, now_ms):
-            since_ms = load_relaxed(&header.sealing)
-            return <int64_t>(since_ms + SEALING_TIMEOUT_MS - now_ms) if since_ms else 0
         if not attempts >> ATTEMPTS_SHIFT or 0 <= self.sent_epochs[slot] < self.leader_epochs[entry]:
             return 0  # a new leader: ``hasLeaderChanged`` (KIP-951)
         waited_ms = <int64_t>(now_ms - (attempts & TIME_MASK))
         return backoff_ms(
             &self.backoff, attempts, load_relaxed(&header.partition), load_relaxed(&header.position)
         ) - max(waited_ms, <int64_t>0)
+
+    cdef bint _is_ahead(self, const SlotHeader *header, uint64_t slot) noexcept:
+        """Return whether a batch is compressed before it is chosen, or is being so."""
+        return self.ahead[slot].generation == load_relaxed(&header.generation)
+
+    cdef bint _must_compress(self, const SlotHeader *header, uint64_t entry, uint64_t slot) noexcept:
+        """Return whether a batch is to be compressed before it is chosen."""
+        return (
+            load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT >= self.ahead_size
+            and load_relaxed(&header.linger) & COMPRESSION_MASK
+            and not load_relaxed(&header.compressed)
+            and not load_relaxed(&header.part)
+            and load_relaxed(&header.partition) == entry
+            and not self._is_ahead(header, slot)
+        )
 
     cdef int _is_urgent(self) except -1:
         cdef uint64_t entry
@@ -393,12 +447,13 @@ cdef class ReadyCheck:
                     self.urgent = True
         return self.urgent
 
-    cdef void _choose(self, uint64_t leader, uint64_t entry, uint64_t stop, uint64_t now_ms) noexcept:
+    cdef int _choose(self, uint64_t leader, uint64_t entry, uint64_t stop, uint64_t now_ms) except -1:
         """Choose from a range of partition entries."""
         cdef Request *request = &self.request
         cdef const Slots *slots = &self.deques.slots
         cdef const PartitionEntry *partition
-        cdef uint64_t head, lane, size
+        cdef const SlotHeader *header
+        cdef uint64_t head, lane, size, needed
         cdef bint is_growing
         cdef int64_t this
         while entry < stop and not request.is_full:
@@ -423,21 +478,29 @@ cdef class ReadyCheck:
                 if request.first_left < 0:
                     request.first_left = this
                 continue
-            size = stored_size(header_of(slots, head - 1)) if head <= slots.slot_count else 0
-            if size > request.room and request.count:
+            size = needed = 0
+            if head <= slots.slot_count:
+                header = header_of(slots, head - 1)
+                if self._must_compress(header, <uint64_t>this, head - 1):
+                    self.to_compress.append(head - 1)
+                    continue
+                size = stored_size(header)
+                needed = self.ahead[head - 1].size if self._is_ahead(header, head - 1) else size
+            if needed > request.room and request.count:
                 request.first_left, request.is_full = this, True
-                return
+                return 0
             request.chosen[request.count].batch.entry = <uint64_t>this
             request.chosen[request.count].batch.slot = head - 1
             request.chosen[request.count].batch.size = size
             request.chosen[request.count].is_tried = request.chosen[request.count].is_taken = False
             request.count += 1
-            request.room -= min(size, request.room)
+            request.room -= min(needed, request.room)
             if is_growing:
                 request.growing += 1
                 request.last_growing = <int64_t>head - 1
+        return 0
 
-    cdef int _take(self, uint64_t stripe, uint64_t now_ms) except -1:
+    cdef int _take(self, uint64_t stripe) except -1:
         """Take chosen batches of a stripe, `MOST_DRAINED` at a time: producers wait for the lock; return a status."""
         cdef Request *request = &self.request
         cdef Candidate batches[MOST_DRAINED]
@@ -455,9 +518,7 @@ cdef class ReadyCheck:
             if not count:
                 return LOCK_TAKEN
             damage.kind = SOUND
-            status = drain_stripe(
-                &self.deques, ticket_of(self.segment), batches, count, now_ms, &found, &damage
-            )
+            status = drain_stripe(&self.deques, ticket_of(self.segment), batches, count, &found, &damage)
             check_deque(self.damaged, batches[0].entry, &damage)
             if status != LOCK_TAKEN:
                 return status

@@ -1,28 +1,7 @@
 """Repair: what the next holder of a partitions' lock does if the last one died in a section, or found damage.
 
 The slot headers are the truth. For each partition of the lock's stripe, links, ends and count are made from them again,
-in the slots themselves, since nothing can be allocated here. Before that, each replacement of records that a *redo*
-word announces is finished.
-
-Redo log
---------
-
-Committed records must survive a death while their compressed form overwrites them. So the compressed bytes go to the
-redo area of the partition's stripe first. One store of the header's ``redo`` word then makes them count, and any
-process can finish the copy. All of it happens under the partition's lock, so one area for each stripe is enough, and
-no process sees a half-replaced batch.
-
-The stores of a replacement, and what a death after each leaves:
-
-===============  ======================================================================================================
-redo area        bytes that nothing refers to
-checksums        a value in the cell that `commit` and `compressed` do not select, if the slab has checksums
-redo             the replacement counts: the next holder of the lock does the rest
-the slot         a half-replaced batch, and its redo word
-compressed       a replaced batch, whose copy is repeated
-redo = 0         a replaced batch that its producer still claims, until `sealing` is too old to count
-sealing = 0      the statistic lacks it
-===============  ======================================================================================================
+in the slots themselves, since nothing can be allocated here. A death in between leaves it to the next holder.
 
 All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi``.
 """
@@ -30,7 +9,6 @@ All schedules of small scenarios of it are walked in ``tools/explore/batches.pxi
 cdef enum:
     # More kinds of damage.
     WRONG_ENTRY = WRONG_NEXT + 1  # a batch of no partition
-    WRONG_REDO
     WRONG_COUNT
 
     SORTED_RUNS = 32  # runs of 2^i batches: more than there can be slots
@@ -51,28 +29,8 @@ cdef bint _is_placed(const Stripe *stripe, const SlotHeader *header) noexcept no
     )
 
 
-cdef bint redo_finish(const Deques *deques, uint64_t slot, Damage *damage) noexcept nogil:
-    """Finish the replacement that a header's redo word announces; return whether that is sound.
-
-    It can be repeated. It also copies the space of the batch's header, which sealing writes later.
-    """
-    cdef SlotHeader *header = header_of(&deques.slots, slot)
-    cdef uint64_t redo = load_relaxed(&header.redo)
-    cdef uint64_t size = redo >> COMPRESSED_SIZE_SHIFT
-    if size > deques.redo_size or size > deques.slots.slot_size:
-        damage.kind, damage.first, damage.second = WRONG_REDO, slot, size
-        return False
-    copy_bytes(
-        deques.slots.bytes + slot * deques.slots.slot_size,
-        deques.redo + load_relaxed(&header.partition) % STRIPES * deques.redo_size,
-        size,
-    )
-    store_release(&header.compressed, redo)
-    store_release(&header.redo, 0)
-    return True
-
-
-cdef bint _finish_replacements(const Stripe *stripe, Damage *damage) noexcept nogil:
+cdef bint _are_entries_sound(const Stripe *stripe, Damage *damage) noexcept nogil:
+    """Return whether all batches of the stripe are of partitions."""
     cdef const Deques *deques = stripe.deques
     cdef SlotHeader *header
     cdef uint64_t slot, partition
@@ -83,10 +41,6 @@ cdef bint _finish_replacements(const Stripe *stripe, Damage *damage) noexcept no
         partition = load_relaxed(&header.partition)
         if partition >= stripe.partition_count:
             damage.kind, damage.first, damage.second = WRONG_ENTRY, slot, partition
-            return False
-    for slot in range(deques.slots.slot_count):
-        header = header_of(&deques.slots, slot)
-        if _is_placed(stripe, header) and load_relaxed(&header.redo) and not redo_finish(deques, slot, damage):
             return False
     return True
 
@@ -157,7 +111,7 @@ cdef void _link(const Slots *slots, PartitionEntry *partition, uint64_t begin) n
 
 
 cdef bint stripe_rebuild(const Deques *deques, uint64_t number, Damage *damage) noexcept nogil:
-    """Finish replacements, and rebuild the deques of a stripe, under its lock; return whether the headers are sound."""
+    """Rebuild the deques of a stripe, under its lock; return whether the headers are sound."""
     cdef Stripe stripe
     cdef const Slots *slots = &deques.slots
     cdef SlotHeader *header
@@ -168,7 +122,7 @@ cdef bint stripe_rebuild(const Deques *deques, uint64_t number, Damage *damage) 
     if stripe.partition_count > deques.max_partitions:
         damage.kind, damage.first = WRONG_COUNT, stripe.partition_count
         return False
-    if not _finish_replacements(&stripe, damage):
+    if not _are_entries_sound(&stripe, damage):
         return False
     entry = number
     while entry < stripe.partition_count:

@@ -67,7 +67,6 @@ cdef class Geometry:
         slot_size: bytes in a slot, a positive multiple of 8.
         slot_count: slots.
         max_processes, max_topics, max_partitions, max_lanes: entries in the tables.
-        redo_size: bytes in a stripe's redo area, a multiple of 8.
         keeps_checksums: whether slot headers have checksums, 0 or 1.
 
     Attributes:
@@ -76,7 +75,7 @@ cdef class Geometry:
         slot_words: words in a slot header, a whole number of cache lines.
         bitmap_size: bytes in the bitmap, whole words.
         settings, locks, processes, topics, partitions, lanes, incidents, brokers, histograms, waiters, rings, bitmap,
-            headers, redo, slots: byte offsets of the regions.
+            headers, slots: byte offsets of the regions.
         total_size: bytes in the whole segment.
 
     Raises:
@@ -94,7 +93,6 @@ cdef class Geometry:
         max_processes=128,
         max_topics=512,
         max_partitions=4096,
-        redo_size=0,
         max_lanes=64,
         keeps_checksums=0,
     ):
@@ -103,7 +101,6 @@ cdef class Geometry:
         self.sizes.max_processes = _size("max_processes", max_processes, 1, MAX_PROCESSES)
         self.sizes.max_topics = _size("max_topics", max_topics, 1, MAX_TOPICS)
         self.sizes.max_partitions = _size("max_partitions", max_partitions, 1, _LARGEST)
-        self.sizes.redo_size = _size("redo_size", redo_size, 0, _LARGEST, WORD)
         self.sizes.max_lanes = _size("max_lanes", max_lanes, 1, MAX_LANES)
         self.sizes.keeps_checksums = _size("keeps_checksums", keeps_checksums, 0, 1)
         self.regions = lay_out(&self.sizes)
@@ -173,10 +170,6 @@ cdef class Geometry:
         """Return the word index of a slot's header."""
         return _index(self.regions.headers, slot, self.sizes.slot_count, self.regions.header_size)
 
-    def redo_area(self, partition):
-        """Return the byte offset of the redo area for the deque of a partition entry."""
-        return self.regions.redo + partition % STRIPES * self.sizes.redo_size
-
     def slot(self, slot):
         """Return the byte offset of a slot's memory."""
         return _index(self.regions.slots, slot, self.sizes.slot_count, self.sizes.slot_size) * WORD
@@ -204,7 +197,6 @@ cdef class Geometry:
             "max_processes": self.sizes.max_processes,
             "max_topics": self.sizes.max_topics,
             "max_partitions": self.sizes.max_partitions,
-            "redo_size": self.sizes.redo_size,
             "max_lanes": self.sizes.max_lanes,
             "keeps_checksums": self.sizes.keeps_checksums,
         }

@@ -163,7 +163,7 @@ cdef class RecordPath:
         max_body_size: most bytes of a record's body.
         ignores_keys: whether the partition does not depend on the key.
         is_direct: whether records are appended as they are given: no serializer, interceptor or transaction sees them.
-        pool: allocates new batches; None if `append` must begin none.
+        pool: allocates new batches.
         unused: gets lists of slots that did not become batches, to be freed.
         partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
 
@@ -195,7 +195,7 @@ cdef class RecordPath:
         uint64_t max_body_size,
         bint ignores_keys,
         bint is_direct,
-        BufferPool pool,
+        BufferPool pool not None,
         dict unused not None,
         partitions,
     ):
@@ -333,7 +333,7 @@ cdef class RecordPath:
             return None
 
         memset(&record, 0, sizeof(Record))
-        record.magic, record.timestamp, record.claimed = appender.magic, timestamp, -1
+        record.magic, record.timestamp = appender.magic, timestamp
         record.key_size = record.value_size = -1
         if key is not None:
             record.key, record.key_size = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
@@ -347,8 +347,6 @@ cdef class RecordPath:
             record.body, record.body_size = <const uint8_t *>PyBytes_AS_STRING(body), <uint64_t>PyBytes_GET_SIZE(body)
         if record.body_size > self.max_body_size:
             return None
-        if appender.producer.compresses:
-            record.now_ms = monotonic_us() // 1000
         damage.kind = SOUND
         destination.set_queue(&queue, &appender.producer.deques, number)
         future = FutureRecordMetadata.__new__(FutureRecordMetadata)
@@ -365,10 +363,8 @@ cdef class RecordPath:
         )
         if status == LOCK_TAKEN:
             appender._fill_in(future, &record)
-        elif status == APPEND_NO_ROOM and self.pool is not None and record.claimed < 0:
+        elif status == APPEND_NO_ROOM:
             status = self._begin_batch(segment, destination, sticky, future, &queue, &record, &damage)
-        if record.claimed >= 0:
-            self.claimed(queue.entry, record.claimed, record.claimed_generation, record.now_ms)
         if status != LOCK_TAKEN:
             check_deque(appender.damaged, queue.entry, &damage)
             return None
@@ -427,7 +423,7 @@ cdef class RecordPath:
             )
             if status == LOCK_TAKEN:
                 appender._fill_in(future, record)
-            if status != APPEND_NO_ROOM or record.claimed >= 0:
+            if status != APPEND_NO_ROOM:
                 return status
         if record.body_size + OVERHEAD_MAX + appender.producer.header_size >= appender.producer.deques.slots.slot_size:
             return APPEND_NO_ROOM  # it takes a slot or more

@@ -116,7 +116,7 @@ class RecordPath(_core.RecordPath):
             destinations.max_body_size,
             destinations.ignore_keys,
             not self.is_record_by_record and transactions is None,
-            None if accumulator.compressor.compresses_own else state.slab.pool,
+            state.slab.pool,
             accumulator.batches.unused,
             destinations.map,
         )
@@ -309,12 +309,6 @@ class RecordPath(_core.RecordPath):
         """Forget a batch that was not placed, and free its slot."""
         self._accumulator.pending.contributions.withdraw(batch)
         self._accumulator.batches.free_unused()
-
-    def claimed(self, entry: int, slot: int, generation: int, since_ms: int) -> None:
-        """Compress a closed batch, which this process has claimed."""
-        compressor = self._accumulator.compressor
-        compressor.add(self._map.by_entry[entry], slot, generation, since_ms)
-        compressor.compress_claimed()
 
     def _wake(self, batch_is_full: bool) -> None:
         asleep = self._slab.words[Super.SENDER_ASLEEP]

@@ -27,10 +27,15 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_SIZE: Final = 32 * 1024
 _BLOCK_LENGTH: Final = struct.Struct(">i")
 
-_LZ4_FAST: Final = 0
-"""LZ4's fast compressor. Kafka's default level selects it, the others its high one (``Lz4BlockOutputStream``)."""
+_LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")
+"""Magic; version 1 with independent blocks and no checksums; blocks of 64 KiB; checksum of these two bytes."""
+_LZ4_BLOCK_SIZE: Final = 64 * 1024
+_LZ4_PLAIN: Final = 1 << 31
+"""Bit in a block's length: it is not compressed."""
+_LZ4_LENGTH: Final = struct.Struct("<I")
 _LZ4_LEAST_HIGH: Final = 3
-"""The first level that selects the high compressor in LZ4's frames; Kafka's levels 1 and 2 mean it, too."""
+"""The first level of the high compressor in the library's frames; Kafka's levels 1 and 2 mean it, too."""
+_LZ4_END: Final = _LZ4_LENGTH.pack(0)
 
 _DEFLATE_LEVEL: Final = 6
 """zlib's meaning of -1, the default of ``compression.gzip.level``."""
@@ -100,8 +105,9 @@ def compress(compression: CompressionType, data: BytesLike, magic: int, level: i
         case CompressionType.SNAPPY:
             return _compress_snappy(data)
         case CompressionType.LZ4:
-            fast = level == DEFAULT_LEVELS[CompressionType.LZ4]
-            return _compress_lz4(data, _LZ4_FAST if fast else max(level, _LZ4_LEAST_HIGH))
+            if level == DEFAULT_LEVELS[CompressionType.LZ4]:
+                return _compress_lz4(data)
+            return _compress_lz4_high(data, max(level, _LZ4_LEAST_HIGH))
         case CompressionType.ZSTD:
             if magic < 2:
                 raise UnsupportedCompressionTypeError(
@@ -110,11 +116,29 @@ def compress(compression: CompressionType, data: BytesLike, magic: int, level: i
             return bytes(cramjam.zstd.compress(data, level=level))
 
 
-def _compress_lz4(data: BytesLike, level: int) -> bytes:
-    """Return ``data`` as one frame of independent blocks, the only kind that Kafka's Java client reads."""
+def _compress_lz4_high(data: BytesLike, level: int) -> bytes:
+    """Return ``data`` as `_compress_lz4`, by LZ4's high compressor."""
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))  # it accepts only bytes
     return bytes(compressor.finish())
+
+
+def _compress_lz4(data: BytesLike) -> bytes:
+    """Return ``data`` as one frame of independent blocks, the only kind that Kafka's Java client reads.
+
+    The library's own frames would hold the GIL. It is LZ4's fast compressor: Kafka's default level selects it, the
+    others the high one (``Lz4BlockOutputStream``).
+    """
+    view = memoryview(data)
+    parts: list[BytesLike] = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_SIZE):
+        plain = view[start : start + _LZ4_BLOCK_SIZE]
+        block = cramjam.lz4.compress_block(plain, store_size=False)
+        if len(block) < len(plain):
+            parts += _LZ4_LENGTH.pack(len(block)), block
+        else:
+            parts += _LZ4_LENGTH.pack(len(plain) | _LZ4_PLAIN), plain
+    return b"".join((*parts, _LZ4_END))
 
 
 def decompress(

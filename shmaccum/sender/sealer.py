@@ -6,10 +6,10 @@ They are split, to be compressed, or of an old format; or damaged.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import Final
 
 from shmaccum._core import InPlaceSealer, Process, ProduceBatch
+from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -39,10 +39,10 @@ class Sealer:
     Args:
         state: of the slab.
         splitter: returns the part to send of a split batch.
-        levels: compression levels, for batches that are not compressed yet; can be replaced.
+        ahead: has compressed the large ones.
     """
 
-    def __init__(self, state: AccumulatorState, splitter: BatchSplitter, levels: Mapping[CompressionType, int]) -> None:
+    def __init__(self, state: AccumulatorState, splitter: BatchSplitter, ahead: CompressionAhead) -> None:
         self._words = state.slab.words
         self._map = state.map
         self._format = state.format
@@ -51,7 +51,7 @@ class Sealer:
         self._keeps_checksums = state.slab.geometry.keeps_checksums and self._magic == MAGIC
         self._lanes = LaneTable(state.slab, state.map)
         self._splitter = splitter
-        self.levels = levels
+        self._ahead = ahead
         self.core: Final = (
             InPlaceSealer(state.slab.core, state.map, checksum.crc32c, self._lanes.identity)
             if state.format.magic == MAGIC
@@ -85,6 +85,10 @@ class Sealer:
             if batch.wanted:
                 compression = batch.wanted_compression
                 self._words[self._compressed_at] += 1
+                section = self._ahead.take(batch)
+                if section is not None:
+                    is_compressed = True
+                    views = memoryview(bytearray(self._header_size)), memoryview(section)
         first = self._format.seal(
             views[0],
             record_count,
@@ -96,7 +100,7 @@ class Sealer:
             base_sequence,
             is_compressed,
             views[1:] if len(views) > 1 else (),
-            self.levels.get(compression),
+            self._ahead.levels.get(compression),
             queue.lane != 0,
         )
         return ProduceBatch(

@@ -26,7 +26,6 @@ from shmaccum._core import ProduceBatch, Slot, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import FOREVER_MS, ReadyCheckResult
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
-from shmaccum.accumulator.state.accumulator_state import levels_of
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
@@ -96,7 +95,7 @@ class Sender:
         self._max_request_size = config.max_request_size
         self._topic_requests = TopicRequests(accumulator, transport)
         self._splitter = BatchSplitter(accumulator)
-        self._sealer = Sealer(state, self._splitter, levels_of(config))
+        self._sealer = Sealer(state, self._splitter, accumulator.ahead)
         # With one request in flight, order is kept without sequence numbers: a retry must not overtake.
         mutes = config.max_in_flight_requests_per_connection == 1
         self._responses = ResponseHandler(accumulator, transport, self._splitter, mutes=mutes)
@@ -121,12 +120,16 @@ class Sender:
         """
         logger.info("shmaccum %s, process %d", __version__, os.getpid())
         self._accumulator.recover()
-        if not self._is_done():
-            self.run_once(_now_ms())
-        if on_serving is not None:
-            on_serving()
-        while not self._is_done():
-            self.run_once(_now_ms())
+        self._accumulator.ahead.start(self._doorbell.ring)
+        try:
+            if not self._is_done():
+                self.run_once(_now_ms())
+            if on_serving is not None:
+                on_serving()
+            while not self._is_done():
+                self.run_once(_now_ms())
+        finally:
+            self._accumulator.ahead.stop()
         if self.has_handed_over:
             self._await_answers()
         elif self._stopping_since_ms is not None:
@@ -222,7 +225,6 @@ class Sender:
             logger.info("setting %s changed from %r to %r", name, before[name], config[name])
         self._config = config
         self._max_request_size = config.max_request_size
-        self._sealer.levels = levels_of(config)
         self._accumulator.apply(config)
         self._transport.apply(config)
 

@@ -381,15 +381,12 @@ def _free_all(segment: Segment) -> None:
 
 
 def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: int, mine: UserSettings | None) -> None:
-    """Check that a user's settings are those of the slab.
-
-    Redo areas can differ: only producers that compress need them, and without them the sender compresses.
-    """
+    """Check that a user's settings are those of the slab."""
     there = slab.geometry
     difference = slab.words[Super.DIGEST] ^ digest
     known = shared_settings.read(slab.words, slab.buffer, there)
     found = [] if mine is None else shared_settings.differences(known, mine)
-    if found or wanted.replace(redo_size=there.redo_size) != there or difference >> 32:
+    if found or wanted != there or difference >> 32:
         what = "; ".join(found) or f"it has {there.slot_count} slots of {there.slot_size} bytes"
         raise SlabAbiError(
             f"slab {name!r} is in use with other settings: {what}. Programs that share a slab need equal settings: end "

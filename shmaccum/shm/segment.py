@@ -31,7 +31,6 @@ _SIZES: Final = {
     "max_processes": Super.MAX_PROCESSES,
     "max_topics": Super.MAX_TOPICS,
     "max_partitions": Super.MAX_PARTITIONS,
-    "redo_size": Super.REDO_SIZE,
     "max_lanes": Super.MAX_LANES,
     "keeps_checksums": Super.KEEPS_CHECKSUMS,
 }

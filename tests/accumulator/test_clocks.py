@@ -52,12 +52,6 @@ def test_attempt_time_in_the_future_backs_off_from_now(accumulator: Accumulators
     assert accumulator.sender.ready(CLUSTER, made_ms + int(delay_ms)).ready_nodes == {NODE0}
 
 
-def test_claim_time_in_the_future_delays_nothing(accumulator: Accumulators) -> None:
-    add(accumulator, TP0)
-    made_ms = put_ahead(accumulator, Slot.SEALING)
-    assert accumulator.sender.ready(CLUSTER, made_ms + LINGER_MS).ready_nodes == {NODE0}
-
-
 def test_creation_time_in_the_future_expires_from_now(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, None, b"value").future
     made_ms = put_ahead(accumulator, Slot.CREATED_MS)

@@ -34,7 +34,6 @@ from shmaccum.record.v2 import records as v2
 from shmaccum.shm.layout import SlotState
 
 RING_UNREAD, LEASE_OVER = _core.APPEND_RING_UNREAD, _core.APPEND_LEASE_OVER
-GZIP = 1
 
 
 def encode(magic: int, index: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
@@ -61,7 +60,7 @@ def test_batches_hold_what_the_formats_encode(magic: int, records: list[tuple[in
         body = body_of(value, magic)
         if len(encode(magic, 0, timestamp, timestamp, body)) > SLOT_SIZE - producer.header_size:
             continue
-        _, future, is_full, is_new, added, _ = producer.append(body, timestamp)
+        _, future, is_full, is_new, added = producer.append(body, timestamp)
         if expected:
             encoded, times = expected[-1]
             record = encode(magic, len(encoded), timestamp, times[0], body)
@@ -113,20 +112,6 @@ def test_without_room_the_open_batch_is_closed() -> None:
     producer.append(body_of(b"a" * 100))
     assert producer.try_append(body_of(b"b" * 100))[0] == NO_ROOM
     assert [state for state, _, _ in batches(slab)] == [SlotState.CLOSED]
-    assert producer.claims == []
-
-
-def test_a_closed_batch_that_is_to_be_compressed_is_claimed_by_who_closed_it() -> None:
-    slab = Slab(4, slot_size=SLOT_SIZE)
-    producer, plain = Producer(slab, compression=GZIP), Producer(slab, entry=2)
-    producer.append(body_of(b"a" * 100))
-    producer.append(body_of(b"b" * 100))
-    ((slot, generation, since_ms),) = producer.claims
-    assert (slot, generation) == (0, 1)
-    assert slab.words[slab.word("headers", "sealing", 0)] == since_ms > 0
-    plain.append(body_of(b"c" * 100))  # it compresses nothing: the sender does
-    assert slab.words[slab.word("headers", "sealing", 1)] == 0
-    assert plain.claims == []
 
 
 def test_a_record_goes_into_the_batch_that_another_process_opened_meanwhile() -> None:
@@ -359,10 +344,8 @@ def test_rows_go_into_an_open_batch_that_is_as_it_was() -> None:
     producer.contributions.expect(1 << 24, "of a thread that has withdrawn it")
     producer.contributions.withdraw(1 << 24)
     producer.contributions.expect(1 << 24, "t-3")
-    status, result, is_full, is_new, _, claim = producer.core.append_rows(*rows)
-    assert (status, result.batch, is_full, is_new, claim) == (LOCK_TAKEN, 1 << 24, True, False, None), (
-        "it is due earlier"
-    )
+    status, result, is_full, is_new, _ = producer.core.append_rows(*rows)
+    assert (status, result.batch, is_full, is_new) == (LOCK_TAKEN, 1 << 24, True, False), "it is due earlier"
     assert records_of(slab) == [(b"first", 10), (b"a", 1), (b"b", 1)]
     words = {name: int(slab.segment.view("headers")[name][0]) for name in ("max_record", "linger")}
     assert words == {"max_record": 99, "linger": 2 << 8}
@@ -392,7 +375,7 @@ def test_rows_that_fill_a_batch_make_it_full_and_more_find_no_room() -> None:
 
 def test_batches_are_appended_at_once_and_the_open_one_is_closed() -> None:
     slab = Slab(6, slot_size=SLOT_SIZE)
-    producer = Producer(slab, compression=GZIP)
+    producer = Producer(slab)
     producer.append(body_of(b"open"), 1)
     buffers = begin_all(producer, [[b"a", b"b"], [b"c"], [b"d"]], 7)
     assert producer.core.append_batches(PARTITION, 0, 0, buffers, True)[:2] == (NOT_CONTRIBUTOR, buffers[0].batch)
@@ -403,7 +386,7 @@ def test_batches_are_appended_at_once_and_the_open_one_is_closed() -> None:
     assert producer.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == RING_UNREAD
     slab.words[tail] -= 1
     outcome = producer.core.append_batches(PARTITION, 0, 0, buffers, True)
-    assert (outcome[0], outcome[3], outcome[5][:2]) == (LOCK_TAKEN, True, (0, 1)), "the open one is to be compressed"
+    assert (outcome[0], outcome[3]) == (LOCK_TAKEN, True)
     assert [(state, count) for state, count, _ in batches(slab)] == [
         (SlotState.CLOSED, 1),
         (SlotState.CLOSED, 2),
@@ -467,11 +450,10 @@ STARTS = {"empty": [], "open": [b"first"], "nearly full": [b"f" * 150], "two": [
 APPENDED = {"small": [b"x"], "large": [b"x" * 120], "two": [b"x" * 30, b"y" * 120]}
 
 
-@pytest.mark.parametrize("compression", [0, GZIP], ids=["plain", "compressed"])
 @pytest.mark.parametrize("appended", APPENDED)
 @pytest.mark.parametrize("start", STARTS)
 def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(
-    stepping: ModuleType, start: str, appended: str, compression: int
+    stepping: ModuleType, start: str, appended: str
 ) -> None:
     most = 0
     for step in itertools.count(1):
@@ -481,7 +463,7 @@ def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(
         before = whole[: len(STARTS[start])]
         for value, timestamp in before:
             survivor.append(body_of(value), timestamp)
-        victim = Producer(slab, stepping, DYING, compression=compression, retries=9)
+        victim = Producer(slab, stepping, DYING, retries=9)
 
         appending = whole[len(before) :]
 

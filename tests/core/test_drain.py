@@ -15,7 +15,6 @@ from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN, MOST_DRAINED
 from shmaccum.shm.layout import SlotState
 
-NOW_MS = 5000
 LANE = 1
 
 
@@ -36,8 +35,8 @@ def filled(core: Any = _core) -> Slab:
     return slab
 
 
-def drain(slab: Slab, slot: int = 0, size: int = SLOT_SIZE, now_ms: int = NOW_MS) -> tuple[int, int]:
-    outcome: tuple[int, int] = deques(slab).drain([PARTITION], [slot], [size], now_ms)
+def drain(slab: Slab, slot: int = 0, size: int = SLOT_SIZE) -> tuple[int, int]:
+    outcome: tuple[int, int] = deques(slab).drain([PARTITION], [slot], [size])
     return outcome
 
 
@@ -66,7 +65,7 @@ def test_first_batches_are_taken_in_order() -> None:
 def test_partitions_of_a_stripe_share_a_turn() -> None:
     slab = filled()
     other = PARTITION + 16
-    outcome = deques(slab).drain([other, PARTITION], [0, 0], [SLOT_SIZE] * 2, NOW_MS)
+    outcome = deques(slab).drain([other, PARTITION], [0, 0], [SLOT_SIZE] * 2)
     assert outcome == (LOCK_TAKEN, 0b10)
 
 
@@ -77,12 +76,6 @@ def test_partitions_of_a_stripe_share_a_turn() -> None:
         ({}, 220, 1),
         ({("headers", "compressed", 0): 100 << 8 | 1}, 99, 0),
         ({("headers", "compressed", 0): 100 << 8 | 1}, 100, 1),
-        ({("headers", "sealing", 0): NOW_MS}, SLOT_SIZE, 0),
-        ({("headers", "sealing", 0): NOW_MS - 29}, SLOT_SIZE, 0),
-        ({("headers", "sealing", 0): NOW_MS - 30}, SLOT_SIZE, 1),
-        ({("headers", "sealing", 0): NOW_MS + 1000}, SLOT_SIZE, 0),
-        ({("headers", "sealing", 0): NOW_MS + 1001}, SLOT_SIZE, 1),  # of another clock
-        ({("headers", "sealing", 0): (1 << 64) - 1}, SLOT_SIZE, 1),
     ],
 )
 def test_a_batch_that_has_changed_is_left(words: dict[tuple[str, str, int], int], size: int, taken: int) -> None:
@@ -91,20 +84,34 @@ def test_a_batch_that_has_changed_is_left(words: dict[tuple[str, str, int], int]
         store(slab, *place, value)
     assert word(slab, "headers", "commit", 0) >> 25 == 220
     assert drain(slab, size=size) == (LOCK_TAKEN, taken)
-    if taken:
-        assert word(slab, "headers", "sealing", 0) == 0, "the claim is void"
+
+
+def test_the_first_batch_is_closed_if_it_is_open() -> None:
+    slab = Slab(5, slot_size=SLOT_SIZE)
+    producer = Producer(slab)
+    producer.append(body_of(b"a"))
+    assert deques(slab).close_first(PARTITION, 1) == (LOCK_TAKEN,)
+    assert state(slab, 0) == SlotState.OPEN
+    for _ in range(2):
+        assert deques(slab).close_first(PARTITION, 0) == (LOCK_TAKEN,)
+        assert (state(slab, 0), word(slab, "partitions", "open", PARTITION)) == (SlotState.CLOSED, 0)
+    producer.append(body_of(b"b"))
+    assert deques(slab).close_first(PARTITION, 1) == (LOCK_TAKEN,)
+    assert [state(slab, slot) for slot in slots(slab)] == [SlotState.CLOSED, SlotState.OPEN]
+    assert violations(slab.segment) == []
 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:
     slab = filled()
     for call, error, said in (
-        (lambda: deques(slab).drain([], [], [], 0), ValueError, "0 partitions"),
-        (lambda: deques(slab).drain([3] * 9, [0] * 9, [0] * 9, 0), ValueError, "9 partitions"),
-        (lambda: deques(slab).drain([3], [], [0], 0), ValueError, "1 partitions, 0 slots"),
-        (lambda: deques(slab).drain([3, 4], [0, 0], [0, 0], 0), ValueError, "do not share a lock"),
-        (lambda: deques(slab).drain([20], [0], [0], 0), IndexError, "partition entry 20 of 20"),
+        (lambda: deques(slab).drain([], [], []), ValueError, "0 partitions"),
+        (lambda: deques(slab).drain([3] * 9, [0] * 9, [0] * 9), ValueError, "9 partitions"),
+        (lambda: deques(slab).drain([3], [], [0]), ValueError, "1 partitions, 0 slots"),
+        (lambda: deques(slab).drain([3, 4], [0, 0], [0, 0]), ValueError, "do not share a lock"),
+        (lambda: deques(slab).drain([20], [0], [0]), IndexError, "partition entry 20 of 20"),
         (lambda: deques(slab).take_first(20, 0, 0), IndexError, "partition entry 20 of 20"),
         (lambda: deques(slab).take_first(3, 0, 0, 3), IndexError, "lane entry 2 of 2"),
+        (lambda: deques(slab).close_first(20, 0), IndexError, "partition entry 20 of 20"),
         (lambda: deques(slab).put_back(20, 0), IndexError, "partition entry 20 of 20"),
         (lambda: deques(slab).put_back(3, 5), IndexError, "slot 5 of 5"),
     ):
@@ -123,6 +130,7 @@ def test_nothing_is_taken_without_the_lock() -> None:
     for section in (
         lambda: drain(slab),
         lambda: deques(slab).take_first(PARTITION, 0, limits),
+        lambda: deques(slab).close_first(PARTITION, 0),
         lambda: deques(slab).put_back(PARTITION, 0),
     ):
         assert section()[0] == LOCK_BUSY

@@ -83,7 +83,6 @@ geometries = st.builds(
     max_topics=st.integers(1, 200),
     max_partitions=st.integers(1, 500),
     max_lanes=st.integers(1, MAX_LANES),
-    redo_size=st.integers(0, 100).map(lambda words: words * WORD),
 )
 
 
@@ -122,8 +121,6 @@ def test_every_region_begins_where_python_code_expects_it(geometry: Geometry) ->
         ("max_partitions", 0),
         ("max_partitions", 1 << 64),
         ("max_lanes", MAX_LANES + 1),
-        ("redo_size", -8),
-        ("redo_size", 12),
     ],
 )
 def test_impossible_sizes_are_refused(name: str, value: int) -> None:
@@ -133,7 +130,7 @@ def test_impossible_sizes_are_refused(name: str, value: int) -> None:
 
 def test_the_largest_sizes_do_not_overflow() -> None:
     most = (1 << 32) - 8
-    largest = Geometry(most, (1 << 24) - 1, MAX_PROCESSES, (1 << 20) - 2, (1 << 32) - 1, most, MAX_LANES)
+    largest = Geometry(most, (1 << 24) - 1, MAX_PROCESSES, (1 << 20) - 2, (1 << 32) - 1, MAX_LANES)
     assert most * ((1 << 24) - 1) < largest.total_size < 1 << 63
 
 

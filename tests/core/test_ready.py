@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
+from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, deques
 from core_slabs import LIVING, Damaged, Slab
 from oracle import violations
 
@@ -51,7 +51,7 @@ class Ready:
     def at(self, now_ms: int, can_number: bool = True) -> tuple[set[int], set[int], list[int], float]:
         return self.check.ready(now_ms, can_number)
 
-    def choose(self, now_ms: int = CREATED_MS, **how: int) -> tuple[list[int], int, int, int]:
+    def choose(self, now_ms: int = CREATED_MS, **how: int) -> tuple[list[int], int, int, int, list[int]]:
         how = {"begin": 0, "max_size": 1 << 20, "may_leave": 9} | how
         return self.check.choose(LEADER, now_ms=now_ms, **how)
 
@@ -78,7 +78,7 @@ def test_an_open_batch_that_has_grown_is_due() -> None:
     ready.append()
     ready.set("headers", "commit", SLOT_SIZE << 25 | 2, 0)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
-    assert ready.choose()[2:] == (0, -1), "it is not one that may rest"
+    assert ready.choose()[2:4] == (0, -1), "it is not one that may rest"
 
 
 def test_a_full_batch_is_due() -> None:
@@ -146,12 +146,88 @@ def test_what_a_stopped_process_blocks_is_held_back() -> None:
     assert ready.at(CREATED_MS)[0] == {LEADER}
 
 
-def test_a_claim_delays_its_batch() -> None:
-    ready = Ready()
+# --- compression ahead ------------------------------------------------------------------------------
+
+
+def compressing(ready: Ready) -> None:
+    """Give a ready check a closed batch that is to be compressed, and one behind it."""
+    ready.check.ahead_size = BATCH
     ready.append(2)
-    ready.set("headers", "sealing", CREATED_MS, 0)
-    assert ready.at(CREATED_MS + 10) == (set(), set(), [], 20)
-    assert ready.at(CREATED_MS + 30)[0] == {LEADER}
+    ready.set("headers", "linger", LINGER_MS << 8 | 4, 0, 1)
+
+
+def test_a_large_batch_is_compressed_before_it_is_chosen() -> None:
+    ready = Ready()
+    compressing(ready)
+    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
+    assert ready.choose()[4] == [0]
+    assert ready.check.taken(CREATED_MS) == []
+    assert ready.at(CREATED_MS)[0] == {LEADER}, "until it is said that it is being compressed"
+    ready.check.set_ahead(0, 1, 0)
+    assert ready.at(CREATED_MS) == (set(), set(), [], 100)
+    assert ready.choose()[4] == []
+    ready.check.set_ahead(0, 1, 70)
+    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
+    assert ready.drain() == [0]
+    with pytest.raises(IndexError, match="slot 8 of 8"):
+        ready.check.set_ahead(8, 1, 0)
+
+
+def test_a_batch_that_came_back_is_compressed_again() -> None:
+    ready = Ready(max_in_flight=2)
+    compressing(ready)
+    ready.check.set_ahead(0, 1, 70)
+    assert ready.drain() == [0]
+    assert deques(ready.slab).put_back(PARTITION, 0) == (LOCK_TAKEN,)
+    assert ready.choose()[4] == [0]
+
+
+def test_another_batch_in_the_slot_is_not_taken_for_compressed() -> None:
+    ready = Ready()
+    compressing(ready)
+    ready.check.set_ahead(0, 2, 0)
+    assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
+    assert ready.choose()[4] == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("linger", LINGER_MS << 8),  # nobody wants it compressed
+        ("compressed", 100 << 8 | 4),  # its producer has
+        ("part", 1),
+        ("commit", BATCH - 1 << 25 | 2),
+    ],
+)
+def test_other_batches_are_chosen_at_once(name: str, value: int) -> None:
+    ready = Ready()
+    compressing(ready)
+    ready.set("headers", name, value, 0)
+    busy, *_, to_compress = ready.choose()
+    assert (busy, to_compress) == ([], [])
+
+
+def test_requests_count_compressed_bytes() -> None:
+    ready = Ready()
+    compressing(ready)
+    ready.check.set_leader(OTHER, LEADER, 0)
+    (other,) = ready.slab.take(1)
+    added = ready.producer.core.write_first(other.slot, 0, body_of(b"x" * BODY))
+    ready.producer.core.begin(OTHER, other.slot, 1000 * CREATED_MS, 61 + added, 1, 0, 0, added)
+    ready.producer.contributions.expect(other.batch, "t-19")
+    assert ready.producer.core.append_batches(OTHER, 0, 0, [other], False)[0] == LOCK_TAKEN
+    ready.set("headers", "linger", LINGER_MS << 8 | 4, other.slot)
+    for slot in (0, other.slot):
+        ready.check.set_ahead(slot, 1, 70)
+    assert ready.drain(max_size=BATCH) == [0, other.slot]
+
+
+def test_nothing_is_compressed_ahead_unless_it_is_asked_for() -> None:
+    ready = Ready()
+    compressing(ready)
+    ready.check.set_ahead(0, 1, 0)
+    ready.check.forget_ahead()
+    assert ready.drain() == [0]
 
 
 # --- backoff ----------------------------------------------------------------------------------------
@@ -277,9 +353,9 @@ def test_open_batches_are_limited() -> None:
     ready = Ready()
     ready.append()
     now_ms = CREATED_MS + LINGER_MS
-    assert ready.choose(now_ms, may_leave=0) == ([], PARTITION, 0, -1)
+    assert ready.choose(now_ms, may_leave=0) == ([], PARTITION, 0, -1, [])
     assert ready.check.taken(now_ms) == []
-    assert ready.choose(now_ms, may_leave=1) == ([], -1, 1, 0)
+    assert ready.choose(now_ms, may_leave=1) == ([], -1, 1, 0, [])
     assert ready.check.taken(now_ms) == [0]
 
 
@@ -291,15 +367,15 @@ def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held() -> N
     assert stripe.acquire_now() == LOCK_TAKEN
     ready.slab.be(LIVING)
     assert ready.choose(CREATED_MS + LINGER_MS)[0] == [PARTITION]
-    assert ready.check.take(PARTITION, CREATED_MS) == (LOCK_BUSY,)
+    assert ready.check.take(PARTITION) == (LOCK_BUSY,)
     assert ready.check.taken(CREATED_MS) == []
     ready.slab.be(2)
     stripe.release()
     ready.slab.be(LIVING)
     ready.set("headers", "commit", (2 * SLOT_SIZE) << 25 | 2, 0)
-    assert ready.check.take(PARTITION, CREATED_MS) == (LOCK_TAKEN,)
+    assert ready.check.take(PARTITION) == (LOCK_TAKEN,)
     assert ready.check.taken(CREATED_MS) == [0]
-    assert ready.check.take(PARTITION, CREATED_MS) == (LOCK_TAKEN,), "nothing is left to try"
+    assert ready.check.take(PARTITION) == (LOCK_TAKEN,), "nothing is left to try"
 
 
 # --- what is refused --------------------------------------------------------------------------------

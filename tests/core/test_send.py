@@ -45,13 +45,12 @@ class Ring:
         self.words[self.head] = self.words[self.tail]
 
 
-def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: Any) -> Any:
+def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
     """Return a path of a producer over the core alone, with a topic "t" of COUNT partitions.
 
     Args:
         slab: of the test.
         entry: of its process.
-        begins: whether it begins new batches.
         options: of the `Producer`, and ``max_body_size``, ``ignores_keys``, ``is_direct``.
     """
     core = slab.core
@@ -70,7 +69,6 @@ def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: 
             self.unplaced_batches: list[int] = []
             self.unused: dict[int, list[Any]] = {}
             self.wakes: list[bool] = []
-            self.claims: list[int] = []
             self.errors: list[BaseException] = []
             self.appender, self.callbacks = producer.core, producer.contributions.callbacks
             self.contributions = producer.contributions
@@ -83,7 +81,7 @@ def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: 
                 size,
                 ignores_keys,
                 is_direct,
-                slab.pool if begins else None,
+                slab.pool,
                 self.unused,
                 SimpleNamespace(by_entry=[SimpleNamespace(topic_partition=f"p-{n}", lane=0) for n in range(20)]),
             )
@@ -109,9 +107,6 @@ def path_of(slab: Slab, entry: int = LIVING, *, begins: bool = True, **options: 
                 sticky.switch()
             if batch_is_full is not None:
                 self.wakes.append(batch_is_full)
-
-        def claimed(self, entry: int, slot: int, generation: int, since_ms: int) -> None:
-            self.claims.append(slot)
 
         def refuse(self, error: BaseException, *what: object) -> None:
             self.errors.append(error)
@@ -148,7 +143,11 @@ def test_records_go_where_kafka_sends_them_as_the_formats_encode_them(
     for key, value, timestamp in records:
         sticky = path.sticky.partition
         future = send(path, value, key, timestamp_ms=timestamp)
-        number = sticky if key is None else (murmur2(key) & 0x7FFFFFFF) % COUNT
+        if key is None:
+            number = next(n for n in range(COUNT) if future.topic_partition == f"p-{FIRST + n}")
+            assert number in (sticky, (sticky + 1) % COUNT), "the next one if it needs a new batch there"
+        else:
+            number = (murmur2(key) & 0x7FFFFFFF) % COUNT
         expected.setdefault(FIRST + number, []).append(
             v2.encode_body(key, value, ()) if magic == 2 else legacy.encode_body(key, value)
         )
@@ -336,13 +335,12 @@ def test_a_forked_child_appends_nothing() -> None:
     nothing_appended(slab)
 
 
-def test_without_memory_or_without_a_pool_no_batch_begins() -> None:
+def test_without_memory_no_batch_begins() -> None:
     slab = Slab(1, slot_size=SLOT_SIZE)
     path = path_of(slab)
     assert send(path, bytes(150), partition=0) is not None
     assert send(path, b"v", partition=1) is None
     slab.be(LIVING)
-    assert send(path_of(Slab(4, slot_size=SLOT_SIZE), begins=False), b"v") is None
     assert violations(slab.segment) == []
 
 
@@ -501,16 +499,6 @@ def test_damage_is_an_error_and_the_slot_is_given_back() -> None:
     slab.words[slab.word("partitions", "open", FIRST + 1)] = 99
     with pytest.raises(Damaged, match="is in slot 98"):
         send(path, b"v", partition=1)
-
-
-def test_a_closed_batch_that_is_claimed_is_reported() -> None:
-    path = path_of(Slab(8, slot_size=SLOT_SIZE), compression=1, begins=False)
-    slab_path = path_of(Slab(8, slot_size=SLOT_SIZE), compression=1)
-    send(slab_path, bytes(120), partition=0)
-    assert send(slab_path, bytes(120), partition=0) is None
-    assert slab_path.claims == [0]
-    assert send(path, b"v") is None
-    assert path.claims == []
 
 
 def test_a_producer_that_was_not_opened() -> None:

@@ -40,7 +40,7 @@ class Slab:
     """
 
     def __init__(self, core: Any = _core) -> None:
-        geometry = core.Geometry(64, 1, 8, 2, 8, 0, 2)
+        geometry = core.Geometry(64, 1, 8, 2, 8, 2)
         self.descriptor = os.memfd_create("slab")
         os.ftruncate(self.descriptor, geometry.total_size)
         self.segment = core.Segment(self.descriptor, geometry)

@@ -1,4 +1,4 @@
-"""Compression under load: many processes that close each other's batches, some of which stop, and some of which die."""
+"""Who compresses, and at which level; and compression under load, where processes stop, and die."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from fixture_types import Link, Produce, Settings, Start
 from producers import kill_sender, wait_until, wait_until_gone
@@ -14,6 +15,8 @@ from senders import read_topic
 
 from shmaccum import Producer
 from shmaccum._core import Process
+from shmaccum.accumulator.drain.compression_ahead import AHEAD_SIZE
+from shmaccum.record.reader import iter_batches
 from shmaccum.shm.layout import Role
 
 PARTITIONS = 3
@@ -47,21 +50,25 @@ def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", 1, 19)])
-@pytest.mark.parametrize("who", ["producer", "sender"])
-def test_producer_and_sender_compress_at_the_set_level(
+@pytest.mark.parametrize("who", ["producer", "sealer", "thread"])
+def test_all_compress_at_the_set_level(
     who: str, codec: str, low: int, high: int, settings: Settings, log_dir: Path
 ) -> None:
-    """Full batches are the producer's to compress; one that is sent before it is full is the sender's."""
-    text = b" ".join(b"%d" % (number * number % 997) for number in range(7000))
-    values = [text[start : start + 500] for start in range(0, len(text) if who == "producer" else 7000, 500)]
+    """Columns are the producer's to compress, a large batch of records that of a thread of the sender."""
+    text = b" ".join(b"%d" % (number * number % 997) for number in range(20_000))
+    values = [text[start : start + 500] for start in range(0, 7000 if who == "sealer" else len(text), 500)]
     sizes = []
     for level in (low, high):
         directory = log_dir.with_name(f"level-{level}")
         changes = {"compression_type": codec, f"compression_{codec}_level": level, "num_partitions": 1}
-        config = settings(**changes, linger_ms=60_000) | {"log.dir": str(directory), "batch.size": 8192}
+        config = settings(**changes, linger_ms=60_000, batch_size=8192 if who == "producer" else 1 << 17)
+        config |= {"log.dir": str(directory)}
         with Producer(config) as producer:
-            for value in values:
-                producer.send("t", value)
+            if who == "producer":
+                producer.send_batch("t", pa.record_batch([pa.array(values, pa.binary())], names=["value"]))
+            else:
+                for value in values:
+                    producer.send("t", value)
             producer.flush(30)
             compressed = producer._slab.words[producer._slab.geometry.process(producer._slab.me) + Process.COMPRESSED]
             assert (compressed > 0) == (who == "producer")
@@ -76,7 +83,8 @@ def test_deaths_and_stops_keep_every_record_once_in_order(
     produce: Produce, start: Start, settings: Settings, log_dir: Path, codec: str
 ) -> None:
     """Of three producers one is stopped for a while and one killed; and the sender is killed."""
-    changes = {"compression_type": codec, "num_partitions": PARTITIONS, "batch_size": 2048, "buffer_memory": 64 << 10}
+    changes = {"compression_type": codec, "num_partitions": PARTITIONS, "batch_size": 2 * AHEAD_SIZE}
+    changes |= {"buffer_memory": 64 * AHEAD_SIZE}
     config, producer = settings(**changes), produce(**changes)
     producer.partitions_for("t")
     whole, stopped, killed = (start(send_until_told, config, name) for name in NAMES)
@@ -104,7 +112,9 @@ def test_deaths_and_stops_keep_every_record_once_in_order(
 
     slab = producer._slab
     infos = map(slab.processes.info, range(slab.geometry.max_processes))
-    assert sum(info.compressed for info in infos if Role.SENDER not in info.roles) > 0
+    assert sum(info.compressed for info in infos if Role.SENDER in info.roles) > 0
+    logs = [memoryview(path.read_bytes()) for path in log_dir.glob("t-*/*.log")]
+    assert max(batch.record_count for log in logs for batch in iter_batches(log)) > 250, "some were large"
     assert producer.metrics()["slab-metrics"]["compression-rate-avg"] < 0.9
 
 

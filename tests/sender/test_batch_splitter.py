@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from senders import HandRun, counter, of_partition, read_partition, read_values
 from splitting import (
@@ -21,7 +22,9 @@ from splitting import (
 )
 
 from shmaccum._core import Partition, Super
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.errors import InvalidRecordError, NetworkError, RecordTooLargeError
+from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.record.compression import CompressionType
 
 
@@ -55,17 +58,17 @@ def test_a_batch_that_is_too_large(start_run: StartRun, log_dir: Path, largest: 
     assert_all_free(run)
 
 
-def test_a_batch_that_its_producer_has_compressed(start_run: StartRun, log_dir: Path) -> None:
+def test_batches_that_their_producer_has_compressed(start_run: StartRun, log_dir: Path) -> None:
     run = start_run(compression_type="gzip")
     values = [b"%x" % (number**40) for number in range(80)]
-    futures = [run.accumulator.append(T0, 0, None, value).future for value in values]
-    run.accumulator.producer.pending.poll()
-    first = run.accumulator.map.queues[T0].first()
+    queue = run.accumulator.map.queues[T0]
+    bodies = ColumnBodies(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    run.accumulator.append_columns(queue, bodies, FutureColumnsMetadata(80, run.accumulator.producer.pending), 0)
+    first = queue.first()
     assert first is not None
     assert first.compression is CompressionType.GZIP
     run.transport.largest = first.stored_size // 3
     deliver(run)
-    assert offsets_of(futures) == list(range(80))
     assert read_values(log_dir, "t") == values
     assert {batch.compression for batch in batches_of(log_dir)} == {CompressionType.GZIP}
     check_sequences(log_dir)

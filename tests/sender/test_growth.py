@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from processes import wait_until
 from senders import HandRun, counter, read_values
-from splitting import SLOT, T0, T1, StartRun
+from splitting import SLOT, T0, T1, StartRun, batches_of
 
 from shmaccum._core import Partition, Super
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
@@ -57,6 +57,27 @@ def test_rows_that_have_to_wait_are_in_large_batches(start_run: StartRun, log_di
     assert len(queue) == 3 + 2
     run.run(8)
     assert read_values(log_dir, "t", 0) == sent
+    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_grown_batch_is_compressed_as_one(start_run: StartRun, log_dir: Path, codec: str) -> None:
+    run = start_run(
+        compression_type=codec,
+        batch_max_bytes=128 * SLOT,
+        buffer_memory=512 * SLOT,
+        max_request_size=128 * SLOT,
+        shmaccum_checksum="append",
+    )
+    sent = values(700)
+    for value in sent:
+        run.send(T0, value)
+    run.send(T1)
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 701)
+    assert read_values(log_dir, "t", 0) == sent
+    batches = batches_of(log_dir)
+    assert {str(batch.compression) for batch in batches} == {codec}
+    assert max(batch.record_count for batch in batches) > 300
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 

@@ -51,11 +51,11 @@ def at(text: str) -> dict[str, int]:
     return words
 
 
-ABI_OF_VERSION = 13
+ABI_OF_VERSION = 14
 ABI: dict[str, dict[str, int]] = {
     "Super": at(
         "0 MAGIC ABI READY TOTAL_SIZE OWNER_UID DIGEST SLOT_SIZE SLOT_COUNT MAX_PROCESSES MAX_TOPICS "
-        "MAX_PARTITIONS CREATED_MS REDO_SIZE TOKEN 15 KEEPS_CHECKSUMS SENDER_ENTRY SENDER_ASLEEP SENDER_STARTS "
+        "MAX_PARTITIONS CREATED_MS 13 TOKEN 15 KEEPS_CHECKSUMS SENDER_ENTRY SENDER_ASLEEP SENDER_STARTS "
         "PRODUCER_ID PRODUCER_EPOCH METADATA_REQUESTS SENDER_WAKES 24 TOPIC_COUNT PARTITION_COUNT GENERATION "
         "MAX_LANES LANE_COUNT LANES_CHANGED REFUSALS 32 "
         "FREE_SLOTS PEAK_SLOTS TOUCHED_SLOTS WAITER_HEAD WAITER_TAIL RECLAIMED_SLOTS REBUILDS ENOUGH_SLOTS "
@@ -82,8 +82,8 @@ ABI: dict[str, dict[str, int]] = {
     "Lane": at("0 HOLDER GENERATION PRODUCER_ID PRODUCER_EPOCH VERSION ERROR OPENED_MS ID_LENGTH ID"),
     "Slot": at(
         "0 STATE GENERATION PARTITION POSITION COMMIT MAX_TIMESTAMP 7 BASE_TIMESTAMP CREATED_MS ATTEMPTS "
-        "PRODUCER_ID SEQUENCE BASE_OFFSET RESULT NEXT PREVIOUS MAX_RECORD DRAINED_MS SETTLED SEALING "
-        "COMPRESSED REDO PART CHAIN LINGER OPENED_US LIMITS SLOTS CHECKSUMS CONTRIBUTORS"
+        "PRODUCER_ID SEQUENCE BASE_OFFSET RESULT NEXT PREVIOUS MAX_RECORD DRAINED_MS SETTLED "
+        "COMPRESSED PART CHAIN LINGER OPENED_US LIMITS SLOTS CHECKSUMS CONTRIBUTORS"
     ),
     "Completion": at("0 BATCH BASE_OFFSET RESULT RANGE"),
     "SlotState": at("0 FREE ALLOCATED OPEN CLOSED IN_FLIGHT COMPLETING"),
@@ -145,7 +145,6 @@ ABI: dict[str, dict[str, int]] = {
         "rings": 2056000,
         "bitmap": 10706752,
         "headers": 10707008,
-        "redo": 11231296,
         "slots": 11235328,
         "total_size": 44789760,
         "ring_length": 2112,
@@ -308,7 +307,6 @@ geometries = st.builds(
     max_topics=st.integers(1, 2000),
     max_partitions=st.integers(1, 5000),
     max_lanes=st.integers(1, MAX_LANES),
-    redo_size=st.integers(0, 10_000).map(lambda words: words * WORD),
 )
 
 
@@ -327,24 +325,14 @@ def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) ->
         (geometry.rings, geometry.ring(geometry.max_processes) * WORD),
         (geometry.bitmap, geometry.bitmap + geometry.bitmap_size),
         (geometry.headers, geometry.header(geometry.slot_count) * WORD),
-        (geometry.redo, geometry.redo_area(_core.STRIPES - 1) + geometry.redo_size),
         (geometry.slots, geometry.slot(geometry.slot_count)),
     ]
 
-    assert all(start < end or start == geometry.redo for start, end in regions)
+    assert all(start < end for start, end in regions)
     assert all(end <= start for (_, end), (start, _) in pairwise(regions))
     assert all(start % CACHE_LINE == 0 for start, _ in regions)
     assert geometry.slots % PAGE == 0
     assert geometry.slot(geometry.slot_count) == geometry.total_size
-
-
-def test_partitions_of_a_stripe_share_its_redo_area() -> None:
-    """It is guarded by the same lock, and no two stripes' areas overlap."""
-    geometry = Geometry(64, 8, redo_size=64)
-    areas = [geometry.redo_area(partition) for partition in range(2 * _core.STRIPES)]
-
-    assert areas[: _core.STRIPES] == areas[_core.STRIPES :]
-    assert {later - earlier for earlier, later in pairwise(areas[: _core.STRIPES])} == {geometry.redo_size}
 
 
 @given(geometries)
@@ -373,8 +361,6 @@ def test_geometries_of_equal_sizes_are_equal() -> None:
         ({"max_topics": 0}, "max_topics"),
         ({"max_topics": -1}, "max_topics"),
         ({"max_partitions": 0}, "max_partitions"),
-        ({"redo_size": -8}, "redo_size"),
-        ({"redo_size": 12}, "redo_size"),
     ],
 )
 def test_impossible_sizes_are_refused(sizes: dict[str, int], complaint: str) -> None:

@@ -172,30 +172,12 @@ SIZES = [
 
 
 @pytest.mark.usefixtures("segment")
-@pytest.mark.parametrize(
-    ("word", "value"),
-    [
-        *itertools.product(SIZES, [0, 1 << 20, 2**64 - 1]),
-        *itertools.product([Super.REDO_SIZE], [4096, 2**64 - 1]),
-    ],
-)
+@pytest.mark.parametrize(("word", "value"), itertools.product(SIZES, [0, 1 << 20, 2**64 - 1]))
 def test_damaged_sizes_are_refused(slab_name: str, word: int, value: int) -> None:
     overwrite(slab_name, word, value)
 
     with pytest.raises(SlabAbiError, match="damaged"):
         Segment.open(slab_name)
-
-
-def test_all_processes_use_the_slabs_redo_areas(slab_name: str) -> None:
-    made = Segment.create(slab_name, Geometry(64, 8, redo_size=64), 0)
-    made.words[Super.READY] = 1
-    found = Segment.open(slab_name)
-    assert found is not None
-    assert found.geometry == made.geometry
-    assert found.geometry.redo_size == 64
-    for each in (found, made):
-        each.close()
-    os.unlink(names.segment_path(slab_name))
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666, 0o700 | 0o010])

@@ -30,7 +30,7 @@ class Producer:
         core: the module to use.
         entry: of its process.
         magic: of its records.
-        compression: of its batches, which it compresses if there is one.
+        compression: of its batches.
         linger_ms: likewise.
         max_bytes: to which they grow while they are young; 0: they do not.
     """
@@ -57,21 +57,14 @@ class Producer:
             compression,
             1_000_000 if max_bytes else 900,
             retries,
-            compression > 0,
             max_bytes,
             slab.pool if max_bytes else None,
         )
         slab.words[slab.word("superblock", "partition_count")] = 20
-        self.claims: list[tuple[int, int, int]] = []
 
     def try_append(self, body: bytes, timestamp: int = 0, lane: int = 0, lane_generation: int = 0) -> tuple[Any, ...]:
         self.slab.be(self.entry)
         outcome: tuple[Any, ...] = self.core.append(PARTITION, lane, lane_generation, timestamp, body, 0)
-        return self._noted(outcome)
-
-    def _noted(self, outcome: tuple[Any, ...]) -> tuple[Any, ...]:
-        if outcome[5] is not None:
-            self.claims.append(outcome[5])
         return outcome
 
     def begin(self, body: bytes, timestamp: int = 0) -> Buffer:
@@ -88,7 +81,7 @@ class Producer:
         if outcome[0] == NO_ROOM:
             buffer = self.begin(body, timestamp)
             self.contributions.expect(buffer.generation << 24 | buffer.slot, "t-3")
-            outcome = self._noted(self.core.append_batch(PARTITION, 0, 0, timestamp, body, 0, buffer.slot, True))
+            outcome = self.core.append_batch(PARTITION, 0, 0, timestamp, body, 0, buffer.slot, True)
         while outcome[0] == NOT_CONTRIBUTOR:
             self.contributions.expect(outcome[1], "t-3")
             outcome = self.try_append(body, timestamp)

@@ -53,14 +53,11 @@ class Slab:
         slot_count: how many.
         core: the module to use.
         slot_size: bytes of each.
-        redo_size: bytes of a redo area.
         keeps_checksums: whether headers have checksums; those are then among the stores of each append.
     """
 
-    def __init__(
-        self, slot_count: int, core: Any = _core, slot_size: int = 64, redo_size: int = 0, keeps_checksums: bool = True
-    ) -> None:
-        geometry = core.Geometry(slot_size, slot_count, 8, 1, 20, redo_size, 2, keeps_checksums)
+    def __init__(self, slot_count: int, core: Any = _core, slot_size: int = 64, keeps_checksums: bool = True) -> None:
+        geometry = core.Geometry(slot_size, slot_count, 8, 1, 20, 2, keeps_checksums)
         self.descriptor = os.memfd_create("slab")
         os.ftruncate(self.descriptor, geometry.total_size)
         self.segment = core.Segment(self.descriptor, geometry)

@@ -99,14 +99,14 @@ def _of_checksums(segment: Segment) -> Iterator[str]:
     if not superblock["keeps_checksums"]:
         return
     for slot in np.flatnonzero(np.isin(headers["state"] & 0xFF, (OPEN, CLOSED))).tolist():
-        commit, compressed = int(headers["commit"][slot]), int(headers["compressed"][slot])
+        commit = int(headers["commit"][slot])
         chain, slot_size = _chain(headers, slot, int(headers["slots"][slot])), int(superblock["slot_size"])
         begins = [_begin_of_slots(segment) + each * slot_size for each in chain or ()]
         data = b"".join(memory[begin : begin + slot_size] for begin in begins)
-        size = compressed >> 8 or commit >> 25
+        size = int(headers["compressed"][slot]) >> 8 or commit >> 25
         said = struct.pack("<3Q", headers["partition"][slot], headers["base_timestamp"][slot], commit >> 1 & 0xFFFFFF)
         expected = crc32c(data[HEADER_SIZE:size]) ^ crc32c(said)
-        found = int(headers["checksums"][slot]) >> 32 * (commit & 1 ^ bool(compressed)) & 0xFFFFFFFF
+        found = int(headers["checksums"][slot]) >> 32 * (commit & 1) & 0xFFFFFFFF
         if found != expected:
             yield f"slot {slot} has the checksum {found:#x}, not {expected:#x}"
 

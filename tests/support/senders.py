@@ -231,6 +231,7 @@ class HandRun:
     def begin(self) -> None:
         """Do what `Sender.run` does before its loop."""
         self.accumulator.sender.recover()
+        self.accumulator.sender.ahead.start(self.doorbell.ring)
 
     def topic(self, name: str) -> None:
         """Make a topic known, by the sender."""
@@ -257,6 +258,7 @@ class HandRun:
         """Stop being the sender, if it is the sender still; what is not delivered is the next one's."""
         if self._resigned:
             return
+        self.accumulator.sender.ahead.stop()
         self.transport.close()
         self.slab.resign_as_sender(self.doorbell)
         self._resigned = True

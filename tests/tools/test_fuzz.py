@@ -155,7 +155,7 @@ def test_one_that_fails_does_not_keep_the_others_from_being_tried() -> None:
 
 # --- the inputs -----------------------------------------------------------------------------------------
 
-GEOMETRY = Geometry(64, 9, 3, 2, 2, redo_size=64)
+GEOMETRY = Geometry(64, 9, 3, 2, 2)
 
 
 def test_all_of_a_slab_is_a_region() -> None:

@@ -196,7 +196,6 @@ def test_a_slab_that_is_whole(survivor: Survivor) -> None:
         (lambda slab: first_header(slab) + Slot.PREVIOUS, 4, "its link leads elsewhere"),
         (lambda slab: first_header(slab) + Slot.POSITION, 9, "deque of partition entry 0"),
         (lambda slab: first_header(slab) + Slot.COMMIT, 500 << 25 | 2, "records"),
-        (lambda slab: first_header(slab) + Slot.REDO, 1, "still to be replaced"),
         (lambda slab: slab.geometry.partition(0) + Partition.IN_FLIGHT, 1, "IN_FLIGHT is 1"),
         (lambda slab: slab.geometry.topic(0) + Topic.STATE, 0, "topic entry 0"),
         (lambda slab: slab.geometry.topic(0) + Topic.PARTITIONS, 3, "1 of which are not there"),
@@ -219,7 +218,7 @@ def test_a_semaphore_that_is_taken(survivor: Survivor) -> None:
 
 def test_a_batch_in_flight_without_a_sender_is_found(survivor: Survivor) -> None:
     slot = survivor.slab.words[survivor.slab.geometry.partition(0) + Partition.HEAD] - 1
-    survivor.slab.deques.drain([0], [slot], [SLOT], 0)
+    survivor.slab.deques.drain([0], [slot], [SLOT])
     assert violations(survivor.accumulator, in_flight=True) == []
     assert "is nobody's" in "\n".join(violations(survivor.accumulator, in_flight=False))
 

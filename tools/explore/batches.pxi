@@ -15,7 +15,6 @@ cdef enum:
     MOST_TURNS = 3
     LOG = 8  # batches
     RING = 8  # completions
-    LATE_MS = 1000  # no claim of a batch holds the sender back
 
 
 cdef struct Ghost:
@@ -38,14 +37,13 @@ cdef struct Shared:
     CompletionCell rings[MOST * RING]
     char headers[SLOTS * HEADER_SIZE]
     char slots[SLOTS * SLOT_SIZE]
-    char redo[SLOT_SIZE]
 
 
 cdef Shared shared
 cdef HistogramEntry histograms[SENDER_HISTOGRAMS + BROKERS + MOST * PROCESS_HISTOGRAMS]  # nobody reads them
 cdef int processes = 0
 cdef int turns = 1
-cdef bint compresses = False
+cdef bint closes = False
 cdef bint keeps_checksums = False
 cdef bint grows = False
 cdef int slot_size = SLOT_SIZE
@@ -102,12 +100,9 @@ cdef Appending appending_of() noexcept nogil:
     producer.deques.partitions = <char *>&shared.partition
     producer.deques.locks = <char *>shared.locks
     producer.deques.processes = <char *>shared.processes
-    producer.deques.redo, producer.deques.redo_size = shared.redo, SLOT_SIZE
     producer.deques.max_partitions = 1
     producer.histograms = <char *>histograms
     producer.contributor_words = 1
-    producer.linger = 1 if compresses else 0  # without linger.ms, compressed or not
-    producer.compresses = compresses
     producer.max_bytes = SLOTS * slot_size
     producer.limits, producer.timeout_ms = YOUNG, YOUNG  # more than the time, which stands still
     producer.keeps_checksums = producer.deques.keeps_checksums = keeps_checksums
@@ -141,8 +136,6 @@ cdef int reach_of(const void *at, int me, bint stores) noexcept nogil:
         return SHARED if stores and is_looked_at(at) else ALONE
     if is_within(at, shared.slots, sizeof(shared.slots)):
         return ALONE if has_slot(me, first_of(<int>((<char *>at - shared.slots) // slot_size))) else FOREIGN
-    if is_within(at, shared.redo, sizeof(shared.redo)):
-        return ALONE if has_lock(me, LOCK_STRIPES) else FOREIGN
     if is_within(at, partition, sizeof(PartitionEntry)):
         if not has_lock(me, LOCK_STRIPES):
             return FOREIGN
@@ -172,13 +165,11 @@ cdef int reach_of(const void *at, int me, bint stores) noexcept nogil:
 
 
 cdef bint is_looked_at(const void *at) noexcept nogil:
-    """Return whether others can load a word of a batch without its lock: who repairs, who compresses."""
+    """Return whether others can load a word of a batch without its lock: who repairs."""
     cdef const SlotHeader *header = <SlotHeader *>shared.headers
     cdef uint64_t offset = <uint64_t>((<char *>at - shared.headers) % HEADER_SIZE)
     if offset == <uint64_t>(<char *>&header.generation - <char *>header):
         return True
-    if offset == <uint64_t>(<char *>&header.commit - <char *>header):
-        return compresses
     if offset == <uint64_t>(<char *>&header.state - <char *>header):
         return explore_has_deaths()
     return offset >= <uint64_t>(<char *>&header.chain - <char *>header) and explore_has_deaths()
@@ -279,7 +270,7 @@ cdef void expect(Mine *mine, const Record *record) noexcept nogil:
 cdef void set_record(Record *record, int me, int turn, uint8_t *number) noexcept nogil:
     memset(record, 0, sizeof(Record))
     number[0] = <uint8_t>(me * MOST_TURNS + turn + 1)
-    record.magic, record.claimed, record.now_ms = V2, -1, 1
+    record.magic = V2
     record.body, record.body_size = number, 1
 
 
@@ -357,8 +348,6 @@ cdef void append(Mine *mine, int turn) noexcept nogil:
                 &mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), handle.slot, STATE_OPEN, &record, &damage
             )
         explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
-        if record.claimed >= 0:
-            compress(mine, &record)
         if status == LOCK_TAKEN:
             break
         elif status == LOCK_BUSY:
@@ -387,30 +376,6 @@ cdef void write_first(Mine *mine, const Handle *handle, const Record *record) no
     batch_begin(&mine.producer, 0, handle.slot, 0, added, 1, 0, 0, added, 0)
 
 
-cdef void compress(Mine *mine, Record *record) noexcept nogil:
-    """Replace the records of a closed batch by one inverted byte each, as `BatchCompressor`."""
-    cdef Handle handle
-    cdef Damage damage
-    cdef uint64_t numbers = 0, size
-    cdef uint8_t bytes[2]
-    cdef bint replaced = False
-    cdef SlotHeader *header = header_of(&mine.producer.deques.slots, <uint64_t>record.claimed)
-    handle.slot, handle.slots, handle.generation = <uint64_t>record.claimed, 1, record.claimed_generation
-    record.claimed = -1
-    size = load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT
-    if not 0 < size <= SLOT_SIZE or not decode(shared.slots + handle.slot * SLOT_SIZE, size, 0, &numbers):
-        return  # the sender has taken it, and another batch is there
-    bytes[0], bytes[1] = ~<uint8_t>numbers, ~<uint8_t>(numbers >> 8)
-    size //= RECORD_SIZE
-    damage.kind = SOUND
-    while replace_records(
-        &mine.producer.deques, &mine.queue, my_ticket(), &handle, record.now_ms, bytes, size, 0,
-        size << COMPRESSED_SIZE_SHIFT | 1, crc32c(0, bytes, size), &replaced, &damage
-    ) == LOCK_BUSY:
-        wait_for_lock(stripe_line())
-    explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
-
-
 cdef void producer_body(int me) noexcept nogil:
     cdef Mine mine
     cdef int turn
@@ -425,19 +390,15 @@ cdef void producer_body(int me) noexcept nogil:
 # --- the sender -----------------------------------------------------------------------------------
 
 
-cdef bint decode(const char *place, uint64_t size, uint64_t compressed, uint64_t *numbers) noexcept nogil:
+cdef bint decode(const char *place, uint64_t size, uint64_t *numbers) noexcept nogil:
     """Read the numbers of a batch's records, one byte each, the first one lowest; return whether they are sound."""
     cdef uint64_t index = 0, at = 0
     numbers[0] = 0
     while at < size:
-        if compressed:
-            numbers[0] |= <uint64_t><uint8_t>~place[at] << 8 * index
-            at += 1
-        else:
-            if place[at] != 8 or place[at + 1] or place[at + 2] or <uint64_t>place[at + 3] != 2 * index:
-                return False
-            numbers[0] |= <uint64_t><uint8_t>place[at + 4] << 8 * index
-            at += RECORD_SIZE
+        if place[at] != 8 or place[at + 1] or place[at + 2] or <uint64_t>place[at + 3] != 2 * index:
+            return False
+        numbers[0] |= <uint64_t><uint8_t>place[at + 4] << 8 * index
+        at += RECORD_SIZE
         index += 1
     return at == size
 
@@ -457,12 +418,11 @@ cdef void deliver(uint64_t slot) noexcept nogil:
     """Send a batch that was taken out. The broker knows by its sequence number whether it has it."""
     cdef Pool pool = pool_of()
     cdef SlotHeader *header = _header(&pool, slot)
-    cdef uint64_t commit = load_acquire(&header.commit), compressed = load_relaxed(&header.compressed), numbers = 0
-    cdef uint64_t size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else commit >> COMMIT_SIZE_SHIFT
+    cdef uint64_t commit = load_acquire(&header.commit), size = commit >> COMMIT_SIZE_SHIFT, numbers = 0
     cdef uint64_t batch = load_relaxed(&header.generation) << BATCH_SLOT_BITS | slot, count = 0
     cdef uint8_t bytes[SLOTS * SLOT_SIZE]
     cdef int index
-    if not gather(&pool, header, slot, size, bytes) or not decode(<char *>bytes, size, compressed, &numbers):
+    if not gather(&pool, header, slot, size, bytes) or not decode(<char *>bytes, size, &numbers):
         explore_assert(False, b"a batch that is sent is torn")
         return
     while numbers >> 8 * count:
@@ -508,19 +468,36 @@ cdef void put_back_first(const Deques *deques, uint64_t slot) noexcept nogil:
     explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
 
 
+cdef uint64_t close_ahead(const Deques *deques, uint64_t slot) noexcept nogil:
+    """Close the first batch, as `CompressionAhead`; return its commit word, which stays as it is from now on."""
+    cdef Queue queue = queue_of(deques, 0)
+    cdef Damage damage
+    damage.kind = SOUND
+    while close_first(deques, &queue, my_ticket(), slot, &damage) == LOCK_BUSY:
+        wait_for_lock(stripe_line())
+    explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+    return explore_peek(&header_of(&deques.slots, slot).commit)
+
+
 cdef void send_all() noexcept nogil:
     """Take, send and complete batches until the deque is empty; `retries` of them come back first."""
     cdef Appending producer = appending_of()
     cdef Candidate batch
     cdef Damage damage
-    cdef uint64_t taken, head = load_acquire(&shared.partition.head)
+    cdef uint64_t taken, commit = 0, head = load_acquire(&shared.partition.head)
     cdef int left = retries
     while head:
         batch.entry, batch.slot, batch.size = 0, head - 1, SLOTS * SLOT_SIZE
         taken, damage.kind = 0, SOUND
-        while drain_stripe(&producer.deques, my_ticket(), &batch, 1, LATE_MS, &taken, &damage) == LOCK_BUSY:
+        if closes:
+            commit = close_ahead(&producer.deques, batch.slot)
+        while drain_stripe(&producer.deques, my_ticket(), &batch, 1, &taken, &damage) == LOCK_BUSY:
             wait_for_lock(stripe_line())
         explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+        explore_assert(
+            not (taken and closes) or explore_peek(&header_of(&producer.deques.slots, batch.slot).commit) == commit,
+            b"a batch has changed after it was closed",
+        )
         if taken and left:
             left -= 1
             put_back_first(&producer.deques, batch.slot)
@@ -693,7 +670,7 @@ def run(
     int deaths,
     int records=1,
     int retried=0,
-    bint compression=False,
+    bint ahead=False,
     bint checksums=False,
     bint growth=False,
     bint buffers=False,
@@ -706,16 +683,16 @@ def run(
         deaths: most of them that die.
         records: that each producer appends.
         retried: batches that the broker does not get at first.
-        compression: whether producers compress the batches that they close.
-        checksums: whether they keep checksums.
+        ahead: whether the sender closes each batch before it takes it, to compress it meanwhile.
+        checksums: whether producers keep checksums.
         growth: whether batches grow, because there is always something in flight.
         buffers: whether stores wait in store buffers.
 
     Returns:
         As of `found`.
     """
-    global processes, turns, compresses, keeps_checksums, grows, slot_size, retries
-    processes, turns, compresses, keeps_checksums, retries = number, records, compression, checksums, retried
+    global processes, turns, closes, keeps_checksums, grows, slot_size, retries
+    processes, turns, closes, keeps_checksums, retries = number, records, ahead, checksums, retried
     grows, slot_size = growth, GROWING_SLOT_SIZE if growth else SLOT_SIZE
     memset(&shared, 0, sizeof(Shared))
     memset(histograms, 0, sizeof(histograms))

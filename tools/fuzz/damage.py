@@ -69,7 +69,6 @@ def regions(geometry: Geometry) -> dict[str, Region]:
         "completion": Region(geometry.rings // WORD, rings, Completion.length, _names(Completion)),
         "bitmap": Region(geometry.bitmap // WORD, -(-geometry.bitmap_size // WORD), 1, {}),
         "slot": Region(geometry.header(0), geometry.slot_count, geometry.slot_words, _names(Slot)),
-        "redo": Region(geometry.redo // WORD, (geometry.slots - geometry.redo) // WORD, 1, {}),
         "memory": Region(geometry.slots // WORD, geometry.slot_count * geometry.slot_size // WORD, 1, {}),
     }
 
@@ -80,7 +79,7 @@ def _names(kind: type) -> dict[str, int]:
 
 _WEIGHTS: Final = {
     "super": 5, "settings": 1, "lock": 2, "process": 4, "topic": 3, "partition": 8, "lane": 2, "incident": 1,
-    "broker": 1, "histogram": 1, "waiter": 1, "completion": 1, "bitmap": 2, "slot": 12, "redo": 1, "memory": 2,
+    "broker": 1, "histogram": 1, "waiter": 1, "completion": 1, "bitmap": 2, "slot": 12, "memory": 2,
 }  # fmt: skip
 
 

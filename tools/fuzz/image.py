@@ -1,8 +1,7 @@
 """A small slab in the middle of its life, created once and restored before every try.
 
 It holds open, closed, compressed, in-flight, split and completing batches, and unread completions. It also holds what
-dead processes leave: allocated slots, a ticket in the queue for memory, and a lock held in the middle of a
-replacement. No live process uses it.
+dead processes leave: allocated slots, a ticket in the queue for memory, and a lock. No live process uses it.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class SlabImage:
             _be_sender,
             _be_transactional,
             _be_waiting_producer,
-            _be_killed_over_a_replacement,
+            _be_killed_with_a_lock,
         ):
             _live(lambda life=life: life(open_accumulator(self.config)))  # type: ignore[misc]
         self.memory = Path(names.segment_path(self._name)).read_bytes()
@@ -188,11 +187,6 @@ def _be_waiting_producer(accumulator: Accumulators) -> None:
     accumulator.pool.look(MemoryWait(SLOT_SIZE, 1, 1e9), [])
 
 
-def _be_killed_over_a_replacement(accumulator: Accumulators) -> None:
-    slab = accumulator.slab
-    queue = accumulator.map.queues[TopicPartition(TOPIC, 3)]
-    queue.lock.core.acquire_now()
-    first = queue.first()
-    if first is not None:
-        slab.words[slab.geometry.header(first.slot) + Slot.REDO] = first.size << 8
+def _be_killed_with_a_lock(accumulator: Accumulators) -> None:
+    accumulator.map.queues[TopicPartition(TOPIC, 3)].lock.core.acquire_now()
     os._exit(0)

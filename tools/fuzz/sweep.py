@@ -155,7 +155,7 @@ def _entries(name: str, region: Region, words: memoryview) -> Iterable[int]:
             return sorted({ticket % WAITERS for ticket in (head, tail, tail + 1)} | {WAITERS - 1})
         case "completion":
             return range(min(4, region.entries))
-        case "redo" | "memory":
+        case "memory":
             return ()  # bytes of records
         case "slot":
             return _one_of_each(region, words)

@@ -67,7 +67,6 @@ REGIONS: Final = (
     ("rings", "completion rings"),
     ("bitmap", "free-list bitmap"),
     ("headers", "slot headers"),
-    ("redo", "redo areas"),
     ("slots", "slots"),
     ("total_size", "end"),
 )
@@ -163,7 +162,7 @@ def _default_sizes() -> Iterator[str]:
     batch_size, memory = settings["batch.size"].default, settings["buffer.memory"].default
     assert isinstance(batch_size, int)
     assert isinstance(memory, int)
-    geometry = _core.Geometry(batch_size, memory // batch_size, redo_size=batch_size)
+    geometry = _core.Geometry(batch_size, memory // batch_size)
     yield from ("## A slab with default settings", "", "| Region | Begins at | Bytes |", "| --- | ---: | ---: |")
     begins = [("superblock", 0), *((title, getattr(geometry, name)) for name, title in REGIONS)]
     for (title, start), (_, end) in pairwise(begins):

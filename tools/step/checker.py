@@ -41,7 +41,6 @@ def violations(accumulator: Accumulators, *, in_flight: bool) -> list[str]:
         *_no_memory_is_a_dead_ones(slab),
         *_deques_are_what_the_headers_say(slab, batches),
         *_committed_records_are_whole(accumulator, batches),
-        *_nothing_is_half_replaced(slab),
         *([] if in_flight else _nothing_is_in_flight(slab, batches)),
         *_tables_are_whole(slab),
         *_rings_are_within_bounds(slab),
@@ -188,13 +187,6 @@ def _committed_records_are_whole(accumulator: Accumulators, batches: list[Record
             yield f"{batch!r}: {len(records)} records can be read"
         if max((record.timestamp for record in records), default=0) != batch.max_timestamp:
             yield f"{batch!r}: its largest timestamp is not {batch.max_timestamp}"
-
-
-def _nothing_is_half_replaced(slab: Slab) -> Iterator[str]:
-    """No batch has compressed records in its redo log."""
-    for first, _ in _taken(slab):
-        if slab.words[slab.geometry.header(first) + Slot.REDO]:
-            yield f"slot {first}: its records are still to be replaced"
 
 
 def _nothing_is_in_flight(slab: Slab, batches: list[RecordBatch]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from tools.step.settings import INVALID, LARGEST
 from tools.support.accumulators import Accumulators
 
 LATER_MS = 1_000
-"""Lead of the passes over the clock: no backoff and no background compression is pending then."""
+"""Lead of the passes over the clock: no backoff is pending then."""
 _REMEMBERED = 5
 """Batches of a producer that a broker remembers to detect duplicates."""
 

@@ -106,7 +106,7 @@ def place_of(told: str, geometry: Geometry) -> str:
         if begin <= index < begin + size:
             names = {number: word for word, number in vars(words).items() if word.isupper()}
             return f"store to {name}.{names[max(number for number in names if number <= index - begin)]}"
-    regions = ("settings", "incidents", "brokers", "histograms", "rings", "bitmap", "redo")
+    regions = ("settings", "incidents", "brokers", "histograms", "rings", "bitmap")
     begins = {getattr(geometry, each): each for each in regions}
     return f"store to {begins[max(begin for begin in begins if begin <= offset)]}"
 

@@ -15,6 +15,8 @@ import tools.stress
 TOPICS: Final = ("stress-a", "stress-b")
 SLOT_SIZE: Final = 4096
 """``batch.size``: small, so that there are many batches to open, seal, send and free."""
+LARGE_SLOT_SIZE: Final = 16 * SLOT_SIZE
+"""The same with compression."""
 SLOTS: Final = 64
 """``buffer.memory`` in slots: so few that producers wait for memory."""
 SENDER_IDLE_MS: Final = 10_000
@@ -51,6 +53,7 @@ class Options:
     columns: float
     rate: float
     transport: str
+    compression: str
     seed: int
     max_stall: float
     soak: bool
@@ -97,6 +100,12 @@ def parse(arguments: Sequence[str]) -> Options:
         choices=("log", "kafka"),
         default="log",
         help="a log in Kafka's format, or a broker of its own [%(default)s]",
+    )
+    add(
+        "--compression",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        default="none",
+        help="of batches that are so large then that threads of the sender compress them [%(default)s]",
     )
     add("--seed", metavar="X", type=int, help="of the plan and the load [a new one, which the report shows]")
     add("--max-stall", metavar="S", type=_positive, default=15.0, help="longest time without progress [%(default)s]")

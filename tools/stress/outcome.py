@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tools.stress.options import SENDER_IDLE_MS, SLOT_SIZE, SLOTS, Options
+from tools.stress.options import LARGE_SLOT_SIZE, SENDER_IDLE_MS, SLOT_SIZE, SLOTS, Options
 from tools.stress.soak import Soak
 from tools.stress.target import Target
 from tools.stress.verdict import EXAMPLES, Verdict
@@ -69,11 +69,13 @@ class Places:
 
 def producer_settings(options: Options, name: str, target: Target, places: Places) -> dict[str, object]:
     """Return the settings of all producers of a run."""
+    slot_size = SLOT_SIZE if options.compression == "none" else LARGE_SLOT_SIZE
     return {
         **target.settings,
         "shmaccum.name": name,
-        "batch.size": SLOT_SIZE,
-        "buffer.memory": SLOTS * SLOT_SIZE,
+        "batch.size": slot_size,
+        "buffer.memory": SLOTS * slot_size,
+        "compression.type": options.compression,
         "sender.idle.ms": SENDER_IDLE_MS,
         "sender.log.file": str(places.sender_log),
         # Dead processes keep their entries until another process cleans up after them.

@@ -62,16 +62,14 @@ class BatchAppender:
         route: Route | None,
         sizes: int,
     ) -> Waits[AppendResult]:
-        """Append a record that the open batch, if any, has no room for; compress that batch.
+        """Append a record that the open batch, if any, has no room for.
 
         Args and errors: as in `RecordAccumulator.appending`.
         """
-        compressor, records = self._compressor, self._records
+        records = self._records
         chosen = queue if route is None else route.reroute(queue)
-        if (compressor.enabled and compressor.compress_claimed()) or chosen is not queue:
-            # Look for an open batch again: another process may have opened one while this one compressed, and the
-            # other partition may have one.
-            queue = chosen
+        if chosen is not queue:
+            queue = chosen  # which may have an open batch
             result = records.append(queue, timestamp, body, callback, sizes)
             if result is not None:
                 return result
@@ -102,8 +100,6 @@ class BatchAppender:
             if taken:
                 self.unused[hand] = taken
                 self.free_unused()
-        if compressor.compresses_own:
-            compressor.compress_claimed()
         return result
 
     def _extend(self, queue: PartitionQueue, taken: list[Buffer], body_size: int) -> bool:

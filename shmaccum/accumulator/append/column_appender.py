@@ -138,7 +138,6 @@ class ColumnAppender:
             placed = 0
             while placed < len(batches.sizes):
                 placed += yield from self._placing(queue, batches, placed, future, deadline_s)
-                self._compressor.compress_claimed()
                 self._slab.button.press()
                 yield TURN_OVER
         _core.count_sample(self._slab.core, self._pending.sizes_at, bodies.body_sizes, _OVERHEAD)
@@ -188,7 +187,7 @@ class ColumnAppender:
         # The next batch closes each one but the last at once.
         is_open = cuts[last + 1] == len(bodies) and sizes[last] < self._slot_size
         compressed, compressed_words = [], [0] * len(sizes)
-        if self._compressor.compresses_own:
+        if self._compressor.is_active:
             for number in range(len(sizes) - is_open):
                 stored, compressed_words[number] = self._compressor.compress(records.records(number))
                 compressed.append(stored)

@@ -51,7 +51,7 @@ class RecordAccumulator:
         pending: the batches that this process waits for; all accumulators of a process share them.
         records: appends to open batches.
         batches: begins new ones.
-        compressor: of closed ones.
+        compressor: of batches that are closed from the start.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RecordAccumulator:
             self.pending.while_waiting = ensure_sender
         self._ensure_sender = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
-        self.compressor = BatchCompressor(slab, state.format, compression, levels_of(config))
+        self.compressor = BatchCompressor(state.format, compression, levels_of(config))
         self.records = RecordAppender(
             slab,
             state.format,

@@ -64,7 +64,7 @@ class RecordAppender:
         slab: the slab.
         record_format: of the records.
         pending: of this process.
-        compressor: of the producer.
+        compressor: of the producer's large records.
         linger_ms: the producer's.
         delivery_timeout_ms: likewise.
         retries: likewise.
@@ -102,7 +102,6 @@ class RecordAppender:
             compressor.compression,
             delivery_timeout_ms,
             retries,
-            compressor.enabled,
             max_bytes,
             slab.pool,
         )
@@ -117,7 +116,7 @@ class RecordAppender:
     ) -> AppendResult | None:
         """Append to the open batch; return None if there is none or it has no room, not even in a free slot."""
         outcome = self.run(queue, self._append, timestamp, body, sizes, callback)
-        return outcome[1:5] if outcome[0] == _APPENDED else None
+        return outcome[1:] if outcome[0] == _APPENDED else None
 
     def run(self, queue: PartitionQueue, method: Callable[..., tuple[Any, ...]], *args: object) -> tuple[Any, ...]:
         """Call a section of a deque; do what it needs if it has appended nothing, and call it again.
@@ -135,9 +134,7 @@ class RecordAppender:
         try:
             outcome = section()
             while True:
-                status, batch, _, _, _, claim = outcome
-                if claim is not None:
-                    self.compressor.add(queue, *claim)
+                status, batch, *_ = outcome
                 if status in (_APPENDED, _NO_ROOM, _GROW):
                     return outcome
                 if status == _NOT_CONTRIBUTOR:
@@ -194,7 +191,7 @@ class RecordAppender:
             outcome = self.run(queue, core.append_batch, timestamp, body, sizes, slot, large is None, callback)
         finally:
             self.pending.contributions.withdraw(batch)
-        return outcome[1:5]
+        return outcome[1:]
 
     def places_of_large(self, slot: int, size: int) -> list[tuple[int, int]]:
         """Return where the records of a large batch go, as `SlabMemory.places` does.

@@ -15,6 +15,7 @@ import numpy as np
 
 from shmaccum._core import STATE_MASK, Partition, Sequences, Slot, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter
+from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check import ReadyCheck
@@ -38,6 +39,7 @@ class BatchDrainer:
         deferral: of work that a stopped process blocks.
         returns: puts batches back into the deques.
         throttle: limits how many open batches may be sent.
+        ahead: compresses large batches before they are taken.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class BatchDrainer:
         deferral: Deferral,
         returns: BatchReturns,
         throttle: OpenBatchThrottle,
+        ahead: CompressionAhead,
     ) -> None:
         self._slab = slab
         self._map = partition_map
@@ -59,6 +62,7 @@ class BatchDrainer:
         self._deferral = deferral
         self._returns = returns
         self._throttle = throttle
+        self._ahead = ahead
         self._words = slab.words
         self._drain_index: dict[int, int] = {}
         """Node id -> the first partition left out of its last full request."""
@@ -82,15 +86,16 @@ class BatchDrainer:
         core = self._ready_check.core
         # Begin at the partition where the last request to this node was full, so that none starves.
         begin, may_leave = self._drain_index.get(node_id, 0), self._ready_check.room_to_leave(node_id, now_ms)
-        busy, first_left, growing, last_growing = core.choose(node_id + 1, begin, max_size, may_leave, now_ms)
+        busy, first_left, growing, last_growing, large = core.choose(node_id + 1, begin, max_size, may_leave, now_ms)
         if first_left >= 0:
             self._drain_index[node_id] = first_left
         if growing:
             self._throttle.take(node_id, growing, last_growing)
         for stripe in busy:
             with contextlib.suppress(LockTimeoutError):
-                self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe, now_ms))
+                self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe))
         drained = [RecordBatch(self._slab.core, slot) for slot in core.taken(now_ms)]
+        self._ahead.begin(large)
         for batch in drained:
             self._sequences.drained(batch)
         return drained

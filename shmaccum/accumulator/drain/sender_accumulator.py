@@ -16,13 +16,14 @@ import numpy as np
 from shmaccum._core import STATE_MASK, Sequences, Slot, Super
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
 from shmaccum.accumulator.drain.expirer import BatchExpirer
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check import ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
-from shmaccum.accumulator.state.accumulator_state import AccumulatorState
+from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
@@ -45,6 +46,7 @@ class SenderAccumulator:
         doubt: decides batches that the broker refused as out of order, and can have all the same.
         deferral: of work that a stopped process blocks.
         counts: of what is sent and delivered.
+        ahead: compresses large batches before they are drained.
     """
 
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
@@ -72,6 +74,7 @@ class SenderAccumulator:
             self._throttle,
             config.max_in_flight_requests_per_connection,
         )
+        self.ahead: Final = CompressionAhead(slab, self._ready_check.core, self.deferral, state.format)
         self.apply(config)
         self._drainer = BatchDrainer(
             slab,
@@ -82,6 +85,7 @@ class SenderAccumulator:
             self.deferral,
             self._returns,
             self._throttle,
+            self.ahead,
         )
         self.doubt: Final = SequenceDoubt(self.sequences, self._completer, self._drainer)
         self._expirer = BatchExpirer(slab, known, self._completer, self.deferral, self._returns, self.limits)
@@ -92,7 +96,7 @@ class SenderAccumulator:
         A partition's first batch is sendable if it is full or has lingered for ``linger.ms``. It is also sendable if
         memory is exhausted, or a flush or the sender's shutdown is in progress. It is ready unless one of these holds:
 
-        * it backs off after a failed attempt;
+        * it backs off after a failed attempt, or is being compressed;
         * its partition is muted, has no known leader, or waits for the fate of earlier sequence numbers;
         * there is no producer id, but there must be one.
 
@@ -102,6 +106,7 @@ class SenderAccumulator:
         """
         self._completer.retry()
         self._returns.retry()
+        self.ahead.collect()
         return self._ready_check.ready(cluster, now_ms)
 
     def drain(
@@ -214,6 +219,7 @@ class SenderAccumulator:
     def apply(self, config: ProducerConfig) -> None:
         """Apply new values of the settings that the users of the slab share."""
         self._ready_check.core.set_backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self.ahead.levels = levels_of(config)
 
     def holds_batches_older_than(self, time_ms: int, now_ms: int) -> bool:
         """Return whether any batch, queued or in flight, was created at this monotonic millisecond or before.

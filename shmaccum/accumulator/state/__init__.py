@@ -1,1 +1,1 @@
-"""What both halves read and write in the slab: batches, partition queues, completion rings, redo log."""
+"""What both halves read and write in the slab: batches, partition queues, completion rings."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shmaccum import __version__
-from shmaccum._core import STRIPES, Geometry
+from shmaccum._core import Geometry
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.config import ProducerConfig
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
@@ -20,9 +20,6 @@ from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.reclaim import attach_reclaiming, sweep
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
-
-_REDO_SHARE: Final = 8
-"""Redo areas take at most 1/8 of ``buffer.memory`` in a slab whose creator does not compress."""
 
 
 class AccumulatorState:
@@ -74,22 +71,14 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
 
 
 def slab_geometry(config: ProducerConfig) -> Geometry:
-    """Return the layout of a slab created with these settings.
-
-    Producers compress only in a slab with redo areas. These are left out only where they would take more than 1/8 of
-    ``buffer.memory`` and the creator does not compress.
-    """
+    """Return the layout of a slab created with these settings."""
     slot_size = slot_size_for(config.batch_size)
-    ahead = record_format(message_format_magic(config.message_format_version)).compresses_ahead
-    are_cheap = STRIPES * slot_size <= config.buffer_memory // _REDO_SHARE
-    producers_compress = ahead and (are_cheap or config.compression_type != str(CompressionType.NONE))
     return Geometry(
         slot_size,
         max(1, config.buffer_memory // slot_size),
         config.shmaccum_max_processes,
         config.shmaccum_max_topics,
         config.shmaccum_max_partitions,
-        slot_size if producers_compress else 0,
         config.shmaccum_max_transactions,
         config.shmaccum_checksum == "append",
     )

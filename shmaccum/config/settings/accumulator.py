@@ -29,12 +29,9 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         importance=Importance.HIGH,
         scope=Scope.PRODUCER,
         doc="""How batches are compressed; the producer that begins a batch decides. A batch is compressed as a
-            whole, so fuller batches compress better. The producer that fills a batch compresses it. The sender
-            compresses batches that are sent before they are full, and all batches if `message.format.version` is older
-            than 0.11. A full batch that compression does not make smaller is sent uncompressed. `zstd` needs
-            `message.format.version` 0.11 or later. A slab that was created without compression has no memory for the
-            producers to compress in if sixteen times `batch.size` is more than an eighth of `buffer.memory`. Then the
-            sender compresses all batches.""",
+            whole, so larger batches compress better. The sender compresses batches, on threads of its own, up to one a
+            processor. Batches of columns and large records are compressed by their producer, and are sent uncompressed
+            if that does not make them smaller. `zstd` needs `message.format.version` 0.11 or later.""",
     )
     compression_gzip_level = Setting(
         INT,
@@ -81,9 +78,9 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         scope=Scope.PRODUCER,
         doc="""Bytes up to which a batch grows beyond `batch.size` (KIP-782). A batch grows, slot by slot, while its
             partition has others in flight or queued before it. So batches stay small where brokers answer at once, and
-            are large where they are far or busy. Batches of `send` that producers compress do not grow. `auto`:
-            `max.request.size`, and at most a sixteenth of `buffer.memory`. With a value of `batch.size` or less,
-            batches do not grow.""",
+            are large where they are far or busy. It counts records before any
+            compression. `auto`: `max.request.size`, and at most a sixteenth of `buffer.memory`. With a value of
+            `batch.size` or less, batches do not grow.""",
     )
     linger_ms = Setting(
         LONG,

@@ -141,7 +141,6 @@ OPERATIONS: Final = (
         settings=_GROWING,
     ),
     Operation("seal", _send("half", HALF), _nearly_full_batch, pairs=True),
-    Operation("seal-compressed", _send("half", HALF), _nearly_full_batch, settings=_COMPRESSED),
     Operation("append-chain-compressed", _send("large", LARGE), _scattered, settings=_COMPRESSED),
     Operation("append-columns", _send_batch, _open_batch),
     Operation("append-columns-chain", _send_large_batch, _scattered),

@@ -37,6 +37,11 @@ def _chains(survivor: Survivor) -> None:
     survivor.resign()
 
 
+def _open_batch(survivor: Survivor) -> None:
+    survivor.append(0, "a")
+    survivor.resign()
+
+
 def _several_batches(survivor: Survivor) -> None:
     """Three closed batches and an open one, in one partition."""
     for text in ("a", "b", "c", "d"):
@@ -109,6 +114,13 @@ def _ready(victim: Victim) -> Callable[[], object]:
 def _drain_all(victim: Victim) -> Callable[[], object]:
     sender = _serving(victim)
     return lambda: _drain(sender)
+
+
+def _close_ahead(victim: Victim) -> Callable[[], object]:
+    """Close a first batch, for a thread to compress it."""
+    sender = _serving(victim)
+    (slot,) = {queue.open_slot() for queue in sender.accumulator.map.by_entry} - {-1}
+    return lambda: sender.accumulator.sender.ahead.begin([slot])
 
 
 def _reenqueue(victim: Victim) -> Callable[[], object]:
@@ -188,6 +200,7 @@ OPERATIONS: Final = (
     Operation("sender-recover", _recover, _left_behind),
     Operation("ready", _ready, _batches),
     Operation("drain", _drain_all, _batches),
+    Operation("close-ahead", _close_ahead, _open_batch),
     Operation("reenqueue", _reenqueue, _several_batches),
     Operation("deliver", _deliver, _batches),
     Operation("deliver-chain", _deliver, _chains),
