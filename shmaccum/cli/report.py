@@ -15,9 +15,10 @@ from typing import Any
 
 from shmaccum import __version__
 from shmaccum._core import Super
+from shmaccum.cli.bottleneck import Bottleneck, bottleneck
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
-from shmaccum.shm import names
+from shmaccum.shm import names, shared_settings
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
@@ -101,6 +102,7 @@ class SlabReport:
         brokers: those that a sender of this slab has connected to, or tried to.
         distributions: of times in microseconds, sizes in bytes, and more: see `DISTRIBUTIONS`.
         metrics: of the slab, by Kafka's names.
+        bottleneck: what bounds its throughput at this moment; None if nothing does.
     """
 
     name: str
@@ -120,6 +122,7 @@ class SlabReport:
     distributions: dict[str, Distribution]
     recovery: Recovery
     metrics: dict[str, float]
+    bottleneck: Bottleneck | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,9 @@ def report(name: str) -> SlabReport:
         check(name, words, geometry)
         available = words[Super.FREE_SLOTS] * geometry.slot_size
         total = geometry.slot_count * geometry.slot_size
+        settings = shared_settings.read(words, words.cast("B"), geometry).fixed
+        sender, partitions, brokers = view.sender(), view.partitions(), view.brokers()
+        waiting_threads = view.memory_waiters()
         return SlabReport(
             name=name,
             owner=_user(words[Super.OWNER_UID]),
@@ -160,7 +166,7 @@ def report(name: str) -> SlabReport:
                 slot_size=geometry.slot_size,
                 slot_count=geometry.slot_count,
                 segment_size=geometry.total_size,
-                waiting_threads=view.memory_waiters(),
+                waiting_threads=waiting_threads,
                 waiting_ms=_waiting_ms(words),
             ),
             tables=Tables(
@@ -171,14 +177,14 @@ def report(name: str) -> SlabReport:
                 lane_entries=words[Super.LANE_COUNT],
                 max_lanes=geometry.max_lanes,
             ),
-            sender=view.sender(),
+            sender=sender,
             log=sender_log(words, geometry),
             incidents=incidents(words, geometry),
             processes=view.processes(),
             topics=view.topics(),
-            partitions=view.partitions(),
+            partitions=partitions,
             lanes=view.lanes(),
-            brokers=view.brokers(),
+            brokers=brokers,
             distributions=_distributions(view),
             recovery=Recovery(
                 lock_takeovers=view.lock_takeovers(),
@@ -186,6 +192,9 @@ def report(name: str) -> SlabReport:
                 reclaimed_slots=words[Super.RECLAIMED_SLOTS],
             ),
             metrics=slab_metrics(words, geometry),
+            bottleneck=bottleneck(settings, partitions, brokers, total - available, total, waiting_threads)
+            if sender.alive and not sender.stopped
+            else None,
         )
 
 

@@ -121,6 +121,8 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     yield f"  tables    {'; '.join(_tables(slab))}"
     if memory.waiting_threads:
         yield f"  waiting   {count(memory.waiting_threads, 'thread')} for memory"
+    if slab.bottleneck is not None:
+        yield f"  bound     by {slab.bottleneck.bound}: {slab.bottleneck.text}; {slab.bottleneck.advice}"
     yield f"  sender    {_sender(slab.sender)}"
     for holder in stopped_holders(slab):
         yield f"  stopped   {holder.text}"

@@ -59,11 +59,13 @@ def _troubles(slab: SlabReport) -> Iterator[Finding]:
     for incident in slab.incidents:
         if incident.lasts:
             yield Finding(Level.PROBLEM, "slab", f"{name}: {incident}", "shmaccum doctor with its settings shows more")
-    if slab.memory.waiting_threads:
+    if slab.bottleneck is not None:
+        level = Level.WARNING if slab.memory.waiting_threads else Level.OK
+        text = f"{name}: bound by {slab.bottleneck.bound}: {slab.bottleneck.text}"
+        yield Finding(level, "slab", text, slab.bottleneck.advice)
+    elif slab.memory.waiting_threads:
         text = f"{name}: {count(slab.memory.waiting_threads, 'thread')} waiting for memory"
-        yield Finding(
-            Level.WARNING, "slab", text, "the brokers are slower than the producers: raise buffer.memory, or send less"
-        )
+        yield Finding(Level.WARNING, "slab", text, "see what keeps its batches from being sent")
     for used, most, what in (
         (tables.topic_entries, tables.max_topics, "topic"),
         (tables.partition_entries, tables.max_partitions, "partition"),
