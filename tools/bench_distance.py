@@ -1,10 +1,10 @@
 """Measures throughput to brokers that answer late, against confluent-kafka, both with their defaults.
 
-``python -m tools.bench_distance [--delays 0,2,5,20,100] [--topics 1] [--compression none] [--processes 8]``. The broker
-is librdkafka's mock cluster in another process, which answers each request after the delay. Producers in many processes
-send records of 1 kB, random bytes or with compression JSON, for some seconds into four partitions of each topic. What
-counts is acknowledged within that time, and the processor time of all processes involved but the broker's, from start
-to end. In each round each contestant has its turn.
+``python -m tools.bench_distance [--delays 0,2,5,20,100] [--topics 1] [--compression none] [--broker mock]``. The broker
+is librdkafka's mock cluster in another process, or Apache Kafka behind a proxy, which answers each request after the
+delay. Producers in many processes send records of 1 kB, random bytes or with compression JSON, for some seconds into
+four partitions of each topic. What counts is acknowledged within that time, and the processor time of all processes
+involved but the broker's, from start to end. In each round each contestant has its turn.
 """
 
 from __future__ import annotations
@@ -17,15 +17,20 @@ import random
 import resource
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Producer as ConfluentProducer
 
 from shmaccum import Producer
+from tools.kafka.cluster import KafkaCluster
+from tools.kafka.ports import free_port
+from tools.support.delaying import start_proxy
 from tools.support.processes import adopt_orphans, die_with_parent
 
 _SIZE: Final = 1000
@@ -178,20 +183,40 @@ def _take_turn(contestant: str, servers: str, load: Load, link: Connection) -> N
     link.send(Turn(sent / load.seconds / 1e6, (usage.ru_utime + usage.ru_stime) / (sent / 1e9)))
 
 
-def _be_broker(delay_ms: int, link: Connection) -> None:
+def _be_broker(kind: str, delay_ms: int, topics: list[str], link: Connection) -> None:
     die_with_parent()
-    settings: dict[str, Any] = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0}
-    keeper = ConfluentProducer(settings | {"test.mock.broker.rtt": delay_ms})
-    brokers = keeper.list_topics(timeout=10).brokers.values()
-    link.send(",".join(f"{broker.host}:{broker.port}" for broker in brokers))
-    link.recv()
+    with tempfile.TemporaryDirectory() as directory:
+        serve = _be_apache_kafka(Path(directory), delay_ms, topics) if kind == "apache" else _be_mock_cluster(delay_ms)
+        with serve as servers:
+            link.send(servers)
+            link.recv()
     os._exit(0)
 
 
 @contextmanager
-def _broker(delay_ms: int) -> Iterator[str]:
+def _be_apache_kafka(directory: Path, delay_ms: int, topics: list[str]) -> Iterator[str]:
+    cluster = KafkaCluster(directory)
+    (node,) = cluster.nodes.values()
+    node.advertised_port = free_port()
+    start_proxy(node.advertised_port, node.port, delay_ms / 1000)
+    with cluster:
+        for topic in topics:
+            cluster.admin.create_topic(topic, _PARTITIONS)
+        yield cluster.bootstrap_servers
+
+
+@contextmanager
+def _be_mock_cluster(delay_ms: int) -> Iterator[str]:
+    settings: dict[str, Any] = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0}
+    keeper = ConfluentProducer(settings | {"test.mock.broker.rtt": delay_ms})
+    brokers = keeper.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+
+@contextmanager
+def _broker(kind: str, delay_ms: int, topics: list[str]) -> Iterator[str]:
     ours, theirs = _FORK.Pipe()
-    process = _FORK.Process(target=_be_broker, args=(delay_ms, theirs))
+    process = _FORK.Process(target=_be_broker, args=(kind, delay_ms, topics, theirs))
     process.start()
     try:
         yield ours.recv()
@@ -200,9 +225,9 @@ def _broker(delay_ms: int) -> Iterator[str]:
         process.join()
 
 
-def measure(contestant: str, delay_ms: int, load: Load) -> Turn:
+def measure(contestant: str, broker: str, delay_ms: int, load: Load) -> Turn:
     """Give a contestant its turn."""
-    with _broker(delay_ms) as servers:
+    with _broker(broker, delay_ms, load.topics) as servers:
         ours, theirs = _FORK.Pipe()
         turn = _FORK.Process(target=_take_turn, args=(contestant, servers, load, theirs))
         turn.start()
@@ -219,6 +244,7 @@ def main() -> int:
     parser.add_argument("--delays", default="0,2,5,20,100", help="milliseconds until the broker answers")
     parser.add_argument("--topics", type=int, default=1, help="of four partitions each")
     parser.add_argument("--compression", default="none", help="compression.type")
+    parser.add_argument("--broker", choices=["mock", "apache"], default="mock")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")
     parser.add_argument("--rounds", type=int, default=5)
@@ -231,7 +257,7 @@ def main() -> int:
         turns: dict[str, list[Turn]] = {name: [] for name in _CONTESTANTS}
         for number in range(options.rounds):
             for name in sorted(_CONTESTANTS, reverse=number % 2 == 1):
-                turns[name].append(measure(name, delay_ms, load))
+                turns[name].append(measure(name, options.broker, delay_ms, load))
         pairs = list(zip(turns["shmaccum"], turns["confluent-kafka"], strict=True))
         theirs, ours = (statistics.median(turn.megabytes for turn in turns[name]) for name in sorted(turns))
         faster = [mine.megabytes / other.megabytes for mine, other in pairs]
