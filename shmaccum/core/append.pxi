@@ -418,16 +418,19 @@ cdef bint _may_grow(
 ) noexcept nogil:
     """Return whether an open batch without room for a record gets another slot rather than a successor.
 
-    It must have to wait. And it must be young: its records have the batch's delivery timeout, which began when it was
-    opened.
+    It must have to wait, and must not have got one meanwhile: whoever waited for memory brings one. And it must be
+    young: its records have the batch's delivery timeout, which began when it was opened.
     """
-    cdef uint64_t limit = load_relaxed(&queue.partition.max_bytes), age_ms, timeout_ms
+    cdef uint64_t limit = load_relaxed(&queue.partition.max_bytes), slot_size = producer.deques.slots.slot_size
+    cdef uint64_t room = record.slots * slot_size, age_ms, timeout_ms
     if not record.may_grow or record.magic != V2 or record.index >= COMMIT_COUNT_MASK:
         return False
     if not load_relaxed(&queue.partition.in_flight) and load_relaxed(&queue.partition.queued) <= 1:
         return False
     limit = min(limit, producer.max_bytes) if limit else producer.max_bytes
-    if size + OVERHEAD_MAX + record.body_size > limit:
+    if record.slots > producer.deques.slots.slot_count or room + slot_size > limit:
+        return False
+    if size + OVERHEAD_MAX + record.body_size <= room:
         return False
     age_ms = monotonic_us() // 1000 - (load_relaxed(&header.created_ms) & TIME_MASK)
     timeout_ms = load_relaxed(&header.limits) & LIMITS_MASK
@@ -1018,7 +1021,7 @@ cdef class Appender:
         header = header_of(&self.producer.deques.slots, slot)
         buffer = Buffer(slot, load_acquire(&header.slots), load_relaxed(&header.generation))
         commit = load_acquire(&header.commit)
-        record.magic, record.may_grow, record.body_size = self.magic, True, body_size
+        record.magic, record.may_grow, record.body_size, record.slots = self.magic, True, body_size, buffer.slots
         record.index = commit >> 1 & COMMIT_COUNT_MASK
         if load_relaxed(&header.partition) != partition or load_relaxed(&header.state) & STATE_MASK != STATE_OPEN:
             return None

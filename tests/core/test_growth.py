@@ -118,6 +118,33 @@ def test_without_a_free_slot_a_batch_stays_open_for_who_waits_for_one() -> None:
     assert slab.pool.free(own)[2] == 0, "it is the batch's"
 
 
+def test_of_those_who_wait_for_memory_one_gives_a_slot() -> None:
+    """Each looks before it has any: a slot that another one has given is enough for all."""
+    slab, producer = growing(slots=3)
+    producer.append(SMALL)
+    first, second = slab.take(1), slab.take(1)
+    batch = producer.core.growing(PARTITION, len(LARGE))
+    assert batch is not None
+    assert slab.pool.extend(batch, first[0]) == (LOCK_TAKEN, True)
+    assert producer.core.growing(PARTITION, len(LARGE)) is None
+    assert slab.pool.free(*second)[2] == 1
+
+
+@pytest.mark.parametrize("limit", [0, 3 * SLOT_SIZE, 4 * SLOT_SIZE - 1])
+def test_no_batch_has_more_slots_than_it_may_have_bytes(limit: int) -> None:
+    """However little is in them: who has none of the bytes that make it full would go on."""
+    slab, producer = growing(slots=20)
+    slab.words[slab.word("partitions", "max_bytes", PARTITION)] = limit
+    for _ in range(30):
+        while (batch := producer.core.growing(PARTITION, len(LARGE))) is not None:
+            slab.pool.grow(batch)
+        producer.append(SMALL)
+    most = MAX_BYTES if limit == 0 else limit
+    slots = [header(slab, "slots", slot) for slot, _ in queued(slab)]
+    assert max(slots) == most // SLOT_SIZE
+    assert all(len(data) <= most for _, _, data in batches(slab))
+
+
 def test_nothing_is_added_to_a_batch_that_has_changed() -> None:
     slab, producer = growing()
     (own,) = slab.take(1)
@@ -157,7 +184,7 @@ def test_no_record_goes_where_a_damaged_link_leads(link: int) -> None:
     slab.be(2)
     batch = header(slab, "generation") << 24
     other.contributions.expect(batch, "t-3")
-    assert other.try_append(SMALL)[0] == GROW
+    assert other.try_append(SMALL)[0] == NO_ROOM, "it is closed; another one begins"
     assert bytes(slab.segment.writable()[-6 * SLOT_SIZE : -5 * SLOT_SIZE]) == before
 
 
