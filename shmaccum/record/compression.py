@@ -133,7 +133,7 @@ def _compress_lz4(data: BytesLike) -> bytes:
     parts: list[BytesLike] = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_SIZE):
         plain = view[start : start + _LZ4_BLOCK_SIZE]
-        block = cramjam.lz4.compress_block(plain, store_size=False)
+        block = memoryview(cramjam.lz4.compress_block(plain, store_size=False))
         if len(block) < len(plain):
             parts += _LZ4_LENGTH.pack(len(block)), block
         else:

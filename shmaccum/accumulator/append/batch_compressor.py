@@ -1,7 +1,7 @@
 """Compresses the batches that are closed from the start, before they get memory: those of columns and large records.
 
 They then take fewer slots. All other batches grow, record by record, as they are; the sender compresses them
-(`shmaccum.sender.compressing`).
+(`shmaccum.accumulator.drain.compression_ahead`).
 """
 
 from __future__ import annotations
