@@ -109,18 +109,18 @@ class CompressionAhead:
             self._submit(batch)
 
     def _submit(self, batch: RecordBatch) -> None:
+        if self._threads is None:
+            return
         contents = self._contents(batch.slot)
         try:
             batch.check(self._format.header_size)
             wanted, views = batch.wanted_compression, batch.memory()
-        except CorruptRecordError:
-            # The sealer finds the same, and fails it.
+            future = self._threads.submit(self._compress, views, contents, wanted, self.levels.get(wanted))
+        except (CorruptRecordError, RuntimeError):
+            # Damaged, which the sealer finds, too; or no thread can be started, and the sealer compresses it.
             self._core.set_ahead(batch.slot, contents.generation, batch.stored_size)
             return
-        if self._threads is None:
-            return
         self._core.set_ahead(batch.slot, contents.generation, _UNDER_WAY)
-        future = self._threads.submit(self._compress, views, contents, wanted, self.levels.get(wanted))
         future.add_done_callback(partial(self._finish, batch, contents))
 
     def _contents(self, slot: int) -> Contents:

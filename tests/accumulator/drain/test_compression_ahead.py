@@ -198,6 +198,17 @@ def test_an_error_leaves_it_to_the_sealer(ahead: Ahead, monkeypatch: pytest.Monk
     assert ahead.sender.ahead.take(batch) is None
 
 
+def test_without_a_thread_the_sealer_compresses(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    fill(ahead.accumulator)
+    assert drain(ahead.accumulator) == []
+    (batch,) = drain(ahead.accumulator)
+    assert ahead.sender.ahead.take(batch) is None
+
+
 def test_a_stopped_process_delays_its_own_partitions_only(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferral, "RETRY_MS", 0)
     for partition in (TP0, TP1):
