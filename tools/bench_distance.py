@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Producer as ConfluentProducer
 
 from shmaccum import Producer
-from tools.kafka.cluster import KafkaCluster
+from tools.kafka.cluster import KafkaCluster, ensure_kafka
 from tools.kafka.ports import free_port
 from tools.support.delaying import start_proxy
 from tools.support.processes import adopt_orphans, die_with_parent
@@ -218,10 +218,11 @@ def _broker(kind: str, delay_ms: int, topics: list[str]) -> Iterator[str]:
     ours, theirs = _FORK.Pipe()
     process = _FORK.Process(target=_be_broker, args=(kind, delay_ms, topics, theirs))
     process.start()
+    theirs.close()  # so that its end is one here
     try:
         yield ours.recv()
-    finally:
         ours.send(None)
+    finally:
         process.join()
 
 
@@ -251,6 +252,8 @@ def main() -> int:
     options = parser.parse_args()
     topics = [f"distance-{number}" for number in range(options.topics)]
     values = [os.urandom(_SIZE)] if options.compression == "none" else _page_views(_VIEWS)
+    if options.broker == "apache":
+        ensure_kafka()
     load = Load(topics, options.compression, values, options.processes, options.seconds)
     print("delay      confluent-kafka            shmaccum         times the bytes   of its processor time a byte")
     for delay_ms in map(int, options.delays.split(",")):

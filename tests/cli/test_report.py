@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from processes import wait_until
 
 from shmaccum import Producer
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
+from shmaccum.cli.bottleneck import Bottleneck, Bound
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError, SlabNotFoundError
@@ -177,7 +179,8 @@ def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: st
         Incidents(producer._slab).note(NetworkError, "refused")
         BrokerJournal(producer._slab).broker(Node(1, "host", 9092)).answered(100, 2.5, 1.0)
         lane = open_lane(producer, "orders-1")
-        slab = as_json([report(slab_name), UnreadableSlab("x", "why")])
+        bound = replace(report(slab_name), bottleneck=Bottleneck(Bound.MEMORY, "it is full", "get more"))
+        slab = as_json([bound, UnreadableSlab("x", "why")])
         lane.release()
     slab = json.loads(json.dumps(slab))
     documented = re.findall(r"`([a-z_0-9]+)`", (Path(__file__).parents[2] / "docs" / "status.md").read_text())
