@@ -492,6 +492,8 @@ class Tables:
 
 def retry_backoff_ms(initial_ms: float, max_ms: float, attempts: int, partition: int = 0, position: int = 0) -> int: ...
 
+COMPRESSING: int
+
 @final
 class ReadyCheck:
     ahead_size: int

@@ -12,11 +12,13 @@ A large batch that is to be compressed is not chosen at once: other threads comp
 (`shmaccum.accumulator.drain.compression_ahead`). It stays the first of its deque until then, and is closed.
 """
 
+cpdef enum:
+    COMPRESSING = 0  # size of what is not compressed yet
+
 cdef enum:
     LARGEST_EXPONENT = 32  # of `shmaccum.backoff`
     QUEUE_TIMES = 0  # which of the sender's histograms
     NOT_LOOKED = -1
-    COMPRESSING = 0  # size of what is not compressed yet
     COMPRESSING_LOOK_MS = 100  # between two looks whether it is, if a wake-up is lost
 
 
@@ -224,7 +226,7 @@ cdef class ReadyCheck:
         Args:
             slot: the batch's.
             generation: likewise.
-            size: its bytes, compressed; 0 while it is not.
+            size: its bytes, compressed; `COMPRESSING` while it is not.
         """
         if slot >= self.deques.slots.slot_count:
             raise IndexError(f"slot {slot} of {self.deques.slots.slot_count}")

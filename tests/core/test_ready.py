@@ -193,7 +193,7 @@ def test_another_batch_in_the_slot_is_not_taken_for_compressed() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("linger", LINGER_MS << 8),  # nobody wants it compressed
+        ("linger", LINGER_MS << 8),  # no compression is wanted
         ("compressed", 100 << 8 | 4),  # its producer has
         ("part", 1),
         ("commit", BATCH - 1 << 25 | 2),

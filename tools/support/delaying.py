@@ -9,6 +9,7 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -33,8 +34,8 @@ def _accept(listener: socket.socket, server: int, delay_s: float) -> None:
         _start(_pass_on_later, later, client)
 
 
-def _start(target: object, *args: object) -> None:
-    threading.Thread(target=target, args=args, daemon=True).start()  # type: ignore[arg-type]
+def _start(target: Callable[..., None], *args: object) -> None:
+    threading.Thread(target=target, args=args, daemon=True).start()
 
 
 def _pass_on(source: socket.socket, to: socket.socket) -> None:

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
 
-from shmaccum._core import STATE_MASK, ReadyCheck, Slot
+from shmaccum._core import COMPRESSING, STATE_MASK, ReadyCheck, Slot
 from shmaccum.accumulator.drain.deferral import Deferral
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import CorruptRecordError, LockTimeoutError
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 AHEAD_SIZE: Final = 32 * 1024
 """Bytes of a batch from which on it is worth a thread: 32 KiB take some 0.1 ms to compress."""
 _MOST_THREADS: Final = 8
-_UNDER_WAY: Final = 0
 
 
 class Contents(NamedTuple):
@@ -120,7 +119,7 @@ class CompressionAhead:
             # Damaged, which the sealer finds, too; or no thread can be started, and the sealer compresses it.
             self._core.set_ahead(batch.slot, contents.generation, batch.stored_size)
             return
-        self._core.set_ahead(batch.slot, contents.generation, _UNDER_WAY)
+        self._core.set_ahead(batch.slot, contents.generation, COMPRESSING)
         future.add_done_callback(partial(self._finish, batch, contents))
 
     def _contents(self, slot: int) -> Contents:
@@ -130,10 +129,12 @@ class CompressionAhead:
     def _compress(
         self, views: BatchMemory, contents: Contents, wanted: CompressionType, level: int | None
     ) -> Compressed:
-        """Compress the records of a batch; a thread's work."""
-        records = views[0][self._format.header_size :]
-        whole = memoryview(b"".join((records, *views[1:]))) if len(views) > 1 else records
-        return Compressed(contents, compress(wanted, whole, self._format.magic, level))
+        """Compress the records of a batch; a thread's work.
+
+        A copy of them: the batch can expire meanwhile, and another one be written into its slots.
+        """
+        records = b"".join((views[0][self._format.header_size :], *views[1:]))
+        return Compressed(contents, compress(wanted, records, self._format.magic, level))
 
     def _finish(self, batch: RecordBatch, contents: Contents, future: Future[Compressed]) -> None:
         """Hand a result to the sender's thread; a thread calls it."""

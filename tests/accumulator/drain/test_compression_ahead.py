@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from accumulators import CLUSTER, NODE0, TP0, TP1, UNLIMITED, Log, add, created_ms, drain, first, queued
@@ -99,9 +100,9 @@ def test_meanwhile_it_is_not_drained(ahead: Ahead, monkeypatch: pytest.MonkeyPat
     may_go_on = threading.Event()
     compress = compression_ahead.compress
 
-    def late(*args: object) -> bytes:
+    def late(*args: Any) -> bytes:
         may_go_on.wait(60)
-        return compress(*args)  # type: ignore[arg-type]
+        return compress(*args)
 
     monkeypatch.setattr(compression_ahead, "compress", late)
     fill(ahead.accumulator)
@@ -165,7 +166,7 @@ def test_a_batch_that_came_back_is_compressed_again(ahead: Ahead) -> None:
 
 @pytest.mark.parametrize("word", [Slot.COMMIT, Slot.GENERATION])
 def test_bytes_of_another_batch_are_not_sent(ahead: Ahead, word: int) -> None:
-    """A damaged slab is no reason to send records that nobody appended."""
+    """A damaged slab is no reason to send records that no process has appended."""
     fill(ahead.accumulator)
     ahead.compress()
     (batch,) = ahead.drain()
