@@ -413,6 +413,12 @@ cdef void _write_into_chain(
     v2_write_across(written, record.index, _delta(record.timestamp, base_timestamp), record)
 
 
+cdef uint64_t _most_slots(const Appending *producer, const Queue *queue) noexcept nogil:
+    """Return how many slots a batch of a partition can grow to."""
+    cdef uint64_t limit = load_relaxed(&queue.partition.max_bytes)
+    return (min(limit, producer.max_bytes) if limit else producer.max_bytes) // producer.deques.slots.slot_size
+
+
 cdef bint _may_grow(
     const Appending *producer, const Queue *queue, const SlotHeader *header, uint64_t size, const Record *record
 ) noexcept nogil:
@@ -421,16 +427,14 @@ cdef bint _may_grow(
     It must have to wait, and must not have got one meanwhile: whoever waited for memory brings one. And it must be
     young: its records have the batch's delivery timeout, which began when it was opened.
     """
-    cdef uint64_t limit = load_relaxed(&queue.partition.max_bytes), slot_size = producer.deques.slots.slot_size
-    cdef uint64_t room = record.slots * slot_size, age_ms, timeout_ms
+    cdef uint64_t age_ms, timeout_ms
     if not record.may_grow or record.magic != V2 or record.index >= COMMIT_COUNT_MASK:
         return False
     if not load_relaxed(&queue.partition.in_flight) and load_relaxed(&queue.partition.queued) <= 1:
         return False
-    limit = min(limit, producer.max_bytes) if limit else producer.max_bytes
-    if record.slots > producer.deques.slots.slot_count or room + slot_size > limit:
+    if record.slots >= min(_most_slots(producer, queue), producer.deques.slots.slot_count):
         return False
-    if size + OVERHEAD_MAX + record.body_size <= room:
+    if size + OVERHEAD_MAX + record.body_size <= record.slots * producer.deques.slots.slot_size:
         return False
     age_ms = monotonic_us() // 1000 - (load_relaxed(&header.created_ms) & TIME_MASK)
     timeout_ms = load_relaxed(&header.limits) & LIMITS_MASK
@@ -1003,9 +1007,12 @@ cdef class Appender:
         return self._outcome_of_rows(status, &record, &damage, partition)
 
     def growing(self, uint64_t partition, uint64_t body_size):
-        """Return the open batch of a partition, as a buffer to add a slot to, if it would grow for a record.
+        """Return the open batch of a partition if it would grow for a record, and how many slots it can still get.
 
         It takes no lock: the batch can have changed since, which `BufferPool.extend` notices.
+
+        Returns:
+            (the batch as a `Buffer`, number of slots); (None, 0) if it would not grow.
         """
         cdef Queue queue
         cdef Record record
@@ -1016,7 +1023,7 @@ cdef class Appender:
         _set_queue(&queue, &self.producer.deques, partition, 0, 0)
         slot = load_acquire(&queue.partition.open) - 1
         if self.pool is None or slot >= self.producer.deques.slots.slot_count:
-            return None
+            return None, 0
         memset(&record, 0, sizeof(Record))
         header = header_of(&self.producer.deques.slots, slot)
         buffer = Buffer(slot, load_acquire(&header.slots), load_relaxed(&header.generation))
@@ -1024,8 +1031,10 @@ cdef class Appender:
         record.magic, record.may_grow, record.body_size, record.slots = self.magic, True, body_size, buffer.slots
         record.index = commit >> 1 & COMMIT_COUNT_MASK
         if load_relaxed(&header.partition) != partition or load_relaxed(&header.state) & STATE_MASK != STATE_OPEN:
-            return None
-        return buffer if _may_grow(&self.producer, &queue, header, commit >> COMMIT_SIZE_SHIFT, &record) else None
+            return None, 0
+        if not _may_grow(&self.producer, &queue, header, commit >> COMMIT_SIZE_SHIFT, &record):
+            return None, 0
+        return buffer, _most_slots(&self.producer, &queue) - buffer.slots
 
     def close(self):
         """Append no more, and let go of the slab's memory."""

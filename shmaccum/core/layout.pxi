@@ -655,7 +655,7 @@ cdef struct SlotHeader:
     # needed.
     word limits
     # Slots of the batch: valid while the state is not FREE. Written under the pool's lock alone, before `state` or, if
-    # an open batch gets another slot, by one store that adds it.
+    # an open batch gets more slots, by one store that adds them.
     word slots
     # Two cells of 32 bits: CRC-32C of the batch's bytes behind the space of its header, combined with words of this
     # one (`core/checksum.pxi`). `commit` selects the valid one, and is stored after it. 0 in a slab without checksums.

@@ -16,7 +16,7 @@ Promises:
   them after a death.
 * Waiting is fair: first come, first served, over all processes. While fewer slots are free than the waiters need, only
   the first of them gets one. A waiter that is dead, overdue or stopped does not hold up the others.
-* A buffer grows only by a slot that no process waits for, or that its process has waited for.
+* A buffer grows only by a slot that no process waits for, or by slots that its process has waited for.
 
 Each operation is one section: lock, change, unlock, without a call of the kernel. Its caller learns before, without the
 lock, which processes are dead; a death is final. A process that is woken is woken after it.
@@ -34,9 +34,9 @@ grow        chain of the new slot = 0        nothing
             chain of the last slot           a link behind the counted slots: no reader follows it
             slots += 1                       the slot belongs to the buffer, but is free in the bitmap
             bitmap, count                    nothing
-extend      the same chains                  the slot is a dead process's
-            state = FREE                     a free slot, still taken in the bitmap
-            slots += 1                       nothing
+extend      chain of the last slot           a link behind the counted slots; the others are a dead process's
+            state of the others = FREE       free slots, still taken in the bitmap
+            slots += their number            nothing
 join        cell                             a cell behind the tail, which the next waiter overwrites
             tail += 1                        the ticket of a dead process
 leave       cell = 0                         a head that stands before an empty cell
@@ -774,7 +774,9 @@ cdef bint slots_grow(Pool *pool, Handle *handle, Damage *damage) noexcept nogil:
     if last < 0:
         return False
     _note_touch(pool, added + 1)
-    _link_behind(pool, last, added)
+    # It does not count before `SlotHeader.slots` does.
+    store_relaxed(&_header(pool, added).chain, 0)
+    store_relaxed(&_header(pool, last).chain, <uint64_t>added + 1)
     handle.slots += 1
     store_release(&_header(pool, handle.slot).slots, handle.slots)
     _mark(pool, added, False)
@@ -785,17 +787,17 @@ cdef bint slots_grow(Pool *pool, Handle *handle, Damage *damage) noexcept nogil:
 cdef int pool_extend(
     Pool *pool, uint64_t ticket, Handle *handle, const Handle *own, bint *extended, Damage *damage
 ) noexcept nogil:
-    """Add a slot that this process has allocated to a buffer that is as its handle says."""
+    """Add a chain of slots that this process has allocated to a buffer that is as its handle says."""
     cdef int64_t last
     cdef int status = pool_enter(pool, ticket)
     if status != LOCK_TAKEN:
         return status
     last = _last_of(pool, handle)
-    if last >= 0 and _is_taken(pool, own) and _count_of(pool, <int64_t>own.slot) == 1:
-        # A death between these stores leaves a free slot, which the rebuild finds.
-        _link_behind(pool, last, <int64_t>own.slot)
+    if last >= 0 and _last_of(pool, own) >= 0:
+        # A death between these stores leaves free slots, which the rebuild finds.
+        store_relaxed(&_header(pool, last).chain, own.slot + 1)
         store_release(&_header(pool, own.slot).state, STATE_FREE)
-        handle.slots += 1
+        handle.slots += own.slots
         store_release(&_header(pool, handle.slot).slots, handle.slots)
         extended[0] = True
     pool_exit(pool, damage)
@@ -812,12 +814,6 @@ cdef int64_t _last_of(const Pool *pool, const Handle *handle) noexcept nogil:
         last = _following(pool, last)
         left -= 1
     return last
-
-
-cdef void _link_behind(const Pool *pool, int64_t last, int64_t added) noexcept nogil:
-    """Link a slot behind a buffer's last one; it does not count before `SlotHeader.slots` does."""
-    store_relaxed(&_header(pool, added).chain, 0)
-    store_relaxed(&_header(pool, last).chain, <uint64_t>added + 1)
 
 
 # --- for Python code ------------------------------------------------------------------------------
@@ -1074,20 +1070,20 @@ cdef class BufferPool:
         return status, bool(grew)
 
     def extend(self, Buffer buffer not None, Buffer own not None):
-        """Add a slot of this process to a buffer, if that is as its handle says.
+        """Add slots of this process to a buffer, if that is as its handle says.
 
         Args:
             buffer: the buffer.
-            own: one slot, allocated and not in use.
+            own: a buffer of the slots, allocated and not in use.
 
         Returns:
             (status, whether the buffer has it now; then the buffer's handle says so, too).
         """
-        cdef Handle handle = _handle_of(buffer), slot = _handle_of(own)
+        cdef Handle handle = _handle_of(buffer), added = _handle_of(own)
         cdef bint extended = False
         cdef Damage damage
         damage.kind = SOUND
-        status = pool_extend(&self.pool, ticket_of(self.segment), &handle, &slot, &extended, &damage)
+        status = pool_extend(&self.pool, ticket_of(self.segment), &handle, &added, &extended, &damage)
         buffer.slots = handle.slots
         self._check(&damage)
         return status, bool(extended)

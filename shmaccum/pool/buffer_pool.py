@@ -181,11 +181,11 @@ class BufferPool:
             raise IllegalStateError(f"cannot free {len(buffers) - freed} of these buffers, not allocated: {buffers}")
 
     def extend(self, buffer: Buffer, own: Buffer, timeout_s: float | None = None) -> bool:
-        """Add a slot of this process to a batch.
+        """Add memory of this process to a batch.
 
         Args:
             buffer: the batch's memory; gets the new number of slots.
-            own: the slot, allocated and not in use.
+            own: what it gets, allocated and not in use.
             timeout_s: as of `deallocate`.
 
         Returns:

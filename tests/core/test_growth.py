@@ -78,7 +78,7 @@ def test_a_batch_that_may_not_grow_is_closed(region: str, name: str, value: int)
     slab, producer = growing()
     slab.words[slab.word(region, name, PARTITION if region == "partitions" else 0)] = value
     producer.append(SMALL)
-    assert producer.core.growing(PARTITION, len(LARGE)) is None
+    assert producer.core.growing(PARTITION, len(LARGE)) == (None, 0)
     assert producer.try_append(LARGE)[0] == NO_ROOM
     assert (header(slab, "slots"), header(slab, "state") & 0xFF) == (1, 3)
 
@@ -108,8 +108,9 @@ def test_without_a_free_slot_a_batch_stays_open_for_who_waits_for_one() -> None:
     (own,) = slab.take(1)
     assert producer.try_append(LARGE)[0] == GROW
     assert header(slab, "state") & 0xFF == 2
-    batch = producer.core.growing(PARTITION, len(LARGE))
+    batch, most = producer.core.growing(PARTITION, len(LARGE))
     assert batch is not None
+    assert most == MAX_BYTES // SLOT_SIZE - 1
     assert slab.pool.extend(batch, own) == (LOCK_TAKEN, True)
     assert (batch.slots, slab.chain(batch)) == (2, [0, own.slot])
     assert producer.try_append(LARGE)[0] == LOCK_TAKEN
@@ -118,15 +119,35 @@ def test_without_a_free_slot_a_batch_stays_open_for_who_waits_for_one() -> None:
     assert slab.pool.free(own)[2] == 0, "it is the batch's"
 
 
+def test_a_batch_gets_several_slots_at_once() -> None:
+    slab, producer = growing()
+    producer.append(SMALL)
+    own, split, other = [], [], []
+    slab.pool.allocate(split, 1, 1)
+    slab.pool.allocate(other, 1, 1)
+    slab.pool.free(*split)
+    slab.pool.allocate(own, 3, 1)
+    assert len(slab.chain(own[0])) == 3
+    batch, most = producer.core.growing(PARTITION, len(LARGE))
+    assert (most, slab.pool.extend(batch, own[0])) == (3, (LOCK_TAKEN, True))
+    assert slab.chain(batch) == [0, *slab.chain(own[0])]
+    assert violations(slab.segment) == []
+    for _ in range(4):
+        producer.append(LARGE)
+    assert [value for value, _ in records_of(slab)] == [b"a" * 50] * 2 + [b"b" * 150] * 4
+    assert {slot for slot, _ in queued(slab)} == {0}
+    assert violations(slab.segment) == []
+
+
 def test_of_those_who_wait_for_memory_one_gives_a_slot() -> None:
     """Each looks before it has any: a slot that another one has given is enough for all."""
     slab, producer = growing(slots=3)
     producer.append(SMALL)
     first, second = slab.take(1), slab.take(1)
-    batch = producer.core.growing(PARTITION, len(LARGE))
+    batch, _ = producer.core.growing(PARTITION, len(LARGE))
     assert batch is not None
     assert slab.pool.extend(batch, first[0]) == (LOCK_TAKEN, True)
-    assert producer.core.growing(PARTITION, len(LARGE)) is None
+    assert producer.core.growing(PARTITION, len(LARGE)) == (None, 0)
     assert slab.pool.free(*second)[2] == 1
 
 
@@ -136,7 +157,7 @@ def test_no_batch_has_more_slots_than_it_may_have_bytes(limit: int) -> None:
     slab, producer = growing(slots=20)
     slab.words[slab.word("partitions", "max_bytes", PARTITION)] = limit
     for _ in range(30):
-        while (batch := producer.core.growing(PARTITION, len(LARGE))) is not None:
+        while (batch := producer.core.growing(PARTITION, len(LARGE))[0]) is not None:
             slab.pool.grow(batch)
         producer.append(SMALL)
     most = MAX_BYTES if limit == 0 else limit
@@ -148,7 +169,7 @@ def test_no_batch_has_more_slots_than_it_may_have_bytes(limit: int) -> None:
 def test_nothing_is_added_to_a_batch_that_has_changed() -> None:
     slab, producer = growing()
     (own,) = slab.take(1)
-    batch = producer.core.growing(PARTITION, MAX_BYTES // 2)
+    batch, _ = producer.core.growing(PARTITION, MAX_BYTES // 2)
     assert batch is not None
     assert slab.pool.grow(batch)[1]
     stale = _core.Buffer(batch.slot, 1, batch.generation)
@@ -220,13 +241,14 @@ def test_a_death_at_any_step_of_an_append_that_grows(stepping: ModuleType, first
     assert most == 4
 
 
-def test_a_death_at_any_step_of_an_extension(stepping: ModuleType) -> None:
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_death_at_any_step_of_an_extension(stepping: ModuleType, slots: int) -> None:
     for step in itertools.count(1):
         slab, survivor = growing(stepping)
 
         def extend(slab: Slab = slab, survivor: Producer = survivor) -> None:
-            (own,) = slab.take(1)
-            assert slab.pool.extend(survivor.core.growing(PARTITION, len(LARGE)), own)[1]
+            (own,) = slab.take(slots)
+            assert slab.pool.extend(survivor.core.growing(PARTITION, len(LARGE))[0], own)[1]
 
         was_killed = slab.die_at(step, extend)
         assert slab.pool.rebuild()[0] == LOCK_TAKEN

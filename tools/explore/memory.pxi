@@ -200,7 +200,7 @@ cdef void pool_body(int me) noexcept nogil:
 cdef void growth_body(int me) noexcept nogil:
     """The first process allocates a buffer and frees it, the second adds slots to it; others allocate and free.
 
-    The slots are one of its own, and then free ones.
+    The slots are its own ones, and then free ones.
     """
     cdef Pool pool = make_pool()
     cdef Handle handle
@@ -224,7 +224,7 @@ cdef void growth_body(int me) noexcept nogil:
         handle.slot, handle.slots = load_acquire(&shared.ghost.batch) - 1, 1
         handle.generation = explore_peek(&shared.ghost.generation)
         grew = handle.slot != ALL_BITS
-        while grew and pool_allocate(&pool, ticket_at(me), 1, 1, &own, &number, &damage) == LOCK_BUSY:
+        while grew and pool_allocate(&pool, ticket_at(me), wanted, 1, &own, &number, &damage) == LOCK_BUSY:
             wait_for_lock()
         if number:
             note_taken(me, &pool, &own)
@@ -370,7 +370,7 @@ def run(str name, int number, int deaths, int slots=2, int of_first=1, bint gate
         number: of processes.
         deaths: most of them that die.
         slots: of the pool.
-        of_first: how many slots the first process wants.
+        of_first: how many slots the first process wants; in *growth*, how many the second one adds at a time.
         gate: whether the lock has its semaphore.
         buffers: whether stores wait in store buffers.
 

@@ -45,6 +45,8 @@ SCENARIOS: Final = (
     Scenario("growth", 2, 2, slots=3),
     Scenario("growth", 3, 1, slots=2),
     Scenario("growth", 3, 2, slots=3),
+    Scenario("growth", 2, 2, slots=3, of_first=2),
+    Scenario("growth", 3, 1, slots=3, of_first=2),
     Scenario("batches", 2, 2),
     Scenario("batches", 2, 1, records=2),
     Scenario("batches", 2, 2, records=2, retried=1),
@@ -354,6 +356,14 @@ MUTANTS: Final = (
         "    return True\n\n\ncdef int pool_extend",
         Scenario("growth", 3, 0, slots=3),
         "the bitmap is wrong in the end",
+    ),
+    Mutant(
+        "STAYS_ALLOCATED",
+        "pool.pxi",
+        "        store_release(&_header(pool, own.slot).state, STATE_FREE)\n        handle.slots += own.slots\n",
+        "        handle.slots += own.slots\n",
+        Scenario("growth", 2, 0, slots=3, of_first=2),
+        "a slot is never freed",
     ),
     Mutant(
         "NO_CONTRIBUTOR",

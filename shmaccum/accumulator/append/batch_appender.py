@@ -19,6 +19,9 @@ from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState
 
+GROWTH_PART: Final = 4
+"""A batch gets that part of its slots from who waits for memory, and one more."""
+
 
 class BatchAppender:
     """Appends records that need a new batch. Threads may share it.
@@ -84,7 +87,8 @@ class BatchAppender:
             yield SENDER
             while True:
                 left_ms = max(0.0, (deadline_s - time.monotonic()) * 1000)
-                yield Memory(self._slot_size if large is None else large.size, left_ms, taken)
+                wanted = self._wanted(queue, len(body)) if large is None else large.size
+                yield Memory(wanted, left_ms, taken)
                 if route is not None:  # another thread may have switched partitions during the wait for slots
                     queue = route.reroute(queue)
                 if large is not None or not self._extend(queue, taken, len(body)):
@@ -102,10 +106,18 @@ class BatchAppender:
                 self.free_unused()
         return result
 
+    def _wanted(self, queue: PartitionQueue, body_size: int) -> int:
+        """Return how many bytes of memory to wait for.
+
+        The larger a growing batch is, the more it gets at a time: each wait costs a wake-up.
+        """
+        open_batch, most = self._records.core.growing(queue.entry, body_size)
+        return self._slot_size * (1 if open_batch is None else min(open_batch.slots // GROWTH_PART + 1, most))
+
     def _extend(self, queue: PartitionQueue, taken: list[Buffer], body_size: int) -> bool:
-        """Give a slot to the open batch, if that grows; return whether it has it."""
-        open_batch = self._records.core.growing(queue.entry, body_size)
-        if open_batch is None or not self.pool.extend(open_batch, taken[0]):
+        """Give the memory to the open batch, if that grows; return whether it has it."""
+        open_batch, most = self._records.core.growing(queue.entry, body_size)
+        if open_batch is None or taken[0].slots > most or not self.pool.extend(open_batch, taken[0]):
             return False
         del taken[:]
         return True

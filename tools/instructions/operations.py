@@ -1,0 +1,205 @@
+"""The operations whose instructions are counted. Each prepares a call, again and again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from shmaccum import Producer
+from shmaccum._core import Super
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state.accumulator_state import attach_for
+from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import KafkaError
+from shmaccum.sender.process import make_transport
+from shmaccum.sender.sender import Sender
+from shmaccum.shm.lifecycle import detach
+from tools.sink import running_sink
+from tools.support.accumulators import Accumulators
+
+TOPIC: Final = "counted"
+PARTITIONS: Final = 8
+VALUE: Final = bytes(100)
+ROWS: Final = 100
+
+Calls = Generator[Callable[[], object]]
+"""The calls to count; each is prepared when it is asked for."""
+
+
+# --- of a producer --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _producer(**settings: object) -> Iterator[Producer]:
+    """Yield a producer whose sender writes a log, in a process of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        defaults: dict[str, object] = {
+            "transport": "log",
+            "log.dir": directory,
+            "flush.messages": 1 << 40,
+            "shmaccum.name": f"instructions-{os.getpid()}",
+            "num.partitions": 64,
+            "linger.ms": 100_000,
+            "delivery.timeout.ms": 1_000_000,
+            "sender.idle.ms": 0,
+        }
+        changes = {name.replace("_", "."): value for name, value in settings.items()}
+        with Producer(defaults | changes) as producer:
+            producer.partitions_for(TOPIC)
+            yield producer
+
+
+def send() -> Calls:
+    """Send a record without a key, into an open batch."""
+    with _producer() as producer:
+        while True:
+            yield partial(producer.send, TOPIC, VALUE)
+
+
+def send_keyed() -> Calls:
+    """Send a record with a key, into the open batch of its partition."""
+    with _producer() as producer:
+        number = 0
+        while True:
+            number += 1
+            yield partial(producer.send, TOPIC, VALUE, b"%06d" % number)
+
+
+def send_first() -> Calls:
+    """Send a record for which a batch begins."""
+    with _producer() as producer:
+        while True:
+            producer.flush()
+            for partition in range(64):
+                yield partial(producer.send, TOPIC, VALUE, partition=partition)
+
+
+def send_batch() -> Calls:
+    """Send 100 rows of Arrow without keys."""
+    rows = pa.RecordBatch.from_pydict({"value": [VALUE] * ROWS})
+    with _producer() as producer:
+        while True:
+            yield partial(producer.send_batch, TOPIC, rows)
+            producer.flush()
+
+
+# --- of the sender --------------------------------------------------------------------------------
+
+
+class _Slab:
+    """A slab whose producer and sender are this process."""
+
+    def __init__(self, servers: str = "127.0.0.1:1") -> None:
+        self.config = ProducerConfig.parse(
+            {"bootstrap.servers": servers, "shmaccum.name": f"instructions-{os.getpid()}", "linger.ms": 0}
+        )
+        self.slab = attach_for(self.config)
+        self.accumulator = Accumulators(self.slab, self.config)
+
+    def fill(self) -> None:
+        """Begin a batch in each partition."""
+        for number in range(PARTITIONS):
+            self.accumulator.append(TopicPartition(TOPIC, number), 0, None, VALUE, max_block_ms=0)
+
+    def close(self) -> None:
+        self.accumulator.sender.recover()
+        self.accumulator.sender.abort_incomplete_batches(KafkaError)
+        self.slab.reap_dead()
+        detach(self.slab)
+
+
+@contextmanager
+def _alone() -> Iterator[tuple[_Slab, Callable[[], list[RecordBatch]], Callable[[list[RecordBatch]], None]]]:
+    """Yield a slab, and what takes and what completes a batch of each partition."""
+    slab = _Slab()
+    topic_partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+    cluster = Cluster({0: Node(0)}, {TOPIC: PARTITIONS}, dict.fromkeys(topic_partitions, 0))
+    accumulator = slab.accumulator
+    accumulator.map.request(TOPIC)
+    accumulator.map.update(TOPIC, PARTITIONS, None)
+    accumulator.sender.sequences.use_producer_id(1, 0)
+
+    def take() -> list[RecordBatch]:
+        now_ms = time.monotonic_ns() // 1_000_000 + 1
+        nodes = accumulator.sender.ready(cluster, now_ms).ready_nodes
+        return accumulator.sender.drain(cluster, nodes, slab.config.max_request_size, now_ms)[0]
+
+    def complete(drained: list[RecordBatch]) -> None:
+        accumulator.sender.complete([BatchOutcome(batch, 0) for batch in drained])
+
+    try:
+        yield slab, take, complete
+    finally:
+        slab.close()
+
+
+def drain() -> Calls:
+    """Find and take a batch of each of 8 partitions."""
+    with _alone() as (slab, take, complete):
+        drained: list[RecordBatch] = []
+
+        def counted() -> None:
+            drained[:] = take()
+
+        while True:
+            slab.fill()
+            yield counted
+            assert len(drained) == PARTITIONS
+            complete(drained)
+
+
+def complete() -> Calls:
+    """Complete a batch of each of 8 partitions, and free their memory."""
+    with _alone() as (slab, take, finish):
+        while True:
+            slab.fill()
+            yield partial(finish, take())
+
+
+def sender_passes() -> Calls:
+    """Send a batch of each of 8 partitions in one request, and complete them: passes of the sender's loop."""
+    with running_sink(PARTITIONS) as servers:
+        slab = _Slab(servers)
+        transport = make_transport(slab.config)
+        transport.start()
+        doorbell = slab.slab.become_sender()
+        sender = Sender(slab.accumulator.sender, transport, doorbell, slab.config)
+        slab.accumulator.map.request(TOPIC)
+        words = slab.slab.words
+
+        def counted() -> None:
+            end = words[Super.BATCHES_SENT] + PARTITIONS
+            while words[Super.BATCHES_SENT] < end:
+                sender.run_once(time.monotonic_ns() // 1_000_000 + 1)
+
+        try:
+            while slab.accumulator.map.queue(TopicPartition(TOPIC, PARTITIONS - 1)) is None:
+                sender.run_once(time.monotonic_ns() // 1_000_000)
+                slab.accumulator.map.refresh()
+            while True:
+                slab.fill()
+                yield counted
+        finally:
+            transport.close()
+            slab.slab.resign_as_sender(doorbell)
+            slab.close()
+
+
+OPERATIONS: Final[dict[str, Callable[[], Calls]]] = {
+    "send": send,
+    "send, keyed": send_keyed,
+    "send, new batch": send_first,
+    "send_batch, 100 rows": send_batch,
+    "drain 8 batches": drain,
+    "complete 8 batches": complete,
+    "sender, 8 batches": sender_passes,
+}
