@@ -128,7 +128,7 @@ cdef int check_deque(damaged, uint64_t entry, const Damage *damage) except -1:
 @cython.final
 @cython.no_gc
 cdef class PartitionDeques:
-    """The deques of a slab's partitions, for the sender. Each method is one section.
+    """The deques of a slab's partitions, for the sender. Each method is one section, but for two that only look.
 
     The first item of what a section returns is a status, as of `BufferPool`.
 
@@ -227,6 +227,24 @@ cdef class PartitionDeques:
         status = put_back(&self.deques, &queue, ticket_of(self.segment), slot, &damage)
         check_deque(self.damaged, entry, &damage)
         return (status,)
+
+    def slots_in(self, uint64_t first, uint64_t last):
+        """Return the slots whose state is one of ``first`` to ``last``. It takes no lock."""
+        cdef uint64_t slot
+        cdef list found = []
+        for slot in range(self.deques.slots.slot_count):
+            if first <= load_acquire(&header_of(&self.deques.slots, slot).state) & STATE_MASK <= last:
+                found.append(slot)
+        return found
+
+    def occupied(self, uint64_t count):
+        """Return the partition entries that have batches in their deque, of the first ``count``. It takes no lock."""
+        cdef uint64_t entry
+        cdef list found = []
+        for entry in range(min(count, self.deques.max_partitions)):
+            if load_acquire(&partition_of(&self.deques, entry).head):
+                found.append(entry)
+        return found
 
     def rebuild(self, uint64_t number):
         """Rebuild the deques of a stripe from the slot headers.

@@ -96,11 +96,6 @@ except Exception as error:
 started_by(request)
 """
 
-_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
-"""Keeps the import of numpy from starting a thread for each processor: they spin for a while, and a sender has no use
-for them. A value that the user has set wins."""
-
-
 _without_forks: Final = native.RLock()
 """Held over each fork, and while a sender's pipes are made: else a forked child could hold the sender's ends, and their
 starter would not notice that the sender died."""
@@ -334,7 +329,7 @@ def _start(config: ProducerConfig) -> None:
                         stdout=subprocess.PIPE,
                         stderr=stderr,
                         cwd="/",
-                        env=_ONE_THREAD | isolation.environment(),
+                        env=isolation.environment(),
                         start_new_session=True,
                         encoding="utf-8",
                     )

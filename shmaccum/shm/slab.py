@@ -30,11 +30,13 @@ from shmaccum._core import (
     LOCK_TABLES,
     OWNER_SHIFT,
     SLEEP_BITS,
+    STATE_MASK,
     STRIPES,
     UNFINISHED,
     WORD,
     Partition,
     Process,
+    Slot,
     Super,
 )
 from shmaccum.errors import (
@@ -49,7 +51,7 @@ from shmaccum.errors import (
 from shmaccum.later import np
 from shmaccum.shm import native, validation
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import Role, owner_of
+from shmaccum.shm.layout import PROGRESS_MASK, Role, SlotState, count_of, owner_of
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import DEFAULT_TIMEOUT_S, MIN_TIMEOUT_S, SlabLock
 from shmaccum.shm.memory import SlabMemory
@@ -339,11 +341,6 @@ class Slab:
         return self._words_array(start, geometry.slot_count, geometry.slot_words)
 
     @property
-    def process_rows(self) -> npt.NDArray[np.uint64]:
-        """The process table, one row of words for each entry."""
-        return self._words_array(self.geometry.processes // WORD, self.geometry.max_processes, Process.length)
-
-    @property
     def partitions(self) -> npt.NDArray[np.uint64]:
         """The partition entries in use, one row of words for each.
 
@@ -477,9 +474,12 @@ class Slab:
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""
-        from shmaccum.shm.inspection import undelivered
-
-        return undelivered(self.headers)
+        slots = self.deques.slots_in(SlotState.OPEN, STATE_MASK)
+        headers = map(self.geometry.header, slots)
+        words = self.words
+        return len(slots), sum(
+            count_of(words[at + Slot.COMMIT]) - (words[at + Slot.SETTLED] & PROGRESS_MASK) for at in headers
+        )
 
     def retire(self) -> None:
         """Stop this process's other threads from using the slab."""

@@ -86,6 +86,23 @@ def test_a_batch_that_has_changed_is_left(words: dict[tuple[str, str, int], int]
     assert drain(slab, size=size) == (LOCK_TAKEN, taken)
 
 
+def test_slots_are_found_by_state_and_deques_by_what_is_in_them() -> None:
+    slab = filled()
+    drain(slab)
+    (own,) = slab.take(1)
+    found = {state.name: deques(slab).slots_in(state, state) for state in SlotState}
+    assert found == {
+        "FREE": [4],
+        "ALLOCATED": [own.slot],
+        "OPEN": [2],
+        "CLOSED": [1],
+        "IN_FLIGHT": [0],
+        "COMPLETING": [],
+    }
+    assert deques(slab).slots_in(SlotState.OPEN, 0xFF) == [0, 1, 2]
+    assert (deques(slab).occupied(PARTITION), deques(slab).occupied(1 << 40)) == ([], [PARTITION])
+
+
 def test_the_first_batch_is_closed_if_it_is_open() -> None:
     slab = Slab(5, slot_size=SLOT_SIZE)
     producer = Producer(slab)

@@ -9,7 +9,7 @@ from producers import in_the_way, wait_until
 from senders import read_values
 
 from shmaccum import Producer
-from shmaccum._core import Process, Slot
+from shmaccum._core import Slot
 from shmaccum.shm.layout import SlotState, state_of
 
 SLOTS = 32
@@ -66,4 +66,4 @@ def test_large_record_does_not_wait_for_adjacent_slots(
     ]
     assert [value for value in stored if value and value.startswith(b"large")] == [b"large" * 4_000, b"larger" * 20_000]
     assert read_values(log_dir, "t", 1) == [FULL] * (SLOTS // 2)
-    assert slab.process_rows[:, Process.WAITS].sum() == 0, "nobody has waited for memory"
+    assert slab.core.view("processes")["waits"].sum() == 0, "nobody has waited for memory"

@@ -10,7 +10,7 @@ import pytest
 from faults import is_stopped, stop
 from processes import Start, wait_until
 
-from shmaccum._core import COMMIT_SIZE_SHIFT, LOCK_STRIPES, STRIPES, Geometry, Partition, Process, Slot, Super
+from shmaccum._core import COMMIT_SIZE_SHIFT, LOCK_STRIPES, STRIPES, Geometry, Partition, Slot, Super
 from shmaccum.errors import IllegalStateError, SenderExistsError
 from shmaccum.shm.layout import Role, SlotState
 from shmaccum.shm.lifecycle import attach, detach
@@ -180,15 +180,12 @@ def test_reaping_the_dead_does_not_wait_for_a_stopped_process(slab: Slab, start:
 
 def test_regions_are_views_of_the_same_memory(slab: Slab) -> None:
     slab.headers[3, Slot.POSITION] = 7
-    slab.process_rows[2, Process.RECORDS] = 8
     slab.words[Super.PARTITION_COUNT] = 2
     slab.partitions[1, 4] = 9
 
     assert slab.words[slab.geometry.header(3) + Slot.POSITION] == 7
-    assert slab.words[slab.geometry.process(2) + Process.RECORDS] == 8
     assert slab.words[slab.geometry.partition(1) + 4] == 9
     assert slab.headers.shape == (slab.geometry.slot_count, slab.geometry.slot_words)
-    assert slab.process_rows.shape == (slab.geometry.max_processes, Process.length)
     assert slab.partitions.shape == (2, Partition.length)
 
 

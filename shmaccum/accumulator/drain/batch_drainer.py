@@ -11,9 +11,7 @@ import contextlib
 from collections.abc import Iterable
 from functools import partial
 
-import numpy as np
-
-from shmaccum._core import STATE_MASK, Partition, Sequences, Slot, Super
+from shmaccum._core import STATE_MASK, Partition, Sequences, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
@@ -150,8 +148,8 @@ class BatchDrainer:
             at = self._slab.geometry.partition(queue.entry)
             self._words[at + Partition.MUTED] = 0
             self._words[at + Partition.IN_FLIGHT] = 0
-        states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
-        held = [RecordBatch(self._slab.core, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
+        slots = self._slab.deques.slots_in(SlotState.OPEN, STATE_MASK)
+        held = [RecordBatch(self._slab.core, slot) for slot in slots]
         completing = [batch for batch in held if batch.state == SlotState.COMPLETING]
         left = [batch for batch in held if batch.state != SlotState.COMPLETING]
         left += self._completer.finish(completing, again=True)

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-import numpy as np
-
 from shmaccum import _core
-from shmaccum._core import STATE_MASK, Buffer, Partition, Sequences, Slot, Super
+from shmaccum._core import STATE_MASK, Buffer, Partition, Sequences, Super
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -166,8 +164,7 @@ class BatchCompleter:
 
         ``core/complete.pxi`` explains why this is enough.
         """
-        states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
-        owed = int(np.count_nonzero(states != SlotState.FREE)) + parts_in_flight
+        owed = len(self._slab.deques.slots_in(SlotState.ALLOCATED, STATE_MASK)) + parts_in_flight
         alive = filter(self._slab.processes.is_alive, batch.contributors())
         return all(self.core.has_room(entry, owed) for entry in alive)
 

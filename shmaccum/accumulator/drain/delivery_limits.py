@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from shmaccum._core import LIMITS_SHIFT, Process, Super
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.shm.layout import LIMITS_MASK
+from shmaccum.shm.layout import LIMITS_MASK, column_of
 from shmaccum.shm.slab import Slab
 
 
@@ -35,8 +35,11 @@ class DeliveryLimits:
 
     def shortest_ms(self) -> int:
         """Return a lower bound for the timeout of new batches, until timeouts change."""
-        timeouts = self._slab.process_rows[:, Process.SHORTEST_TIMEOUT]
-        return int(timeouts[timeouts != 0].min(initial=LIMITS_MASK)) - 1
+        geometry = self._slab.geometry
+        timeouts = column_of(
+            self._words, geometry.process(0) + Process.SHORTEST_TIMEOUT, geometry.max_processes, Process.length
+        )
+        return min(filter(None, timeouts), default=LIMITS_MASK) - 1
 
     def timeout_ms(self, batch: RecordBatch) -> int:
         """Return the age, in milliseconds, at which a batch expires."""

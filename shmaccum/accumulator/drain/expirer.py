@@ -19,9 +19,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-import numpy as np
-
-from shmaccum._core import AHEAD_MS, Partition, Slot, Super
+from shmaccum._core import AHEAD_MS, Partition, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
@@ -29,7 +27,7 @@ from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError, TransactionAbortedError
-from shmaccum.shm.layout import SlotState, state_of
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
@@ -96,8 +94,7 @@ class BatchExpirer:
 
         One store a batch: if the sender dies in between, the next one renews all.
         """
-        states = state_of(self._slab.headers[:, Slot.STATE])
-        left = np.flatnonzero((states >= SlotState.OPEN) & (states <= SlotState.IN_FLIGHT)).tolist()
+        left = self._slab.deques.slots_in(SlotState.OPEN, SlotState.IN_FLIGHT)
         orphans = [batch for slot in left if self._completer.is_orphan(batch := RecordBatch(self._slab.core, slot))]
         for batch in orphans:
             if batch.renewals < MAX_RENEWALS:
@@ -131,9 +128,8 @@ class BatchExpirer:
         return dropped
 
     def _expired_in_flight(self, now_ms: int) -> list[RecordBatch]:
-        headers = self._slab.headers
-        slots = np.flatnonzero(state_of(headers[:, Slot.STATE]) == SlotState.IN_FLIGHT)
-        batches = [RecordBatch(self._slab.core, slot) for slot in slots.tolist()]
+        slots = self._slab.deques.slots_in(SlotState.IN_FLIGHT, SlotState.IN_FLIGHT)
+        batches = [RecordBatch(self._slab.core, slot) for slot in slots]
         expired = [batch for batch in batches if self._has_expired(batch, now_ms)]
         returning = [batch for batch in expired if self._returns.is_waiting(batch)]
         if returning:
@@ -150,7 +146,7 @@ class BatchExpirer:
             return now_ms is None or self._has_expired(batch, now_ms)
 
         taken: list[BatchOutcome] = []
-        entries = np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist()
+        entries = self._slab.deques.occupied(self._slab.partition_count)
         self._map.refresh()  # after that look: then each of them is known, however new its lane is
         for entry in entries:
             found, is_done = self._take_from(entry, is_due, error, incident)

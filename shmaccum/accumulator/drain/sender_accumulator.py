@@ -11,9 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-import numpy as np
-
-from shmaccum._core import STATE_MASK, Sequences, Slot, Super
+from shmaccum._core import STATE_MASK, Sequences, Super
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
@@ -29,7 +27,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
-from shmaccum.shm.layout import LIMITS_MASK, TIME_MASK, SlotState
+from shmaccum.shm.layout import LIMITS_MASK, SlotState
 
 
 class SenderAccumulator:
@@ -226,11 +224,12 @@ class SenderAccumulator:
 
         A batch that should have expired does not count: a stopped process has blocked it until now.
         """
-        headers = self.state.slab.headers
-        held = headers[(headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN]
-        created_ms = held[:, Slot.CREATED_MS] & np.uint64(TIME_MASK)
-        overdue_ms = created_ms + (held[:, Slot.LIMITS] & np.uint64(LIMITS_MASK)) + np.uint64(RETRY_MS)
-        return bool(((created_ms <= time_ms) & (overdue_ms > now_ms)).any())
+        slab = self.state.slab
+        held = (RecordBatch(slab.core, slot) for slot in slab.deques.slots_in(SlotState.OPEN, STATE_MASK))
+        return any(
+            batch.created_ms <= time_ms and batch.created_ms + (batch.limits & LIMITS_MASK) + RETRY_MS > now_ms
+            for batch in held
+        )
 
     def send_all(self) -> None:
         """Make everything sendable at once from now on, because the sender is about to leave."""

@@ -23,12 +23,12 @@ from functools import partial
 from typing import Final
 
 from shmaccum import _core
-from shmaccum._core import LEASE_SHIFT, WORD, Lane, Partition, Process, Slot, Super
+from shmaccum._core import LEASE_SHIFT, STATE_MASK, WORD, Lane, Partition, Process, Slot, Super
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError
 from shmaccum.shm import native
-from shmaccum.shm.layout import SlotState, holder_of, holder_word, lane_error, state_of
+from shmaccum.shm.layout import SlotState, holder_of, holder_word, lane_error
 from shmaccum.shm.slab import Slab
 
 _EPOCH_SHIFT: Final = 32
@@ -88,9 +88,8 @@ class LaneTable:
         """Return whether any batch of some partition entries is queued or in flight."""
         if not entries:
             return False
-        headers = self._slab.headers
-        held = state_of(headers[:, Slot.STATE]) >= SlotState.OPEN
-        return not set(entries).isdisjoint(headers[held, Slot.PARTITION].tolist())
+        held = self._slab.deques.slots_in(SlotState.OPEN, STATE_MASK)
+        return not set(entries).isdisjoint(self._words[self._geometry.header(slot) + Slot.PARTITION] for slot in held)
 
     def abandoned(self) -> list[tuple[int, int]]:
         """Return the entries of lanes whose holder has died, and their HOLDER words."""
