@@ -7,15 +7,18 @@ each client, in turn. Run with ``python -m tools.bench_start``.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from pathlib import Path
 from statistics import median
 from typing import Final
 
+import shmaccum
 from shmaccum import Producer, ProducerConfig
 
 _MEASURED: Final = """
@@ -44,6 +47,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds
     found: defaultdict[str, list[list[float]]] = defaultdict(list)
+    # As installed packages are: compiled.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    compileall.compile_dir(Path(shmaccum.__file__).parent, quiet=1)
     with tempfile.TemporaryDirectory() as directory:
         settings = {"transport": "log", "log.dir": directory, "shmaccum.name": f"bench-start-{os.getpid()}"}
         with Producer(ProducerConfig.parse(settings)) as holder:
@@ -51,7 +57,7 @@ def main() -> None:
             for _ in range(rounds):
                 for name, program in _PROGRAMS.items():
                     command = [sys.executable, "-c", _MEASURED.format(program=program), json.dumps(settings)]
-                    done = subprocess.run(command, capture_output=True, check=True, env=os.environ)
+                    done = subprocess.run(command, capture_output=True, check=True, env=environment)
                     found[name].append(json.loads(done.stdout))
     print(f"{'':18}{'ms':>8}{'KiB':>9}   ({rounds} rounds)")
     medians = {name: [median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}

@@ -32,7 +32,7 @@ from shmaccum.record.fields import (
     plain_bytes,
 )
 from shmaccum.record.framing import LOG_OVERHEAD
-from shmaccum.record.v2.varint import NULL, VARINTS, encode_varint, size_of_varint
+from shmaccum.record.v2.varint import NULL, encode_varint, size_of_varint
 
 MAGIC: Final = 2
 HEADER_SIZE: Final = 61
@@ -47,9 +47,6 @@ CRC_START: Final = 21
 
 RECORD_OVERHEAD_MAX: Final = 21
 """Most bytes of a record in addition to its body: length 5, attributes 1, timestamp delta 10, offset delta 5."""
-
-_SIZES: Final = VARINTS
-_FEW: Final = len(VARINTS)
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UP_TO_CRC: Final = struct.Struct(">qiibI")
@@ -69,15 +66,13 @@ def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers
     else:
         if type(key) is not bytes:
             key = plain_bytes("key", key)
-        size = len(key)
-        key_size = _SIZES[size] if size < _FEW else encode_varint(size)
+        key_size = encode_varint(len(key))
     if value is None:
         value_size, value = NULL, b""
     else:
         if type(value) is not bytes:
             value = plain_bytes("value", value)
-        size = len(value)
-        value_size = _SIZES[size] if size < _FEW else encode_varint(size)
+        value_size = encode_varint(len(value))
     return b"".join((key_size, key, value_size, value, _encode_headers(headers) if headers else b"\0"))
 
 
@@ -107,11 +102,8 @@ def encode_record(offset_delta: int, timestamp: int, base_timestamp: int, body: 
         base_timestamp: that of the batch; the record's may be earlier.
         body: from `encode_body`.
     """
-    later = timestamp - base_timestamp
-    delta = _SIZES[later] if 0 <= later < _FEW else encode_varint(later)
-    offset = _SIZES[offset_delta] if 0 <= offset_delta < _FEW else encode_varint(offset_delta)
-    size = len(delta) + len(offset) + len(body) + 1
-    return b"".join((_SIZES[size] if size < _FEW else encode_varint(size), b"\0", delta, offset, body))
+    delta, offset = encode_varint(timestamp - base_timestamp), encode_varint(offset_delta)
+    return b"".join((encode_varint(len(delta) + len(offset) + len(body) + 1), b"\0", delta, offset, body))
 
 
 def record_size(offset_delta: int, timestamp_delta: int, body_size: int) -> int:

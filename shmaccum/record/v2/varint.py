@@ -29,19 +29,21 @@ def _encode(n: int) -> bytes:
     return bytes(encoded)
 
 
-VARINTS: Final[tuple[bytes, ...]] = tuple(map(_encode, range(8192)))
-"""Encoded numbers for the sizes and deltas of most records: a lookup takes a fifth of the time of encoding."""
+class _Varints(dict[int, bytes]):
+    """Encoded numbers. Those of the sizes and deltas of most records are kept: encoding takes five times as long."""
 
-_FEW: Final = len(VARINTS)
+    def __missing__(self, n: int) -> bytes:
+        encoded = _encode(n)
+        if 0 <= n < _MOST:
+            self[n] = encoded
+        return encoded
 
 
-def encode_varint(n: int) -> bytes:
-    """Return the one to ten bytes of a signed 64-bit number.
+_MOST: Final = 8192
+_VARINTS: Final = _Varints()
 
-    Raises:
-        OverflowError: ``n`` needs more than 64 bits.
-    """
-    return VARINTS[n] if 0 <= n < _FEW else _encode(n)
+encode_varint: Final = _VARINTS.__getitem__
+"""Returns the one to ten bytes of a signed 64-bit number. Raises OverflowError if it needs more than 64 bits."""
 
 
 def size_of_varint(n: int) -> int:
