@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from shmaccum._core import FutureRecordMetadata
@@ -21,23 +21,50 @@ from shmaccum.errors import ShmaccumError
 Headers = list[tuple[str, bytes | None]]
 
 
-class Delivery:
-    """A message that is not reported yet; ``on_delivery`` of its record.
+class DeliveryMessage:
+    """A message, as its callback gets it: ``confluent_kafka.Message``, with what a producer knows of it.
+
+    Until it is reported, it is the ``on_delivery`` of its record.
 
     Attributes:
         began: monotonic seconds of ``produce``.
-        thread: that sends it.
+        thread: that sends it; 0 if none does.
         future: of the record, once it is accepted.
     """
 
-    __slots__ = ("_callback", "_due", "began", "future", "headers", "key", "thread", "topic", "value")
+    __slots__ = (
+        "_callback",
+        "_due",
+        "_error",
+        "_headers",
+        "_key",
+        "_metadata",
+        "_reported",
+        "_topic",
+        "_value",
+        "began",
+        "future",
+        "thread",
+    )
+
+    OFFSET_INVALID: ClassVar = -1001
+    """librdkafka's offset of a message that is not stored."""
 
     def __init__(
-        self, due: deque[Report], topic: str, key: bytes | None, value: bytes | None, headers: Any, callback: Any
+        self,
+        due: deque[DeliveryMessage],
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        callback: Any,
     ) -> None:
         self._due = due
-        self.topic, self.key, self.value, self.headers = topic, key, value, headers
-        self._callback: Callable[..., Any] | None = callback
+        self._topic, self._key, self._value, self._headers = topic, key, value, headers
+        self._callback = callback
+        self._error: Any = None
+        self._metadata: RecordMetadata | None = None
+        self._reported = 0.0
         self.began = time.monotonic()
         self.thread = 0
         self.future: FutureRecordMetadata | None = None
@@ -48,33 +75,71 @@ class Delivery:
         `shmaccum.Producer.send` also calls this for a record that it refuses, in the same thread and before it returns.
         Its caller reports such a record, keeps it or raises.
         """
-        if error is not None and self.future is None and self.thread == threading.get_ident():
-            return
-        self.report(None if error is None else kafka_error(error), metadata)
+        if error is not None:
+            if self.future is None and self.thread == threading.get_ident():
+                return
+            error = kafka_error(error)
+        self.report(error, metadata)
 
-    def report(self, error: Any, metadata: RecordMetadata | None) -> None:
-        """Make the report due."""
-        self._due.append((self, error, metadata, time.monotonic() - self.began))
+    def report(self, error: Any, metadata: RecordMetadata | None = None) -> None:
+        """Make the report due. The first one counts: a message that is purged can be stored later."""
+        if not self._reported:
+            self._error, self._metadata = error, metadata
+            self._reported = time.monotonic()
+            self._due.append(self)
 
-    def tell(self, error: Any, metadata: RecordMetadata | None, latency_s: float, only_errors: bool) -> None:
+    def tell(self, only_errors: bool) -> None:
         """Call the callback."""
         callback = self._callback
-        if callback is None or (only_errors and error is None):
-            return
-        headers = header_list(self.headers) or None
-        if metadata is not None:
-            partition, offset, timestamp_ms = metadata.partition, metadata.offset, metadata.timestamp
-        else:
-            partition = -1 if self.future is None else self.future.topic_partition.partition
-            offset, timestamp_ms = DeliveryMessage.OFFSET_INVALID, None
-        message = DeliveryMessage(
-            self.topic, partition, offset, self.key, self.value, headers, error, timestamp_ms, latency_s
-        )
-        callback(error, message)
+        if callback is not None and not (only_errors and self._error is None):
+            callback(self._error, self)
 
+    # --- for the callback ---------------------------------------------------------------------------
 
-Report = tuple[Delivery, Any, RecordMetadata | None, float]
-"""A delivery, its KafkaError or None, where it is stored, and its seconds."""
+    def topic(self) -> str:
+        """Return the topic."""
+        return self._topic
+
+    def partition(self) -> int:
+        """Return the partition; -1 if the message was never given one."""
+        if self._metadata is not None:
+            return self._metadata.partition
+        return -1 if self.future is None else self.future.topic_partition.partition
+
+    def offset(self) -> int:
+        """Return the offset in the partition; -1001 if it is not stored."""
+        return self.OFFSET_INVALID if self._metadata is None else self._metadata.offset
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """Return the value."""
+        return self._value
+
+    def headers(self) -> Headers | None:
+        """Return the headers; None without."""
+        return self._headers or None
+
+    def error(self) -> Any:
+        """Return why it is not stored; None if it is."""
+        return self._error
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return (1, milliseconds), or (0, -1) if it is not stored."""
+        return (0, -1) if self._metadata is None else (1, self._metadata.timestamp)
+
+    def latency(self) -> float:
+        """Return the seconds from `produce` to the acknowledgement."""
+        return self._reported - self.began
+
+    def leader_epoch(self) -> int | None:
+        """Return None: it is not known here."""
+        return None
+
+    def __len__(self) -> int:
+        return len(self._value or b"")
 
 
 class Deliveries:
@@ -87,8 +152,8 @@ class Deliveries:
     """
 
     def __init__(self, only_errors: bool) -> None:
-        self.pending: Final[set[Delivery]] = set()
-        self.due: Final[deque[Report]] = deque()
+        self.pending: Final[set[DeliveryMessage]] = set()
+        self.due: Final[deque[DeliveryMessage]] = deque()
         self._only_errors = only_errors
 
     def serve(self) -> int:
@@ -99,23 +164,23 @@ class Deliveries:
         served = 0
         for _ in range(len(self.due)):
             try:
-                delivery, error, metadata, latency_s = self.due.popleft()
-                self.pending.remove(delivery)
+                message = self.due.popleft()
+                self.pending.remove(message)
             except (IndexError, KeyError):
                 continue  # another thread was faster; or the message was refused or purged
             served += 1
-            delivery.tell(error, metadata, latency_s, self._only_errors)
+            message.tell(self._only_errors)
         return served
 
-    def purge(self, queued: Collection[Delivery], in_flight: bool) -> None:
+    def purge(self, queued: Collection[DeliveryMessage], in_flight: bool) -> None:
         """Make the reports of unsent messages due, and those of all others if they are ``in_flight``."""
         in_queue = new_error("_PURGE_QUEUE", "Local: Purged in queue")
-        for delivery in queued:
-            delivery.report(in_queue, None)
+        for message in queued:
+            message.report(in_queue)
         if in_flight:
             error = new_error("_PURGE_INFLIGHT", "Local: Purged in flight: the record can be stored all the same")
-            for delivery in self.pending - set(queued):
-                delivery.report(error, None)
+            for message in self.pending - set(queued):
+                message.report(error)
 
     def clear(self) -> None:
         """Drop everything."""
@@ -181,71 +246,3 @@ def check_batch(topic: object, messages: object, partition: object) -> None:
             raise TypeError(f"Message partition at index {index} must be int")
         if "timestamp" in message:
             raise NotImplementedError("Message timestamps are not currently supported in batch mode; use produce")
-
-
-class DeliveryMessage:
-    """The message that a delivery callback gets: ``confluent_kafka.Message``, with what a producer knows of it."""
-
-    __slots__ = ("_error", "_headers", "_key", "_latency", "_offset", "_partition", "_timestamp", "_topic", "_value")
-
-    OFFSET_INVALID: ClassVar = -1001
-    """librdkafka's offset of a message that is not stored."""
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes | None]] | None,
-        error: Any,
-        timestamp_ms: int | None,
-        latency_s: float,
-    ) -> None:
-        self._topic, self._partition, self._offset = topic, partition, offset
-        self._key, self._value, self._headers = key, value, headers
-        self._error, self._timestamp, self._latency = error, timestamp_ms, latency_s
-
-    def topic(self) -> str:
-        """Return the topic."""
-        return self._topic
-
-    def partition(self) -> int:
-        """Return the partition; -1 if the message was never given one."""
-        return self._partition
-
-    def offset(self) -> int:
-        """Return the offset in the partition; -1001 if it is not stored."""
-        return self._offset
-
-    def key(self) -> bytes | None:
-        """Return the key."""
-        return self._key
-
-    def value(self) -> bytes | None:
-        """Return the value."""
-        return self._value
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """Return the headers; None without."""
-        return self._headers
-
-    def error(self) -> Any:
-        """Return why it is not stored; None if it is."""
-        return self._error
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return (1, milliseconds), or (0, -1) if it is not stored."""
-        return (0, -1) if self._timestamp is None else (1, self._timestamp)
-
-    def latency(self) -> float:
-        """Return the seconds from `produce` to the acknowledgement."""
-        return self._latency
-
-    def leader_epoch(self) -> int | None:
-        """Return None: it is not known here."""
-        return None
-
-    def __len__(self) -> int:
-        return len(self._value or b"")

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shmaccum.compat.confluent_delivery import Delivery
+from shmaccum.compat.confluent_delivery import DeliveryMessage
 from shmaccum.errors import KafkaTimeoutError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PAUSE_S: Final = 0.02
 class Produced(NamedTuple):
     """A message that `produce` was given."""
 
-    delivery: Delivery
+    delivery: DeliveryMessage
     partition: int
     timestamp: int
     transaction: Transaction | None
@@ -39,6 +39,9 @@ class Parking:
         send: sends a message; raises KafkaTimeoutError if its topic is not known yet.
         refused: reports a message that failed, with its error.
         timeout_s: how long a message waits: ``message.timeout.ms``.
+
+    Attributes:
+        topics: the messages, by topic.
     """
 
     def __init__(
@@ -51,37 +54,37 @@ class Parking:
 
     def clear(self) -> None:
         """Drop everything: the messages are a parent's."""
-        self._topics: dict[str, deque[Produced]] = {}
+        self.topics: dict[str, deque[Produced]] = {}
         self._lock = threading.RLock()
         self._next = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._topics)
+        return bool(self.topics)
 
     def holds(self, topic: str) -> bool:
         """Return whether messages of a topic wait: a later one must wait behind them."""
-        return topic in self._topics
+        return topic in self.topics
 
     def add(self, message: Produced) -> None:
         """Add a message."""
         with self._lock:
-            self._topics.setdefault(message.delivery.topic, deque()).append(message)
+            self.topics.setdefault(message.delivery.topic(), deque()).append(message)
 
     def take(self) -> list[Produced]:
         """Remove all messages, and return them."""
         with self._lock:
-            taken = [message for queue in self._topics.values() for message in queue]
-            self._topics.clear()
+            taken = [message for queue in self.topics.values() for message in queue]
+            self.topics.clear()
         return taken
 
     def retry(self) -> None:
         """Send the messages whose topics are known by now; report those that time out."""
-        if not self._topics or time.monotonic() < self._next or not self._lock.acquire(blocking=False):
+        if not self.topics or time.monotonic() < self._next or not self._lock.acquire(blocking=False):
             return  # nothing to do, too early, or another thread does it
         try:
-            for topic in list(self._topics):
-                if self._retry(self._topics[topic]):
-                    del self._topics[topic]
+            for topic in list(self.topics):
+                if self._retry(self.topics[topic]):
+                    del self.topics[topic]
             self._next = time.monotonic() + PAUSE_S
         finally:
             self._lock.release()

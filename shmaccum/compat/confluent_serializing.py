@@ -115,7 +115,7 @@ class SerializingProducer(Producer):
             serialized["value"],
             serialized["key"],
             partition,
-            on_delivery=on_delivery,
+            callback=on_delivery,
             timestamp=timestamp,
             headers=headers,
             transaction=transaction,

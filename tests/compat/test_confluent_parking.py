@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmaccum.compat import confluent_parking
-from shmaccum.compat.confluent_delivery import Delivery
+from shmaccum.compat.confluent_delivery import DeliveryMessage
 from shmaccum.compat.confluent_parking import Parking, Produced
 from shmaccum.errors import BufferExhaustedError, InvalidTopicError, KafkaTimeoutError
 
@@ -28,21 +28,22 @@ class Scene:
         self.parking = Parking(self._send, self._fail, timeout_s)
 
     def _send(self, message: Produced) -> None:
-        if message.delivery.topic in self.errors:
-            raise self.errors[message.delivery.topic]
+        if message.delivery.topic() in self.errors:
+            raise self.errors[message.delivery.topic()]
         self.sent.append(self.name(message))
 
     def _fail(self, message: Produced, error: Exception) -> None:
         self.failed.append((self.name(message), type(error).__name__))
 
     def name(self, message: Produced) -> str:
-        assert message.delivery.value is not None
-        return message.delivery.value.decode()
+        value = message.delivery.value()
+        assert value is not None
+        return value.decode()
 
     def add(self, topic: str, *names: str) -> None:
         for name in names:
             due: deque[Any] = deque()
-            self.parking.add(Produced(Delivery(due, topic, None, name.encode(), None, None), -1, 0, None))
+            self.parking.add(Produced(DeliveryMessage(due, topic, None, name.encode(), None, None), -1, 0, None))
 
 
 @pytest.mark.parametrize("error", [KafkaTimeoutError(), BufferExhaustedError()])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import shmaccum
-from shmaccum.compat.confluent_delivery import Deliveries, Delivery, as_bytes, check_batch, header_list
+from shmaccum.compat.confluent_delivery import Deliveries, DeliveryMessage, as_bytes, check_batch, header_list
 from shmaccum.compat.confluent_errors import (
     KafkaError,
     KafkaException,
@@ -52,6 +52,8 @@ _SLICE_S: Final = 0.5
 """Longest wait at once: callbacks of complete messages do not wait for the others."""
 _COUNT_LASTS_S: Final = 1.0
 """How long a topic's number of partitions is taken as known."""
+_LOOK_S: Final = 0.1
+"""How often `poll` looks for a living sender though no message is complete."""
 _TROUBLE_CHECK_S: Final = 1.0
 """How often the sender's troubles are looked at, for ``error_cb``."""
 
@@ -91,7 +93,8 @@ class Producer(TransactionalCalls):
             self._parking = Parking(self._send, self._failed, own.delivery_timeout_ms / 1000)
             self._counts: dict[str, tuple[int, float]] = {}
             self._last_trouble: object = None
-            self._trouble_check = 0.0
+            self._trouble_check = self._next_look = 0.0
+            self._is_transactional = bool(own.transactional_id)
             self._producer = shmaccum.Producer(own)
             self._producer._records.counts_timeouts = False  # most are tried again: `_parking`
         _made.add(self)
@@ -102,7 +105,7 @@ class Producer(TransactionalCalls):
     def _open(self) -> shmaccum.Producer:
         producer = self._producer
         if producer is None:
-            raise RuntimeError("Producer has been closed")
+            raise _closed()
         return producer
 
     # --- producing ----------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ class Producer(TransactionalCalls):
             TypeError: an argument has the wrong type.
             RuntimeError: the producer is closed.
         """
-        self._produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
+        self._produce(topic, value, key, partition, on_delivery or callback, timestamp, headers)
 
     def _produce(
         self,
@@ -137,35 +140,61 @@ class Producer(TransactionalCalls):
         value: Any,
         key: Any,
         partition: int,
-        callback: DeliveryCallback | None = None,
-        on_delivery: DeliveryCallback | None = None,
+        callback: DeliveryCallback | None,
         timestamp: int = 0,
         headers: Any = None,
         transaction: Transaction | None = None,
     ) -> None:
-        producer, translated = self._open(), self._translated
-        transaction = transaction or producer._records.transaction  # first: what follows can wait
+        producer = self._producer
+        if producer is None:
+            raise _closed()
+        deliveries, records = self._deliveries, producer._records
+        if self._is_transactional and transaction is None:
+            transaction = records.transaction  # first: what follows can wait
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        key, value = as_bytes("key", key), as_bytes("value", value)
+        if type(key) is not bytes:
+            key = as_bytes("key", key)
+        if type(value) is not bytes:
+            value = as_bytes("value", value)
         if headers is not None:
             headers = header_list(headers)
-        deliveries = self._deliveries
-        if len(deliveries.pending) >= translated.max_messages:
+        pending = deliveries.pending
+        if len(pending) >= self._translated.max_messages:
             raise BufferError("Local: Queue full")
-        callback = on_delivery or callback or translated.on_delivery
-        delivery = Delivery(deliveries.due, topic, key, value, headers, callback)
-        message = Produced(delivery, partition, timestamp, transaction)
-        deliveries.pending.add(delivery)
+        message = DeliveryMessage(deliveries.due, topic, key, value, headers, callback or self._translated.on_delivery)
+        pending.add(message)
         try:
-            if self._parking.holds(topic):
-                self._parking.add(message)
-                self._parking.retry()
-            else:
-                self._send_or_park(producer, message)
+            # Nearly all messages: nothing to wait for, and none waits before them.
+            if transaction is None and not self._parking.topics:
+                number = self._number(topic, key, partition)
+                if number != PARTITION_UA:
+                    future = records.try_send(topic, value, key, headers, number, timestamp or None, message)
+                    if future is not None:
+                        message.future = future
+                        return
+            self._send_in_order(producer, Produced(message, partition, timestamp, transaction))
         except BaseException as error:
-            deliveries.pending.discard(delivery)
-            self._refused(message, error)
+            pending.discard(message)
+            self._refused(message, partition, error)
+
+    def _number(self, topic: str, key: bytes | None, partition: int) -> int | None:
+        """Return the partition to ask for; None for any one, `PARTITION_UA` if their number is not known."""
+        if partition != PARTITION_UA:
+            return partition
+        partitioner = self._translated.partitioner
+        if not key and partitioner(key, 1) is None:
+            return None
+        known = self._counts.get(topic)
+        return PARTITION_UA if known is None or known[1] < time.monotonic() else partitioner(key, known[0])
+
+    def _send_in_order(self, producer: shmaccum.Producer, message: Produced) -> None:
+        """Send a message, behind those of its topic that wait."""
+        if self._parking.holds(message.delivery.topic()):
+            self._parking.add(message)
+            self._parking.retry()
+        else:
+            self._send_or_park(producer, message)
 
     def _send_or_park(self, producer: shmaccum.Producer, message: Produced) -> None:
         try:
@@ -174,7 +203,7 @@ class Producer(TransactionalCalls):
             if not is_metadata_timeout(error) or producer.config.transactional_id:
                 raise
             try:
-                wait_for_topic(producer, message.delivery.topic, self._translated.topic_wait_s)
+                wait_for_topic(producer, message.delivery.topic(), self._translated.topic_wait_s)
             except KafkaTimeoutError:
                 self._parking.add(message)
             else:
@@ -187,22 +216,24 @@ class Producer(TransactionalCalls):
             KafkaTimeoutError: its topic is not known yet.
             ShmaccumError: it is refused.
         """
-        producer, partitioner = self._open(), self._translated.partitioner
+        producer = self._open()
         delivery, partition, timestamp, transaction = message
-        topic, key = delivery.topic, delivery.key
+        topic, key = delivery.topic(), delivery.key()
         if delivery not in self._deliveries.pending:
             return  # it has been purged
-        number: int | None = partition
-        if partition == PARTITION_UA:
-            number = None if not key and partitioner(key, 1) is None else partitioner(key, self._count(topic))
+        number = self._number(topic, key, partition)
+        if number == PARTITION_UA:
+            count = len(producer.partitions_for(topic))
+            self._counts[topic] = count, time.monotonic() + _COUNT_LASTS_S
+            number = self._translated.partitioner(key, count)
         delivery.thread = threading.get_ident()
         try:
             delivery.future = producer._records.send_in(
                 transaction,
                 topic,
-                delivery.value,
+                delivery.value(),
                 key,
-                delivery.headers,
+                delivery.headers(),
                 number,
                 timestamp or None,
                 delivery,
@@ -212,51 +243,43 @@ class Producer(TransactionalCalls):
                 raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
             raise
 
-    def _count(self, topic: str) -> int:
-        """Return a topic's number of partitions."""
-        known = self._counts.get(topic)
-        if known is None or known[1] < time.monotonic():
-            known = len(self._open().partitions_for(topic)), time.monotonic() + _COUNT_LASTS_S
-            self._counts[topic] = known
-        return known[0]
-
-    def _refused(self, message: Produced, error: BaseException) -> None:
+    def _refused(self, message: DeliveryMessage, partition: int, error: BaseException) -> None:
         """Raise or report why a message was refused, as librdkafka does."""
         self._count_refusal(message, error)
         if isinstance(error, BufferExhaustedError):
             raise BufferError("Local: Queue full") from error
         if isinstance(error, SerializationError):
             raise TypeError(str(error)) from error
-        if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
+        if isinstance(error, UnknownTopicOrPartitionError) and partition != PARTITION_UA:
             raise KafkaException(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}")) from error
         if not isinstance(error, ShmaccumError):
             raise error
-        if isinstance(error, _ASYNCHRONOUS) and not self._translated.config.transactional_id:
-            self._deliveries.pending.add(message.delivery)
-            message.delivery.report(kafka_error(error), None)
+        if isinstance(error, _ASYNCHRONOUS) and not self._is_transactional:
+            self._deliveries.pending.add(message)
+            message.report(kafka_error(error))
             return
         with raising_kafka_exceptions():
             raise error
 
-    def _count_refusal(self, message: Produced, error: BaseException) -> None:
+    def _count_refusal(self, message: DeliveryMessage, error: BaseException) -> None:
         """Count a message that was not accepted in time; `send` counts those that fail at once."""
         if self._producer is not None and isinstance(error, KafkaTimeoutError):
-            self._producer._records.count_refusal(message.delivery.topic, error)
+            self._producer._records.count_refusal(message.topic(), error)
 
     def _failed(self, message: Produced, error: Exception) -> None:
         """Report a message that was parked, and cannot be sent."""
-        self._count_refusal(message, error)
+        self._count_refusal(message.delivery, error)
         if is_metadata_timeout(error):
             waited_s = self._open().config.delivery_timeout_ms / 1000
-            error = still_unknown(self._open(), message.delivery.topic, waited_s)
+            error = still_unknown(self._open(), message.delivery.topic(), waited_s)
             is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
             error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
         if not isinstance(error, ShmaccumError):
             error = DeliveryTimeoutError(str(error))
         if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
-            message.delivery.report(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}"), None)
+            message.delivery.report(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}"))
         else:
-            message.delivery.report(kafka_error(error), None)
+            message.delivery.report(kafka_error(error))
 
     def produce_batch(
         self,
@@ -284,7 +307,7 @@ class Producer(TransactionalCalls):
                     message.get("value"),
                     message.get("key"),
                     message.get("partition", partition),
-                    on_delivery=message.get("callback") or on_delivery or callback,
+                    message.get("callback") or on_delivery or callback,
                     headers=message.get("headers"),
                 )
                 accepted += 1
@@ -302,6 +325,8 @@ class Producer(TransactionalCalls):
         Returns:
             How many messages were reported.
         """
+        if timeout == 0:  # as programs poll after every message
+            return self._serve(0.0)
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
             remaining = _SLICE_S if deadline is None else deadline - time.monotonic()
@@ -335,13 +360,13 @@ class Producer(TransactionalCalls):
 
     def _serve(self, timeout_s: float) -> int:
         producer = self._open()
-        if self._parking:
+        if self._parking.topics:
             self._parking.retry()
-        try:  # no `with`: programs poll after every message
-            producer.poll(timeout_s)
-        except ShmaccumError as error:
+        now = time.monotonic()
+        if timeout_s or producer._accumulator.pending.contributions.has_news or now >= self._next_look:
+            self._next_look = now + _LOOK_S
             with raising_kafka_exceptions():
-                raise error
+                producer.poll(timeout_s)
         if self._translated.error_cb is not None:
             self._look_for_trouble(self._translated.error_cb)
         return self._deliveries.serve()
@@ -428,6 +453,10 @@ class Producer(TransactionalCalls):
         raise KafkaException(
             new_error("_NOT_IMPLEMENTED", "the credentials belong to the slab: make a producer with the new ones")
         )
+
+
+def _closed() -> RuntimeError:
+    return RuntimeError("Producer has been closed")
 
 
 _made: weakref.WeakSet[Producer] = weakref.WeakSet()
