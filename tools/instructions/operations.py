@@ -129,7 +129,7 @@ def _alone() -> Iterator[tuple[_Slab, Callable[[], list[RecordBatch]], Callable[
     accumulator.sender.sequences.use_producer_id(1, 0)
 
     def take() -> list[RecordBatch]:
-        now_ms = time.monotonic_ns() // 1_000_000 + 1
+        now_ms = _now_ms() + 1
         nodes = accumulator.sender.ready(cluster, now_ms).ready_nodes
         return accumulator.sender.drain(cluster, nodes, slab.config.max_request_size, now_ms)[0]
 
@@ -176,22 +176,29 @@ def sender_passes() -> Calls:
         slab.accumulator.map.request(TOPIC)
         words = slab.slab.words
 
-        def counted() -> None:
-            end = words[Super.BATCHES_SENT] + PARTITIONS
+        def passes(now_ms: int, batches: int) -> None:
+            end = words[Super.BATCHES_SENT] + batches
             while words[Super.BATCHES_SENT] < end:
-                sender.run_once(time.monotonic_ns() // 1_000_000 + 1)
+                sender.run_once(now_ms)
 
         try:
             while slab.accumulator.map.queue(TopicPartition(TOPIC, PARTITIONS - 1)) is None:
-                sender.run_once(time.monotonic_ns() // 1_000_000)
+                sender.run_once(_now_ms())
                 slab.accumulator.map.refresh()
             while True:
+                doorbell.ring()  # so that the pass does not wait
+                sender.run_once(_now_ms())
                 slab.fill()
-                yield counted
+                # The clock stands still during the call: it takes so long that each pass would look for dead processes.
+                yield partial(passes, _now_ms() + 1, PARTITIONS)
         finally:
             transport.close()
             slab.slab.resign_as_sender(doorbell)
             slab.close()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 OPERATIONS: Final[dict[str, Callable[[], Calls]]] = {
