@@ -167,7 +167,7 @@ def test_an_interpreter_that_does_not_start_says_why(
 def test_code_that_cannot_be_imported_is_named(
     line: str, said: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "numpy.py").write_text(line + "\n")
+    (tmp_path / "posix_ipc.py").write_text(line + "\n")
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
     with pytest.raises(SenderError, match=f"cannot import its code: {said}.*restart the program"):
         Producer(settings())
