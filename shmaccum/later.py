@@ -1,8 +1,8 @@
 """Libraries that are imported when they are first used, since `Producer.send` needs none of them.
 
 numpy takes half of a producer's memory, and of its start. Modules that a program imports in order to send take ``np``
-from here, for their functions that rebuild, inspect or wait for many records. What works on columns, or drains, imports
-numpy itself.
+from here, for their functions that rebuild, inspect or wait for many records. A sender needs none of it, either. What
+works on columns imports numpy itself.
 
 This module is at the bottom: it imports nothing of the package.
 """

@@ -66,4 +66,4 @@ def test_large_record_does_not_wait_for_adjacent_slots(
     ]
     assert [value for value in stored if value and value.startswith(b"large")] == [b"large" * 4_000, b"larger" * 20_000]
     assert read_values(log_dir, "t", 1) == [FULL] * (SLOTS // 2)
-    assert slab.core.view("processes")["waits"].sum() == 0, "nobody has waited for memory"
+    assert slab.core.view("processes")["waits"].sum() == 0, "no process has waited for memory"

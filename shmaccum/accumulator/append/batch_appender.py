@@ -20,7 +20,7 @@ from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState
 
 GROWTH_PART: Final = 4
-"""A batch gets that part of its slots from who waits for memory, and one more."""
+"""Who waits for memory brings an open batch as many slots as this part of its own, and one more."""
 
 
 class BatchAppender:
