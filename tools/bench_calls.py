@@ -30,6 +30,7 @@ import confluent_kafka
 import shmaccum
 from shmaccum.compat import confluent
 from tools.kafka.cluster import KafkaCluster, ensure_kafka
+from tools.kafka.jvm import FOR_LOAD
 from tools.sink import running_sink
 from tools.support.processes import adopt_orphans
 
@@ -173,7 +174,7 @@ def _broker(kind: str) -> Iterator[str]:
             yield servers
         return
     ensure_kafka()
-    with tempfile.TemporaryDirectory() as directory, KafkaCluster(Path(directory)) as cluster:
+    with tempfile.TemporaryDirectory() as directory, KafkaCluster(Path(directory), jvm_options=FOR_LOAD) as cluster:
         cluster.admin.create_topic(_TOPIC, 1)
         yield cluster.bootstrap_servers
 

@@ -1,10 +1,11 @@
 """Measures throughput to brokers that answer late, against confluent-kafka, both with their defaults.
 
-``python -m tools.bench_distance [--delays 0,2,5,20,100] [--topics 1] [--compression none] [--broker mock]``. The broker
-is librdkafka's mock cluster in another process, or Apache Kafka behind a proxy, which answers each request after the
-delay. Producers in many processes send records of 1 kB, random bytes or with compression JSON, for some seconds into
-four partitions of each topic. What counts is acknowledged within that time, and the processor time of all processes
-involved but the broker's, from start to end. In each round each contestant has its turn.
+``python -m tools.bench_distance [--delays 0,2,5,20,100] [--broker apache] [--tls] [--compression zstd] [--topics 2]``.
+The broker is librdkafka's mock cluster in another process, or Apache Kafka behind a proxy, which answers each request
+after the delay, over TLS on request. At 0 ms there is no proxy. Producers in many processes send records of 1 kB,
+random bytes or with compression JSON, for some seconds into four partitions of each topic. What counts is acknowledged
+within that time, and the processor time of all processes involved but the broker's, from start to end. In each round
+each contestant has its turn.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from shmaccum import Producer
 from tools.kafka.cluster import KafkaCluster, ensure_kafka
+from tools.kafka.jvm import FOR_LOAD
 from tools.kafka.ports import free_port
+from tools.kafka.tls import Certificates, make_certificates
 from tools.support.delaying import start_proxy
 from tools.support.processes import adopt_orphans, die_with_parent
 
@@ -53,6 +56,7 @@ class Load(NamedTuple):
     values: list[bytes]
     processes: int
     seconds: float
+    certificates: Certificates | None
 
     def record(self, number: int) -> tuple[str, bytes, int]:
         """Return topic, value and partition of a record."""
@@ -104,6 +108,9 @@ class _Acknowledged:
 def _send_by_shmaccum(servers: str, number: int, load: Load, link: Connection) -> int:
     acknowledged = _Acknowledged()
     settings = {"bootstrap.servers": servers, "sender.idle.ms": 0, "compression.type": load.compression}
+    if load.certificates:
+        settings |= {"security.protocol": "SSL", "ssl.truststore.location": str(load.certificates.ca)}
+        settings["ssl.truststore.type"] = "PEM"
     producer = Producer(settings)
     for topic in load.topics:
         producer.partitions_for(topic)
@@ -120,6 +127,8 @@ def _send_by_shmaccum(servers: str, number: int, load: Load, link: Connection) -
 def _send_by_confluent(servers: str, number: int, load: Load, link: Connection) -> int:
     acknowledged = _Acknowledged()
     settings = {"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0}
+    if load.certificates:
+        settings |= {"security.protocol": "SSL", "ssl.ca.location": str(load.certificates.ca)}
     producer = ConfluentProducer(settings | {"compression.type": load.compression})
     for topic in load.topics:
         producer.list_topics(topic, timeout=10)
@@ -183,10 +192,10 @@ def _take_turn(contestant: str, servers: str, load: Load, link: Connection) -> N
     link.send(Turn(sent / load.seconds / 1e6, (usage.ru_utime + usage.ru_stime) / (sent / 1e9)))
 
 
-def _be_broker(kind: str, delay_ms: int, topics: list[str], link: Connection) -> None:
+def _be_broker(kind: str, delay_ms: int, load: Load, link: Connection) -> None:
     die_with_parent()
     with tempfile.TemporaryDirectory() as directory:
-        serve = _be_apache_kafka(Path(directory), delay_ms, topics) if kind == "apache" else _be_mock_cluster(delay_ms)
+        serve = _be_apache_kafka(Path(directory), delay_ms, load) if kind == "apache" else _be_mock_cluster(delay_ms)
         with serve as servers:
             link.send(servers)
             link.recv()
@@ -194,13 +203,14 @@ def _be_broker(kind: str, delay_ms: int, topics: list[str], link: Connection) ->
 
 
 @contextmanager
-def _be_apache_kafka(directory: Path, delay_ms: int, topics: list[str]) -> Iterator[str]:
-    cluster = KafkaCluster(directory)
+def _be_apache_kafka(directory: Path, delay_ms: int, load: Load) -> Iterator[str]:
+    cluster = KafkaCluster(directory, certificates=load.certificates, jvm_options=FOR_LOAD)
     (node,) = cluster.nodes.values()
-    node.advertised_port = free_port()
-    start_proxy(node.advertised_port, node.port, delay_ms / 1000)
+    if delay_ms:
+        node.advertised_port = free_port()
+        start_proxy(node.advertised_port, node.port, delay_ms / 1000)
     with cluster:
-        for topic in topics:
+        for topic in load.topics:
             cluster.admin.create_topic(topic, _PARTITIONS)
         yield cluster.bootstrap_servers
 
@@ -214,9 +224,9 @@ def _be_mock_cluster(delay_ms: int) -> Iterator[str]:
 
 
 @contextmanager
-def _broker(kind: str, delay_ms: int, topics: list[str]) -> Iterator[str]:
+def _broker(kind: str, delay_ms: int, load: Load) -> Iterator[str]:
     ours, theirs = _FORK.Pipe()
-    process = _FORK.Process(target=_be_broker, args=(kind, delay_ms, topics, theirs))
+    process = _FORK.Process(target=_be_broker, args=(kind, delay_ms, load, theirs))
     process.start()
     theirs.close()  # so that its end is one here
     try:
@@ -228,7 +238,7 @@ def _broker(kind: str, delay_ms: int, topics: list[str]) -> Iterator[str]:
 
 def measure(contestant: str, broker: str, delay_ms: int, load: Load) -> Turn:
     """Give a contestant its turn."""
-    with _broker(broker, delay_ms, load.topics) as servers:
+    with _broker(broker, delay_ms, load) as servers:
         ours, theirs = _FORK.Pipe()
         turn = _FORK.Process(target=_take_turn, args=(contestant, servers, load, theirs))
         turn.start()
@@ -246,6 +256,7 @@ def main() -> int:
     parser.add_argument("--topics", type=int, default=1, help="of four partitions each")
     parser.add_argument("--compression", default="none", help="compression.type")
     parser.add_argument("--broker", choices=["mock", "apache"], default="mock")
+    parser.add_argument("--tls", action="store_true", help="to Apache Kafka")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")
     parser.add_argument("--rounds", type=int, default=5)
@@ -254,7 +265,17 @@ def main() -> int:
     values = [os.urandom(_SIZE)] if options.compression == "none" else _page_views(_VIEWS)
     if options.broker == "apache":
         ensure_kafka()
-    load = Load(topics, options.compression, values, options.processes, options.seconds)
+    elif options.tls:
+        parser.error("the mock cluster has no TLS: --tls needs --broker apache")
+    with tempfile.TemporaryDirectory() as directory:
+        certificates = make_certificates(Path(directory, "tls")) if options.tls else None
+        load = Load(topics, options.compression, values, options.processes, options.seconds, certificates)
+        _compare(options, load)
+    return 0
+
+
+def _compare(options: argparse.Namespace, load: Load) -> None:
+    """Give all their turns, and print a line for each delay."""
     print("delay      confluent-kafka            shmaccum         times the bytes   of its processor time a byte")
     for delay_ms in map(int, options.delays.split(",")):
         turns: dict[str, list[Turn]] = {name: [] for name in _CONTESTANTS}
@@ -271,7 +292,6 @@ def main() -> int:
             f"{statistics.median(faster):10.2f} {spread:16} {cheaper:10.2f}",
             flush=True,
         )
-    return 0
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ class KafkaCluster:
         certificates: Certificates | None = None,
         overrides: Mapping[str, object] | None = None,
         features: Mapping[str, int] | None = None,
+        jvm_options: Sequence[str] | None = None,
         detached: bool = False,
     ) -> None:
         """Choose ports; nothing runs before `start`.
@@ -57,9 +58,12 @@ class KafkaCluster:
             certificates: clients must speak TLS; the brokers are ``certificates.broker``.
             overrides: broker settings that win over ours, for every node.
             features: finalized levels of features, such as ``transaction.version``, other than the newest.
+            jvm_options: of the brokers, such as `jvm.FOR_LOAD`; if None, those with which they start fastest.
             detached: the brokers outlive this process; else they die with it, whatever its end.
         """
-        self.nodes = {id: Node(id, free_port, directory / f"node-{id}", detached) for id in range(1, nodes + 1)}
+        self.nodes = {
+            id: Node(id, free_port, directory / f"node-{id}", jvm_options, detached) for id in range(1, nodes + 1)
+        }
         self.security_protocol = security_protocol(sasl, certificates is not None)
         self._sasl = sasl
         self._certificates = certificates
@@ -83,7 +87,7 @@ class KafkaCluster:
 
         return Admin(self.internal_servers)
 
-    def start(self, jvm_options: Sequence[str] | None = None) -> None:
+    def start(self) -> None:
         """Format the brokers' directories, start them all, and wait until all serve.
 
         Raises:
@@ -99,7 +103,7 @@ class KafkaCluster:
         try:
             self._format()
             for node in self.nodes.values():
-                node.begin_start(jvm_options)
+                node.begin_start()
             for node in self.nodes.values():
                 node.wait_started()
         except BaseException:
@@ -129,7 +133,7 @@ class KafkaCluster:
         kept = jar_directory() / f"bootstrap-{zlib.crc32(' '.join(arguments).encode()):08x}.checkpoint"
         if not kept.exists():
             with tempfile.TemporaryDirectory(dir=kept.parent, prefix="format-") as scratch:
-                model = Node(1, free_port, Path(scratch), detached=False)
+                model = Node(1, free_port, Path(scratch), jvm_options=None, detached=False)
                 ports = {1: Ports(model.port, model.internal_port, model.controller_port, model.advertised_port)}
                 model.configure(broker_settings(1, ports, model.data, self._sasl, None, {}))
                 model.format(arguments)
@@ -141,6 +145,6 @@ class KafkaCluster:
 def _train(archive: Path) -> None:
     """Run a broker such that the JVM leaves an archive of its classes."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch:
-        cluster = KafkaCluster(Path(scratch), sasl=True)
-        cluster.start(jvm_options=(f"-XX:ArchiveClassesAtExit={archive}",))
+        cluster = KafkaCluster(Path(scratch), sasl=True, jvm_options=(f"-XX:ArchiveClassesAtExit={archive}",))
+        cluster.start()
         cluster.nodes[1].stop()  # in order: the archive is written at the end

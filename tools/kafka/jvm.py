@@ -1,4 +1,4 @@
-"""How a JVM is started for Kafka's programs: small, and fast to start rather than fast to run."""
+"""How a JVM is started for Kafka's programs: small, and fast to start rather than fast to run, or for load."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Final
 from tools.kafka.jars import class_archive, jar_directory
 
 HEAP: Final = "256m"
+
+FOR_LOAD: Final = ("-Xmx1g", "-XX:TieredStopAtLevel=4")
+"""Options of a broker that is measured: with the compiler that real ones have, which TLS needs most."""
 
 _LOGGING: Final = {
     "showDateTime": "true",

@@ -39,7 +39,14 @@ class Node:
         log_file: the broker's messages.
     """
 
-    def __init__(self, id: int, ports: Callable[[], int], directory: Path, detached: bool) -> None:
+    def __init__(
+        self,
+        id: int,
+        ports: Callable[[], int],
+        directory: Path,
+        jvm_options: Sequence[str] | None,
+        detached: bool,
+    ) -> None:
         self.id = id
         self.port = self.advertised_port = ports()
         self.internal_port = ports()
@@ -48,6 +55,7 @@ class Node:
         self.data = directory / "data"
         self.log_file = directory / "broker.log"
         self.running: Running | None = None
+        self._jvm_options = jvm_options
         self._detached = detached
         self._process: subprocess.Popen[str] | None = None
         self._log_begin = 0
@@ -92,12 +100,12 @@ class Node:
         properties = {"version": 1, "cluster.id": CLUSTER_ID, "node.id": self.id, "directory.id": directory_id}
         (self.data / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
-    def begin_start(self, jvm_options: Sequence[str] | None = None) -> None:
+    def begin_start(self) -> None:
         """Start the broker, without waiting for it."""
         if self.is_running():
             raise KafkaToolError(f"node {self.id} runs already")
         self._reap()  # one that has exited on its own
-        command = java_command("kafka.Kafka", str(self.settings_file), options=jvm_options)
+        command = java_command("kafka.Kafka", str(self.settings_file), options=self._jvm_options)
         if not self._detached:
             command = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), *command]
         with open(self.log_file, "a") as log:

@@ -217,9 +217,9 @@ def kerberized(realm: Kdc, kafka_cluster: MakeCluster) -> Iterator[KafkaCluster]
         "sasl.kerberos.service.name": "kafka",
         "listener.name.client.gssapi.sasl.jaas.config": line,
     }
-    cluster = kafka_cluster(sasl=True, overrides=settings)
     options = (f"-XX:SharedArchiveFile={class_archive()}", "-Xlog:cds=off", f"-Djava.security.krb5.conf={realm.config}")
-    cluster.start(jvm_options=options)
+    cluster = kafka_cluster(sasl=True, overrides=settings, jvm_options=options)
+    cluster.start()
     yield cluster
     cluster.stop()
 

@@ -11,8 +11,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tools.benchmark.settings import MEBIBYTE
 from tools.kafka import KafkaCluster, ensure_kafka
+from tools.kafka.jvm import FOR_LOAD
 
-_JVM_OPTIONS: Final = ("-Xmx1g", "-XX:TieredStopAtLevel=4", "-XX:+UseSerialGC", "-Xlog:cds=off")
 _OVERRIDES: Final = {
     "message.max.bytes": 4 * MEBIBYTE,
     "socket.request.max.bytes": 100 * MEBIBYTE,
@@ -30,8 +30,8 @@ class ApacheService:
 
     def __init__(self, directory: Path) -> None:
         ensure_kafka()
-        self._cluster = KafkaCluster(directory, overrides=_OVERRIDES)
-        self._cluster.start(_JVM_OPTIONS)
+        self._cluster = KafkaCluster(directory, overrides=_OVERRIDES, jvm_options=FOR_LOAD)
+        self._cluster.start()
         self.servers = self._cluster.bootstrap_servers
 
     def create_topic(self, topic: str, partitions: int) -> None:
