@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "shmaccum"
 
 FLOORS = (
     {"errors", "__version__"},
-    {"_core", "_platform", "abi", "backoff", "cluster", "later", "regularfile"},
+    {"_core", "_platform", "abi", "backoff", "cluster", "later", "procfs", "regularfile"},
     {"config"},
     {"kafka"},
     {"shm"},

@@ -64,7 +64,7 @@ class Load(NamedTuple):
         return topic, self.values[number % len(self.values)], number % _PARTITIONS
 
 
-def _page_views(count: int) -> list[bytes]:
+def page_views(count: int) -> list[bytes]:
     """Return records as a web server would log them, of random visitors, in JSON."""
     pick = random.Random(count)
     return [
@@ -262,7 +262,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     topics = [f"distance-{number}" for number in range(options.topics)]
-    values = [os.urandom(_SIZE)] if options.compression == "none" else _page_views(_VIEWS)
+    values = [os.urandom(_SIZE)] if options.compression == "none" else page_views(_VIEWS)
     if options.broker == "apache":
         ensure_kafka()
     elif options.tls:

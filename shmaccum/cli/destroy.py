@@ -28,16 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Remove the slab.
+    """Remove the slab, or the shards of that name one after the other.
 
     Raises:
         SlabError: the slab cannot be removed.
     """
     try:
-        lost = destroy(args.name, force=args.force)
+        for name in names.slabs_of(args.name) or [args.name]:
+            lost = destroy(name, force=args.force)
+            print(f"removed slab {name!r}" + (f"; {lost} records were lost" if lost else ""))
     except SlabNotFoundError:
         raise no_such_slab(args.name) from None
-    print(f"removed slab {args.name!r}" + (f"; {lost} records were lost" if lost else ""))
     return 0
 
 

@@ -41,7 +41,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("slabs", metavar="NAME", nargs="*", help="only these slabs")
+    parser.add_argument("slabs", metavar="NAME", nargs="*", help="only these slabs, with their shards")
     places = parser.add_mutually_exclusive_group()
     places.add_argument(
         "--listen",

@@ -9,6 +9,7 @@ from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import report
 from shmaccum.cli.verdict import Level, findings, sender_findings
 from shmaccum.errors import SlabNotFoundError
+from shmaccum.shm import names
 
 _HEALTHY: Final = 0
 _UNHEALTHY: Final = 1
@@ -29,7 +30,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("name", metavar="NAME", help="the slab (shmaccum.name)")
+    parser.add_argument("name", metavar="NAME", help="the slab (shmaccum.name), with all of its shards")
     parser.add_argument("--sender", action="store_true", help="only whether its sender runs, or nothing waits for one")
 
 
@@ -40,13 +41,16 @@ def run(args: argparse.Namespace) -> int:
         SlabError: the slab cannot be read.
     """
     try:
-        slab = report(args.name)
+        slabs = [report(name) for name in names.slabs_of(args.name) or [args.name]]
     except SlabNotFoundError:
         print(no_such_slab(args.name))
         return _NO_SLAB
-    found = sender_findings(slab) if args.sender else findings(slab)
-    for finding in found:
-        print(f"{finding.level.name.lower()}: {finding.text}")
+    found = []
+    for slab in slabs:
+        of_slab = sender_findings(slab) if args.sender else findings(slab)
+        for finding in of_slab:
+            print(f"{finding.level.name.lower()}: {f'{slab.name}: ' if len(slabs) > 1 else ''}{finding.text}")
+        found += of_slab
     if not found:
         print("healthy")
     return _UNHEALTHY if any(finding.level is Level.FAULT for finding in found) else _HEALTHY

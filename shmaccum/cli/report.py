@@ -226,7 +226,16 @@ def _user(uid: int) -> str | None:
 
 def all_reports() -> Iterator[SlabReport | UnreadableSlab]:
     """Read every slab of the host, in order of names; yield the reason for each that cannot be read."""
-    for name in names.slab_names():
+    yield from _reports(names.slab_names())
+
+
+def reports_of(name: str) -> Iterator[SlabReport | UnreadableSlab]:
+    """Read a slab, or the shards that a name stands for, as `all_reports`; nothing if there is none."""
+    yield from _reports(names.slabs_of(name) or [name])
+
+
+def _reports(slabs: Sequence[str]) -> Iterator[SlabReport | UnreadableSlab]:
+    for name in slabs:
         try:
             yield report(name)
         except SlabNotFoundError:

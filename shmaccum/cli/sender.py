@@ -2,14 +2,20 @@
 
 It shares the slab of every producer with the same settings; ``sender.idle.ms`` can differ. It logs to standard error.
 On the first SIGTERM or SIGINT it delivers all records and exits with status 0; on a second one it exits at once.
+
+For several shards (``shmaccum.shards``) it forks a sender for each, passes signals on, and waits for them. If it is
+killed, the kernel sends them SIGTERM.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import logging
 import os
-from contextlib import ExitStack
+import signal
+from contextlib import ExitStack, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, address, given_settings
@@ -23,9 +29,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_PR_SET_PDEATHSIG: Final = 1
+
 _EPILOG: Final = f"""\
 {SETTINGS_HELP}
 
+With shmaccum.shards it runs a sender for each shard, with shmaccum.name=NAME@K for shard K. If one fails, all end.
 The sender stays until a signal ends it, unless sender.idle.ms is set. If another sender serves the slab, it waits: a
 sender that a producer started hands its role over, another `shmaccum sender` keeps it until it exits.
 Exit status: 0 after SIGTERM, SIGINT or SIGHUP once all is delivered, 1 if it cannot serve, 2 for wrong settings.
@@ -62,15 +71,60 @@ def run(args: argparse.Namespace) -> int:
     for handler in logging.getLogger().handlers:
         handler.addFilter(SELDOM)
     config = ProducerConfig.parse(given_settings(args, {"sender.idle.ms": -1}))
+    uid = os.geteuid()
+    senders = []
+    if len(shards := config.slab_names(uid)) > 1:
+        for name in shards:
+            pid = _fork()
+            if not pid:
+                return _serve(config.in_slab(name))
+            senders.append(pid)
+    with ExitStack() as cleanup:
+        if args.metrics_listen is not None:
+            cleanup.callback(_serve_metrics(args.metrics_listen, config.slab_name(uid)).close)
+        return _wait_for(senders) if senders else _serve(config)
+
+
+def _serve(config: ProducerConfig) -> int:
     log = "standard error"
     if config.sender_log_file:
         log += f", {begin_log(config)}"
-    with ExitStack() as cleanup:
-        if args.metrics_listen is not None:
-            cleanup.callback(_serve_metrics(args.metrics_listen, config.slab_name(os.geteuid())).close)
-        serve(config, _log_serving, log, supervised=True)
+    serve(config, _log_serving, log, supervised=True)
     logger.info("has left")
     return 0
+
+
+def _fork() -> int:
+    """Fork a process that gets SIGTERM when this one dies; return 0 in it, its pid here."""
+    parent = os.getpid()
+    pid = os.fork()
+    if not pid:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it died before that
+            os.kill(os.getpid(), signal.SIGTERM)
+    return pid
+
+
+def _wait_for(senders: list[int]) -> int:
+    """Wait until all senders have ended; return 0, or 1 if one failed, after which the others end."""
+
+    def pass_on(number: int, _: FrameType | None = None) -> None:
+        for pid in senders:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    result = 0
+    while senders:
+        pid, status = os.wait()
+        senders.remove(pid)
+        if status and not result:
+            result = 1
+            logger.error("sender %d ended with status %d; the others follow", pid, os.waitstatus_to_exitcode(status))
+            pass_on(signal.SIGTERM)
+    return result
 
 
 def _serve_metrics(place: tuple[str, int], slab: str) -> MetricsServer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -14,11 +15,11 @@ from rich.text import Text
 
 from shmaccum import __version__
 from shmaccum.cli.destroy import no_such_slab
-from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
+from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report, reports_of
 from shmaccum.cli.settings_arguments import seconds
 from shmaccum.cli.terminal import console, count, in_bytes, printable, table
 from shmaccum.cli.verdict import stopped_holders
-from shmaccum.errors import SlabError, SlabNotFoundError
+from shmaccum.errors import SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo
@@ -41,7 +42,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("name", metavar="NAME", nargs="?", help="only this slab")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="only this slab, or the shards of this name")
     parser.add_argument("--json", action="store_true", help="one JSON object; with --watch, one a line")
     parser.add_argument(
         "--watch",
@@ -79,16 +80,12 @@ def _show_removed(removed: Sequence[str]) -> None:
 
 
 def _named(name: str, *, watch: bool) -> list[SlabReport | UnreadableSlab]:
+    if watch:
+        return list(reports_of(name))
     try:
-        return [report(name)]
+        return [report(each) for each in names.slabs_of(name) or [name]]
     except SlabNotFoundError:
-        if watch:
-            return []
         raise no_such_slab(name) from None
-    except SlabError as error:  # the slab can be one that is being created
-        if watch:
-            return [UnreadableSlab(name, str(error))]
-        raise
 
 
 def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, clear: bool) -> None:
@@ -98,7 +95,11 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
     out.print(f"shmaccum {__version__}")
     if not slabs:
         out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
+    shards = Counter(slab.name.partition("@")[0] for slab in slabs if "@" in slab.name)
     for slab in slabs:
+        base = slab.name.partition("@")[0]
+        if shards.pop(base, 0) > 1:
+            out.print(f"{base}: {_together([each for each in slabs if each.name.startswith(f'{base}@')])}\n")
         out.print(Text(slab.name, style="bold"))
         if isinstance(slab, UnreadableSlab):
             out.print(f"  cannot be read: {slab.error}")
@@ -106,6 +107,19 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
             for part in _parts(slab):
                 out.print(part)
         out.print()
+
+
+def _together(shards: Sequence[SlabReport | UnreadableSlab]) -> str:
+    """Return what the shards of a name have and did together."""
+    read = [shard for shard in shards if isinstance(shard, SlabReport)]
+    producers = sum(Role.PRODUCER in each.roles and each.alive for shard in read for each in shard.processes)
+    queued = sum(each.queued_records for shard in read for each in shard.partitions)
+    return (
+        f"{count(len(shards), 'shard')}, {count(sum(shard.sender.alive for shard in read), 'sender')}, "
+        f"{count(producers, 'producer')}, {in_bytes(sum(shard.memory.used for shard in read))} of "
+        f"{in_bytes(sum(shard.memory.total for shard in read))} used, {count(queued, 'record')} queued, "
+        f"{count(sum(int(shard.metrics['record-send-total']) for shard in read), 'record')} sent"
+    )
 
 
 def _parts(slab: SlabReport) -> Iterator[RenderableType]:

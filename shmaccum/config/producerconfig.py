@@ -47,6 +47,28 @@ class ProducerConfig(ProducerSettings):
         """
         return self.shmaccum_name or f"auto-{self._slab_hash([uid, ABI_VERSION]).hex()[:16]}"
 
+    def slab_names(self, uid: int) -> list[str]:
+        """Return the names of the slabs that a process with these settings can join, one for each shard.
+
+        Args:
+            uid: user id of the slabs' owner.
+        """
+        name = self.slab_name(uid)
+        return [name] if self.shmaccum_shards == 1 or "@" in name else self.shard_names(uid)
+
+    def shard_names(self, uid: int) -> list[str]:
+        """Return the names of all shards, also if ``shmaccum.name`` chooses one; the only slab's without shards.
+
+        Args:
+            uid: user id of the slabs' owner.
+        """
+        base = self.slab_name(uid).partition("@")[0]
+        return [f"{base}@{number}" for number in range(self.shmaccum_shards)] if self.shmaccum_shards > 1 else [base]
+
+    def in_slab(self, name: str) -> Self:
+        """Return this configuration for one slab of `shard_names`."""
+        return type(self)({**self._values, "shmaccum.name": name}, self._explicit)
+
     def slab_digest(self, uid: int) -> int:
         """Return 64 bits, unsigned, by which two configurations that can share a slab are equal.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.config.valuetypes import AUTO, INT_MAX
 from shmaccum.errors import ConfigError
+from shmaccum.procfs import usable_cores
 
 if TYPE_CHECKING:
     from shmaccum.config.settings import ProducerSettings
@@ -29,6 +30,8 @@ MOST_RECORDS: Final = (1 << 24) - 1
 """``core/layout.pxi``: ``COMMIT_COUNT_MASK``."""
 SMALLEST_RECORD: Final = 7
 """Bytes of a record of message format 2 with neither key nor value: the smallest of all formats."""
+CORES_OF_A_SHARD: Final = 8
+"""Cores for each shard of ``shmaccum.shards`` auto: docs/performance.md has the model that this comes from."""
 BATCHES_IN_MEMORY: Final = 16
 """Grown batches that ``buffer.memory`` holds at least, by default."""
 LARGEST_BATCH: Final = SMALLEST_RECORD * MOST_RECORDS
@@ -100,14 +103,39 @@ def delivery_covers_one_request(config: ProducerSettings) -> Changes:
     return {"delivery.timeout.ms": needed}
 
 
+def shards_are_possible(config: ProducerSettings) -> Changes:
+    """Replace ``auto`` by its number, and check that the transport and the slab's name go with it."""
+    changes: dict[str, object] = {}
+    shards = config.shmaccum_shards
+    if shards == AUTO:
+        shards = changes["shmaccum.shards"] = max(1, usable_cores() // CORES_OF_A_SHARD)
+        if config.transport != "kafka":
+            shards = changes["shmaccum.shards"] = 1
+    if shards > 1 and config.transport != "kafka":
+        raise ConfigError(f"shmaccum.shards = {shards}: transport {config.transport} has one sender; set 1")
+    _, at, number = config.shmaccum_name.partition("@")
+    if at and int(number) >= shards:
+        raise ConfigError(
+            f"shmaccum.name = {config.shmaccum_name!r}: shard {number} of {shards}, which are numbered from 0; raise "
+            "shmaccum.shards, or leave the number out"
+        )
+    return changes
+
+
 def batch_fits_memory(config: ProducerSettings) -> Changes:
     """Check that the slab has at least one slot."""
-    if config.batch_size > config.buffer_memory:
+    if config.batch_size > config.slab_memory:
         raise ConfigError(
-            f"batch.size = {config.batch_size}: must be at most buffer.memory, which is {config.buffer_memory}; "
-            "the slab would not have a single slot"
+            f"batch.size = {config.batch_size}: must be at most {_memory(config)}; the slab would not have a single "
+            "slot"
         )
     return KEEP
+
+
+def _memory(config: ProducerSettings) -> str:
+    """Return what bounds a slab's memory, for a message."""
+    divided = f" divided by {config.shmaccum_shards} shards" if config.shmaccum_shards > 1 else ""
+    return f"buffer.memory{divided}, which is {config.slab_memory}"
 
 
 def slots_fit_layout(config: ProducerSettings) -> Changes:
@@ -118,9 +146,10 @@ def slots_fit_layout(config: ProducerSettings) -> Changes:
             f"{MOST_RECORDS} records in a batch, and the smallest record takes {SMALLEST_RECORD} bytes"
         )
     slot_size = -(-config.batch_size // 8) * 8
-    if config.buffer_memory // slot_size > MOST_SLOTS:
+    if config.slab_memory // slot_size > MOST_SLOTS:
+        most = MOST_SLOTS * slot_size * config.shmaccum_shards
         raise ConfigError(
-            f"buffer.memory = {config.buffer_memory}: must be at most {MOST_SLOTS * slot_size} with batch.size "
+            f"buffer.memory = {config.buffer_memory}: must be at most {most} with batch.size "
             f"{config.batch_size}; a slab has at most {MOST_SLOTS} slots of batch.size bytes: lower buffer.memory or "
             "raise batch.size"
         )
@@ -129,15 +158,15 @@ def slots_fit_layout(config: ProducerSettings) -> Changes:
 
 def request_fits_memory(config: ProducerSettings) -> Changes:
     """Check that memory can hold every record that ``max.request.size`` allows."""
-    if config.max_request_size <= config.buffer_memory:
+    if config.max_request_size <= config.slab_memory:
         return KEEP
     if "max.request.size" in config.explicit:
         raise ConfigError(
-            f"max.request.size = {config.max_request_size}: must be at most buffer.memory, which is "
-            f"{config.buffer_memory}; a record of that size could never be accepted"
+            f"max.request.size = {config.max_request_size}: must be at most {_memory(config)}; a record of that size "
+            "could never be accepted"
         )
-    logger.info("Lowered max.request.size to %d, which is buffer.memory.", config.buffer_memory)
-    return {"max.request.size": config.buffer_memory}
+    logger.info("Lowered max.request.size: must be at most %s.", _memory(config))
+    return {"max.request.size": config.slab_memory}
 
 
 def format_has_compression(config: ProducerSettings) -> Changes:
@@ -204,7 +233,7 @@ def batches_grow_within_requests(config: ProducerSettings) -> Changes:
         limits["segment.bytes"] = config.segment_bytes
     limiting = min(limits, key=limits.__getitem__)
     if config.batch_max_bytes == AUTO:
-        grown = min(limits[limiting], config.buffer_memory // BATCHES_IN_MEMORY)
+        grown = min(limits[limiting], config.slab_memory // BATCHES_IN_MEMORY)
         return {"batch.max.bytes": max(config.batch_size, grown)}
     if config.batch_max_bytes > max(config.batch_size, limits[limiting]):
         raise ConfigError(
@@ -218,9 +247,9 @@ def tables_follow_memory(config: ProducerSettings) -> Changes:
     """Size the tables in proportion to the memory for batches, unless the user gave a size."""
     changes: dict[str, object] = {}
     if config.shmaccum_max_topics == AUTO:
-        changes["shmaccum.max.topics"] = _entries(config.buffer_memory, 3072, 512, 100_000)
+        changes["shmaccum.max.topics"] = _entries(config.slab_memory, 3072, 512, 100_000)
     if config.shmaccum_max_partitions == AUTO:
-        changes["shmaccum.max.partitions"] = _entries(config.buffer_memory, 1024, 4096, 200_000)
+        changes["shmaccum.max.partitions"] = _entries(config.slab_memory, 1024, 4096, 200_000)
     return changes
 
 
@@ -251,6 +280,7 @@ RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     idempotence_is_possible,
     transactions_are_possible,
     delivery_covers_one_request,
+    shards_are_possible,
     batch_fits_memory,
     slots_fit_layout,
     request_fits_memory,

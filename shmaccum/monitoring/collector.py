@@ -14,7 +14,7 @@ from shmaccum.errors import ApiVersionError
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Kind, Metric
 from shmaccum.monitoring.reading import HistogramValue, Value
-from shmaccum.monitoring.snapshot import SlabReader, Snapshot
+from shmaccum.monitoring.snapshot import SlabReader, Snapshot, labels_of
 
 try:
     from prometheus_client.core import Metric as Family  # a metric with its values
@@ -63,7 +63,8 @@ def families(snapshot: Snapshot, metrics: Iterable[Metric], *, partitions: bool)
         family = empty_family(metric)
         for slab, series in snapshot.slabs.items():
             for values, value in series.get(metric, {}).items():
-                family.samples.extend(_samples(metric, {"slab": slab, **dict(zip(labels, values, strict=True))}, value))
+                named = {**labels_of(slab), **dict(zip(labels, values, strict=True))}
+                family.samples.extend(_samples(metric, named, value))
         yield family
     for metric, number in ((catalogue.SLABS, len(snapshot.slabs)), (catalogue.READ_SECONDS, snapshot.seconds)):
         family = empty_family(metric)

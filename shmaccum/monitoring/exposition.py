@@ -13,6 +13,7 @@ from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Kind, Metric
 from shmaccum.monitoring.collector import Family, SlabCollector, Snapshot, families, sample_name
 from shmaccum.monitoring.reading import Labels
+from shmaccum.monitoring.snapshot import labels_of
 
 # Here, after the collector, whose error names the extra if the library is missing.
 from prometheus_client.exposition import choose_encoder  # isort: skip
@@ -73,10 +74,11 @@ def _head(metric: Metric, name: str) -> str:
 
 
 def _written(slab: str, all_labels: Iterable[Labels]) -> list[str]:
+    of_slab = ",".join(f'{label}="{value}"' for label, value in labels_of(slab).items())
     escaped: dict[str, str] = {}
     written = []
     for topic, partition in all_labels:
         if topic not in escaped:
             escaped[topic] = topic.replace("\\", r"\\").replace('"', r"\"")
-        written.append(f'{{slab="{slab}",topic="{escaped[topic]}",partition="{partition}"}} ')
+        written.append(f'{{{of_slab},topic="{escaped[topic]}",partition="{partition}"}} ')
     return written

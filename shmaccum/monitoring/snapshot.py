@@ -37,18 +37,26 @@ class Snapshot:
     seconds: float
 
 
+def labels_of(name: str) -> dict[str, str]:
+    """Return the labels of a slab's metrics: ``slab``, its name, and ``shard`` if it is one of several."""
+    base, at, shard = name.partition("@")
+    return {"slab": base, "shard": shard} if at else {"slab": base}
+
+
 class SlabReader:
     """Reads the metrics of slabs, again and again. Several threads can read at once.
 
     Args:
-        slabs: the names of the slabs; by default all of this host. Those of other users count as unreadable, unless
-            this process is root's.
+        slabs: the names of the slabs, where one name stands for all of its shards; by default all of this host. Those
+            of other users count as unreadable, unless this process is root's.
         partitions: whether the metrics of topics have a series for each partition.
     """
 
     def __init__(self, slabs: Sequence[str] | None = None, *, partitions: bool = False) -> None:
         self._partitions = partitions
-        self._slabs: Callable[[], Sequence[str]] = names.slab_names if slabs is None else lambda: slabs
+        self._slabs: Callable[[], Sequence[str]] = (
+            names.slab_names if slabs is None else lambda: [each for name in slabs for each in names.slabs_of(name)]
+        )
         self._errors = _ErrorTotals()
 
     def snapshot(self) -> Snapshot:

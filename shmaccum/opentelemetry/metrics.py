@@ -23,7 +23,7 @@ from shmaccum.errors import ApiVersionError
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Kind, Metric, le, opentelemetry_name
 from shmaccum.monitoring.reading import HistogramValue, Value
-from shmaccum.monitoring.snapshot import SlabReader, Snapshot
+from shmaccum.monitoring.snapshot import SlabReader, Snapshot, labels_of
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
@@ -41,6 +41,7 @@ SCOPE: Final = "shmaccum"
 
 _ATTRIBUTES: Final = {
     "slab": "shmaccum.slab",
+    "shard": "shmaccum.shard",
     "topic": "messaging.destination.name",
     "partition": "messaging.destination.partition.id",
     "broker": "shmaccum.broker",
@@ -119,8 +120,9 @@ class _Source:
             )
             names = [_ATTRIBUTES[label] for label in labels]
             for slab, series in snapshot.slabs.items():
+                of_slab = {_ATTRIBUTES[label]: value for label, value in labels_of(slab).items()}
                 for values, value in series.get(metric, {}).items():
-                    yield {_ATTRIBUTES["slab"]: slab, **dict(zip(names, values, strict=True))}, value
+                    yield {**of_slab, **dict(zip(names, values, strict=True))}, value
 
 
 def _register(meter: Meter, metric: Metric, source: _Source) -> None:

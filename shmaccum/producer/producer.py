@@ -41,7 +41,7 @@ from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors
 from shmaccum.producer.record_path import RecordPath
 from shmaccum.producer.serialization import Serializers
-from shmaccum.sender.process import SenderWatch, ensure_sender
+from shmaccum.sender.process import SenderWatch, ensure_sender, tend_shards
 from shmaccum.sender.watch import WatchThread
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role
@@ -93,10 +93,10 @@ class Producer(_core.Producer):
 
     def _open(self) -> None:
         """Attach to the slab and make sure that it has a sender."""
-        config = self.config
-        self._slab = slab = attach_for(config)
+        self._slab = slab = attach_for(self.config)
         self._attached: list[None] = [None]
         try:
+            config = self.config.in_slab(slab.name)
             self._ensure_sender = partial(ensure_sender, slab, config)
             self._watch = SenderWatch(slab, self._ensure_sender)
             with slab.reporting_damage():
@@ -123,7 +123,8 @@ class Producer(_core.Producer):
             slab.set_lock_timeout(self._lock_timeout_s())
             slab.add_role(Role.PRODUCER)
             self._ensure_sender()
-            slab.companion(WatchThread).watch_for(self._accumulator, self._ensure_sender)
+            watch = slab.companion(WatchThread)
+            watch.watch_for(self._accumulator, self._ensure_sender, partial(tend_shards, config))
             _made.add(self)
         except BaseException:
             detach(slab, self._attached)

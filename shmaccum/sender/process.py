@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,7 @@ from shmaccum.sender.handover import await_role, has_successor
 from shmaccum.shm import native
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import detach, look
+from shmaccum.shm.shards import tend
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:
@@ -282,6 +284,22 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
             if not slab.processes.has_place():
                 slab.reap_dead()  # a sender that died with a lock keeps its entry until the lock is taken over
             _start(config)
+
+
+def tend_shards(config: ProducerConfig) -> None:
+    """Start a sender for each of the other shards that holds records and that no process uses.
+
+    Args:
+        config: for the slab of this process.
+
+    Raises:
+        SenderError: one did not start; says why.
+    """
+    uid = os.geteuid()
+    own = config.slab_name(uid)
+    for name in config.shard_names(uid):
+        if name != own:
+            tend(name, partial(_start, config.in_slab(name)))
 
 
 class SenderWatch:

@@ -2,7 +2,8 @@
 
 A process with producers runs one thread for each slab. Every `LOOK_S` the thread asks the kernel whether the slab has a
 sender. If it has none and holds undelivered records of any process, dead ones included, the thread starts a sender. All
-processes check independently; the start bytes of the lock file let one of them start a sender.
+processes check independently; the start bytes of the lock file let one of them start a sender. They do the same for the
+other shards that no process uses.
 
 Appends cost nothing for it. `SenderWatch` checks as well when a producer begins a batch or waits, since those calls
 have to fail if no sender can be started.
@@ -48,6 +49,7 @@ class WatchThread:
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
         self._ensure: Callable[[], None] = lambda: None
+        self._tend: Callable[[], None] = lambda: None
         self._accumulators: weakref.WeakSet[RecordAccumulator] = weakref.WeakSet()
         self._next_look_s = 0.0
         self._has_complained = False
@@ -63,16 +65,18 @@ class WatchThread:
         self._is_paused = False
         self._have_appends_call(self._before_append)
 
-    def watch_for(self, accumulator: RecordAccumulator, ensure: Callable[[], None]) -> None:
+    def watch_for(self, accumulator: RecordAccumulator, ensure: Callable[[], None], tend: Callable[[], None]) -> None:
         """Watch for a dead sender until this process leaves the slab.
 
         Args:
             accumulator: of a producer of this process.
             ensure: starts a sender if there is none.
+            tend: starts senders for deserted shards.
         """
         with self._mutex:
             self._accumulators.add(accumulator)
             self._ensure = ensure
+            self._tend = tend
             self._start()
 
     def end(self) -> None:
@@ -159,6 +163,7 @@ class WatchThread:
     def _look(self) -> None:
         if not self._slab.has_sender() and self._slab.undelivered() != (0, 0):
             self._ensure()
+        self._tend()
 
 
 class _Thread:

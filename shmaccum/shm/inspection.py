@@ -44,6 +44,7 @@ from shmaccum.shm.layout import (
     OfProcess,
     OfSender,
     Refusal,
+    Role,
     SlotState,
     TopicState,
     count_of,
@@ -53,7 +54,7 @@ from shmaccum.shm.layout import (
     size_of,
     state_of,
 )
-from shmaccum.shm.lockfile import SENDER, LockFile
+from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
 from shmaccum.shm.processes import ProcessInfo, ProcessTable
 
 if TYPE_CHECKING:
@@ -229,6 +230,15 @@ class SlabView:
             )
             for entry in self._processes.in_use()
         ]
+
+    def is_used(self) -> bool:
+        """Return whether another living process uses the slab."""
+        return self._lock_file.holder(PROCESS, length=0) != 0
+
+    def producers(self) -> int:
+        """Return how many living processes produce."""
+        entries = (self._processes.info(entry) for entry in self._processes.in_use())
+        return sum(each.alive and Role.PRODUCER in each.roles for each in entries)
 
     def sender_distribution(self, which: OfSender) -> Distribution:
         """Read a histogram of the sender."""

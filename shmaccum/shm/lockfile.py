@@ -30,9 +30,9 @@ from functools import cache, partial
 from typing import Final
 
 from shmaccum.errors import DeadOwnerError, LockTimeoutError, SlabError, SlabNotFoundError
+from shmaccum.procfs import is_stopped
 from shmaccum.shm import names, native
 from shmaccum.shm.files import Descriptor, file_of, open_own
-from shmaccum.shm.procfs import is_stopped
 
 LIFECYCLE: Final = 0
 SENDER: Final = 1

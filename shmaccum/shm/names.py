@@ -16,7 +16,7 @@ import sys
 from typing import Final
 
 from shmaccum._core import TOKEN_WORDS, WORD, Super
-from shmaccum.abi import SLAB_NAME_PATTERN, SLAB_NAME_RULE
+from shmaccum.abi import SHARD_PATTERN, SLAB_NAME_PATTERN, SLAB_NAME_RULE
 from shmaccum.errors import SlabError, SlabMemoryError
 
 SHM_DIRECTORY: Final = "/dev/shm"
@@ -25,8 +25,8 @@ PREFIX: Final = "shmaccum-"
 _IS_MUSL: Final = str(getattr(sys.implementation, "_multiarch", "")).endswith("musl")
 """The C library is musl: its semaphores have the file of their whole name, and other words than those of glibc."""
 
-_LEGAL_NAME = re.compile(SLAB_NAME_PATTERN)
-_OF_A_SLAB = re.compile(rf"{PREFIX}({SLAB_NAME_PATTERN})(?:\.lock|\.wakeup(?:\.[0-9a-f]+)?)?")
+_LEGAL_NAME = re.compile(f"{SLAB_NAME_PATTERN}(?:{SHARD_PATTERN})?")
+_OF_A_SLAB = re.compile(rf"{PREFIX}({_LEGAL_NAME.pattern})(?:\.lock|\.wakeup(?:\.[0-9a-f]+)?)?")
 _TOKEN_BYTES: Final = TOKEN_WORDS * WORD
 
 
@@ -149,6 +149,20 @@ def slab_names() -> list[str]:
         SlabMemoryError: /dev/shm does not exist, or cannot be read.
     """
     return sorted({found[1] for entry in _entries() if (found := _OF_A_SLAB.fullmatch(entry))})
+
+
+def slabs_of(name: str) -> list[str]:
+    """Return the slabs that a user's name stands for: that slab, or else the shards that have this name before the '@'.
+
+    Raises:
+        SlabError: the name is not legal.
+        SlabMemoryError: /dev/shm does not exist, or cannot be read.
+    """
+    there = slab_names()
+    if check_name(name) in there:
+        return [name]
+    shards = (each for each in there if each.startswith(f"{name}@"))
+    return sorted(shards, key=lambda each: int(each.partition("@")[2]))
 
 
 def leftovers(name: str) -> list[str]:

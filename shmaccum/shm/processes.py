@@ -24,9 +24,9 @@ from typing import Final
 
 from shmaccum._core import LOCK_COUNT, TICKET_SHIFT, UNFINISHED, Geometry, Lock, Process, Slot
 from shmaccum.errors import DeadOwnerError, SlabFullError, printable
+from shmaccum.procfs import is_stopped, pid_namespace, start_time
 from shmaccum.shm.layout import MAX_PROCESS_NAME, PROCESS_COUNTERS, Role, SlotState, column_of, state_of
 from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
-from shmaccum.shm.procfs import is_stopped, pid_namespace, start_time
 
 _OPEN: Final = int(SlotState.OPEN)
 _INCARNATION: Final = (1 << 64 - TICKET_SHIFT) - 1

@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator
 from typing import Final, cast
 
-from shmaccum import _core
+from shmaccum import _core, procfs
 from shmaccum._core import PAGE, TOKEN_WORDS, WORD, Geometry, Super
 from shmaccum._platform import keeps_order
 from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabAbiError, SlabMemoryError
-from shmaccum.shm import names, procfs
+from shmaccum.shm import names
 from shmaccum.shm.files import in_the_way, open_own
 from shmaccum.shm.layout import MAGIC
 

@@ -46,7 +46,7 @@ def deliver(
     """
     acknowledge_at_once()
     deliveries = _Deliveries(to)
-    append_bytes = to.config.buffer_memory // _SHARE_OF_MEMORY
+    append_bytes = to.config.slab_memory // _SHARE_OF_MEMORY
     for batch in batches:
         chosen = batch.select(list(columns))
         for name, rows in group_by_topic(chosen) if topic is None else ((topic, chosen),):

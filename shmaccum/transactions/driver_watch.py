@@ -21,8 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from shmaccum.procfs import start_time
 from shmaccum.sender import isolation
-from shmaccum.shm.procfs import start_time
 
 if TYPE_CHECKING:  # the watch imports the rest when it is needed: it can wait for weeks
     from shmaccum.config import ProducerConfig

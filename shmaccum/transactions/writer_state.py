@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import RecordTooLargeError, printable
-from shmaccum.shm.procfs import start_time
+from shmaccum.procfs import start_time
 from shmaccum.transactions.coordinator import PreparedTransaction
 
 LARGEST_STATE: Final = 32 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +17,15 @@ from processes import wait_until
 from shmaccum.shm import names
 
 Settings = dict[str, object]
+
+
+@pytest.fixture(autouse=True)
+def unfiltered_logs() -> Iterator[None]:
+    """Undo what `shmaccum sender` does to the handlers of this process: later tests count what is logged."""
+    handlers = [(handler, list(handler.filters)) for handler in logging.getLogger().handlers]
+    yield
+    for handler, filters in handlers:
+        handler.filters[:] = filters
 
 
 @pytest.fixture

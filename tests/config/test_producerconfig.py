@@ -126,6 +126,7 @@ def test_all_settings_of_the_slab_are_tried() -> None:
     assert of_the_slab - set(OTHER_VALUES) == {
         "transport",
         "shmaccum.name",
+        "shmaccum.shards",
         "ssl.keystore.type",
         "ssl.truststore.type",
         "sasl.jaas.config",

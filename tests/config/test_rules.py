@@ -216,3 +216,61 @@ class TestReconnectBackoff:
         assert parse(reconnect_backoff_ms=7).reconnect_backoff_max_ms == 7
         assert parse(reconnect_backoff_ms=7, reconnect_backoff_max_ms=9).reconnect_backoff_max_ms == 9
         assert parse(reconnect_backoff_max_ms=9).reconnect_backoff_ms == 50
+
+
+class TestShards:
+    """Slabs that producers with equal settings are divided among."""
+
+    @staticmethod
+    def parse(**given: object) -> ProducerConfig:
+        return parse(**{"transport": "kafka", "bootstrap_servers": "b:1"} | given)
+
+    @pytest.mark.parametrize(("cores", "shards"), [(1, 1), (8, 1), (15, 1), (16, 2), (64, 8), (128, 16)])
+    def test_auto_is_one_for_every_eight_cores(self, cores: int, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("shmaccum.config.rules.usable_cores", lambda: cores)
+        config = self.parse(shmaccum_shards="auto")
+        assert config.shmaccum_shards == shards
+        assert parse(shmaccum_shards="auto").shmaccum_shards == 1, "transport log has one sender"
+        sender = ProducerConfig.from_json(config.in_slab("x" if shards == 1 else "x@0").to_json(0))
+        assert sender.shmaccum_shards == shards
+
+    def test_the_memory_is_divided(self) -> None:
+        one, four = self.parse(), self.parse(shmaccum_shards=4)
+        assert (one.slab_memory, four.slab_memory) == (32 << 20, 8 << 20)
+        assert four.batch_max_bytes == 512 << 10
+        assert self.parse(shmaccum_shards=40).max_request_size == (32 << 20) // 40
+        assert_refused(
+            r"batch.size = 20000: must be at most buffer.memory divided by 4 shards, which is 16384; .*",
+            transport="kafka", bootstrap_servers="b:1", shmaccum_shards=4, buffer_memory=65536, batch_size=20000,
+        )  # fmt: skip
+
+    def test_names(self) -> None:
+        alone, named, auto = (
+            self.parse(),
+            self.parse(shmaccum_shards=2, shmaccum_name="x"),
+            self.parse(shmaccum_shards=2),
+        )
+        assert alone.slab_names(0) == alone.shard_names(0) == [alone.slab_name(0)]
+        assert named.slab_names(0) == named.shard_names(0) == ["x@0", "x@1"]
+        chosen = named.in_slab("x@1")
+        assert (chosen.slab_names(0), chosen.shard_names(0)) == (["x@1"], ["x@0", "x@1"])
+        assert auto.slab_names(0) == [f"{auto.slab_name(0)}@{number}" for number in (0, 1)]
+        assert auto.slab_name(0) != alone.slab_name(0)
+        again = ProducerConfig.from_json(auto.in_slab(auto.slab_names(0)[1]).to_json(0))
+        assert again.slab_names(0) == auto.slab_names(0)[1:]
+        assert again.slab_digest(0) == auto.in_slab(auto.slab_names(0)[1]).slab_digest(0)
+
+    @pytest.mark.parametrize(
+        ("message", "given"),
+        [
+            ("shmaccum.shards = 2: transport log has one sender; set 1", {"shmaccum_shards": 2}),
+            ("shmaccum.name = 'x@2': shard 2 of 2, .*", {"shmaccum_shards": 2, "shmaccum_name": "x@2"} | {
+                "transport": "kafka", "bootstrap_servers": "b:1"}),
+            ("shmaccum.name = 'x@1': shard 1 of 1, .*", {"shmaccum_name": "x@1"}),
+            ("shmaccum.shards = 0: .*", {"shmaccum_shards": 0}),
+            ("shmaccum.shards = 65: .*", {"shmaccum_shards": 65}),
+            ("shmaccum.name = 'x@': .*", {"shmaccum_name": "x@"}),
+        ],
+    )  # fmt: skip
+    def test_what_is_not_possible(self, message: str, given: dict[str, object]) -> None:
+        assert_refused(message, **given)

@@ -82,6 +82,7 @@ OWN_DEFAULTS = {
     "shmaccum.max.topics": AUTO,
     "shmaccum.max.transactions": 64,
     "shmaccum.name": "",
+    "shmaccum.shards": 1,
     "ssl.keystore.location": "",
     "ssl.keystore.password": None,
     "ssl.keystore.type": "",

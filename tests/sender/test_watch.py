@@ -19,8 +19,8 @@ from producers import Settings, kill_sender, sender_pid, sender_starts, wait_unt
 from senders import read_values
 
 from shmaccum import Producer
+from shmaccum.procfs import start_time
 from shmaccum.sender import isolation, watch
-from shmaccum.shm.procfs import start_time
 
 PROMISE_S = 2.0
 BUSY_S = 8.0

@@ -11,10 +11,10 @@ import pytest
 from processes import ChildFailedError, Start, finish
 
 from shmaccum._core import Geometry, Process
+from shmaccum.procfs import pid_namespace, start_time
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import PROCESS
-from shmaccum.shm.procfs import pid_namespace, start_time
 from shmaccum.shm.slab import Slab
 
 

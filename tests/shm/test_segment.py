@@ -16,10 +16,11 @@ import pytest
 from processes import Start
 from slab_helpers import overwrite
 
+from shmaccum import procfs
 from shmaccum._core import WORD, Geometry, Super
 from shmaccum.abi import ABI_VERSION
 from shmaccum.errors import SlabAbiError, SlabMemoryError, SlabPermissionError
-from shmaccum.shm import names, procfs
+from shmaccum.shm import names
 from shmaccum.shm.layout import MAGIC
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.segment import Segment

@@ -14,7 +14,7 @@ from producers import wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.config import ProducerConfig
-from shmaccum.shm.procfs import start_time
+from shmaccum.procfs import start_time
 from shmaccum.transactions import driver_watch
 from shmaccum.transactions.administration import ONGOING, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan

@@ -18,11 +18,14 @@ from tools.benchmark.cases import CASES
 from tools.benchmark.document import renew
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import BenchmarkError
+from tools.benchmark.losses import THEIRS
 from tools.benchmark.machine import machine
 from tools.benchmark.measuring import run_case
 from tools.benchmark.options import Options, parse
 from tools.benchmark.plots import write_plots
 from tools.benchmark.progress import Progress, minutes
+from tools.benchmark.regress import as_text as changes_as_text
+from tools.benchmark.regress import regress
 from tools.benchmark.report import as_text
 from tools.benchmark.results import FORMAT, Result, incomplete, load
 from tools.benchmark.settings import Settings, by_kafkas_names
@@ -37,6 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
             _list(options)
             sys.stdout.flush()
             return 0
+        if options.base:
+            found = regress(options.base, options.cases, options.rounds, options.scale)
+            print(changes_as_text(found), flush=True)
+            return int(any(each.is_worse for each in found))
         result = load(options.result) if options.result is not None else _measure(options, given)
         if options.plots is not None:
             write_plots(result, options.plots)
@@ -106,7 +113,8 @@ def _run(options: Options, environment: Environment, result: dict[str, Any], pro
         progress.say(f"about {minutes(expected_s * options.scale)} on two quiet cores")
     for place, (case, of_case) in enumerate(zip(cases, variants, strict=True)):
         keep = partial(_keep, options, result, progress, place)
-        run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke)
+        without = THEIRS if options.ours else ()
+        run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke, without=without)
 
 
 def _keep(options: Options, result: dict[str, Any], progress: Progress, place: int, case: Result) -> None:

@@ -12,7 +12,8 @@ from tools.benchmark.statistics import Spread, ratio
 from tools.benchmark.tables import FIGURES, LESS_IS_BETTER, MORE_IS_BETTER, Table, with_spread
 
 _OURS: Final = (OURS, OUR_ASYNC, OUR_COLUMNS, EXACTLY_ONCE)
-_THEIRS: Final = (*PEERS, CONFLUENT_DEFAULTS, KEPT_CONFLUENT, SPARK_SINK)
+THEIRS: Final = (*PEERS, CONFLUENT_DEFAULTS, KEPT_CONFLUENT, SPARK_SINK)
+"""Contestants that are not ours."""
 _SAID_BY: Final = {
     "cpu_us_per_record": ("records_per_core_s", "mb_per_core_s", "cpu_s"),
     "cpu_s": ("records_per_core_s", "mb_per_core_s"),
@@ -28,7 +29,7 @@ def losses(result: Result) -> Table:
     for case in result["cases"]:
         for variant in variants_of(result, case["name"]):
             for ours in filter(variant["contestants"].__contains__, _OURS):
-                for peer in filter(variant["contestants"].__contains__, _THEIRS):
+                for peer in filter(variant["contestants"].__contains__, THEIRS):
                     lost = [
                         f"{FIGURES[figure]} {with_spread(found, ' ×')}" for figure, found in _lost(variant, ours, peer)
                     ]
@@ -39,7 +40,7 @@ def losses(result: Result) -> Table:
 
 def _lost(variant: Result, ours: str, peer: str) -> Iterator[tuple[str, Spread]]:
     for figure in variant["figures"]:
-        if figure not in LESS_IS_BETTER | MORE_IS_BETTER or _is_said(figure, variant["figures"]):
+        if figure not in LESS_IS_BETTER | MORE_IS_BETTER or is_said(figure, variant["figures"]):
             continue
         mine, other = (_rounds(variant, name, figure) for name in (ours, peer))
         found = ratio(other, mine, figure) if figure in LESS_IS_BETTER else ratio(mine, other, figure)
@@ -47,7 +48,8 @@ def _lost(variant: Result, ours: str, peer: str) -> Iterator[tuple[str, Spread]]
             yield figure, found
 
 
-def _is_said(figure: str, figures: Sequence[str]) -> bool:
+def is_said(figure: str, figures: Sequence[str]) -> bool:
+    """Return whether a figure only repeats another one of these."""
     return any(other in figures for other in _SAID_BY.get(figure, ()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tools.benchmark.cases.base import Case, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
@@ -19,6 +19,7 @@ def run_case(
     keep: Callable[[Result], None],
     *,
     warm_up: bool,
+    without: Collection[str] = (),
 ) -> None:
     """Run a case.
 
@@ -29,25 +30,29 @@ def run_case(
         progress: receives messages.
         keep: called with the case's result after every variant.
         warm_up: whether a warm-up round comes first, if the variant wants it.
+        without: contestants that have no turn.
     """
     progress.say(f"case {case.number}, {case.name}: {case.title}")
     done: list[Result] = []
     for variant in variants:
-        done.append(run_variant(variant, rounds, progress, warm_up=warm_up))
+        done.append(run_variant(variant, rounds, progress, warm_up=warm_up, without=without))
         keep(case_result(case, done))
     case.close()  # orderly; an interrupted run kills everything instead
 
 
-def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: bool) -> Result:
+def run_variant(
+    variant: Variant, rounds: int, progress: Progress, *, warm_up: bool, without: Collection[str] = ()
+) -> Result:
     """Run a variant; a turn that fails ends it, and makes its result void or missing."""
-    rounds_of = {name: variant.rounds_of(name, rounds) for name in variant.contestants}
+    contestants = [name for name in variant.contestants if name not in without]
+    rounds_of = {name: variant.rounds_of(name, rounds) for name in contestants}
     most = max(rounds_of.values())
-    figures: dict[str, list[dict[str, float]]] = {name: [] for name in variant.contestants}
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
     trouble: dict[str, str] = {}
     began = time.monotonic()
     try:
         for number in range(0 if warm_up and variant.warm_up else 1, most + 1):
-            for contestant in in_turn(variant.contestants, number):
+            for contestant in in_turn(contestants, number):
                 if number > rounds_of[contestant]:
                     continue
                 what = f"round {number} of {most}" if number else "warm-up"

@@ -20,6 +20,7 @@ examples:
   python -m tools.benchmark --all --json bench.json
   python -m tools.benchmark --case records columns --rounds 7
   python -m tools.benchmark --all --json bench.json --plots docs --document docs/performance.md
+  python -m tools.benchmark --case records columns sender --regress HEAD~20
   python -m tools.benchmark --from bench.json --plots docs --document docs/performance.md docs/performance/tables.md
 """
 DEFAULT_ROUNDS: Final = 5
@@ -38,6 +39,8 @@ class Options:
     result: Path | None
     plots: Path | None
     documents: Sequence[Path]
+    ours: bool
+    base: str
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -54,6 +57,14 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
     add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")
     add("--smoke", action="store_true", help="every case with a minimal load: only shows that it works")
+    add("--ours", action="store_true", help="only our own contestants, without peers")
+    add(
+        "--regress",
+        dest="base",
+        metavar="COMMIT",
+        default="",
+        help="compare our figures with an earlier commit's, in turns; fail if one is worse by more than its noise",
+    )
     add("--list", action="store_true", help="show the cases and their variants, and measure nothing")
     add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, after every variant")
     add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, use the result of --json FILE")
@@ -75,6 +86,8 @@ def parse(arguments: Sequence[str]) -> Options:
     if values.all and names:
         parser.error("--all and --case: which? --all takes in every case")
     names = list(CASES) if values.all or (values.smoke and not names) else names
+    if values.base and (values.json or values.plots or values.documents or values.result or values.smoke):
+        parser.error("--regress COMMIT prints its result: leave out --json, --plots, --document, --from and --smoke")
     if values.result is not None and names:
         parser.error("--from FILE measures nothing: leave out --all, --case and --smoke")
     if values.result is not None and (values.rounds or values.scale or values.json):
@@ -100,6 +113,8 @@ def parse(arguments: Sequence[str]) -> Options:
         result=values.result,
         plots=values.plots,
         documents=values.documents,
+        ours=values.ours,
+        base=values.base,
     )
 
 

@@ -46,10 +46,10 @@ def variant_result(
         trouble: ``void`` or ``missing`` -> why, or empty.
         took_s: its duration.
     """
-    first = variant.contestants[0]
-    pooled = {name: {} if trouble else _rounded(variant.pooled(name)) for name in variant.contestants}
+    first = next(iter(rounds))
+    pooled = {name: {} if trouble else _rounded(variant.pooled(name)) for name in rounds}
     ratios = {}
-    for peer in variant.contestants[1:]:
+    for peer in list(rounds)[1:]:
         compared = {name: ratio(rounds[first], rounds[peer], name) for name in variant.figures}
         compared |= {name: ratio([pooled[first]], [pooled[peer]], name) for name in pooled[first]}
         ratios[peer] = {name: each for name, each in compared.items() if each is not None}

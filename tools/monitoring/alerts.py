@@ -42,11 +42,12 @@ class Alert(NamedTuple):
 
 
 _AGE: Final = "max by (instance, slab) (shmaccum_oldest_record_age_seconds)"
+_AGE_BY_SHARD: Final = "max by (instance, slab, shard) (shmaccum_oldest_record_age_seconds)"
 
 ALERTS: Final = (
     Alert(
         "SenderMissing",
-        f"shmaccum_sender_up == 0 and on (instance, slab) {_AGE} > 10",
+        f"shmaccum_sender_up == 0 and on (instance, slab, shard) {_AGE_BY_SHARD} > 10",
         "30s",
         "page",
         "Slab {{ $labels.slab }} on {{ $labels.instance }} holds records and has no sender",

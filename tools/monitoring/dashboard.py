@@ -76,8 +76,11 @@ PANELS: Final = (
         "bytes",
         "Memory for batches in use. At the limit, producers wait.",
         (
-            Query(f"shmaccum_buffer_total_bytes{_OF} - shmaccum_buffer_available_bytes{_OF}", "{{slab}} used"),
-            Query(f"shmaccum_buffer_total_bytes{_OF}", "{{slab}} limit"),
+            Query(
+                f"sum by (slab) (shmaccum_buffer_total_bytes{_OF} - shmaccum_buffer_available_bytes{_OF})",
+                "{{slab}} used",
+            ),
+            Query(f"sum by (slab) (shmaccum_buffer_total_bytes{_OF})", "{{slab}} limit"),
         ),
     ),
     Panel(
@@ -124,8 +127,8 @@ PANELS: Final = (
         "short",
         "1: the sender lives. It leaves when idle, unless it is supervised: then 0 is normal without records.",
         (
-            Query(f"shmaccum_sender_up{_OF}", "{{slab}} up"),
-            Query(f"shmaccum_sender_stopped{_OF}", "{{slab}} stopped"),
+            Query(f"min by (slab) (shmaccum_sender_up{_OF})", "{{slab}} up"),
+            Query(f"max by (slab) (shmaccum_sender_stopped{_OF})", "{{slab}} stopped"),
         ),
     ),
     Panel(

@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shmaccum import procfs as procfs
     from shmaccum.cli import java as java
-    from shmaccum.shm import procfs as procfs
 
 
 def _load(name: str) -> ModuleType:
@@ -28,4 +28,4 @@ def _load(name: str) -> ModuleType:
 
 if not TYPE_CHECKING:
     java = _load("shmaccum.cli.java")
-    procfs = _load("shmaccum.shm.procfs")
+    procfs = _load("shmaccum.procfs")

@@ -12,11 +12,11 @@ import numpy as np
 
 from shmaccum._core import LOCK_COUNT, WORD, Geometry, Lock, Partition, Process, Slot, Super
 from shmaccum.errors import SlabError
+from shmaccum.procfs import pid_namespace
 from shmaccum.shm import names
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import SlotState, state_of
 from shmaccum.shm.lifecycle import look
-from shmaccum.shm.procfs import pid_namespace
 from shmaccum.shm.semaphores import open_semaphore
 
 _PARTITION_AT_REST = ("HEAD", "TAIL", "OPEN", "QUEUED", "MUTED", "IN_FLIGHT")

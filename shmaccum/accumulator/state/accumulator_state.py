@@ -17,7 +17,9 @@ from shmaccum.config import ProducerConfig
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
+from shmaccum.shm.lifecycle import detach
 from shmaccum.shm.reclaim import attach_reclaiming, sweep
+from shmaccum.shm.shards import choose_shard
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
 
@@ -56,6 +58,8 @@ def levels_of(config: ProducerConfig) -> dict[CompressionType, int]:
 def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = False) -> Slab:
     """Attach this process to a configuration's slab, or create it; sweep slabs of dead processes.
 
+    If the configuration has several shards, the slab is that of one of them: `ProducerConfig.in_slab`.
+
     Raises as `attach_reclaiming`.
 
     Args:
@@ -64,10 +68,18 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
         sender: whether this process will be the slab's sender.
     """
     uid = os.geteuid()
-    name = config.slab_name(uid)
-    sweep(spare=name)
     mine = UserSettings(config.fixed_settings(), config.shared_settings(), __version__, decides)
-    return attach_reclaiming(name, slab_geometry(config), config.slab_digest(uid), mine, sender=sender)
+    slab = None
+    try:
+        with choose_shard(config.slab_names(uid)) as name:
+            sweep(spare=name)
+            digest = config.in_slab(name).slab_digest(uid)
+            slab = attach_reclaiming(name, slab_geometry(config), digest, mine, sender=sender)
+    except BaseException:
+        if slab is not None:
+            detach(slab)  # an interrupt, after the attach
+        raise
+    return slab
 
 
 def slab_geometry(config: ProducerConfig) -> Geometry:
@@ -75,7 +87,7 @@ def slab_geometry(config: ProducerConfig) -> Geometry:
     slot_size = slot_size_for(config.batch_size)
     return Geometry(
         slot_size,
-        max(1, config.buffer_memory // slot_size),
+        max(1, config.slab_memory // slot_size),
         config.shmaccum_max_processes,
         config.shmaccum_max_topics,
         config.shmaccum_max_partitions,

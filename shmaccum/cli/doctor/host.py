@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from shmaccum import __version__
+from shmaccum import __version__, procfs
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.terminal import in_bytes
 from shmaccum.config import ProducerConfig
 from shmaccum.sender.logfile import log_path
-from shmaccum.shm import names, procfs
+from shmaccum.shm import names
 from shmaccum.shm.files import is_of_others
 from shmaccum.shm.segment import memory_needed
 
@@ -71,19 +71,23 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
     if kind not in ("tmpfs", ""):
         text = f"{directory} is on {kind}, which writes a slab to a disk"
         yield Finding(Level.WARNING, subject, text, f"mount a tmpfs at {directory}")
-    name = config.slab_name(os.geteuid())
-    if is_of_others(names.segment_path(name)):
-        owner = os.lstat(names.segment_path(name)).st_uid
-        text = f"slab {name} belongs to user id {owner}, and this is user id {os.geteuid()}"
-        yield Finding(Level.PROBLEM, subject, text, "run as that user, or choose another shmaccum.name")
-        return
+    slabs = config.slab_names(os.geteuid())
+    for name in slabs:
+        if is_of_others(names.segment_path(name)):
+            owner = os.lstat(names.segment_path(name)).st_uid
+            text = f"slab {name} belongs to user id {owner}, and this is user id {os.geteuid()}"
+            yield Finding(Level.PROBLEM, subject, text, "run as that user, or choose another shmaccum.name")
+            return
+    there = [name for name in slabs if os.path.exists(names.segment_path(name))]
     room = os.statvfs(directory)
-    needed, free = memory_needed(slab_geometry(config)), room.f_bavail * room.f_frsize
+    needed, free = len(slabs) * memory_needed(slab_geometry(config)), room.f_bavail * room.f_frsize
     is_limited = room.f_blocks > 0
-    text = f"{in_bytes(needed)} for a slab with these settings"
-    if os.path.exists(names.segment_path(name)):
+    text = f"{in_bytes(needed)} for {'a slab' if len(slabs) == 1 else f'{len(slabs)} shards'} with these settings"
+    for name in there:
         yield Finding(Level.OK, subject, f"slab {name} exists")
-    elif is_limited and free < needed:
+    if len(there) == len(slabs):
+        pass
+    elif is_limited and free < needed * (len(slabs) - len(there)) // len(slabs):
         advice = (
             f"lower buffer.memory, or enlarge {directory}: docker run --shm-size, an emptyDir of medium Memory in "
             f"Kubernetes, mount -o remount,size=... {directory}"

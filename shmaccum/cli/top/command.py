@@ -18,13 +18,13 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from shmaccum.cli.destroy import no_such_slab
-from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
+from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, reports_of
 from shmaccum.cli.settings_arguments import seconds
 from shmaccum.cli.top.history import History
 from shmaccum.cli.top.screen import Choices, draw
 from shmaccum.cli.top.tables import TABS
 from shmaccum.cli.verdict import findings, verdict
-from shmaccum.errors import ConfigError, SlabError, SlabNotFoundError
+from shmaccum.errors import ConfigError
 from shmaccum.shm import names
 
 _EPILOG: Final = """\
@@ -79,19 +79,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _look(name: str | None) -> list[SlabReport | UnreadableSlab]:
-    """Return all slabs, or the one of a name if it exists."""
-    if name is None:
-        return list(all_reports())
-    try:
-        return [report(name)]
-    except SlabNotFoundError:
-        return []
-    except SlabError as error:  # the slab can be one that is being created
-        return [UnreadableSlab(name, str(error))]
+    """Return all slabs, or those of a name that exist."""
+    return list(all_reports() if name is None else reports_of(name))
 
 
 def _named(name: str | None) -> list[SlabReport | UnreadableSlab]:
-    """Return all slabs, or the one of a name.
+    """Return all slabs, or those of a name.
 
     Raises:
         SlabNotFoundError: there is none of that name.

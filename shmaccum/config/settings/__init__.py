@@ -27,3 +27,8 @@ class ProducerSettings(
     """All settings (``org.apache.kafka.clients.producer.ProducerConfig``; for the log, ``LogConfig``)."""
 
     __slots__ = ()
+
+    @property
+    def slab_memory(self) -> int:
+        """Bytes for batches in one slab: ``buffer.memory``, which the shards divide among them."""
+        return self.buffer_memory // self.shmaccum_shards

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.abi import MAX_LANES, SLAB_NAME_PATTERN, SLAB_NAME_RULE
+from shmaccum.abi import MAX_LANES, MAX_SHARDS, SHARD_PATTERN, SLAB_NAME_PATTERN, SLAB_NAME_RULE
 from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import Validator, at_least, between, matching, one_of
 from shmaccum.config.valuetypes import AUTO, BOOLEAN, INT, INT_OR_AUTO, LONG, STRING, path_or
@@ -109,11 +109,25 @@ class SlabSettings(Config, group=Group.SLAB):
     shmaccum_name = Setting(
         STRING,
         "",
-        matching(f"({SLAB_NAME_PATTERN})?", f"empty, or {SLAB_NAME_RULE}"),
+        matching(
+            f"({SLAB_NAME_PATTERN}({SHARD_PATTERN})?)?", f"empty, or {SLAB_NAME_RULE}; '@' and a number choose a shard"
+        ),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         doc="""Name of the slab. The default is a hash of the settings of scope slab that are not at their defaults, the
             user id and the version of the slab's layout. Producers that agree on these share a slab; others do not.
             Passwords are not in it, because every user of the host can read it. A producer is refused if its settings
-            of scope slab, or its passwords, differ from those that the slab was created with.""",
+            of scope slab, or its passwords, differ from those that the slab was created with. With `shmaccum.shards`,
+            `NAME@K` is shard K alone, from 0.""",
+    )
+    shmaccum_shards = Setting(
+        INT_OR_AUTO,
+        1,
+        Validator(lambda value: value == AUTO or 1 <= value <= MAX_SHARDS, f"auto, or 1 to {MAX_SHARDS}"),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        doc="""Slabs, each with a sender, among which producers with the same settings are divided, for hosts where one
+            sender is too slow. Each process joins the one with the fewest producers, and stays. Order holds as before:
+            for the records of a process in a partition. The shards divide `buffer.memory`. `auto`: one for every 8
+            cores that the process can use, by its affinity and the quotas of its cgroups. Needs transport `kafka`.""",
     )

@@ -10,10 +10,11 @@ from subprocess import run
 
 import pytest
 
+from shmaccum import procfs
 from shmaccum.cli.doctor import host
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.config import ProducerConfig
-from shmaccum.shm import names, procfs
+from shmaccum.shm import names
 
 
 def config(**settings: object) -> ProducerConfig:

@@ -42,6 +42,7 @@ def test_numbers_are_those_of_the_document() -> None:
         ("--from /etc/hostname --rounds 3", "leave out --rounds, --scale and --json"),
         ("--all --json /nowhere/x.json", "there is no such directory"),
         ("--all --plots /nowhere", "there is no such directory"),
+        ("--case 1 --regress HEAD --json x", "--regress COMMIT prints its result"),
         ("--all --document /nowhere.md", "there is no such file"),
     ],
 )
