@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from shmaccum._core import STATE_MASK, Buffer, Slot
+from shmaccum._core import STATE_MASK, Buffer, Slot, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.record_appender import AppendResult, LargeRecord, RecordAppender, Route
 from shmaccum.accumulator.append.waits import SENDER, Memory, Waits
@@ -21,6 +21,9 @@ from shmaccum.shm.layout import SlotState
 
 GROWTH_PART: Final = 4
 """Who waits for memory brings an open batch as many slots as this part of its own, and one more."""
+GROWTH_SHARE: Final = 16
+"""Or this part of the memory, divided by the number of partitions, if that is more. Then all open batches together keep
+at most about this part of the memory without records, twice it while several processes bring some."""
 
 
 class BatchAppender:
@@ -109,14 +112,22 @@ class BatchAppender:
     def _wanted(self, queue: PartitionQueue, body_size: int) -> int:
         """Return how many bytes of memory to wait for.
 
-        The larger a growing batch is, the more it gets at a time: each wait costs a wake-up.
+        As many as others can spare, for a growing batch: each wait costs a wake-up.
         """
         open_batch, most = self._records.core.growing(queue.entry, body_size)
-        return self._slot_size * (1 if open_batch is None else min(open_batch.slots // GROWTH_PART + 1, most))
+        if open_batch is None:
+            return self._slot_size
+        share = self._slab.geometry.slot_count // (GROWTH_SHARE * max(1, self._words[Super.PARTITION_COUNT]))
+        return self._slot_size * min(max(open_batch.slots // GROWTH_PART + 1, share), most)
 
     def _extend(self, queue: PartitionQueue, taken: list[Buffer], body_size: int) -> bool:
-        """Give the memory to the open batch, if that grows; return whether it has it."""
-        open_batch, most = self._records.core.growing(queue.entry, body_size)
+        """Give the memory to the open batch, if that grows; return whether it has it.
+
+        Also if another process was faster and there is room by now, but less than this brings. Producers that fill the
+        same partitions run out of room at the same time; else most of them would have waited in vain.
+        """
+        size = max(body_size, taken[0].slots * self._slot_size)
+        open_batch, most = self._records.core.growing(queue.entry, size)
         if open_batch is None or taken[0].slots > most or not self.pool.extend(open_batch, taken[0]):
             return False
         del taken[:]

@@ -26,6 +26,8 @@ from hypothesis import strategies as st
 from runs import in_threads, threads
 
 from shmaccum._core import Buffer
+from shmaccum.accumulator.append.batch_appender import GROWTH_SHARE
+from shmaccum.accumulator.append.waits import Sender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -295,3 +297,31 @@ def test_counters(accumulator: Accumulators) -> None:
     assert batches[0].max_record_size > len(HALF) > len(values[0])
     assert values_of(accumulator, batches) == values
     Log(accumulator).take(batches)
+
+
+def test_who_waited_brings_a_growing_batch_what_others_can_spare(accumulate: OpenAccumulator) -> None:
+    """Who finds room by then brings it, too, unless there is already more room than that."""
+    slots, partitions = 512, 4
+    accumulator = accumulate(buffer_memory=slots * BATCH_SIZE, batch_max_bytes=64 * BATCH_SIZE)
+    share = slots // (GROWTH_SHARE * partitions)
+    add(accumulator, TP0, HALF)
+    assert len(drain(accumulator, now_ms=1 << 50)) == 1, "in flight: the next batch has to wait, and grows"
+    add(accumulator, TP0, HALF)
+    rest = accumulator.pool.allocate(accumulator.pool.available_memory(), 0)
+    queue, body = accumulator.map.queues[TP0], accumulator.format.encode_body(None, HALF, ())
+    calls = [accumulator.producer.appending(queue, 0, body, None, 1000) for _ in range(3)]
+    waits = []
+    for call in calls:
+        assert isinstance(next(call), Sender)
+        waits.append(call.send(None))
+        assert waits[-1].size == share * BATCH_SIZE
+    accumulator.pool.deallocate(rest)
+
+    grown = []
+    for call, wait in zip(calls, waits, strict=True):
+        accumulator.pool.allocate(wait.size, 0, wait.taken)
+        with pytest.raises(StopIteration):
+            call.send(None)
+        grown.append((slots - 1) - accumulator.pool.available_memory() // BATCH_SIZE)
+    assert grown == [1 + share, 1 + 2 * share, 1 + 2 * share]
+    assert queued(accumulator, TP0) == 1
