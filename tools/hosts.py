@@ -12,7 +12,8 @@ model for hosts of 16 to 128 cores. The model is a closed queueing network, in t
   answered. Batches wait in memory, so the slowest of these sets the rate.
 
 Costs are processor time for each byte of a record, of eight processes that send 1 kB records to eight partitions of an
-acknowledging sink (Apache Kafka where TLS is measured), with growing batches. Cores are as fast as here.
+acknowledging sink, with growing batches. TLS is measured with two processes, into Apache Kafka. The model's cores are
+as fast as those here.
 """
 
 from __future__ import annotations
@@ -301,7 +302,7 @@ def main() -> None:
             model = predict(here, 1, float("inf"), loads["plain"], lock, share=1, producers=min(count, here))
             print(f"{count:9} {rate / 1e6:9,.0f} {model.rate / 1e6:10,.0f}  {model.bound}")
     with _kafka_with_tls() as (tls, broker):
-        loads["TLS"] = measure(_BUSY, tls | {"sender.idle.ms": 0}, [os.urandom(_SIZE)], broker)[1]
+        loads["TLS"] = measure(2, tls | {"sender.idle.ms": 0}, [os.urandom(_SIZE)], broker)[1]
     print("\nns of a core for 1 kB    producer  sender's loop  its threads  bytes sent")
     for name, costs in loads.items():
         loads[name] = Costs(costs.producer, costs.loop, costs.threads, 0.0, costs.wire)
