@@ -107,8 +107,10 @@ def _fork() -> int:
 
 def _wait_for(senders: list[int]) -> int:
     """Wait until all senders have ended; return 0, or 1 if one failed, after which the others end."""
+    received = []
 
     def pass_on(number: int, _: FrameType | None = None) -> None:
+        received.append(-number)
         for pid in senders:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -120,9 +122,11 @@ def _wait_for(senders: list[int]) -> int:
     while senders:
         pid, status = os.wait()
         senders.remove(pid)
-        if status and not result:
+        code = os.waitstatus_to_exitcode(status)
+        # A signal that comes again, to a sender that is just leaving, ends it as if it had no handler.
+        if code and code not in received and not result:
             result = 1
-            logger.error("sender %d ended with status %d; the others follow", pid, os.waitstatus_to_exitcode(status))
+            logger.error("sender %d ended with status %d; the others follow", pid, code)
             pass_on(signal.SIGTERM)
     return result
 

@@ -65,6 +65,10 @@ _FULL_TIMEOUT_S: Final = 2.0
 _FULL_LOOK_S: Final = 0.05
 """How long a sender waits for a place in the process table, and how often it tries."""
 
+_ONE_REQUEST_S: Final = 0.1
+"""Signals within this time count as one: a terminal or a service manager can signal all senders of a host's shards, and
+the process that passes the signal on to them."""
+
 WATCH_S: Final = 0.01
 """Least seconds between two checks for a sender, while producers begin batches, poll and wait. A check is a system
 call, and with many partitions or few records every record begins a batch."""
@@ -254,6 +258,7 @@ class _StopSignals:
     def __init__(self) -> None:
         self.received: list[int] = []
         self._sender: Sender | None = None
+        self._received_s = 0.0
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGINT, self._receive)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
@@ -266,8 +271,11 @@ class _StopSignals:
             sender.stop()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        is_news = not self.received or now_s - self._received_s >= _ONE_REQUEST_S
+        self._received_s = now_s
         self.received.append(number)
-        if self._sender is not None:
+        if self._sender is not None and is_news:
             self._sender.stop()
 
 

@@ -54,7 +54,7 @@ from shmaccum.shm.layout import (
     size_of,
     state_of,
 )
-from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
+from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.processes import ProcessInfo, ProcessTable
 
 if TYPE_CHECKING:
@@ -230,10 +230,6 @@ class SlabView:
             )
             for entry in self._processes.in_use()
         ]
-
-    def is_used(self) -> bool:
-        """Return whether another living process uses the slab."""
-        return self._lock_file.holder(PROCESS, length=0) != 0
 
     def producers(self) -> int:
         """Return how many living processes produce."""

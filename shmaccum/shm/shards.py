@@ -60,9 +60,16 @@ def tend(name: str, start: Callable[[], None]) -> None:
         if name in attached:
             return  # closing its lock file would drop the locks that this process has in it
         with contextlib.suppress(SlabError):  # not one of these settings, or being created or removed
+            with _open(name) as lock_file:
+                if lock_file.holder(PROCESS, length=0):
+                    return  # the usual case
             with look(name) as view:
-                if view.is_used() or view.undelivered() == (0, 0):
+                if view.undelivered() == (0, 0):
                     return
-            with contextlib.closing(LockFile.open(name, create=False)) as lock_file, lock_file.try_start() as mine:
+            with _open(name) as lock_file, lock_file.try_start() as mine:
                 if mine and not lock_file.holder(PROCESS, length=0):
                     start()
+
+
+def _open(name: str) -> contextlib.closing[LockFile]:
+    return contextlib.closing(LockFile.open(name, create=False))

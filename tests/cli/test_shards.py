@@ -114,7 +114,7 @@ def test_serving_all_of_them(
             assert report(producer._slab.name).sender.pid == first
             future = producer.send(topic, b"lingers for ten minutes")
             os.kill(process.pid if number == signal.SIGTERM else second, number)
-            assert future.get(60).topic == topic
+            assert future.get(30).topic == topic
         assert process.wait(60) == status
 
 
@@ -124,3 +124,19 @@ def test_one_sender_for_one_shard(settings: Settings, slab_name: str, shmaccum: 
         assert slabs_of(slab_name) == [f"{slab_name}@1"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+
+
+def test_signals_to_the_whole_group_are_one_request(
+    settings: Settings, slab_name: str, topic: str, shmaccum: Command
+) -> None:
+    """As of a terminal: each sender gets its own, and the one that is passed on, and delivers all the same."""
+    with shmaccum("sender", *options_of(settings), "-X", "sender.idle.ms=-1") as process:
+        wait_until(lambda: len(senders_of(slab_name)) == 2, "both are served")
+        slow = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
+        with Producer(of_shard(settings, 0) | slow) as producer:
+            future = producer.send(topic, b"lingers for ten minutes")
+            pids = [process.pid, *senders_of(slab_name)]
+            for pid in pids:
+                os.kill(pid, signal.SIGINT)
+            assert process.wait(60) == 0
+            assert future.get(30).topic == topic

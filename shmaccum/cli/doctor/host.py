@@ -78,22 +78,21 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
             text = f"slab {name} belongs to user id {owner}, and this is user id {os.geteuid()}"
             yield Finding(Level.PROBLEM, subject, text, "run as that user, or choose another shmaccum.name")
             return
-    there = [name for name in slabs if os.path.exists(names.segment_path(name))]
-    room = os.statvfs(directory)
-    needed, free = len(slabs) * memory_needed(slab_geometry(config)), room.f_bavail * room.f_frsize
+    missing = [name for name in slabs if not os.path.exists(names.segment_path(name))]
+    for name in slabs:
+        if name not in missing:
+            yield Finding(Level.OK, subject, f"slab {name} exists")
+    room, a_slab = os.statvfs(directory), memory_needed(slab_geometry(config))
+    needed, free = len(slabs) * a_slab, room.f_bavail * room.f_frsize
     is_limited = room.f_blocks > 0
     text = f"{in_bytes(needed)} for {'a slab' if len(slabs) == 1 else f'{len(slabs)} shards'} with these settings"
-    for name in there:
-        yield Finding(Level.OK, subject, f"slab {name} exists")
-    if len(there) == len(slabs):
-        pass
-    elif is_limited and free < needed * (len(slabs) - len(there)) // len(slabs):
+    if missing and is_limited and free < len(missing) * a_slab:
         advice = (
             f"lower buffer.memory, or enlarge {directory}: docker run --shm-size, an emptyDir of medium Memory in "
             f"Kubernetes, mount -o remount,size=... {directory}"
         )
         yield Finding(Level.PROBLEM, subject, f"{text}, but {directory} has {in_bytes(free)} free", advice)
-    else:
+    elif missing:
         yield Finding(Level.OK, subject, f"{text}; {directory} has {in_bytes(free) if is_limited else 'no limit'} free")
     limit = procfs.memory_limit()
     if limit is not None and limit < needed:
