@@ -252,13 +252,13 @@ class _StopSignals:
     """Stops the sender on SIGTERM, SIGINT, and SIGHUP unless it is ignored.
 
     Attributes:
-        received: numbers of the signals so far, also of those before there was a sender to stop.
+        received: numbers of the signals that were a request, also of those before there was a sender to stop.
     """
 
     def __init__(self) -> None:
         self.received: list[int] = []
         self._sender: Sender | None = None
-        self._received_s = 0.0
+        self._requested_s = 0.0
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGINT, self._receive)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
@@ -272,10 +272,11 @@ class _StopSignals:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()
-        is_news = not self.received or now_s - self._received_s >= _ONE_REQUEST_S
-        self._received_s = now_s
+        if self.received and now_s - self._requested_s < _ONE_REQUEST_S:
+            return
+        self._requested_s = now_s
         self.received.append(number)
-        if self._sender is not None and is_news:
+        if self._sender is not None:
             self._sender.stop()
 
 

@@ -21,6 +21,7 @@ from tools.benchmark.spark.jobs import (
     ARROW,
     EXACTLY_ONCE,
     KEPT_CONFLUENT,
+    NOTHING,
     SPARK_SINK,
     Job,
     MicroBatch,
@@ -176,6 +177,9 @@ def _session(directory: Path, jars: Sequence[Path]) -> Any:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
+    from tools.benchmark.spark.nothing import Nothing
+
+    spark.dataSource.register(Nothing)
     return spark
 
 
@@ -187,6 +191,8 @@ def _run(spark: Any, job: Job, slab: str) -> None:
     elif job.how == KAFKA_PYTHON:
         settings = {"bootstrap_servers": job.servers} | for_kafka_python(job.settings)
         rows.foreachPartition(partial(tasks.by_kafka_python, settings, job.topic))
+    elif job.how == NOTHING:
+        rows.write.format("nothing").mode("append").save()
     elif job.how == ARROW:
         rows.mapInArrow(tasks.look_at, rows.schema).write.format("noop").mode("overwrite").save()
     else:

@@ -11,6 +11,7 @@ from tools.benchmark.settings import Settings, by_kafkas_names, for_shmaccum
 SPARK_SINK: Final = "Spark's JVM sink"
 KEPT_CONFLUENT: Final = f"{CONFLUENT}, a producer kept in each worker"
 EXACTLY_ONCE: Final = f"{OURS}, exactly once"
+NOTHING: Final = "a Python sink that does nothing"
 ARROW: Final = "Arrow into Python"
 
 
