@@ -25,10 +25,11 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,6 +37,7 @@ from shmaccum import Producer
 from shmaccum.cli.report import report
 from shmaccum.config.rules import CORES_OF_A_SHARD
 from tools.bench_distance import page_views
+from tools.benchmark.cpu import clock
 from tools.benchmark.svg import COLOURS, Line, lines
 from tools.kafka import KafkaCluster, ensure_kafka, make_certificates
 from tools.kafka.jvm import FOR_LOAD
@@ -157,18 +159,13 @@ class _Used(NamedTuple):
     broker: float
 
 
-def _clock(pid: int) -> float:
-    """Return a process's processor time."""
-    return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED
-
-
 def _main_thread(pid: int) -> float:
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def _used(producers: list[int], sender: int, broker: list[int]) -> _Used:
     loop = _main_thread(sender)
-    return _Used(sum(map(_clock, producers)), loop, _clock(sender) - loop, sum(map(_clock, broker)))
+    return _Used(sum(map(clock, producers)), loop, clock(sender) - loop, sum(map(clock, broker)))
 
 
 def _descendants(pid: int) -> Iterator[int]:
@@ -176,6 +173,23 @@ def _descendants(pid: int) -> Iterator[int]:
         for child in map(int, (task / "children").read_text().split()):
             yield child
             yield from _descendants(child)
+
+
+def _start(count: int, target: Callable[..., None], *args: object) -> tuple[list[Connection], list[ForkProcess]]:
+    """Fork processes, each with a link to it."""
+    links, processes = [], []
+    for _ in range(count):
+        ours, theirs = _FORK.Pipe()
+        processes.append(_FORK.Process(target=target, args=(theirs, *args), daemon=True))
+        processes[-1].start()
+        links.append(ours)
+    return links, processes
+
+
+def _end(processes: list[ForkProcess]) -> None:
+    for process in processes:
+        process.kill()
+        process.join()
 
 
 def _send(link: Connection, settings: Mapping[str, object], values: list[bytes]) -> None:
@@ -193,14 +207,8 @@ def measure(
     producers: int, settings: Mapping[str, object], values: list[bytes], broker: list[int]
 ) -> tuple[float, Costs]:
     """Let producers send for some seconds; return the bytes acknowledged in a second, and costs of a byte."""
-    links, processes = [], []
-    for _ in range(producers):
-        ours, theirs = _FORK.Pipe()
-        processes.append(_FORK.Process(target=_send, args=(theirs, settings, values), daemon=True))
-        processes[-1].start()
-        links.append(ours)
-    names = {link.recv() for link in links}
-    (name,) = names
+    links, processes = _start(producers, _send, settings, values)
+    (name,) = {link.recv() for link in links}
     time.sleep(_SECONDS / 2)
     pids = [process.pid for process in processes if process.pid is not None]
     sender = report(name).sender.pid
@@ -209,9 +217,7 @@ def measure(
     begun, before, sent = time.monotonic(), _used(pids, sender, brokers), report(name).metrics
     time.sleep(_SECONDS)
     passed, after, now = time.monotonic() - begun, _used(pids, sender, brokers), report(name).metrics
-    for process in processes:
-        process.kill()
-        process.join()
+    _end(processes)
     count = (now["record-send-total"] - sent["record-send-total"]) * _SIZE
     used = _Used(*((later - earlier) / count for earlier, later in zip(before, after, strict=True)))
     wire = (now["byte-total"] - sent["byte-total"]) / count
@@ -243,22 +249,14 @@ def measure_lock(servers: str) -> Lock:
     }
     seconds = []
     for processes in (1, 2):
-        links = []
-        children = []
-        for _ in range(processes):
-            ours, theirs = _FORK.Pipe()
-            children.append(_FORK.Process(target=_append, args=(theirs, settings), daemon=True))
-            children[-1].start()
-            links.append(ours)
+        links, children = _start(processes, _append, settings)
         (sender,) = {link.recv() for link in links}
         os.kill(sender, signal.SIGSTOP)
         for link in links:
             link.send(None)
         seconds.append(statistics.mean(link.recv() for link in links))
         os.kill(sender, signal.SIGCONT)
-        for child in children:
-            child.kill()
-            child.join()
+        _end(children)
         while report(f"hosts-{os.getpid()}").memory.used:
             time.sleep(0.1)
     alone, together = seconds
@@ -267,7 +265,7 @@ def measure_lock(servers: str) -> Lock:
 
 
 @contextmanager
-def _kafka_with_tls() -> Iterator[tuple[dict[str, object], list[int]]]:
+def _kafka_with_tls() -> Iterator[dict[str, object]]:
     ensure_kafka()
     with tempfile.TemporaryDirectory() as directory:
         certificates = make_certificates(Path(directory, "tls"))
@@ -275,7 +273,7 @@ def _kafka_with_tls() -> Iterator[tuple[dict[str, object], list[int]]]:
             cluster.admin.create_topic("hosts", _PARTITIONS)
             tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
             tls["ssl.truststore.location"] = str(certificates.ca)
-            yield {"bootstrap.servers": cluster.bootstrap_servers, **tls}, []
+            yield {"bootstrap.servers": cluster.bootstrap_servers, **tls}
 
 
 def main() -> None:
@@ -288,8 +286,7 @@ def main() -> None:
     adopt_orphans()
     loads: dict[str, Costs] = {}
     here = len(os.sched_getaffinity(0))
-    with ExitStack() as stack:
-        servers = stack.enter_context(running_sink(_PARTITIONS))
+    with running_sink(_PARTITIONS) as servers:
         sink = list(_descendants(os.getpid()))
         lock = measure_lock(servers)
         print(f"an append of {_SMALL} bytes: {lock.total * 1e9:.0f} ns, {lock.held * 1e9:.0f} of them under the lock")
@@ -301,8 +298,8 @@ def main() -> None:
         for count, (rate, _) in rates.items():
             model = predict(here, 1, float("inf"), loads["plain"], lock, share=1, producers=min(count, here))
             print(f"{count:9} {rate / 1e6:9,.0f} {model.rate / 1e6:10,.0f}  {model.bound}")
-    with _kafka_with_tls() as (tls, broker):
-        loads["TLS"] = measure(2, tls | {"sender.idle.ms": 0}, [os.urandom(_SIZE)], broker)[1]
+    with _kafka_with_tls() as tls:
+        loads["TLS"] = measure(2, tls | {"sender.idle.ms": 0}, [os.urandom(_SIZE)], [])[1]
     print("\nns of a core for 1 kB    producer  sender's loop  its threads  bytes sent")
     for name, costs in loads.items():
         loads[name] = Costs(costs.producer, costs.loop, costs.threads, 0.0, costs.wire)

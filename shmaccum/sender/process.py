@@ -302,13 +302,16 @@ def tend_shards(config: ProducerConfig) -> None:
         config: for the slab of this process.
 
     Raises:
-        SenderError: one did not start; says why.
+        SenderError: one did not start; says which, and why.
     """
     uid = os.geteuid()
     own = config.slab_name(uid)
     for name in config.shard_names(uid):
         if name != own:
-            tend(name, partial(_start, config.in_slab(name)))
+            try:
+                tend(name, partial(_start, config.in_slab(name)))
+            except SenderError as error:
+                raise SenderError(f"of its shard {name!r}: {error}") from error
 
 
 class SenderWatch:

@@ -129,7 +129,7 @@ def test_one_sender_for_one_shard(settings: Settings, slab_name: str, shmaccum: 
 def test_signals_to_the_whole_group_are_one_request(
     settings: Settings, slab_name: str, topic: str, shmaccum: Command
 ) -> None:
-    """As of a terminal: each sender gets its own, and the one that is passed on, and delivers all the same."""
+    """As of a terminal: each sender gets its own and the one that is passed on, and delivers what it has."""
     with shmaccum("sender", *options_of(settings), "-X", "sender.idle.ms=-1") as process:
         wait_until(lambda: len(senders_of(slab_name)) == 2, "both are served")
         slow = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}

@@ -96,7 +96,7 @@ def accept_and_be_killed(link: Link, settings: dict[str, object], topic: str) ->
 def test_the_records_of_a_deserted_shard_are_delivered(
     is_first: bool, sharded: Sharded, slab_name: str, kafka: KafkaCluster, topic: str, start: Start
 ) -> None:
-    """By whoever is in another shard, or joins one later."""
+    """A process in another shard starts a sender for them; also one that joins later."""
     with ExitStack() as stack:
         if is_first:
             stack.enter_context(Producer(sharded(shmaccum_name=f"{slab_name}@0")))

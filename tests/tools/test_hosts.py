@@ -9,6 +9,7 @@ import pytest
 from tools.hosts import Costs, Lock, predict, producers_rate
 
 COSTS = Costs(producer=1e-9, loop=1e-9, threads=0.0, broker=0.0, wire=1.0)
+COUNTS = {"cores": 64, "shards": 1, "producers": 64}
 LOCK = Lock(total=400e-9, held=100e-9)
 
 
@@ -40,7 +41,8 @@ def test_a_lock_bounds_many_producers(partitions: int) -> None:
     ],
 )
 def test_bounds(changes: dict[str, float], bound: str, rate: float | None) -> None:
-    given = {"cores": 64, "shards": 1, "link": math.inf, "share": 1.0, "producers": 64} | changes
-    found = predict(costs=COSTS, lock=LOCK, **given)  # type: ignore[arg-type]
+    cores, shards, producers = (int(changes.get(name, count)) for name, count in COUNTS.items())
+    link, share = changes.get("link", math.inf), changes.get("share", 1.0)
+    found = predict(cores, shards, link, COSTS, LOCK, share=share, producers=producers)
     assert found.bound == bound
     assert rate is None or found.rate == pytest.approx(rate)

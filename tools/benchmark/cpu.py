@@ -84,7 +84,7 @@ class Meter:
         seconds: dict[str, float] = defaultdict(float)
         system_s = 0.0
         for process, kind in _descendants(brokers, workers):
-            used = _clock(process.pid) + process.ended_children_s
+            used = clock(process.pid) + process.ended_children_s
             if _ignores_children(process.parent):
                 self._unwaited[process.pid, process.started] = (kind, used)
             else:
@@ -162,7 +162,7 @@ def _ignores_children(pid: int) -> bool:
     return bool(ignored >> (signal.SIGCHLD - 1) & 1)
 
 
-def _clock(pid: int) -> float:
+def clock(pid: int) -> float:
     """Return a process's processor time from its clock, because /proc counts in ticks of 10 ms."""
     try:
         return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, as clock_getcpuclockid(3) returns it
