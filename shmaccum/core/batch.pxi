@@ -91,6 +91,31 @@ cdef void conclude_batch(SlotHeader *header, uint64_t base_offset, uint64_t resu
     store_release(&header.state, load_relaxed(&header.state) & ~<uint64_t>STATE_MASK | STATE_COMPLETING)
 
 
+def undelivered(const uint64_t[::1] words not None, Geometry geometry not None):
+    """Count what a slab holds that is not delivered yet. It takes no lock.
+
+    Args:
+        words: the slab, which this process can have mapped for reading only.
+        geometry: its layout.
+
+    Returns:
+        (batches, records).
+    """
+    cdef const char *headers
+    cdef const SlotHeader *header
+    cdef uint64_t slot, settled, batches = 0, records = 0
+    if <uint64_t>words.shape[0] < geometry.regions.slots // WORD:
+        raise ValueError(f"{words.shape[0]} words are no slab of {geometry.slot_count} slots")
+    headers = <const char *>&words[0] + geometry.regions.headers
+    for slot in range(geometry.sizes.slot_count):
+        header = <const SlotHeader *>(headers + slot * geometry.regions.header_size)
+        if load_acquire(&header.state) & STATE_MASK >= STATE_OPEN:
+            batches += 1
+            settled = settled_of(header)  # first: if the batch completes meanwhile, a new one can begin in its slot
+            records += max(count_of(header), settled) - settled
+    return batches, records
+
+
 cdef class RecordBatch:
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before).
 

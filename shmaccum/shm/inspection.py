@@ -27,6 +27,7 @@ from shmaccum._core import (
     Super,
     Topic,
     Waiter,
+    undelivered,
 )
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError, error_for_code
@@ -381,7 +382,7 @@ class SlabView:
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""
-        return undelivered(self._headers())
+        return undelivered(self.words, self.geometry)
 
     def memory_waiters(self) -> int:
         """Return how many threads, of all processes, wait for memory.
@@ -426,12 +427,6 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
         silent_ms=silent_ms if alive else None,
         starts=words[Super.SENDER_STARTS],
     )
-
-
-def undelivered(headers: Words) -> tuple[int, int]:
-    """Return how many batches and records slot headers have; one row of words for each slot."""
-    held = state_of(headers[:, Slot.STATE]) >= SlotState.OPEN
-    return int(held.sum()), int(_record_counts(headers[held]).sum())
 
 
 def _record_counts(headers: Words) -> Words:

@@ -30,13 +30,11 @@ from shmaccum._core import (
     LOCK_TABLES,
     OWNER_SHIFT,
     SLEEP_BITS,
-    STATE_MASK,
     STRIPES,
     UNFINISHED,
     WORD,
     Partition,
     Process,
-    Slot,
     Super,
 )
 from shmaccum.errors import (
@@ -51,7 +49,7 @@ from shmaccum.errors import (
 from shmaccum.later import np
 from shmaccum.shm import native, validation
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import PROGRESS_MASK, Role, SlotState, count_of, owner_of
+from shmaccum.shm.layout import Role, owner_of
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import DEFAULT_TIMEOUT_S, MIN_TIMEOUT_S, SlabLock
 from shmaccum.shm.memory import SlabMemory
@@ -474,12 +472,7 @@ class Slab:
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""
-        slots = self.deques.slots_in(SlotState.OPEN, STATE_MASK)
-        headers = map(self.geometry.header, slots)
-        words = self.words
-        return len(slots), sum(
-            count_of(words[at + Slot.COMMIT]) - (words[at + Slot.SETTLED] & PROGRESS_MASK) for at in headers
-        )
+        return _core.undelivered(self.words, self.geometry)
 
     def retire(self) -> None:
         """Stop this process's other threads from using the slab."""

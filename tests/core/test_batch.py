@@ -186,6 +186,18 @@ def test_a_batch_of_no_slot_or_no_partition_is_none(slab: Slab) -> None:
         first(slab)
 
 
+def test_what_is_undelivered_is_counted_in_the_words_of_any_mapping(slab: Slab) -> None:
+    assert _core.undelivered(slab.words, slab.segment.geometry) == (1, 1)
+    copy = memoryview(bytes(slab.words)).cast("Q")
+    assert _core.undelivered(copy, slab.segment.geometry) == (1, 1)
+    store(slab, settled=5)  # more than was committed: read in the middle of a change, or damaged
+    assert _core.undelivered(slab.words, slab.segment.geometry) == (1, 0)
+    store(slab, state=SlotState.ALLOCATED)
+    assert _core.undelivered(slab.words, slab.segment.geometry) == (0, 0)
+    with pytest.raises(ValueError, match="10 words"):
+        _core.undelivered(slab.words[:10], slab.segment.geometry)
+
+
 def test_a_batch_stays_mapped_with_its_slab_gone() -> None:
     slab = Slab(3, slot_size=SLOT_SIZE)
     Producer(slab).append(body_of(b"x"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -87,6 +89,10 @@ def test_a_slab_with_records_is_kept(slab_name: str, left: Leave, geometry: Geom
     with look(slab_name) as view:
         validation.check(slab_name, view.words, geometry)
         assert view.undelivered() == (1, 3)
+    program = "import sys; from shmaccum.shm.reclaim import sweep; print(*sweep(), 'numpy' in sys.modules)"
+    *swept, imported = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert slab_name not in swept
+    assert imported == "False"  # a sender sweeps as it starts, and needs no numpy
     destroy(slab_name, force=True)
 
 

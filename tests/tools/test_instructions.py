@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tools.instructions import __main__ as tool
-from tools.instructions.counter import Counter
 
 OPERATION = "send"
 
 
+COUNTING = """
+import sys
+from pathlib import Path
+from tools.instructions.counter import Counter
+
+def work():
+    sum([1, 2, 3])
+
+def nothing():
+    pass
+
+counter = Counter(Path(sys.argv[1]))
+for call in work, nothing:
+    for _ in range(100):
+        counter.count(call)  # fills the interpreter's caches
+print(*(counter.count(work) for _ in range(5)), counter.count(nothing))
+"""
+
+
 def test_a_count_is_exact_and_grows_with_the_work(tmp_path: Path) -> None:
-    counter = Counter(tmp_path)
-
-    def work() -> None:
-        sum([1, 2, 3])
-
-    def nothing() -> None:
-        pass
-
-    for call in (work, nothing):
-        for _ in range(100):
-            counter.count(call)  # fills the interpreter's caches
-    assert len({counter.count(work) for _ in range(5)}) == 1
-    assert counter.count(work) > counter.count(nothing) == 0
+    # In a process of its own: another thread that asks for the GIL would cost instructions.
+    command = [sys.executable, "-c", COUNTING, tmp_path]
+    *works, nothing = map(int, subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.split())
+    assert len(set(works)) == 1
+    assert works[0] > nothing == 0
 
 
 @pytest.mark.parametrize(("recorded", "status"), [(1 << 40, 0), (1_000, 1)])
