@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from example_programs import Example, Shop
+from example_programs import Example, Program, Shop
+from processes import wait_until
 
 from tools.kafka import KafkaCluster
 from tools.kafka.ports import free_port
@@ -25,17 +26,30 @@ def example(kafka: KafkaCluster, slab_name: str, tmp_path: Path) -> Iterator[Exa
 def serve(example: Example) -> Callable[..., Shop]:
     """Return ``serve(command, cwd)``: start a server of two workers, kill one, reload, and end it, all under load."""
 
-    def run(*command: object, cwd: str) -> Shop:
+    def run(*command: object, cwd: str, announces: str = "") -> Shop:
+        """Serve.
+
+        Args:
+            command: of the server.
+            cwd: directory of the example.
+            announces: what its log says of each worker once signals to the server reach it, with {} for its process id.
+        """
+
+        def wait_for_workers(server: Program, count: int) -> set[str]:
+            workers = shop.wait_for_workers(count)
+            expected = [announces.format(worker) for worker in workers]
+            wait_until(lambda: all(text in server.errors() for text in expected), f"its log says: {expected}")
+            return workers
+
         port = free_port()
         shop = Shop(port, example.slab)
         address = [str(part).replace("PORT", str(port)) for part in command]
         with example.program(*address, cwd=cwd) as server, shop.open():
-            first = shop.wait_for_workers(2)
+            first = wait_for_workers(server, 2)
             os.kill(int(min(first)), signal.SIGKILL)
-            replaced = shop.wait_for_workers(3)
+            replaced = wait_for_workers(server, 3)
             server.process.send_signal(signal.SIGHUP)
-            # Both: uWSGI's signal to end is lost on a worker that is still being forked.
-            shop.wait_for_workers(len(replaced) + 2)
+            wait_for_workers(server, len(replaced) + 2)
             server.process.terminate()
             server.wait()
         stored = example.stored()

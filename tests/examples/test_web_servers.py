@@ -21,9 +21,13 @@ def test_gunicorn(serve: Serve, options: list[str]) -> None:
 
 
 def test_uwsgi(serve: Serve) -> None:
-    """A reload runs the program again; that of the package pyuwsgi then needs the path of the environment's Python."""
+    """A reload runs the program again; that of the package pyuwsgi then needs the path of the environment's Python.
+
+    A worker can answer before its master has noted that it is there, and then misses the master's signals.
+    """
     quiet = ("--disable-logging", "--binary-path", sys.executable)
-    serve(BIN / "uwsgi", "--ini", "uwsgi.ini", "--http-socket", ADDRESS, *quiet, cwd="wsgi")
+    command = (BIN / "uwsgi", "--ini", "uwsgi.ini", "--http-socket", ADDRESS, *quiet)
+    serve(*command, cwd="wsgi", announces="pid: {}")
 
 
 @pytest.mark.parametrize("options", [[], ["--enable-threads", "--py-call-osafterfork"]], ids=["unseen", "without GIL"])
