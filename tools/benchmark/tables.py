@@ -24,6 +24,7 @@ FIGURES: Final = {
     "broker_cpu_s": "broker CPU s",
     "connections": "connections",
     "requests_per_mb": "requests/MB",
+    "batches_per_mb": "batches/MB",
     "batch_fill": "batch fill",
     "memory_mb": "memory MB",
     "p50_ms": "p50 ms",
@@ -40,7 +41,7 @@ FIGURES: Final = {
 LESS_IS_BETTER: Final = frozenset(
     (
         *("cpu_us_per_record", "cpu_us_per_batch", "cpu_us", "wall_s", "cpu_s", "took_s", "add_batch_s"),
-        *("connections", "requests_per_mb", "memory_mb"),
+        *("connections", "requests_per_mb", "batches_per_mb", "memory_mb"),
         *("commit_ms", "commit_cpu_ms", "plan_ms", "write_ms"),
         *("p50_ms", "p99_ms", "p99_pooled_ms", "p999_pooled_ms"),
     )

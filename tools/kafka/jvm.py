@@ -21,6 +21,18 @@ _LOGGING: Final = {
 }
 
 
+def java_program() -> str:
+    """Return the program that is a JVM."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def class_path() -> str:
+    """Return where a JVM finds Kafka's classes."""
+    # A path with a wildcard would do for the JVM, but not for the archive.
+    return ":".join(sorted(str(path) for path in jar_directory().glob("*.jar")))
+
+
 def java_command(main: str, *arguments: str, options: Sequence[str] | None = None) -> list[str]:
     """Return the command that runs one of Kafka's main classes.
 
@@ -29,18 +41,15 @@ def java_command(main: str, *arguments: str, options: Sequence[str] | None = Non
         arguments: its arguments.
         options: further ones of the JVM; if None, the archive of loaded classes is used.
     """
-    home = os.environ.get("JAVA_HOME")
-    # A path with a wildcard would do for the JVM, but not for the archive.
-    jars = ":".join(sorted(str(path) for path in jar_directory().glob("*.jar")))
     return [
-        str(Path(home, "bin", "java")) if home else "java",
+        java_program(),
         f"-Xmx{HEAP}",
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
         *((f"-XX:SharedArchiveFile={class_archive()}", "-Xlog:cds=off") if options is None else options),
         *(f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in _LOGGING.items()),
         "-cp",
-        jars,
+        class_path(),
         main,
         *arguments,
     ]

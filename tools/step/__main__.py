@@ -109,7 +109,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
     parser.add_argument(
-        "--record", action="store_true", help="note the numbers for docs/crash-safety.md, which `make docs` writes then"
+        "--record", action="store_true", help="note the numbers for docs/crash-points.md, which `make docs` writes then"
     )
     options = parser.parse_args(arguments)
     if options.record and options.sample:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from tools.benchmark import cpu
 from tools.benchmark.environment import Environment, Measured
 from tools.benchmark.load import Load
-from tools.benchmark.process_group import Sent, sending
+from tools.benchmark.process_group import Sent, Work, sending
 from tools.benchmark.settings import Settings
 
 WARM_UP_SHARE: Final = 0.05
@@ -43,13 +43,38 @@ def send(
         VoidError: not everything arrived.
         BenchmarkError: it failed.
     """
-    broker = environment.broker(kind)
-    with environment.topic(broker, environment.new_name(), partitions) as topic:
-        works = [
-            sending(contestant, broker.servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
+
+    def works(servers: str, topic: str) -> list[Work]:
+        return [
+            sending(contestant, servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
             for number in range(producers)
         ]
-        measured = environment.measure(broker, works)
+
+    return measure(environment, kind, works, settings, partitions)
+
+
+def measure(
+    environment: Environment,
+    kind: str,
+    works: Callable[[str, str], Sequence[Work]],
+    settings: Settings,
+    partitions: int,
+) -> dict[str, float]:
+    """Run the works of a turn, each of which has a `Sent` as its result, and return its figures.
+
+    Args:
+        environment: to work in.
+        kind: of broker.
+        works: returns them, given ``bootstrap.servers`` and the topic.
+        settings: the same for all.
+        partitions: of the topic.
+
+    Raises:
+        As `send`.
+    """
+    broker = environment.broker(kind)
+    with environment.topic(broker, environment.new_name(), partitions) as topic:
+        measured = environment.measure(broker, works(broker.servers, topic))
         sent: list[Sent] = [report.result for report in measured.reports]
         untold = [None if each.acknowledged is None else each.records - each.acknowledged for each in sent]
         environment.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), untold)
@@ -84,6 +109,7 @@ def figures_of(measured: Measured, records: int, size: int, settings: Settings) 
             "requests": float(counts["requests"]),
             "requests_per_mb": counts["requests"] / (size / MEGABYTE),
             "batches": float(counts["batches"]),
+            "batches_per_mb": counts["batches"] / (size / MEGABYTE),
             "batch_fill": counts["bytes"] / counts["batches"] / settings.batch_size,
         }
     return figures

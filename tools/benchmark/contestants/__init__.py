@@ -18,6 +18,8 @@ CONFLUENT: Final = "confluent-kafka"
 CONFLUENT_DEFAULTS: Final = f"{CONFLUENT}, its own defaults"
 KAFKA_PYTHON: Final = "kafka-python"
 AIOKAFKA: Final = "aiokafka"
+JVM: Final = "Kafka's producer in a JVM"
+"""A process of its own kind: `tools.benchmark.contestants.jvm`."""
 
 PEERS: Final = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 
@@ -35,6 +37,7 @@ __all__ = [
     "AIOKAFKA",
     "CONFLUENT",
     "CONFLUENT_DEFAULTS",
+    "JVM",
     "KAFKA_PYTHON",
     "OURS",
     "OUR_ASYNC",

@@ -1,0 +1,126 @@
+"""Case 11: many processes against threads that share Kafka's own producer in one JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from shmaccum.cli.demo.flights import load_flights
+from tools.benchmark.brokers import APACHE, SINK, TITLES
+from tools.benchmark.cases.base import Variant
+from tools.benchmark.cases.sending import measure, send
+from tools.benchmark.contestants import CONFLUENT, CONFLUENT_DEFAULTS, JVM, OURS
+from tools.benchmark.contestants.jvm import sending_in_jvm
+from tools.benchmark.environment import Environment
+from tools.benchmark.load import Load, make_values
+from tools.benchmark.process_group import Work
+from tools.benchmark.settings import Settings
+
+PRODUCERS: Final = 8
+RECORDS: Final = 1_000_000
+"""Of each producer."""
+VALUE_SIZE: Final = 100
+RECORDS_OF_FLIGHTS: Final = 200_000
+"""Likewise."""
+FLIGHTS: Final = 50_000
+"""They repeat."""
+FLIGHT_PARTITIONS: Final = 60
+MANY_PARTITIONS: Final = 100
+
+_JVM_WARM_UP_SHARE: Final = 0.2
+"""More than the others': the JVM compiles what it runs often."""
+_FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "batches_per_mb", "memory_mb")
+
+
+class Jvm:
+    """What a host has to gain or lose against one JVM."""
+
+    number = 11
+    name = "jvm"
+    title = "N processes against N threads of a JVM"
+
+    def variants(self, environment: Environment) -> Sequence[Variant]:
+        """Return variants with made-up records of one size and with real ones."""
+        variants = [
+            _made_up(environment, "together", PRODUCERS, PRODUCERS),
+            _made_up(environment, "many-partitions", 1, MANY_PARTITIONS),
+            *(_flights(environment, kind, compression) for kind in (SINK, APACHE) for compression in ("none", "zstd")),
+        ]
+        return environment.some(variants, 2)
+
+    def close(self) -> None:
+        """Nothing is shared."""
+
+
+def _made_up(environment: Environment, name: str, producers: int, partitions: int) -> Variant:
+    count = environment.count(RECORDS)
+
+    def load(topic: str, number: int) -> Load:
+        return Load(topic, make_values(count, VALUE_SIZE))
+
+    return Variant(
+        name=name,
+        title=f"{producers} producer{'s' * (producers > 1)} of {count:,} records of {VALUE_SIZE} bytes, "
+        f"{partitions} partitions",
+        contestants=(OURS, JVM),
+        turn=_turn(environment, SINK, Settings(), load, producers, partitions),
+        figures=_FIGURES,
+        broker=SINK,
+        facts={"producers": producers, "records_each": count, "value_size": VALUE_SIZE, "partitions": partitions},
+        turn_s=10,
+    )
+
+
+def _flights(environment: Environment, kind: str, compression: str) -> Variant:
+    count = environment.count(RECORDS_OF_FLIGHTS)
+    settings = Settings(compression=compression)
+
+    def load(topic: str, number: int) -> Load:
+        """Return flights as JSON, keyed by carrier and number, as `shmaccum demo` sends them."""
+        rows = load_flights(min(count, FLIGHTS)).to_pylist()
+        values = [json.dumps({name: cell for name, cell in row.items() if cell is not None}).encode() for row in rows]
+        keys = [f"{row['carrier']}{row['flight']}".encode() for row in rows]
+        times = count // len(rows)
+        return Load(topic, values * times, keys * times)
+
+    return Variant(
+        name=f"{kind}-flights-{compression}",
+        title=f"{PRODUCERS // 2} producers of {count:,} flights as JSON, {compression}, into {TITLES[kind]}",
+        contestants=(OURS, JVM, CONFLUENT, CONFLUENT_DEFAULTS),
+        turn=_turn(environment, kind, settings, load, PRODUCERS // 2, FLIGHT_PARTITIONS),
+        figures=_FIGURES if kind == SINK else _FIGURES[:3],
+        broker=kind,
+        settings=settings,
+        facts={"producers": PRODUCERS // 2, "records_each": count, "partitions": FLIGHT_PARTITIONS},
+        turn_s=10,
+    )
+
+
+def _turn(
+    environment: Environment,
+    kind: str,
+    settings: Settings,
+    load: Callable[[str, int], Load],
+    producers: int,
+    partitions: int,
+) -> Callable[[str], dict[str, float]]:
+    def in_jvm(servers: str, topic: str) -> list[Work]:
+        return [
+            sending_in_jvm(
+                servers,
+                settings,
+                environment.directory,
+                partial(load, topic, 0),
+                threads=producers,
+                warm_up_share=_JVM_WARM_UP_SHARE,
+            )
+        ]
+
+    def turn(contestant: str) -> dict[str, float]:
+        if contestant == JVM:
+            return measure(environment, kind, in_jvm, settings, partitions)
+        return send(environment, kind, contestant, settings, load, partitions=partitions, producers=producers)
+
+    return turn
