@@ -1,8 +1,8 @@
 """Which interpreters and machines the package runs on: what it needs of them, and the refusal where they lack it.
 
-* **The GIL.** It guards the state that the threads of a process share: docs/internals/free-threading.md.
+* **The GIL.** It guards the state that the threads of a process share: docs/inside/core.md.
 * **The order of loads and stores.** Processes meet in the slab without a lock. x86-64 keeps the order that the protocol
-  needs; other machines are asked for it: docs/internals/memory-order.md.
+  needs; other machines are asked for it: docs/inside/core.md.
 
 This module is at the bottom: beside the errors, it imports nothing of the package.
 """

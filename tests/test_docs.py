@@ -57,7 +57,7 @@ def test_the_guarantees_are_shown_by_tests() -> None:
 
 
 def test_every_transactional_scenario_of_kafkas_tests_has_a_test_or_a_reason() -> None:
-    text = (ROOT / "docs" / "internals" / "transaction-scenarios.md").read_text()
+    text = (ROOT / "docs" / "inside" / "transactions.md").read_text()
     tables = re.findall(r"^## (\w+): (\d+)\n\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert tables[0][0] == "TransactionManagerTest"
     for name, count, table in tables:

@@ -13,7 +13,7 @@ from tools.kafka import KafkaCluster
 def test_without_spark(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
     kafka.admin.create_topic(topic)
     code = example(
-        "Without Spark",
+        "Send",
         {
             "broker1:9092": kafka.bootstrap_servers,
             '"flights"': f'"{topic}"',

@@ -36,7 +36,7 @@ takeover  owner = ticket      a dead holder; the takeover is not counted
           takeovers += 1      a dead holder
 ========  ==================  ========================================================================================
 
-Modelled in ``tools/model/lock.pml``; ``docs/crash-safety.md`` says what the model covers.
+Modelled in ``tools/model/lock.pml``; ``docs/inside/proofs.md`` says what the model covers.
 """
 
 cdef extern from "<semaphore.h>" nogil:

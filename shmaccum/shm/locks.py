@@ -15,7 +15,7 @@ its own, such as the sender, does not rest either, since it is in a hurry.
 
 Each 5 ms, a waiter looks whether the named holder is dead, and then frees the lock for the next one to take.
 
-Modelled in ``tools/model/lock.pml``; ``docs/crash-safety.md`` says what the model covers.
+Modelled in ``tools/model/lock.pml``; ``docs/inside/proofs.md`` says what the model covers.
 """
 
 from __future__ import annotations

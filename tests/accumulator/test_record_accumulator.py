@@ -3,7 +3,7 @@
 What Kafka does with threads is done with processes. Without a counterpart are:
 
 * ``testIdempotenceWithOldMagic``: the combination is refused with the configuration (``tests/config/test_rules.py``).
-* ``testRecordsDrainedWhenTransactionCompleting``: docs/internals/transaction-scenarios.md.
+* ``testRecordsDrainedWhenTransactionCompleting``: docs/inside/transactions.md.
 * ``testSplitAndReenqueue``, ``testSplitBatchOffAccumulator``, ``testSplitFrequency``: a batch that is too large for a
   broker is not split into new batches but sent in pieces (``tests/sender/test_batch_splitter.py``).
 * ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``,

@@ -1,6 +1,6 @@
 """An independent check of a slab at rest: what must hold of its words when no process is in the middle of a change.
 
-It knows the promises of docs/internals/slots.md, and shares no code with the package's own validation and rebuilds: it
+It knows the promises of docs/inside/core.md, and shares no code with the package's own validation and rebuilds: it
 reads the headers, and derives from them what the bitmap, the deques and the counts must be.
 """
 

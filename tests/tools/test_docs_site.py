@@ -13,7 +13,7 @@ from tools import docs_site
 def test_a_linked_file_outside_docs_is_gathered_at_its_path(tmp_path: Path) -> None:
     root, pages = tmp_path / "root", tmp_path / "pages"
     files = {name: name for name in (*docs_site.OUTSIDE, "shmaccum/sender/loop.py", "outside.txt")}
-    files["docs/internals/loop.md"] = "[a](../../shmaccum/sender/loop.py#L3) [b](../../missing.py) [c](../../../other)"
+    files["docs/inside/loop.md"] = "[a](../../shmaccum/sender/loop.py#L3) [b](../../missing.py) [c](../../../other)"
     files |= {f"{module.replace('.', '/')}/__init__.py": '__all__ = ["Name"]' for module in docs_site.REFERENCE}
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def test_a_linked_file_outside_docs_is_gathered_at_its_path(tmp_path: Path) -> N
 
     gathered = {path.relative_to(pages).as_posix(): path.read_text() for path in pages.rglob("*") if path.is_file()}
     reference = {name: gathered.pop(name) for name in list(gathered) if name.startswith("reference/")}
-    linked = {*docs_site.OUTSIDE, "docs/internals/loop.md", "shmaccum/sender/loop.py"}
+    linked = {*docs_site.OUTSIDE, "docs/inside/loop.md", "shmaccum/sender/loop.py"}
     assert gathered == {name: files[name] for name in linked}
     assert sorted(reference) == sorted(f"reference/{module}.md" for module in docs_site.REFERENCE)
 

@@ -5,7 +5,7 @@ same order, in the same versions, and are equal byte for byte but for the correl
 of a connection, and ours has other connections. Requests of connections and metadata do not belong to it.
 
 What differs on purpose, in version 1 of the protocol: our abort ends with InitProducerId, so the transaction behind it
-has the next epoch, and numbers from 0 (docs/internals/differences-from-kafka.md).
+has the next epoch, and numbers from 0 (docs/inside/differences.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What each answer of a coordinator leads to: the same request again, an abort, or the end of the producer.
 
-The scenarios are those of Kafka's ``TransactionManagerTest``: docs/internals/transaction-scenarios.md.
+The scenarios are those of Kafka's ``TransactionManagerTest``: docs/inside/transactions.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a broker's answer to a batch of a transaction leads to.
 
-Scenarios of Kafka's ``TransactionManagerTest`` and ``SenderTest``: docs/internals/transaction-scenarios.md.
+Scenarios of Kafka's ``TransactionManagerTest`` and ``SenderTest``: docs/inside/transactions.md.
 """
 
 from __future__ import annotations

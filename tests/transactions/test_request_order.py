@@ -1,7 +1,7 @@
 """The order of a transaction's requests, and what they say.
 
 Scenarios of Kafka's ``TransactionManagerTest``, ``SenderTest`` and ``KafkaProducerTest``:
-docs/internals/transaction-scenarios.md.
+docs/inside/transactions.md.
 """
 
 from __future__ import annotations
