@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shmaccum._platform import check_core, check_gil
+from shmaccum.abi import VERSION
 
 if TYPE_CHECKING:
     from shmaccum._core import FutureRecordMetadata
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 check_gil()
 check_core()
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "AsyncProducer",

@@ -1,4 +1,4 @@
-"""The slab's ABI version and name rule, shared by all package versions.
+"""The package's version, and what its versions share: the slab's ABI version and the rule for names.
 
 This module is at the bottom: it imports nothing of the package.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+VERSION: Final = "0.1.0"
+"""Of the package."""
 ABI_VERSION: Final = 14
 """Every change that moves or reinterprets a word of the slab raises it. Package versions of one ABI share slabs."""
 

@@ -17,7 +17,7 @@ from processes import Child, How
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
 from tools import spark_jvm
 
-pytest_plugins = ("accumulator_fixtures", "brokers")
+pytest_plugins = ("accumulator_fixtures", "brokers", "wire_fixtures")
 
 _states: list[tempfile.TemporaryDirectory[str]] = []
 

@@ -1,14 +1,10 @@
-"""The floors of docs/architecture.md: a module imports only from its own floor and those below it."""
+"""The floors of docs/architecture.md: a module imports only from its own floor and those below it, and in no circle."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[1] / "shmaccum"
+from tools.layout import PACKAGE, ROOT, circles_of, imported, name_of, room_of, tracked
 
 FLOORS = (
     {"errors", "__version__"},
@@ -30,22 +26,29 @@ FLOORS = (
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+MODULES = {name_of(path): path for path in sorted(tracked(PACKAGE)) if path.suffix == ".py"}
+IMPORTS = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the modules of the package that a module imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-            if node.module == "shmaccum":
-                names = [f"shmaccum.{alias.name}" for alias in node.names]
-        yield from (name for name in names if name.startswith("shmaccum."))
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - {PACKAGE}))
+def test_imports_point_down(name: str) -> None:
+    floor = FLOOR_OF[room_of(name)]
+    assert [below for below in IMPORTS[name] if FLOOR_OF.get(room_of(below), len(FLOORS)) > floor] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_down(path: Path) -> None:
-    floor = FLOOR_OF[path.relative_to(PACKAGE).parts[0].removesuffix(".py")]
-    up = [name for name in imported(path) if FLOOR_OF.get(name.split(".")[1], len(FLOORS)) > floor]
-    assert not up
+def test_no_modules_import_each_other() -> None:
+    assert len(IMPORTS) > 200
+    assert circles_of(IMPORTS) == []
+
+
+def test_a_circle_is_found() -> None:
+    arrows = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": {"f"}, "f": {"e"}, "g": set[str]()}
+    assert circles_of(arrows) == [["a", "b", "c"], ["e", "f"]]
+
+
+def test_imports_are_found_wherever_they_are() -> None:
+    """Within functions, too, and of names of the package itself; but not those for type checkers."""
+    process = IMPORTS["shmaccum.sender.process"]
+    assert {"shmaccum.sender.kafka.kafka_transport", "shmaccum.abi", "shmaccum.sender.isolation"} <= process
+    assert "shmaccum.sender.transport" not in process
+    assert ROOT.joinpath("shmaccum").is_dir()

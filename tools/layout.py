@@ -1,8 +1,8 @@
 """Measures the package's structure: rooms, floors, arrows between them, sizes of modules; lines and words of all.
 
-``python -m tools.layout`` prints the numbers; ``--arrows`` names each arrow, and each circle of modules. A room is a folder
-of the package, or one of its modules outside of folders. An arrow leads from a room to one that it imports, wherever in a
-module. A room's floor is the longest way from it down. Rooms that lead to each other by a circle share a floor.
+``python -m tools.layout`` prints the numbers; ``--arrows`` names each arrow, and each circle of modules. A room is a
+folder of the package, or one of its modules outside of folders. An arrow leads from a room to one that it imports,
+wherever in a module. A room's floor is the longest way from it down.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
-from shmaccum import __version__
+from shmaccum.abi import VERSION
 from shmaccum.errors import ConfigError, ShmaccumError
 
 EXIT_FAILED: Final = 1
@@ -85,7 +85,7 @@ def _parsers(command: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentPa
         epilog=_EPILOG,
         formatter_class=_HELP_FORMAT,
     )
-    parser.add_argument("--version", action="version", version=f"shmaccum {__version__}")
+    parser.add_argument("--version", action="version", version=f"shmaccum {VERSION}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     chosen = parser
     for name, summary in _COMMANDS.items():

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from shmaccum import __version__
 from shmaccum._core import Super
+from shmaccum.abi import VERSION
 from shmaccum.cli.bottleneck import Bottleneck, bottleneck
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
@@ -249,7 +249,7 @@ def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
 
     The version is that of this command itself.
     """
-    return {"version": __version__, "slabs": [_plain(slab) for slab in slabs]}
+    return {"version": VERSION, "slabs": [_plain(slab) for slab in slabs]}
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from shmaccum import __version__
+from shmaccum.abi import VERSION
 from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report, reports_of
 from shmaccum.cli.settings_arguments import seconds
@@ -92,7 +92,7 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
     out = console()
     if clear:
         out.clear()
-    out.print(f"shmaccum {__version__}")
+    out.print(f"shmaccum {VERSION}")
     if not slabs:
         out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
     shards = Counter(slab.name.partition("@")[0] for slab in slabs if "@" in slab.name)

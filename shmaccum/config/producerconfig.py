@@ -13,8 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from shmaccum import __version__
-from shmaccum.abi import ABI_VERSION
+from shmaccum.abi import ABI_VERSION, VERSION
 from shmaccum.config.configdef import Group, Importance, Scope, Setting
 from shmaccum.config.foreign_settings import ELSEWHERE
 from shmaccum.config.rules import RULES
@@ -146,7 +145,7 @@ class ProducerConfig(ProducerSettings):
         missing = [name for name in given.get("fixed", ()) if name not in known]
         if missing:
             raise ConfigError(
-                f"version {__version__} of shmaccum has no setting {', '.join(missing)}, which the program that "
+                f"version {VERSION} of shmaccum has no setting {', '.join(missing)}, which the program that "
                 "started this sender has; restart that program, so that it runs this version"
             )
         return cls.parse(known)

@@ -1,1 +1,1 @@
-"""Kafka's protocol: the messages that we use, and their codec. Nothing here knows of the slab, or does I/O."""
+"""Kafka's protocol: messages and their codec, connections and logins. Nothing here knows of the slab."""

@@ -22,7 +22,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from shmaccum import __version__
+from shmaccum.abi import VERSION
 from shmaccum.errors import ConfigError
 from shmaccum.monitoring.collector import SlabCollector
 from shmaccum.monitoring.exposition import exposition
@@ -36,7 +36,7 @@ TIMEOUT_S: Final = 5.0
 _MAX_HEAD: Final = 16_384
 """Bytes of a request's line and headers."""
 _PAGE: Final = f"""\
-<!doctype html><title>shmaccum</title><h1>shmaccum {__version__}</h1><p><a href="/metrics">Metrics</a></p>
+<!doctype html><title>shmaccum</title><h1>shmaccum {VERSION}</h1><p><a href="/metrics">Metrics</a></p>
 """.encode()
 
 
@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Serves one request."""
 
     server: MetricsServer
-    server_version = f"shmaccum/{__version__}"
+    server_version = f"shmaccum/{VERSION}"
 
     def setup(self) -> None:
         """Read the whole head first, so that one deadline holds for all of it."""

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from shmaccum import __version__
+from shmaccum.abi import VERSION
 from shmaccum.errors import ApiVersionError
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Kind, Metric, le, opentelemetry_name
@@ -70,7 +70,7 @@ def instrument_slabs(
         slabs: the names of the slabs; by default all of this host.
         partitions: whether the metrics of topics have a series for each partition. That is nine series for each.
     """
-    meter = get_meter(SCOPE, __version__, meter_provider)
+    meter = get_meter(SCOPE, VERSION, meter_provider)
     source = _Source(SlabReader(slabs, partitions=partitions), partitions=partitions)
     for metric in (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER):
         if metric.kind is Kind.HISTOGRAM:

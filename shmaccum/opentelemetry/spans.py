@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from shmaccum import __version__
+from shmaccum.abi import VERSION
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import ApiVersionError
 from shmaccum.producer.interceptors import ProducerInterceptor, ProducerRecord
@@ -207,7 +207,7 @@ def _pairs(headers: Headers | None) -> Pairs | None:
 
 
 def _tracer(provider: TracerProvider | None) -> Tracer:
-    return trace.get_tracer("shmaccum", __version__, provider, SCHEMA)
+    return trace.get_tracer("shmaccum", VERSION, provider, SCHEMA)
 
 
 def _attributes(topic: str, more: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:

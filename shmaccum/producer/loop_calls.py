@@ -14,7 +14,8 @@ import time
 from typing import Final
 
 from shmaccum._core import FutureRecordMetadata
-from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
+from shmaccum.accumulator.append.loop_pending import LoopPending
+from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import MemoryWait
@@ -72,7 +73,7 @@ class LoopCalls:
 
     def of_loop(self) -> LoopPending:
         """Return what the running event loop waits by."""
-        return self._slab.companion(LoopPendings).of_loop()
+        return self._slab.companion(PendingBatches).of_loop()
 
     @property
     def is_waiting(self) -> bool:

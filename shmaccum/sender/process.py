@@ -29,8 +29,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from shmaccum import __version__
-from shmaccum.abi import ABI_VERSION
+from shmaccum.abi import ABI_VERSION, VERSION
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attach_for
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SenderError, SenderExistsError, SlabError, SlabFullError, SlabInUseError
@@ -47,8 +46,9 @@ if TYPE_CHECKING:
     import subprocess
 
     from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+    from shmaccum.kafka.journal import Journal
     from shmaccum.sender.sender import Sender
-    from shmaccum.sender.transport import Journal, Transport
+    from shmaccum.sender.transport import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -347,7 +347,7 @@ def _start(config: ProducerConfig) -> None:
     import subprocess
 
     path, left_out = isolation.search_path()
-    starter = {"abi": ABI_VERSION, "version": __version__, "path": path, "left_out": left_out, "root": isolation.ROOT}
+    starter = {"abi": ABI_VERSION, "version": VERSION, "path": path, "left_out": left_out, "root": isolation.ROOT}
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})
     for _ in range(_ATTEMPTS):
         try:
@@ -457,7 +457,7 @@ def _check_version(request: Mapping[str, Any]) -> None:
     place = os.path.dirname(os.path.dirname(__file__))
     raise SenderError(
         f"shmaccum was replaced while this program ran: the program has version {version} (ABI {abi}), and "
-        f"{place} is version {__version__} (ABI {ABI_VERSION}), which cannot serve its slab. The "
+        f"{place} is version {VERSION} (ABI {ABI_VERSION}), which cannot serve its slab. The "
         f"slab keeps its records. To deliver them, install {version} elsewhere (python -m venv old && old/bin/pip "
         f"install shmaccum=={version}) and run old/bin/shmaccum sender with the settings of this program; then restart "
         "the program"

@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from shmaccum import __version__
 from shmaccum._core import ProduceBatch, Slot, Super
+from shmaccum.abi import VERSION
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import FOREVER_MS, ReadyCheckResult
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
@@ -118,7 +118,7 @@ class Sender:
         Args:
             on_serving: called after the first pass, once the sender has handled what the slab held.
         """
-        logger.info("shmaccum %s, process %d", __version__, os.getpid())
+        logger.info("shmaccum %s, process %d", VERSION, os.getpid())
         self._accumulator.recover()
         self._accumulator.ahead.start(self._doorbell.ring)
         try:

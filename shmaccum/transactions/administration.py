@@ -18,10 +18,10 @@ from shmaccum.errors import (
     TransactionalIdNotFoundError,
     error_for_code,
 )
+from shmaccum.kafka.connection import Connection
+from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, METADATA
-from shmaccum.sender.kafka.connection import Connection
-from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.timing import monotonic_ms
+from shmaccum.kafka.timing import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
 from shmaccum.transactions.coordinator import FEATURE, IMPLICIT, Identity, TransactionCoordinator

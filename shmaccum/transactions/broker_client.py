@@ -16,16 +16,16 @@ from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError
+from shmaccum.kafka.background_calls import BackgroundCalls
+from shmaccum.kafka.brokers import Brokers
+from shmaccum.kafka.connection import Connection, describe
+from shmaccum.kafka.credentials import sasl_mechanism, tls_context
+from shmaccum.kafka.handshake import Call, decode_answer
+from shmaccum.kafka.journal import Journal, NoNotes, OwnJournal
+from shmaccum.kafka.masking import Mask
+from shmaccum.kafka.poller import Poller
 from shmaccum.kafka.schema import NEVER, ApiMessage
-from shmaccum.sender.kafka.background_calls import BackgroundCalls
-from shmaccum.sender.kafka.brokers import Brokers
-from shmaccum.sender.kafka.connection import Connection, describe
-from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
-from shmaccum.sender.kafka.handshake import Call, decode_answer
-from shmaccum.sender.kafka.masking import Mask
-from shmaccum.sender.kafka.poller import Poller
-from shmaccum.sender.kafka.timing import monotonic_ms
-from shmaccum.sender.transport import Journal, NoNotes, OwnJournal
+from shmaccum.kafka.timing import monotonic_ms
 from shmaccum.shm.broker_table import unanswered
 
 _SLICE_MS: Final = 100.0

@@ -32,16 +32,16 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
     error_for_code,
 )
+from shmaccum.kafka.connection import Connection
+from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from shmaccum.kafka.timing import monotonic_ms
 from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.framing import whole_entries
 from shmaccum.record.murmur2 import murmur2
 from shmaccum.record.reader import iter_batches
 from shmaccum.record.v2.records import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
-from shmaccum.sender.kafka.connection import Connection
-from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.timing import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, call, only
 from shmaccum.transactions.coordinator import IMPLICIT, Identity

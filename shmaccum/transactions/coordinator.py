@@ -35,6 +35,8 @@ from shmaccum.errors import (
     UnknownProducerIdError,
     error_for_code,
 )
+from shmaccum.kafka.connection import Connection
+from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -44,9 +46,7 @@ from shmaccum.kafka.messages import (
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
 )
-from shmaccum.sender.kafka.connection import Connection
-from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.timing import monotonic_ms
+from shmaccum.kafka.timing import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, call, only
 

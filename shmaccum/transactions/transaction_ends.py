@@ -9,10 +9,10 @@ from typing import Any, Final
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import CoordinatorNotAvailableError, KafkaError, RetriableError, error_for_code
+from shmaccum.kafka.connection import Connection
+from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import END_TXN, FIND_COORDINATOR
-from shmaccum.sender.kafka.connection import Connection
-from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.kafka.timing import monotonic_ms
+from shmaccum.kafka.timing import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
 from shmaccum.transactions.coordinator import MOVED, TRANSACTION, PreparedTransaction, end_versions

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shmaccum.compat import confluent_parking
-from shmaccum.compat.confluent_delivery import DeliveryMessage
-from shmaccum.compat.confluent_parking import Parking, Produced
+from shmaccum.compat.confluent import parking as confluent_parking
+from shmaccum.compat.confluent.delivery import DeliveryMessage
+from shmaccum.compat.confluent.parking import Parking, Produced
 from shmaccum.errors import BufferExhaustedError, InvalidTopicError, KafkaTimeoutError
 
 

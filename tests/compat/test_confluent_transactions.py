@@ -10,7 +10,7 @@ from brokers import PATIENCE_S, consume, produce, wait_for_markers
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from fixture_types import Make
 
-from shmaccum.compat.confluent_transactions import group_of
+from shmaccum.compat.confluent.transactions import group_of
 from tools.kafka import KafkaCluster
 
 

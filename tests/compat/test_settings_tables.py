@@ -10,7 +10,8 @@ import confluent_kafka
 import pytest
 from kafka.errors import KafkaConfigurationError
 
-from shmaccum.compat import confluent_settings, kafka_python_settings
+from shmaccum.compat.confluent import settings as confluent_settings
+from shmaccum.compat.kafka_python import settings as kafka_python_settings
 from shmaccum.errors import ConfigError
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}

@@ -24,7 +24,7 @@ from senders import read_topic, read_values
 import shmaccum
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
 from shmaccum._core import Process
-from shmaccum.accumulator.append.loop_pending import LoopPendings
+from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.errors import (
     BufferExhaustedError,
     ConfigError,
@@ -800,7 +800,7 @@ def test_awaited_records_need_no_slice(run: Run, open_producer: Callable[..., As
         async with open_producer(linger_ms=0) as producer:
             await producer.send_and_wait("t", b"first")
             slab = producer._producer._slab
-            pending = slab.companion(LoopPendings).of_loop()
+            pending = slab.companion(PendingBatches).of_loop()
             pending._check = lambda: None  # type: ignore[method-assign]
             for _ in range(50):
                 await producer.send_and_wait("t", b"value")

@@ -9,11 +9,9 @@ import broker_model
 import pytest
 import senders
 from broker_model import BrokerRun, Clock, ClusterModel, StartBrokerRun, stop_the_clock
-from confluent_kafka import Producer
 from producers import Settings, settings_of, wait_until_gone
 from senders import HandRun
 from splitting import StartRun, config_of
-from wires import PATIENCE_S
 
 
 @pytest.fixture
@@ -97,12 +95,3 @@ def start_broker_run(slab_name: str, clock: Clock, cluster: ClusterModel) -> Ite
     yield start
     for run in runs:
         run.close()
-
-
-@pytest.fixture(scope="session")
-def mock_servers() -> Iterator[str]:
-    """Return ``bootstrap.servers`` of librdkafka's mock cluster of three brokers."""
-    keeper = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "mock", "log_level": 0})
-    brokers = keeper.list_topics(timeout=PATIENCE_S).brokers.values()
-    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-    keeper.flush()  # the cluster lives as long as this producer

@@ -87,7 +87,7 @@ def test_no_count_is_lost_over_many_connections() -> None:
 
 @pytest.mark.parametrize("version", [7, 8, 9, 12])
 def test_every_partition_is_acknowledged(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmaccum.sender.kafka.handshake.NEWEST_VERSION", version)
+    monkeypatch.setattr("shmaccum.kafka.handshake.NEWEST_PRODUCE", version)
     names = [f"topic-{number}" for number in range(3)]
     with running_sink(2) as servers:
         settings = {"bootstrap.servers": servers, "shmaccum.name": "sink", "enable.idempotence": False}

@@ -17,7 +17,7 @@ from transaction_scenes import Scene, run_another, send_one, waiting_for_memory
 
 from shmaccum import Producer
 from shmaccum.compat import confluent
-from shmaccum.compat.confluent_errors import KafkaException
+from shmaccum.compat.confluent.errors import KafkaException
 from shmaccum.errors import BufferExhaustedError, IllegalStateError
 
 UNKNOWN_TOPIC = 3

@@ -18,13 +18,13 @@ from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.kafka.codec import encode
+from shmaccum.kafka.credentials import sasl_mechanism
+from shmaccum.kafka.frames import FrameReader
+from shmaccum.kafka.handshake import NEWEST_PRODUCE, OLDEST_PRODUCE, Call, Conversation, Handshake, Task, decode_answer
+from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.schema import ApiMessage
 from shmaccum.sender.kafka.cluster_metadata import Metadata
-from shmaccum.sender.kafka.credentials import sasl_mechanism
-from shmaccum.sender.kafka.frames import FrameReader
-from shmaccum.sender.kafka.handshake import Call, Conversation, Handshake, Task, decode_answer
-from shmaccum.sender.kafka.masking import Mask
-from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, by_partition
+from shmaccum.sender.kafka.produce_request import by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from tools.fuzz.decoders import BytesTarget
@@ -71,7 +71,7 @@ def _require(condition: bool) -> None:
 
 
 def _produce(version: int, frame: bytes) -> None:
-    version = OLDEST_VERSION + version % (NEWEST_VERSION - OLDEST_VERSION + 1)
+    version = OLDEST_PRODUCE + version % (NEWEST_PRODUCE - OLDEST_PRODUCE + 1)
     answers = decode_answers(version, frame, _BATCHES, _NODE)
     _require({answer.batch.topic_partition for answer in answers.responses} == set(_WHERE))
     _require(len(answers.responses) == len(_WHERE))
@@ -134,7 +134,7 @@ def _handshake(version: int, frames: bytes) -> None:
             encode(call.request, call.version, 1, "client")
             call = _next_call(conversation, frame)
     except StopIteration:
-        _require(handshake.produce_version >= OLDEST_VERSION)
+        _require(handshake.produce_version >= OLDEST_PRODUCE)
         _require(handshake.session_lifetime_ms * 2 >= 0)
 
 
@@ -176,9 +176,9 @@ _DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadat
 
 
 def _seeds() -> Any:
-    for version in range(OLDEST_VERSION, NEWEST_VERSION + 1):
+    for version in range(OLDEST_PRODUCE, NEWEST_PRODUCE + 1):
         for error in (0, 6, 87):
-            yield bytes([0, version - OLDEST_VERSION]) + _encoded(_produced(error), version)
+            yield bytes([0, version - OLDEST_PRODUCE]) + _encoded(_produced(error), version)
     for version in range(14):
         yield bytes([1, version]) + _encoded(_described(version), version)
     for version in range(6):

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum._core import FutureRecordMetadata
-from shmaccum.accumulator.append.pending_batches import WAIT_SLICE_S, PendingBatches
+from shmaccum.accumulator.append.waits import WAIT_SLICE_S
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener, LoopWakeup
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import NO_COMPLETIONS, Result, Slices
+
+if TYPE_CHECKING:
+    from shmaccum.accumulator.append.pending_batches import PendingBatches
 
 
 class LoopPendings:
@@ -38,20 +41,15 @@ class LoopPendings:
         """Forget the parent's loops in a forked child."""
         self._of_loops = {}
 
-    def of_loop(self) -> LoopPending:
-        """Return what the running event loop waits by.
-
-        Raises:
-            RuntimeError: none is running in this thread.
-            IllegalStateError: the slab has been detached.
-        """
+    def of_loop(self, pending: PendingBatches) -> LoopPending:
+        """Return what the running event loop waits for these by: `PendingBatches.of_loop`."""
         wakeup = self._doorbell.of_loop()
-        pending = self._of_loops.get(wakeup)
-        if pending is None:
+        found = self._of_loops.get(wakeup)
+        if found is None:
             for over in [each for each in self._of_loops if each.is_over or each.loop.is_closed()]:
                 del self._of_loops[over]
-            pending = self._of_loops[wakeup] = LoopPending(self._slab, wakeup)
-        return pending
+            found = self._of_loops[wakeup] = LoopPending(self._slab, pending, wakeup)
+        return found
 
 
 class LoopPending:
@@ -59,12 +57,13 @@ class LoopPending:
 
     Args:
         slab: the slab.
+        pending: of the process.
         wakeup: wakes the loop.
     """
 
-    def __init__(self, slab: Slab, wakeup: LoopWakeup) -> None:
+    def __init__(self, slab: Slab, pending: PendingBatches, wakeup: LoopWakeup) -> None:
         self._slab = slab
-        self._pending = slab.companion(PendingBatches)
+        self._pending = pending
         self._wakeup = wakeup
         self._loop: Final = wakeup.loop
         self._waiting: set[asyncio.Future[None]] = set()

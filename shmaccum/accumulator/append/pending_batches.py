@@ -30,6 +30,7 @@ from shmaccum._core import (
     Slot,
 )
 from shmaccum.accumulator.append.futures import DeliveryCallback
+from shmaccum.accumulator.append.waits import WAIT_SLICE_S
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
@@ -54,8 +55,6 @@ if TYPE_CHECKING:  # asyncio takes long to import
 
 logger = logging.getLogger(__name__)
 
-WAIT_SLICE_S: Final = 0.25
-"""How long a wait for the sender sleeps before it makes sure that one runs."""
 
 _FATAL: Final = (InvalidPidMappingError, TransactionalIdAuthorizationError)
 """Errors of a batch outside of transactions that are final (``TransactionManager.maybeTransitionToErrorState``)."""
@@ -225,23 +224,28 @@ class PendingBatches:
         """Call ``function(future)`` when a record is complete; in the event loop of this thread, if one runs."""
         asyncio = sys.modules.get("asyncio")
         if asyncio is not None and asyncio._get_running_loop() is not None:
-            self._of_loop().call_when_done(function, future)
+            self.of_loop().call_when_done(function, future)
         else:
             self.call_back(lambda error, metadata: function(future), future)
 
     def until_complete(self, future: FutureRecordMetadata) -> Generator[Any, None, None]:
         """Wait in the running event loop until a record is complete."""
-        return self._of_loop().until_complete(future)
+        return self.of_loop().until_complete(future)
 
     def until(self, condition: Callable[[], bool]) -> Generator[Any, None, None]:
         """Wait in the running event loop until a condition holds that completions change."""
-        return self._of_loop().until(condition)
+        return self.of_loop().until(condition)
 
-    def _of_loop(self) -> LoopPending:
-        """Return this object as the running event loop needs it."""
+    def of_loop(self) -> LoopPending:
+        """Return this object as the running event loop needs it.
+
+        Raises:
+            RuntimeError: none is running in this thread.
+            IllegalStateError: the slab has been detached.
+        """
         from shmaccum.accumulator.append.loop_pending import LoopPendings
 
-        return self._slab.companion(LoopPendings).of_loop()
+        return self._slab.companion(LoopPendings).of_loop(self)
 
     def has_callbacks(self) -> bool:
         """Return whether there are callbacks that have not run."""

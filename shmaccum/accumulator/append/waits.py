@@ -15,6 +15,9 @@ from shmaccum._core import Buffer
 
 Result = TypeVar("Result")
 
+WAIT_SLICE_S: Final = 0.25
+"""How long a wait for the sender sleeps before it makes sure that one runs."""
+
 
 class Memory(NamedTuple):
     """Slots for new batches: `BufferPool.allocate`."""

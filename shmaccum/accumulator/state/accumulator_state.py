@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from shmaccum import __version__
 from shmaccum._core import Geometry
+from shmaccum.abi import VERSION
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.config import ProducerConfig
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
@@ -68,7 +68,7 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
         sender: whether this process will be the slab's sender.
     """
     uid = os.geteuid()
-    mine = UserSettings(config.fixed_settings(), config.shared_settings(), __version__, decides)
+    mine = UserSettings(config.fixed_settings(), config.shared_settings(), VERSION, decides)
     slab = None
     try:
         with choose_shard(config.slab_names(uid)) as name:

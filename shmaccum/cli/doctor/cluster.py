@@ -17,10 +17,10 @@ from shmaccum.errors import (
     SslAuthenticationError,
     UnsupportedVersionError,
 )
+from shmaccum.kafka.connection import Connection
+from shmaccum.kafka.handshake import Call
+from shmaccum.kafka.journal import NoNotes
 from shmaccum.kafka.messages import METADATA
-from shmaccum.sender.kafka.connection import Connection
-from shmaccum.sender.kafka.handshake import Call
-from shmaccum.sender.transport import NoNotes
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import FEATURE, deadline_after
 

@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from shmaccum import __version__, procfs
+from shmaccum import procfs
+from shmaccum.abi import VERSION
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.terminal import in_bytes
@@ -50,7 +51,7 @@ def host_findings(config: ProducerConfig) -> Iterator[Finding]:
 
 
 def _version() -> Finding:
-    text = f"{__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}"
+    text = f"{VERSION}, Python {platform.python_version()}, {platform.platform(terse=True)}"
     return Finding(Level.OK, "shmaccum", text)
 
 

@@ -1,5 +1,5 @@
-"""The transport to brokers.
+"""The sender's transport to brokers, over the connections of `shmaccum.kafka`.
 
-`shmaccum.kafka` has the wire format of all requests but Produce. The connections send batches without a copy, share one
-wait with the doorbell, and keep no reference to a slot beyond the answer to its batch.
+It sends batches without a copy, shares one wait with the doorbell, and keeps no reference to a slot beyond the answer
+to its batch.
 """

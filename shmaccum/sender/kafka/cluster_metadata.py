@@ -23,8 +23,8 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.kafka.messages import METADATA
 from shmaccum.kafka.schema import ApiMessage
+from shmaccum.kafka.timing import FOREVER_MS
 from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
-from shmaccum.sender.kafka.timing import FOREVER_MS
 
 logger = logging.getLogger(__name__)
 

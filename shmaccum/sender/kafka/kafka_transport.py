@@ -16,21 +16,21 @@ from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
-from shmaccum.sender.kafka.background_calls import BackgroundCalls
-from shmaccum.sender.kafka.brokers import NOBODY, Brokers
-from shmaccum.sender.kafka.channel import Buffer
+from shmaccum.kafka.background_calls import BackgroundCalls
+from shmaccum.kafka.brokers import NOBODY, Brokers
+from shmaccum.kafka.channel import Buffer
+from shmaccum.kafka.connection import Connection
+from shmaccum.kafka.credentials import sasl_mechanism, tls_context
+from shmaccum.kafka.handshake import Call, decode_answer
+from shmaccum.kafka.journal import Journal, OwnJournal
+from shmaccum.kafka.masking import Mask
+from shmaccum.kafka.poller import Poller
+from shmaccum.kafka.requests import Request
+from shmaccum.kafka.timing import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.cluster_metadata import Metadata
-from shmaccum.sender.kafka.connection import Connection
-from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
-from shmaccum.sender.kafka.handshake import Call, decode_answer
-from shmaccum.sender.kafka.masking import Mask
-from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.produce_request import NEWEST_BEFORE_KIP_890, Batches, ProduceEncoder, by_partition, each_of
 from shmaccum.sender.kafka.produce_response import decode_answers, largest_answer, refuse
 from shmaccum.sender.kafka.producer_id import ProducerIds
-from shmaccum.sender.kafka.requests import Request
-from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
-from shmaccum.sender.transport import Journal, OwnJournal
 
 _FIRST_IMPLICIT: Final = 2
 """The first version of the transaction protocol in which a Produce request adds partitions to the transaction."""

@@ -14,16 +14,12 @@ from typing import Final, TypeAlias
 
 from shmaccum import _core
 from shmaccum._core import ProduceBatch
-from shmaccum.sender.kafka.channel import Buffer
+from shmaccum.kafka.channel import Buffer
+from shmaccum.kafka.handshake import PRODUCE
 
 Batches: TypeAlias = dict[str, dict[int, ProduceBatch]]
 """The batches of a request: topic -> partition -> its only batch."""
 
-API_KEY: Final = 0
-OLDEST_VERSION: Final = 7
-"""Of Kafka 2.1, the oldest brokers that Kafka 4's clients support (KIP-896), and the first with zstd."""
-NEWEST_VERSION: Final = 12
-"""Version 13 names topics by id."""
 NEWEST_BEFORE_KIP_890: Final = 11
 """The newest version in transactions of protocol version 1; a later one adds partitions to the transaction itself."""
 FIRST_FLEXIBLE_VERSION: Final = 9
@@ -78,7 +74,7 @@ class ProduceEncoder:
     """Encodes Produce requests of one version.
 
     Args:
-        version: from `OLDEST_VERSION` to `NEWEST_VERSION`.
+        version: from `OLDEST_PRODUCE` to `NEWEST_PRODUCE`.
         client_id: our name.
         acks: -1 for all, 0 or 1.
         timeout_ms: how long the broker can wait for its followers.
@@ -136,5 +132,5 @@ class ProduceEncoder:
         head += self._end
         buffers.append(head)
         size += len(head)
-        buffers[0] = _FRAME_AND_HEADER.pack(size, API_KEY, self._version, correlation_id)
+        buffers[0] = _FRAME_AND_HEADER.pack(size, PRODUCE, self._version, correlation_id)
         return buffers

@@ -15,8 +15,8 @@ from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code, printable
 from shmaccum.kafka.codec import decode
+from shmaccum.kafka.frames import read_int32
 from shmaccum.kafka.messages import PRODUCE
-from shmaccum.sender.kafka.frames import read_int32
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
 
 _NO_TIME_MS: Final = 1 << 47

@@ -11,7 +11,8 @@ from kafka.protocol.producer import ProduceRequest
 
 from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
-from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, ProduceEncoder, by_partition
+from shmaccum.kafka.handshake import NEWEST_PRODUCE, OLDEST_PRODUCE
+from shmaccum.sender.kafka.produce_request import ProduceEncoder, by_partition
 
 TOPICS = st.text("abcdefghijklmnopqrstuvwxyz._-", min_size=1, max_size=249)
 
@@ -35,7 +36,7 @@ def by_library(version: int, correlation_id: int, client_id: str, batches: list[
     return bytes(request.encode(framed=True, header=True))
 
 
-@pytest.mark.parametrize("version", range(OLDEST_VERSION, NEWEST_VERSION + 1))
+@pytest.mark.parametrize("version", range(OLDEST_PRODUCE, NEWEST_PRODUCE + 1))
 @given(
     batches=st.lists(
         st.builds(batch, TOPICS, st.integers(0, 2**31 - 1), st.binary(min_size=1, max_size=300)),
@@ -62,7 +63,7 @@ def test_request_equals_the_librarys(
     assert b"".join(buffers) == by_library(version, correlation_id, client_id, batches, **fields)
 
 
-@pytest.mark.parametrize("version", [OLDEST_VERSION, NEWEST_VERSION])
+@pytest.mark.parametrize("version", [OLDEST_PRODUCE, NEWEST_PRODUCE])
 @pytest.mark.parametrize("size", [127, 128, 16_383, 16_384, 3_000_000])
 def test_batches_of_any_size(version: int, size: int) -> None:
     """Around the sizes where a varint gets longer."""
@@ -74,7 +75,7 @@ def test_batches_of_any_size(version: int, size: int) -> None:
 def test_request_holds_views_of_the_batches() -> None:
     """Not copies of them."""
     batches = [batch("t", number, bytes(100)) for number in range(3)]
-    buffers = ProduceEncoder(NEWEST_VERSION, "me", -1, 1).encode(by_partition(batches), 1)
+    buffers = ProduceEncoder(NEWEST_PRODUCE, "me", -1, 1).encode(by_partition(batches), 1)
     assert [each for each in buffers if isinstance(each, memoryview)] == [
         view for each in batches for view in each.payload
     ]

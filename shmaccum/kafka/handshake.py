@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from shmaccum import __version__
+from shmaccum.abi import VERSION
 from shmaccum.errors import (
     KafkaError,
     SaslAuthenticationError,
@@ -21,10 +21,16 @@ from shmaccum.errors import (
     error_for_code,
 )
 from shmaccum.kafka.codec import decode
+from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from shmaccum.kafka.schema import NEVER, ApiMessage
-from shmaccum.sender.kafka.masking import Mask
-from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
+
+PRODUCE: Final = 0
+"""The key of Produce requests, which are no messages of the codec: it would copy the batches."""
+OLDEST_PRODUCE: Final = 7
+"""Of Kafka 2.1, the oldest brokers that Kafka 4's clients support (KIP-896), and the first with zstd."""
+NEWEST_PRODUCE: Final = 12
+"""Version 13 names topics by id."""
 
 _NAMED_VERSION: Final = 3
 """The first version of ApiVersions that names the client (KIP-511)."""
@@ -145,7 +151,7 @@ class Handshake:
         yield from self.log_in()
 
     def _ask_versions(self) -> Conversation:
-        request = API_VERSIONS.of(client_software_name="shmaccum", client_software_version=__version__)
+        request = API_VERSIONS.of(client_software_name="shmaccum", client_software_version=VERSION)
         call = Call(request, _NAMED_VERSION)
         frame = yield call
         # An older broker answers UNSUPPORTED_VERSION in version 0, some in the form of no version: retry in version 0.
@@ -158,7 +164,7 @@ class Handshake:
         self.versions = BrokerVersions(
             {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}, features
         )
-        self.produce_version = self.versions.best("Produce", API_KEY, OLDEST_VERSION, NEWEST_VERSION)
+        self.produce_version = self.versions.best("Produce", PRODUCE, OLDEST_PRODUCE, NEWEST_PRODUCE)
 
     def log_in(self) -> Conversation:
         """Log in by SASL, if it is on; also again, on a connection in use (KIP-368).

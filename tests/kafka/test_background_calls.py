@@ -20,8 +20,8 @@ from wires import MakeWire, now_ms
 
 from shmaccum import Producer
 from shmaccum.cluster import Node, TopicPartition
-from shmaccum.sender.kafka.background_calls import BackgroundCalls
-from shmaccum.sender.kafka.poller import Poller
+from shmaccum.kafka.background_calls import BackgroundCalls
+from shmaccum.kafka.poller import Poller
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SHORT: dict[str, Any] = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 100}

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shmaccum.compat.confluent_delivery import DeliveryMessage
+from shmaccum.compat.confluent.delivery import DeliveryMessage
 from shmaccum.errors import KafkaTimeoutError
 
 if TYPE_CHECKING:

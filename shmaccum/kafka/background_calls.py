@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from shmaccum.sender.kafka.poller import READ, Poller
+from shmaccum.kafka.poller import READ, Poller
 
 OnDone = Callable[[Any, BaseException | None], None]
 """Takes what a call returned, or what it raised."""

@@ -1,7 +1,7 @@
 """The SASL mechanisms that need no library: PLAIN, OAUTHBEARER, SCRAM.
 
 A mechanism is our half of one login. `auth_bytes` returns the next message, `receive` handles the broker's answer.
-GSSAPI is in `shmaccum.sender.kafka.kerberos`.
+GSSAPI is in `shmaccum.kafka.kerberos`.
 """
 
 from __future__ import annotations

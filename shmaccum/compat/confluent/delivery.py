@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from shmaccum._core import FutureRecordMetadata
 from shmaccum.cluster import RecordMetadata
-from shmaccum.compat.confluent_errors import kafka_error, new_error
+from shmaccum.compat.confluent.errors import kafka_error, new_error
 from shmaccum.errors import ShmaccumError
 
 Headers = list[tuple[str, bytes | None]]

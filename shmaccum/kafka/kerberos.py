@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from shmaccum.errors import SaslAuthenticationError, printable
-from shmaccum.sender.kafka.mechanisms import Login
+from shmaccum.kafka.mechanisms import Login
 
 _NO_LAYER: Final = 1
 """The security layer of RFC 4752 that Kafka has: no protection after the login. TLS protects."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from shmaccum.compat.confluent_errors import KafkaException, kafka_error, new_error
+from shmaccum.compat.confluent.errors import KafkaException, kafka_error, new_error
 from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, ShmaccumError
 from shmaccum.producer.producer import Producer
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from shmaccum.compat.confluent_errors import KafkaError
+from shmaccum.compat.confluent.errors import KafkaError
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import error_for_code
+from shmaccum.kafka.connection import Connection
+from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import METADATA
-from shmaccum.sender.kafka.connection import Connection
-from shmaccum.sender.kafka.handshake import Call
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import deadline_after
 

@@ -19,14 +19,14 @@ from shmaccum.backoff import ExponentialBackoff
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
-from shmaccum.sender.kafka.background_calls import BackgroundCall, BackgroundCalls
-from shmaccum.sender.kafka.channel import Address, Channel, TlsChannel
-from shmaccum.sender.kafka.connection import Connection, describe
-from shmaccum.sender.kafka.handshake import Handshake
-from shmaccum.sender.kafka.masking import Mask
-from shmaccum.sender.kafka.poller import Poller
-from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
-from shmaccum.sender.transport import BrokerNotes, Journal, NoNotes
+from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
+from shmaccum.kafka.channel import Address, Channel, TlsChannel
+from shmaccum.kafka.connection import Connection, describe
+from shmaccum.kafka.handshake import Handshake
+from shmaccum.kafka.journal import BrokerNotes, Journal, NoNotes
+from shmaccum.kafka.masking import Mask
+from shmaccum.kafka.poller import Poller
+from shmaccum.kafka.timing import FOREVER_MS, monotonic_ms
 
 logger = logging.getLogger(__name__)
 

@@ -34,8 +34,8 @@ from wires import MakeWire, Wire, now_ms
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, SaslAuthenticationError, TopicAuthorizationError
-from shmaccum.sender.kafka.channel import TlsChannel
-from shmaccum.sender.kafka.masking import Mask
+from shmaccum.kafka.channel import TlsChannel
+from shmaccum.kafka.masking import Mask
 from shmaccum.shm.layout import BrokerState
 from shmaccum.shm.lifecycle import look
 from tools.kafka import Certificates

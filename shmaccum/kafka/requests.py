@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shmaccum.errors import KafkaError
+from shmaccum.kafka.channel import Buffer
 from shmaccum.kafka.codec import encode
-from shmaccum.sender.kafka.channel import Buffer
-from shmaccum.sender.kafka.handshake import Call
+from shmaccum.kafka.handshake import Call
 
 OnAnswer = Callable[[bytes], int]
 """Handles the frame of an answer, empty with ``acks=0``; returns the milliseconds that we are throttled for."""

@@ -16,14 +16,14 @@ from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError, printable
-from shmaccum.sender.kafka.background_calls import BackgroundCall, BackgroundCalls
-from shmaccum.sender.kafka.channel import Buffer, Channel
-from shmaccum.sender.kafka.frames import FrameReader
-from shmaccum.sender.kafka.handshake import Call, Conversation, Handshake, Task
-from shmaccum.sender.kafka.poller import READ, WRITE, Poller
-from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
-from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
-from shmaccum.sender.transport import BrokerNotes
+from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
+from shmaccum.kafka.channel import Buffer, Channel
+from shmaccum.kafka.frames import FrameReader
+from shmaccum.kafka.handshake import Call, Conversation, Handshake, Task
+from shmaccum.kafka.journal import BrokerNotes
+from shmaccum.kafka.poller import READ, WRITE, Poller
+from shmaccum.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
+from shmaccum.kafka.timing import FOREVER_MS, monotonic_ms
 
 logger = logging.getLogger(__name__)
 

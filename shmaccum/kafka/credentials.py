@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
-from shmaccum.sender.kafka.kerberos import Kerberos, check_keytab
-from shmaccum.sender.kafka.keystores import KeyStore, read_keystore
-from shmaccum.sender.kafka.masking import Mask
-from shmaccum.sender.kafka.mechanisms import Mechanism, OAuthBearer, Plain, Scram
+from shmaccum.kafka.kerberos import Kerberos, check_keytab
+from shmaccum.kafka.keystores import KeyStore, read_keystore
+from shmaccum.kafka.masking import Mask
+from shmaccum.kafka.mechanisms import Mechanism, OAuthBearer, Plain, Scram
 
 
 def tls_context(config: ProducerConfig) -> ssl.SSLContext | None:

@@ -1,9 +1,4 @@
-"""kafka-python's ``KafkaProducer``, over the shared slab.
-
-``from shmaccum.compat.kafka_python import KafkaProducer`` is all that changes in a program. Names that belong to no
-producer, such as ``KafkaConsumer``, are kafka-python's own. Errors are of its classes. docs/compat.md lists what
-differs.
-"""
+"""kafka-python's ``KafkaProducer``, over the shared slab."""
 
 from __future__ import annotations
 
@@ -20,15 +15,14 @@ except ImportError as error:
         f"shmaccum.compat.kafka_python needs kafka-python 3: pip install 'shmaccum[kafka-python]' ({error})"
     ) from error
 
-import shmaccum
 from shmaccum import cluster
-from shmaccum.compat.kafka_python_futures import (
+from shmaccum.compat.kafka_python.futures import (
     CallbackThread,
     FutureRecordMetadata,
     raising_their_errors,
     their_error,
 )
-from shmaccum.compat.kafka_python_settings import THEIR_DEFAULTS, translate
+from shmaccum.compat.kafka_python.settings import THEIR_DEFAULTS, translate
 from shmaccum.errors import (
     InvalidTopicError,
     KafkaError,
@@ -36,7 +30,7 @@ from shmaccum.errors import (
     ShmaccumError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.producer.producer import no_pickle
+from shmaccum.producer.producer import Producer, no_pickle
 
 _BYTES: Final = (bytes, bytearray, memoryview, type(None))
 
@@ -64,7 +58,7 @@ class KafkaProducer:
         partitioner = self.config["partitioner"]
         self._partitioner = None if isinstance(partitioner, DefaultPartitioner | StickyPartitioner) else partitioner
         with raising_their_errors():
-            self._producer = shmaccum.Producer(settings)
+            self._producer = Producer(settings)
         self.config["client_id"] = settings.client_id
         self._callbacks = CallbackThread(self._producer)
         self._closed = False
@@ -77,7 +71,7 @@ class KafkaProducer:
             f"<KafkaProducer client_id={self.config['client_id']} transactional_id={self.config['transactional_id']}>"
         )
 
-    def _open(self) -> shmaccum.Producer:
+    def _open(self) -> Producer:
         if self._closed:
             raise theirs.IllegalStateError("KafkaProducer already closed!")
         return self._producer
@@ -229,7 +223,7 @@ class KafkaProducer:
             group_metadata: a group's id, or what a consumer says of its group.
         """
         if isinstance(group_metadata, str):
-            group_metadata = shmaccum.ConsumerGroupMetadata(group_metadata)
+            group_metadata = cluster.ConsumerGroupMetadata(group_metadata)
         ours = {
             cluster.TopicPartition(*where): cluster.OffsetAndMetadata(
                 each.offset, each.metadata or "", each.leader_epoch
@@ -277,12 +271,3 @@ def _serialize(serializer: Any, topic: str, headers: list[tuple[str, bytes]], da
         return serialize(topic, headers, data)
     except TypeError:
         return serialize(topic, data)  # as kafka-python calls those of before 3.0
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name that belongs to no producer from kafka-python."""
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import kafka
-
-    return getattr(kafka, name)

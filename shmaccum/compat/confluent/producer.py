@@ -1,0 +1,464 @@
+"""confluent-kafka's ``Producer``, over the shared slab.
+
+Callbacks run in `Producer.poll` and `Producer.flush`, in the thread that calls them, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+from shmaccum.compat.confluent.delivery import Deliveries, DeliveryMessage, as_bytes, check_batch, header_list
+from shmaccum.compat.confluent.errors import (
+    KafkaException,
+    kafka_error,
+    new_error,
+    raising_kafka_exceptions,
+)
+from shmaccum.compat.confluent.parking import PAUSE_S, Parking, Produced
+from shmaccum.compat.confluent.settings import Translated, translate
+from shmaccum.compat.confluent.transactions import TransactionalCalls
+from shmaccum.errors import (
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    SerializationError,
+    ShmaccumError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from shmaccum.producer.producer import Producer as SharedProducer
+from shmaccum.producer.producer import no_pickle
+from shmaccum.producer.topic_wait import is_metadata_timeout, still_unknown, wait_for_topic
+
+if TYPE_CHECKING:
+    from shmaccum.compat.confluent.metadata import ClusterMetadata
+    from shmaccum.transactions.transaction import Transaction
+
+DeliveryCallback = Callable[[Any, Any], Any]
+"""Called with (KafkaError, message) or (None, message)."""
+
+PARTITION_UA: Final = -1
+"""librdkafka's "no partition given"."""
+_SLICE_S: Final = 0.5
+"""Longest wait at once: callbacks of complete messages do not wait for the others."""
+_COUNT_LASTS_S: Final = 1.0
+"""How long a topic's number of partitions is taken as known."""
+_LOOK_S: Final = 0.1
+"""How often `poll` looks for a living sender though no message is complete."""
+_TROUBLE_CHECK_S: Final = 1.0
+"""How often the sender's troubles are looked at, for ``error_cb``."""
+
+
+_ASYNCHRONOUS: Final = (TopicAuthorizationError, InvalidTopicError, UnknownTopicOrPartitionError)
+"""Errors of a topic that librdkafka finds after ``produce`` has returned: they are reported, not raised."""
+
+
+class Producer(TransactionalCalls):
+    """A producer with confluent-kafka's methods.
+
+    Args:
+        config: librdkafka's settings. Our own, such as ``shmaccum.name``, can be among them.
+        settings: further ones.
+
+    Raises:
+        KafkaException: a setting is unknown, refused or wrong, or the slab cannot be used.
+        TypeError: there are no settings.
+    """
+
+    _producer: SharedProducer | None = None
+    """None before the constructor and after `close`."""
+    _deliveries: Deliveries
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        if (config is None and not settings) or not isinstance(config, Mapping | None):
+            raise TypeError("expected configuration dict")
+        with raising_kafka_exceptions():
+            self._translated: Translated = translate({**(config or {}), **settings})
+            self._deliveries = Deliveries(self._translated.only_errors)
+            own = self._translated.config
+            self._parking = Parking(self._send, self._failed, own.delivery_timeout_ms / 1000)
+            self._counts: dict[str, tuple[int, float]] = {}
+            self._last_trouble: object = None
+            self._trouble_check = self._next_look = 0.0
+            self._is_transactional = bool(own.transactional_id)
+            self._producer = SharedProducer(own)
+            self._producer._records.counts_timeouts = False  # most are tried again: `_parking`
+        _made.add(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
+
+    def _open(self) -> SharedProducer:
+        producer = self._producer
+        if producer is None:
+            raise _closed()
+        return producer
+
+    # --- producing ----------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = PARTITION_UA,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Send a message; its callback runs in a later `poll` or `flush`.
+
+        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
+        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
+
+        Raises:
+            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
+            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
+            TypeError: an argument has the wrong type.
+            RuntimeError: the producer is closed.
+        """
+        self._produce(topic, value, key, partition, on_delivery or callback, timestamp, headers)
+
+    def _produce(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int,
+        callback: DeliveryCallback | None,
+        timestamp: int = 0,
+        headers: Any = None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        producer = self._producer
+        if producer is None:
+            raise _closed()
+        deliveries, records = self._deliveries, producer._records
+        if self._is_transactional and transaction is None:
+            transaction = records.transaction  # first: what follows can wait
+        if not isinstance(topic, str):
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+        if type(key) is not bytes:
+            key = as_bytes("key", key)
+        if type(value) is not bytes:
+            value = as_bytes("value", value)
+        if headers is not None:
+            headers = header_list(headers)
+        pending = deliveries.pending
+        if len(pending) >= self._translated.max_messages:
+            raise BufferError("Local: Queue full")
+        message = DeliveryMessage(deliveries.due, topic, key, value, headers, callback or self._translated.on_delivery)
+        pending.add(message)
+        try:
+            # Nearly all messages: nothing to wait for, and none waits before them.
+            if transaction is None and not self._parking.topics:
+                number = self._number(topic, key, partition)
+                if number != PARTITION_UA:
+                    future = records.try_send(topic, value, key, headers, number, timestamp or None, message)
+                    if future is not None:
+                        message.future = future
+                        return
+            self._send_in_order(producer, Produced(message, partition, timestamp, transaction))
+        except BaseException as error:
+            pending.discard(message)
+            self._refused(message, partition, error)
+
+    def _number(self, topic: str, key: bytes | None, partition: int) -> int | None:
+        """Return the partition to ask for; None for any one, `PARTITION_UA` if their number is not known."""
+        if partition != PARTITION_UA:
+            return partition
+        partitioner = self._translated.partitioner
+        if not key and partitioner(key, 1) is None:
+            return None
+        known = self._counts.get(topic)
+        return PARTITION_UA if known is None or known[1] < time.monotonic() else partitioner(key, known[0])
+
+    def _send_in_order(self, producer: SharedProducer, message: Produced) -> None:
+        """Send a message, behind those of its topic that wait."""
+        if self._parking.holds(message.delivery.topic()):
+            self._parking.add(message)
+            self._parking.retry()
+        else:
+            self._send_or_park(producer, message)
+
+    def _send_or_park(self, producer: SharedProducer, message: Produced) -> None:
+        try:
+            self._send(message)
+        except KafkaTimeoutError as error:
+            if not is_metadata_timeout(error) or producer.config.transactional_id:
+                raise
+            try:
+                wait_for_topic(producer, message.delivery.topic(), self._translated.topic_wait_s)
+            except KafkaTimeoutError:
+                self._parking.add(message)
+            else:
+                self._send(message)
+
+    def _send(self, message: Produced) -> None:
+        """Send a message.
+
+        Raises:
+            KafkaTimeoutError: its topic is not known yet.
+            ShmaccumError: it is refused.
+        """
+        producer = self._open()
+        delivery, partition, timestamp, transaction = message
+        topic, key = delivery.topic(), delivery.key()
+        if delivery not in self._deliveries.pending:
+            return  # it has been purged
+        number = self._number(topic, key, partition)
+        if number == PARTITION_UA:
+            count = len(producer.partitions_for(topic))
+            self._counts[topic] = count, time.monotonic() + _COUNT_LASTS_S
+            number = self._translated.partitioner(key, count)
+        delivery.thread = threading.get_ident()
+        try:
+            delivery.future = producer._records.send_in(
+                transaction,
+                topic,
+                delivery.value(),
+                key,
+                delivery.headers(),
+                number,
+                timestamp or None,
+                delivery,
+            )
+        except KafkaTimeoutError as error:
+            if is_metadata_timeout(error) and number is not None and number not in producer.partitions_for(topic):
+                raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
+            raise
+
+    def _refused(self, message: DeliveryMessage, partition: int, error: BaseException) -> None:
+        """Raise or report why a message was refused, as librdkafka does."""
+        self._count_refusal(message, error)
+        if isinstance(error, BufferExhaustedError):
+            raise BufferError("Local: Queue full") from error
+        if isinstance(error, SerializationError):
+            raise TypeError(str(error)) from error
+        if isinstance(error, UnknownTopicOrPartitionError) and partition != PARTITION_UA:
+            raise KafkaException(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}")) from error
+        if not isinstance(error, ShmaccumError):
+            raise error
+        if isinstance(error, _ASYNCHRONOUS) and not self._is_transactional:
+            self._deliveries.pending.add(message)
+            message.report(kafka_error(error))
+            return
+        with raising_kafka_exceptions():
+            raise error
+
+    def _count_refusal(self, message: DeliveryMessage, error: BaseException) -> None:
+        """Count a message that was not accepted in time; `send` counts those that fail at once."""
+        if self._producer is not None and isinstance(error, KafkaTimeoutError):
+            self._producer._records.count_refusal(message.topic(), error)
+
+    def _failed(self, message: Produced, error: Exception) -> None:
+        """Report a message that was parked, and cannot be sent."""
+        self._count_refusal(message.delivery, error)
+        if is_metadata_timeout(error):
+            waited_s = self._open().config.delivery_timeout_ms / 1000
+            error = still_unknown(self._open(), message.delivery.topic(), waited_s)
+            is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
+            error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
+        if not isinstance(error, ShmaccumError):
+            error = DeliveryTimeoutError(str(error))
+        if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
+            message.delivery.report(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}"))
+        else:
+            message.delivery.report(kafka_error(error))
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = PARTITION_UA,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> int:
+        """Send several messages; return how many were accepted. The others get their KafkaError as ``_error``.
+
+        A message is a dict with ``value``, ``key``, ``partition``, ``headers`` and ``callback``, all optional.
+
+        Raises:
+            TypeError: an argument or a message has the wrong type: then none is sent.
+            NotImplementedError: a message has a ``timestamp``.
+        """
+        self._open()
+        check_batch(topic, messages, partition)
+        accepted = 0
+        for message in messages:
+            try:
+                self._produce(
+                    topic,
+                    message.get("value"),
+                    message.get("key"),
+                    message.get("partition", partition),
+                    message.get("callback") or on_delivery or callback,
+                    headers=message.get("headers"),
+                )
+                accepted += 1
+            except BufferError:
+                message["_error"] = new_error("_QUEUE_FULL", "Local: Queue full")
+            except KafkaException as error:
+                message["_error"] = error.args[0]
+        return accepted
+
+    # --- reports ------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = -1) -> int:
+        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
+
+        Returns:
+            How many messages were reported.
+        """
+        if timeout == 0:  # as programs poll after every message
+            return self._serve(0.0)
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while True:
+            remaining = _SLICE_S if deadline is None else deadline - time.monotonic()
+            served = self._serve(0.0)
+            if served or remaining <= 0:
+                return served
+            with raising_kafka_exceptions():
+                self._open().poll(min(remaining, PAUSE_S if self._parking else _SLICE_S))
+
+    def flush(self, timeout: float | None = -1) -> int:
+        """Send everything at once, and wait until all messages are reported, up to ``timeout`` s.
+
+        Returns:
+            How many are not reported.
+        """
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        self._open()
+        while True:
+            remaining = _SLICE_S if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                with raising_kafka_exceptions():
+                    self._open().flush(min(remaining, _SLICE_S))
+            except KafkaException as error:
+                if not isinstance(error.__cause__, KafkaTimeoutError):
+                    raise
+            self._serve(0.0)
+            if not len(self) or remaining == 0:
+                return len(self)
+            # Another thread can be between a completion and its report.
+            self._serve(min(remaining, PAUSE_S) if self._parking else 0.001)
+
+    def _serve(self, timeout_s: float) -> int:
+        producer = self._open()
+        if self._parking.topics:
+            self._parking.retry()
+        now = time.monotonic()
+        if timeout_s or producer._accumulator.pending.contributions.has_news or now >= self._next_look:
+            self._next_look = now + _LOOK_S
+            with raising_kafka_exceptions():
+                producer.poll(timeout_s)
+        if self._translated.error_cb is not None:
+            self._look_for_trouble(self._translated.error_cb)
+        return self._deliveries.serve()
+
+    def _look_for_trouble(self, error_cb: Callable[..., Any]) -> None:
+        """Call ``error_cb`` with a trouble of the sender that is new to this producer."""
+        now = time.monotonic()
+        if now < self._trouble_check:
+            return
+        self._trouble_check = now + _TROUBLE_CHECK_S
+        current = self._open().incidents.current()
+        trouble = None if current is None else (current.error, current.text, current.first_ms)
+        if current is not None and trouble != self._last_trouble:
+            self._last_trouble = trouble
+            error_cb(kafka_error(current.error(str(current))))
+
+    def __len__(self) -> int:
+        return 0 if self._producer is None else len(self._deliveries.pending)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Report messages as purged, in the next `poll` or `flush`.
+
+        Args:
+            in_queue: those that wait for their topic. They are not sent any more.
+            in_flight: those that the slab has accepted, but only together with ``in_queue``, since some of them are not
+                sent yet. They cannot be taken back and are stored all the same, as librdkafka's can be.
+            blocking: has no effect.
+        """
+        self._open()
+        if in_queue:
+            self._deliveries.purge([message.delivery for message in self._parking.take()], in_flight)
+
+    def close(self) -> bool:
+        """Abort an open transaction, flush, run the callbacks, and leave the slab. Returns True."""
+        producer = self._producer
+        if producer is not None:
+            try:
+                if producer.config.transactional_id:
+                    with raising_kafka_exceptions():
+                        producer.close()
+                else:
+                    self.flush()
+                    producer.close()
+                self._deliveries.serve()
+            finally:
+                producer.close(0)
+                self._producer = None
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    # --- the cluster --------------------------------------------------------------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """Ask a broker for one topic, or all; the time limit is 60 s if ``timeout`` is negative.
+
+        Raises:
+            KafkaException: no broker answered in time, or the cluster refuses us.
+        """
+        return self._metadata(None if topic is None else [topic], timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        """Return the cluster's id, with the arguments and errors of `list_topics`."""
+        return self._metadata([], timeout).cluster_id
+
+    def _metadata(self, topics: list[str] | None, timeout: float) -> ClusterMetadata:
+        from shmaccum.compat.confluent.metadata import cluster_metadata  # with the protocol, which takes memory
+
+        config = self._open().config
+        if config.transport != "kafka":
+            raise KafkaException(new_error("_NOT_IMPLEMENTED", f"transport {config.transport} has no brokers to ask"))
+        with raising_kafka_exceptions():
+            return cluster_metadata(config, topics, 60.0 if timeout is None or timeout < 0 else timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Refuse: the credentials belong to the slab, which other programs use, too."""
+        raise KafkaException(
+            new_error("_NOT_IMPLEMENTED", "the credentials belong to the slab: make a producer with the new ones")
+        )
+
+
+def _closed() -> RuntimeError:
+    return RuntimeError("Producer has been closed")
+
+
+_made: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _forget_parents() -> None:
+    """In a forked child: drop the parent's reports, as their futures are."""
+    for producer in list(_made):
+        producer._deliveries.clear()
+        producer._parking.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
