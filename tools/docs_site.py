@@ -60,6 +60,9 @@ _INHERITED: Final = "    options:\n      inherited_members: true\n"
 _OPTIONS: Final[Mapping[str, str]] = {"shmaccum": _INHERITED}
 """Module -> options of its names. ProducerConfig inherits its settings; an error would repeat what all inherit."""
 
+_THEIRS: Final = frozenset(("KafkaError", "KafkaException"))
+"""Names of `shmaccum.compat.confluent` that are confluent-kafka's own classes, where that is installed."""
+
 _METHODS: Final[Mapping[str, str]] = {"shmaccum.Producer": "shmaccum._core.Producer.send"}
 """Class -> a function that is its method, which mkdocstrings would leave out."""
 
@@ -116,7 +119,7 @@ def public_names(root: Path, module: str) -> dict[str, str]:
     if path.is_dir() and not any(isinstance(node, ast.ClassDef) for node in body):
         for node in body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                return dict.fromkeys(ast.literal_eval(node.value), "")
+                return dict.fromkeys((name for name in ast.literal_eval(node.value) if name not in _THEIRS), "")
         raise ValueError(f"{module} has no __all__: add one, or remove the module from REFERENCE")
     names = {}
     for node in body:

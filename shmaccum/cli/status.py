@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from shmaccum.abi import VERSION
+from shmaccum.abi import VERSION, shard_of
 from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report, reports_of
 from shmaccum.cli.settings_arguments import seconds
@@ -95,11 +95,15 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
     out.print(f"shmaccum {VERSION}")
     if not slabs:
         out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
-    shards = Counter(slab.name.partition("@")[0] for slab in slabs if "@" in slab.name)
+    shards: dict[str, list[SlabReport | UnreadableSlab]] = defaultdict(list)
     for slab in slabs:
-        base = slab.name.partition("@")[0]
-        if shards.pop(base, 0) > 1:
-            out.print(f"{base}: {_together([each for each in slabs if each.name.startswith(f'{base}@')])}\n")
+        base, number = shard_of(slab.name)
+        if number is not None:
+            shards[base].append(slab)
+    for slab in slabs:
+        base, _ = shard_of(slab.name)
+        if len(of_name := shards.pop(base, [])) > 1:
+            out.print(f"{base}: {_together(of_name)}\n")
         out.print(Text(slab.name, style="bold"))
         if isinstance(slab, UnreadableSlab):
             out.print(f"  cannot be read: {slab.error}")

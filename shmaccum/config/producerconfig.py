@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from shmaccum.abi import ABI_VERSION, VERSION
+from shmaccum.abi import ABI_VERSION, VERSION, shard_name, shard_of
 from shmaccum.config.configdef import Group, Importance, Scope, Setting
 from shmaccum.config.foreign_settings import ELSEWHERE
 from shmaccum.config.rules import RULES
@@ -53,7 +53,7 @@ class ProducerConfig(ProducerSettings):
             uid: user id of the slabs' owner.
         """
         name = self.slab_name(uid)
-        return [name] if self.shmaccum_shards == 1 or "@" in name else self.shard_names(uid)
+        return [name] if self.shmaccum_shards == 1 or shard_of(name)[1] is not None else self.shard_names(uid)
 
     def shard_names(self, uid: int) -> list[str]:
         """Return the names of all shards, also if ``shmaccum.name`` chooses one; the only slab's without shards.
@@ -61,8 +61,8 @@ class ProducerConfig(ProducerSettings):
         Args:
             uid: user id of the slabs' owner.
         """
-        base = self.slab_name(uid).partition("@")[0]
-        return [f"{base}@{number}" for number in range(self.shmaccum_shards)] if self.shmaccum_shards > 1 else [base]
+        base, _ = shard_of(self.slab_name(uid))
+        return [shard_name(base, each) for each in range(self.shmaccum_shards)] if self.shmaccum_shards > 1 else [base]
 
     def in_slab(self, name: str) -> Self:
         """Return this configuration for one slab of `shard_names`."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from shmaccum.abi import shard_of
 from shmaccum.config.valuetypes import AUTO, INT_MAX
 from shmaccum.errors import ConfigError
 from shmaccum.procfs import usable_cores
@@ -113,8 +114,8 @@ def shards_are_possible(config: ProducerSettings) -> Changes:
             shards = changes["shmaccum.shards"] = 1
     if shards > 1 and config.transport != "kafka":
         raise ConfigError(f"shmaccum.shards = {shards}: transport {config.transport} has one sender; set 1")
-    _, at, number = config.shmaccum_name.partition("@")
-    if at and int(number) >= shards:
+    _, number = shard_of(config.shmaccum_name)
+    if number is not None and number >= shards:
         raise ConfigError(
             f"shmaccum.name = {config.shmaccum_name!r}: shard {number} of {shards}, which are numbered from 0; raise "
             "shmaccum.shards, or leave the number out"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from shmaccum.abi import shard_of
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.monitoring import catalogue
 from shmaccum.monitoring.catalogue import Metric
@@ -39,8 +40,8 @@ class Snapshot:
 
 def labels_of(name: str) -> dict[str, str]:
     """Return the labels of a slab's metrics: ``slab``, its name, and ``shard`` if it is one of several."""
-    base, at, shard = name.partition("@")
-    return {"slab": base, "shard": shard} if at else {"slab": base}
+    base, shard = shard_of(name)
+    return {"slab": base} if shard is None else {"slab": base, "shard": str(shard)}
 
 
 class SlabReader:

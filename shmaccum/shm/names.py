@@ -16,7 +16,7 @@ import sys
 from typing import Final
 
 from shmaccum._core import TOKEN_WORDS, WORD, Super
-from shmaccum.abi import SHARD_PATTERN, SLAB_NAME_PATTERN, SLAB_NAME_RULE
+from shmaccum.abi import SHARD_PATTERN, SLAB_NAME_PATTERN, SLAB_NAME_RULE, shard_name, shard_of
 from shmaccum.errors import SlabError, SlabMemoryError
 
 SHM_DIRECTORY: Final = "/dev/shm"
@@ -161,8 +161,8 @@ def slabs_of(name: str) -> list[str]:
     there = slab_names()
     if check_name(name) in there:
         return [name]
-    shards = (each for each in there if each.startswith(f"{name}@"))
-    return sorted(shards, key=lambda each: int(each.partition("@")[2]))
+    numbers = (number for base, number in map(shard_of, there) if base == name and number is not None)
+    return [shard_name(name, number) for number in sorted(numbers)]
 
 
 def leftovers(name: str) -> list[str]:

@@ -219,7 +219,7 @@ def test_users_do_not_share_a_slab() -> None:
 
 def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(parse())
-    monkeypatch.setattr("shmaccum.config.producerconfig.__version__", "99.0")
+    monkeypatch.setattr("shmaccum.config.producerconfig.VERSION", "99.0")
     assert identity(parse()) == before
     monkeypatch.setattr("shmaccum.config.producerconfig.ABI_VERSION", 99)
     assert parse().slab_name(UID) != before[0]

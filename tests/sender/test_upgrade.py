@@ -88,12 +88,12 @@ def install(site: Path, version: str, abi: int = 0) -> None:
     """
     shutil.rmtree(site / "shmaccum", ignore_errors=True)
     shutil.copytree(PACKAGE, site / "shmaccum", ignore=shutil.ignore_patterns("__pycache__"))
-    init, layout = site / "shmaccum" / "__init__.py", site / "shmaccum" / "abi.py"
-    init.write_text(init.read_text().replace(f'"{shmaccum.__version__}"', f'"{version}"'))
+    module = site / "shmaccum" / "abi.py"
+    text = module.read_text().replace(f'"{shmaccum.__version__}"', f'"{version}"')
     if abi:
-        text, count = ABI_LINE.subn(f"ABI_VERSION: Final = {abi}", layout.read_text())
+        text, count = ABI_LINE.subn(f"ABI_VERSION: Final = {abi}", text)
         assert count == 1
-        layout.write_text(text)
+    module.write_text(text)
 
 
 @pytest.fixture

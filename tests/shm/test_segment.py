@@ -173,7 +173,7 @@ SIZES = [
 
 
 @pytest.mark.usefixtures("segment")
-@pytest.mark.parametrize(("word", "value"), itertools.product(SIZES, [0, 1 << 20, 2**64 - 1]))
+@pytest.mark.parametrize(("word", "value"), list(itertools.product(SIZES, [0, 1 << 20, 2**64 - 1])))
 def test_damaged_sizes_are_refused(slab_name: str, word: int, value: int) -> None:
     overwrite(slab_name, word, value)
 
