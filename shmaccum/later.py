@@ -2,7 +2,8 @@
 
 numpy takes half of a producer's memory, and of its start. Modules that a program imports in order to send take ``np``
 from here, for their functions that rebuild, inspect or wait for many records. A sender needs none of it, either. What
-works on columns imports numpy itself.
+works on columns imports numpy itself. Producers leave checksums to the sender: crc32c imports ``argparse``, and so
+takes more memory than numpy's largest module.
 
 This module is at the bottom: it imports nothing of the package.
 """
@@ -12,10 +13,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["cramjam", "np"]
+__all__ = ["cramjam", "crc32c", "np"]
 
 if TYPE_CHECKING:
     import cramjam
+    import crc32c
     import numpy as np
 else:
 
@@ -31,4 +33,5 @@ else:
             return value
 
     cramjam = _Later("cramjam")
+    crc32c = _Later("crc32c")
     np = _Later("numpy")

@@ -25,8 +25,7 @@ from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.handshake import Handshake
 from shmaccum.kafka.journal import BrokerNotes, Journal, NoNotes
 from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.poller import Poller
-from shmaccum.kafka.timing import FOREVER_MS, monotonic_ms
+from shmaccum.kafka.poller import FOREVER_MS, Poller, monotonic_ms
 
 logger = logging.getLogger(__name__)
 

@@ -21,9 +21,8 @@ from shmaccum.kafka.channel import Buffer, Channel
 from shmaccum.kafka.frames import FrameReader
 from shmaccum.kafka.handshake import Call, Conversation, Handshake, Task
 from shmaccum.kafka.journal import BrokerNotes
-from shmaccum.kafka.poller import READ, WRITE, Poller
+from shmaccum.kafka.poller import FOREVER_MS, READ, WRITE, Poller, monotonic_ms
 from shmaccum.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
-from shmaccum.kafka.timing import FOREVER_MS, monotonic_ms
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,24 @@
-"""One wait for all sockets and the doorbell, by ``epoll``."""
+"""One wait for all sockets and the doorbell, by ``epoll``; and the clock of its times."""
 
 from __future__ import annotations
 
+import math
 import select
+import time
 from collections.abc import Callable
 from typing import Final
+
+FOREVER_MS: Final = math.inf
 
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 
 _LONGEST_WAIT_MS: Final = 2.0**31 - 1
+
+
+def monotonic_ms() -> float:
+    """Return the time of the monotonic clock in milliseconds."""
+    return time.monotonic_ns() / 1_000_000
 
 
 class Poller:

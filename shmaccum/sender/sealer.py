@@ -14,7 +14,7 @@ from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import CorruptRecordError, IllegalStateError, UnsupportedCompressionTypeError
-from shmaccum.record import checksum
+from shmaccum.later import crc32c
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
 from shmaccum.record.v2.records import MAGIC
@@ -53,7 +53,7 @@ class Sealer:
         self._splitter = splitter
         self._ahead = ahead
         self.core: Final = (
-            InPlaceSealer(state.slab.core, state.map, checksum.crc32c, self._lanes.identity)
+            InPlaceSealer(state.slab.core, state.map, crc32c.crc32c, self._lanes.identity)
             if state.format.magic == MAGIC
             else None
         )

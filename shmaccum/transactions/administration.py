@@ -21,7 +21,7 @@ from shmaccum.errors import (
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, METADATA
-from shmaccum.kafka.timing import monotonic_ms
+from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
 from shmaccum.transactions.coordinator import FEATURE, IMPLICIT, Identity, TransactionCoordinator

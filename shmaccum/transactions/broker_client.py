@@ -23,9 +23,8 @@ from shmaccum.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import Journal, NoNotes, OwnJournal
 from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.poller import Poller
+from shmaccum.kafka.poller import Poller, monotonic_ms
 from shmaccum.kafka.schema import NEVER, ApiMessage
-from shmaccum.kafka.timing import monotonic_ms
 from shmaccum.shm.broker_table import unanswered
 
 _SLICE_MS: Final = 100.0

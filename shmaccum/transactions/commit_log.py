@@ -35,7 +35,7 @@ from shmaccum.errors import (
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
-from shmaccum.kafka.timing import monotonic_ms
+from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.framing import whole_entries

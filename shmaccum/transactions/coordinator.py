@@ -46,7 +46,7 @@ from shmaccum.kafka.messages import (
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
 )
-from shmaccum.kafka.timing import monotonic_ms
+from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, call, only
 

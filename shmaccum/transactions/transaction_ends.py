@@ -12,7 +12,7 @@ from shmaccum.errors import CoordinatorNotAvailableError, KafkaError, RetriableE
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import END_TXN, FIND_COORDINATOR
-from shmaccum.kafka.timing import monotonic_ms
+from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
 from shmaccum.transactions.coordinator import MOVED, TRANSACTION, PreparedTransaction, end_versions

@@ -28,7 +28,7 @@ from shmaccum.errors import (
     TransactionalIdNotFoundError,
     printable,
 )
-from shmaccum.kafka.timing import monotonic_ms
+from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.administration import ONGOING
 from shmaccum.transactions.broker_client import BrokerClient

@@ -19,21 +19,60 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from shmaccum._core import AHEAD_MS, Partition, Super
+from shmaccum._core import AHEAD_MS, LIMITS_SHIFT, Partition, Process, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
-from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError, TransactionAbortedError
-from shmaccum.shm.layout import SlotState
+from shmaccum.shm.layout import LIMITS_MASK, SlotState, column_of
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
 MAX_RENEWALS: Final = 10
 """How often a batch's time is restarted. A batch that crashes every sender that tries to send it must expire."""
+
+
+class DeliveryLimits:
+    """The limits of a slab's batches: ``delivery.timeout.ms`` and ``retries`` of their producers.
+
+    A batch can hold records of several producers, and both limits are promises to each. So its header has the largest
+    values of the producers that appended to it: no record fails before its own producer's time.
+
+    Each process also stores the smallest ``delivery.timeout.ms`` of its producers in its table entry: the sender looks
+    that often for what has expired. After its death the word stays until another process takes the entry.
+
+    Args:
+        slab: the slab.
+    """
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab = slab
+        self._words = slab.words
+        self._changed = -1
+
+    def have_changed(self) -> bool:
+        """Return whether a process has stored a timeout since the last call."""
+        before, self._changed = self._changed, self._words[Super.TIMEOUTS_CHANGED]
+        return before != self._changed
+
+    def shortest_ms(self) -> int:
+        """Return a lower bound for the timeout of new batches, until timeouts change."""
+        geometry = self._slab.geometry
+        timeouts = column_of(
+            self._words, geometry.process(0) + Process.SHORTEST_TIMEOUT, geometry.max_processes, Process.length
+        )
+        return min(filter(None, timeouts), default=LIMITS_MASK) - 1
+
+    def timeout_ms(self, batch: RecordBatch) -> int:
+        """Return the age, in milliseconds, at which a batch expires."""
+        return batch.limits & LIMITS_MASK
+
+    def retries(self, batch: RecordBatch) -> int:
+        """Return how often a batch may be sent again."""
+        return batch.limits >> LIMITS_SHIFT
 
 
 class BatchExpirer:

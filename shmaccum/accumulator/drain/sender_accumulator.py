@@ -16,8 +16,7 @@ from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
-from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
-from shmaccum.accumulator.drain.expirer import BatchExpirer
+from shmaccum.accumulator.drain.expirer import BatchExpirer, DeliveryLimits
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check import ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt

@@ -8,16 +8,16 @@ the Spark layer, only the modules of this package import pyarrow.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shmaccum import _core
 from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
-from shmaccum.record.columns.arrow import binary_column, check_binary
-from shmaccum.record.columns.headers import header_sections
+from shmaccum.record.columns.arrow import STRING_TYPES, binary_column, check_binary, check_memory, nulls_of, numpy_of
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
 from shmaccum.record.v2.varint import size_of_varint
@@ -63,7 +63,7 @@ class ColumnBodies:
         if len(lengths) != 1:
             raise SerializationError(f"keys, values and headers must have one length, not {sorted(lengths) or 'none'}")
         count = lengths.pop()
-        sections = None if headers is None else header_sections(headers)
+        sections = None if headers is None else _header_sections(headers)
         if headers is not None and fmt.magic != v2.MAGIC:
             if len(headers.flatten()):
                 raise UnsupportedForMessageFormatError(
@@ -192,3 +192,46 @@ def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64
     partitions = partitions[order]
     starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
     return order, [(int(partitions[start]), start, stop) for start, stop in pairwise(starts)]
+
+
+def _header_sections(headers: pa.Array) -> _core.Cells:
+    """Return the header section of each record: the count of its headers, and the headers themselves.
+
+    Args:
+        headers: array of ``list<struct<key: string, value: binary>>``; a null list: none.
+
+    Raises:
+        SerializationError: it is another array, is inconsistent, or has a header without a name.
+    """
+    _check_headers(headers)
+    entries = headers.flatten()
+    counts = numpy_of(pc.list_value_length(headers)).astype(np.int64)
+    if headers.null_count:
+        counts[nulls_of(headers)] = 0
+    offsets = np.empty(len(counts) + 1, np.int64)
+    # The headers of a row are adjacent, row by row.
+    sections = _core.header_sections(
+        counts, _header_cells("header names", entries, "key"), _header_cells("header values", entries, "value"), offsets
+    )
+    return _core.Cells(len(counts), 0, 8, 0, None, offsets, sections)
+
+
+def _header_cells(name: str, entries: pa.Array, field: str) -> _core.Cells:
+    column: Any = binary_column(name, pc.struct_field(entries, field))
+    return _core.Cells(len(column), column.offset, 8, 0, *column.buffers())
+
+
+def _check_headers(headers: pa.Array) -> None:
+    kind = headers.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    entry = kind.value_type if is_list else None
+    if (
+        entry is None
+        or not pa.types.is_struct(entry)
+        or {field.name for field in entry} != {"key", "value"}
+        or str(entry.field("key").type) not in STRING_TYPES
+    ):
+        raise SerializationError(f"headers must be of type list<struct<key: string, value: binary>>, not {kind}")
+    check_memory("headers", headers, all_of_it=True)
+    if pc.struct_field(headers.flatten(), "key").null_count:
+        raise SerializationError("headers must all have a name, but one is null or has a null key")

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shmaccum.errors import SerializationError
-from shmaccum.record import checksum
+from shmaccum.later import crc32c
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.fields import (
     NO_PARTITION_LEADER_EPOCH,
@@ -153,9 +153,9 @@ def write_header(
         base_sequence,
         record_count,
     )
-    crc = checksum.crc32c(buf[CRC_START:size])
+    crc = crc32c.crc32c(buf[CRC_START:size])
     for view in rest:
-        crc = checksum.crc32c(view, crc)
+        crc = crc32c.crc32c(view, crc)
         size += len(view)
     _UP_TO_CRC.pack_into(buf, 0, 0, size - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, crc)
 

@@ -22,8 +22,8 @@ from shmaccum.cluster import MAX_TOPIC_LENGTH, Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.kafka.messages import METADATA
+from shmaccum.kafka.poller import FOREVER_MS
 from shmaccum.kafka.schema import ApiMessage
-from shmaccum.kafka.timing import FOREVER_MS
 from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
 
 logger = logging.getLogger(__name__)

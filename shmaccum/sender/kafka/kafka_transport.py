@@ -24,9 +24,8 @@ from shmaccum.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import Journal, OwnJournal
 from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.poller import Poller
+from shmaccum.kafka.poller import FOREVER_MS, Poller, monotonic_ms
 from shmaccum.kafka.requests import Request
-from shmaccum.kafka.timing import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.cluster_metadata import Metadata
 from shmaccum.sender.kafka.produce_request import NEWEST_BEFORE_KIP_890, Batches, ProduceEncoder, by_partition, each_of
 from shmaccum.sender.kafka.produce_response import decode_answers, largest_answer, refuse

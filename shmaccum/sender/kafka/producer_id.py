@@ -10,8 +10,8 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.kafka.handshake import SMALL_ANSWER
 from shmaccum.kafka.messages import INIT_PRODUCER_ID
+from shmaccum.kafka.poller import FOREVER_MS
 from shmaccum.kafka.schema import ApiMessage
-from shmaccum.kafka.timing import FOREVER_MS
 
 logger = logging.getLogger(__name__)
 
