@@ -20,9 +20,10 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from shmaccum._core import Super
+from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.accumulator_state import attach_for
-from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.sender.process import make_transport

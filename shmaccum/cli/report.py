@@ -260,6 +260,8 @@ def _plain(value: Any) -> Any:
             **{f"p{percent:g}".replace(".", ""): value.percentile(percent) for percent in (50, 90, 99, 99.9)},
             "max": value.largest,
         }
+    if hasattr(value, "_asdict"):
+        return {name: _plain(each) for name, each in value._asdict().items()}
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, dict):

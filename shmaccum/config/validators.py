@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
-@dataclass(frozen=True, slots=True)
 class Validator(Generic[T_contra]):
     """A test of a value, and its description.
 
-    Attributes:
+    Args, and attributes:
         allows: returns whether a value is allowed.
         allowed: completes "must be ..."; the documentation shows it too.
         reason: why, if a user of Kafka would not expect it.
     """
 
-    allows: Callable[[T_contra], bool]
-    allowed: str
-    reason: str = ""
+    __slots__ = ("allowed", "allows", "reason")
+
+    def __init__(self, allows: Callable[[T_contra], bool], allowed: str, reason: str = "") -> None:
+        self.allows: Final = allows
+        self.allowed: Final = allowed
+        self.reason: Final = reason
 
 
 def at_least(low: int, reason: str = "") -> Validator[int]:

@@ -10,7 +10,6 @@ import os
 import pkgutil
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -26,24 +25,34 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})")
 
 
-@dataclass(frozen=True, slots=True)
 class ValueType(Generic[T]):
     """One type of setting.
 
-    Attributes:
+    Args, and attributes:
         name: Kafka's name for it, as its documentation writes it.
         parse: turns a value into a ``T``, or raises a ValueError that says what was expected.
     """
 
-    name: str
-    parse: Callable[[object], T]
+    __slots__ = ("name", "parse")
+
+    def __init__(self, name: str, parse: Callable[[object], T]) -> None:
+        self.name: Final = name
+        self.parse: Final = parse
 
 
-@dataclass(frozen=True, slots=True)
 class Password:
     """Secret text: it prints as ``[hidden]`` (``org.apache.kafka.common.config.types.Password``)."""
 
-    value: str
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value: Final = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((Password, self.value))
 
     def __repr__(self) -> str:
         return "[hidden]"

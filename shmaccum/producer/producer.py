@@ -38,7 +38,6 @@ from shmaccum.metrics import (
 )
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
-from shmaccum.producer.interceptors import Interceptors
 from shmaccum.producer.record_path import RecordPath
 from shmaccum.producer.serialization import Serializers
 from shmaccum.sender.process import SenderWatch, ensure_sender, tend_shards
@@ -49,6 +48,7 @@ from shmaccum.shm.lifecycle import detach
 
 if TYPE_CHECKING:
     from shmaccum.producer.column_path import ColumnPath
+    from shmaccum.producer.interceptors import Interceptors
     from shmaccum.record.columns.arrow import ArrowRows
     from shmaccum.transactions.manager import TransactionManager
 
@@ -74,8 +74,12 @@ class Producer(_core.Producer):
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         self._serializers = Serializers(self.config.key_serializer, self.config.value_serializer)
+        self._interceptors: Interceptors | None = None  # they import much
         try:
-            self._interceptors = Interceptors(self.config.interceptor_classes)
+            if self.config.interceptor_classes:
+                from shmaccum.producer.interceptors import Interceptors
+
+                self._interceptors = Interceptors(self.config.interceptor_classes)
         except BaseException:
             self._serializers.close()
             raise
@@ -86,10 +90,14 @@ class Producer(_core.Producer):
         try:
             self._open()
         except BaseException:
-            self._interceptors.close()
+            self._close_interceptors()
             self._serializers.close()
             raise
         self._guard.closed = False  # no call since the attach: an interrupt in one would leak the attached slab
+
+    def _close_interceptors(self) -> None:
+        if self._interceptors is not None:
+            self._interceptors.close()
 
     def _open(self) -> None:
         """Attach to the slab and make sure that it has a sender."""
@@ -387,7 +395,7 @@ class Producer(_core.Producer):
                 self._accumulator.flush(timeout)
         finally:
             try:
-                self._interceptors.close()
+                self._close_interceptors()
                 failure = self._serializers.close()
                 self._accumulator.settle()
             finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shmaccum import _core
@@ -33,13 +32,13 @@ from shmaccum.errors import (
 )
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
-from shmaccum.producer.interceptors import Interceptors, ProducerRecord
 from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.producer.refusals import Refusals
 from shmaccum.producer.serialization import Serializers, checked_timestamp
 from shmaccum.record.fields import Headers
 
-if TYPE_CHECKING:  # imported only for transactions
+if TYPE_CHECKING:  # imported only for transactions and interceptors
+    from shmaccum.producer.interceptors import Interceptors
     from shmaccum.transactions.manager import TransactionManager
     from shmaccum.transactions.transaction import Transaction
 
@@ -47,22 +46,38 @@ if TYPE_CHECKING:  # imported only for transactions
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
 class Sending:
-    """A record on its way, first as `Producer.send` got it, then as `RecordPath.prepare` made it."""
+    """A record on its way, first as `Producer.send` got it, then as `RecordPath.prepare` made it.
 
-    topic: str
-    value: Any
-    key: Any
-    headers: Headers | None
-    partition: int | None
-    timestamp_ms: int | None
-    on_delivery: DeliveryCallback | None
-    transaction: Transaction | None = None
-    callback: DeliveryCallback | None = None
-    """The interceptors' and `on_delivery`."""
-    body: bytes | None = None
-    """From the format's ``encode_body``, if there are headers."""
+    Args, and attributes:
+        topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction: as of `Producer.send`.
+
+    Attributes:
+        callback: the interceptors' and `on_delivery`.
+        body: from the format's ``encode_body``, if there are headers.
+    """
+
+    __slots__ = (
+        *("topic", "value", "key", "headers", "partition", "timestamp_ms", "on_delivery", "transaction"),
+        *("callback", "body"),
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self.topic, self.value, self.key, self.headers = topic, value, key, headers
+        self.partition, self.timestamp_ms = partition, timestamp_ms
+        self.on_delivery, self.transaction = on_delivery, transaction
+        self.callback: DeliveryCallback | None = None
+        self.body: bytes | None = None
 
 
 class RecordPath(_core.RecordPath):
@@ -84,7 +99,7 @@ class RecordPath(_core.RecordPath):
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         destinations: Destinations,
-        interceptors: Interceptors,
+        interceptors: Interceptors | None,
         serializers: Serializers,
         guard: CallGuard,
         has_sender: Callable[[], bool],
@@ -185,7 +200,9 @@ class RecordPath(_core.RecordPath):
     def prepare(self, record: Sending) -> None:
         """Let interceptors and serializers see a record."""
         on_delivery = record.callback = record.on_delivery
-        if self._interceptors:
+        if self._interceptors is not None:
+            from shmaccum.producer.interceptors import ProducerRecord
+
             given = ProducerRecord(
                 record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
             )
@@ -374,4 +391,5 @@ class RecordPath(_core.RecordPath):
                 on_delivery(error, None)
             except Exception:
                 logger.exception("a delivery callback for a record of topic %r raised", topic)
-        self._interceptors.on_send_error(topic, partition, error, headers)
+        if self._interceptors is not None:
+            self._interceptors.on_send_error(topic, partition, error, headers)

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Final
 
 from shmaccum._core import Super
+from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry, TopicUpdate
-from shmaccum.cluster import Cluster
 from shmaccum.errors import LockTimeoutError
 from shmaccum.sender.transport import Transport
 from shmaccum.shm.layout import NEARLY_FULL, TopicState

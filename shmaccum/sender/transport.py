@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from shmaccum._core import ProduceBatch, ProduceResponse
-from shmaccum.cluster import Cluster, Node
+from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 

@@ -8,8 +8,7 @@ happens only after `BROKERS` brokers, and readers see rates. A new entry's STATE
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum import _core
 from shmaccum._core import BROKERS, WORD, Broker, Geometry, Super
@@ -30,8 +29,7 @@ _LATE_MS: Final = 250
 """An answer that takes longer can be why a call timed out."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
+class BrokerInfo(NamedTuple):
     """A snapshot of a broker.
 
     Attributes:

@@ -7,7 +7,6 @@ as those of all processes, and subtracted, for the time between them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from shmaccum._core import HISTOGRAM_BUCKETS, HISTOGRAM_EXACT, HISTOGRAM_PARTS, Histogram
@@ -27,19 +26,33 @@ def least_of(bucket: int) -> int:
     return bucket - octave * HISTOGRAM_PARTS << octave
 
 
-@dataclass(frozen=True, slots=True)
 class Distribution:
     """The values that a histogram has counted.
 
-    Attributes:
+    Args, and attributes:
         counts: of each bucket.
         total: the sum of all values.
         largest: the largest value; after a subtraction, not less than the largest one left.
     """
 
-    counts: tuple[int, ...] = (0,) * HISTOGRAM_BUCKETS
-    total: int = 0
-    largest: int = 0
+    __slots__ = ("counts", "largest", "total")
+
+    def __init__(self, counts: tuple[int, ...] = (0,) * HISTOGRAM_BUCKETS, total: int = 0, largest: int = 0) -> None:
+        self.counts: Final = counts
+        self.total: Final = total
+        self.largest: Final = largest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Distribution) and self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self._all()}"
+
+    def _all(self) -> tuple[tuple[int, ...], int, int]:
+        return self.counts, self.total, self.largest
 
     @property
     def count(self) -> int:

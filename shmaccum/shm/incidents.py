@@ -14,8 +14,7 @@ one reason use one entry, under any sender. So the ring is a log of distinct err
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum._core import INCIDENTS, WORD, Geometry, Incident, Partition, Super
 from shmaccum.errors import KafkaError, error_for_code, printable
@@ -34,8 +33,7 @@ _PLACE_MASK: Final = (1 << 32) - 1
 _SIGN: Final = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
-class IncidentInfo:
+class IncidentInfo(NamedTuple):
     """A snapshot of an incident.
 
     Attributes:
@@ -53,7 +51,7 @@ class IncidentInfo:
     first_ms: int
     last_ms: int
     lasts: bool
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # a tuple's method of this name goes
     partition: int | None = None
     node: int | None = None
 

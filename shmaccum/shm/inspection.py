@@ -7,7 +7,7 @@ after the other can be inconsistent, though each is correct. `shmaccum.shm.lifec
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from shmaccum._core import (
@@ -223,8 +223,7 @@ class SlabView:
         slots = np.zeros(OWNER_MASK + 1, np.uint64)
         np.add.at(slots, owner_of(taken[:, Slot.STATE]).astype(np.intp), held)
         return [
-            replace(
-                self._processes.info(entry),
+            self._processes.info(entry)._replace(
                 held_bytes=int(slots[entry]) * self.geometry.slot_size,
                 stopped=self._processes.is_stopped(entry),
                 locks=self._processes.held_by(entry),

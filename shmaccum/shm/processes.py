@@ -16,11 +16,10 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import compress
 from operator import or_
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmaccum._core import LOCK_COUNT, TICKET_SHIFT, UNFINISHED, Geometry, Lock, Process, Slot
 from shmaccum.errors import DeadOwnerError, SlabFullError, printable
@@ -33,8 +32,7 @@ _INCARNATION: Final = (1 << 64 - TICKET_SHIFT) - 1
 """The part of an incarnation that a ticket holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessInfo:
+class ProcessInfo(NamedTuple):
     """A snapshot of a process table entry.
 
     Attributes:

@@ -14,7 +14,6 @@ import json
 import logging
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from shmaccum._core import SETTINGS_SIZE, WORD, Geometry, Super
@@ -31,8 +30,7 @@ _CRC_MASK: Final = (1 << _SIZE_SHIFT) - 1
 Values = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class UserSettings:
+class UserSettings(NamedTuple):
     """The settings of a process that attaches, as JSON values.
 
     Attributes:

@@ -51,8 +51,9 @@ from faults import interrupted_by_alarm
 from fixture_types import Link, OpenAccumulator, Start
 
 from shmaccum._core import Partition, Process
+from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.cluster import Cluster, RecordMetadata, TopicPartition
+from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import (
     DeliveryTimeoutError,
     IllegalStateError,

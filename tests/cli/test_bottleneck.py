@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import pytest
@@ -27,7 +27,7 @@ Info = TypeVar("Info", PartitionInfo, BrokerInfo)
 
 
 def info(kind: type[Info], **values: Any) -> Info:
-    return kind(**{each.name: 0 for each in fields(kind)} | values)
+    return kind(**dict.fromkeys(inspect.signature(kind).parameters, 0) | values)
 
 
 def partition(queued: int = 2, in_flight: int = 0, **values: Any) -> PartitionInfo:

@@ -20,6 +20,8 @@ print(sorted(name for name in sys.modules if name.startswith(tuple(sys.argv[2:])
 NOT_OF_A_PRODUCER = (
     "cramjam",
     "crc32c",
+    "dataclasses",
+    "inspect",
     "kafka",
     "numpy",
     "pyarrow",

@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 
 from shmaccum import _core
 from shmaccum._core import LOCK_STRIPES, Sequences, Super
+from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.cluster import Cluster, Node
+from shmaccum.cluster import Node
 from shmaccum.shm import validation
 from shmaccum.shm.slab import Slab
 

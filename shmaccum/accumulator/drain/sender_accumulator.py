@@ -13,6 +13,7 @@ from typing import Final
 
 from shmaccum._core import STATE_MASK, Sequences, Super
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
+from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
@@ -23,7 +24,7 @@ from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.cluster import Cluster, Node
+from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.shm.layout import LIMITS_MASK, SlotState

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from shmaccum._core import ProduceBatch, ProduceResponse
-from shmaccum.cluster import Cluster, Node
+from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError

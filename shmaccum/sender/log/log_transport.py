@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from shmaccum._core import ProduceBatch, ProduceResponse
-from shmaccum.cluster import Cluster, Node, TopicPartition, check_topic
+from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.cluster import Node, TopicPartition, check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError
 from shmaccum.sender.log.directory import LogDirectory

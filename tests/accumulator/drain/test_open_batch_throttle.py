@@ -9,9 +9,10 @@ from accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, op
 from fixture_types import Link, Start
 
 from shmaccum._core import Super
+from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
