@@ -65,12 +65,11 @@ def test_the_readme(spark: SparkSession, ours: Options, kafka: KafkaCluster, top
     kafka.admin.create_topic(topic)
     (tmp_path / "flights.json").write_text('{"carrier": "UA", "flight": 1545}\n{"carrier": "AA", "flight": 1141}\n')
     changes = {
-        "flights.json": str(tmp_path / "flights.json"),
         '"flights"': f'"{topic}"',
-        "broker1:9092,broker2:9092": kafka.bootstrap_servers,
-        '.option("kafka.linger.ms", "5")': f'.option("kafka.linger.ms", "5").options(**{ours!r})',
+        "broker1:9092": kafka.bootstrap_servers,
+        '.mode("append")': f'.mode("append").options(**{ours!r})',
     }
-    exec(example("With PySpark", changes), {})
+    exec(example("Send", changes, number=1), {"df": spark.read.json(str(tmp_path / "flights.json"))})
     (records,) = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic).values()
     assert sorted((record.key(), record.value()) for record in records) == [
         (b"AA", b'{"carrier":"AA","flight":1141}'),

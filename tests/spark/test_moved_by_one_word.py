@@ -152,12 +152,12 @@ def test_the_command_line(capsys: Capture, tmp_path: Path) -> None:
     assert "No such file or directory" in capsys.readouterr().err
 
 
-def test_the_document_has_every_job_and_what_is_known_of_it() -> None:
-    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| ")]
-    for job in JOBS.values():
-        (row,) = [row for row in rows if row.startswith(f"| {job.title} | ")]
-        verdict, note = row.removesuffix(" |").split(" | ")[-2:]
-        assert (verdict == "no", note.strip()) == (job.differs, job.note), job.name
+def test_the_document_has_every_job_that_differs_and_why() -> None:
+    text = DOCUMENT.read_text().split("\n## Moved by one word\n")[1].split("\n## ")[0]
+    different = [job for job in JOBS.values() if job.differs]
+    assert f"{len(JOBS) - len(different)} of {len(JOBS)} come to the same" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert rows[2:] == [f"| {job.title} | {job.note} |" for job in different]
 
 
 def test_a_sink_of_another_version_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
