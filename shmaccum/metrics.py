@@ -66,9 +66,17 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
     latency = sum((each.latency for each in found), Distribution())
     throttles = sum(each.throttles for each in found)
     bases = [geometry.process(entry) for entry in range(geometry.max_processes)]
-    appended, bytes_appended = (sum(words[base + word] for base in bases) for word in (Process.RECORDS, Process.BYTES))
+    appended, bytes_appended, opened, compressed, exhausted = (
+        sum(words[base + word] for base in bases)
+        for word in (Process.RECORDS, Process.BYTES, Process.BATCHES, Process.COMPRESSED, Process.EXHAUSTED)
+    )
     places = [geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(geometry.max_processes)]
     return {
+        "record-append-total": appended,
+        "byte-append-total": bytes_appended,
+        "batch-create-total": opened,
+        "batch-compress-total": compressed,
+        "buffer-exhausted-total": exhausted,
         "buffer-total-bytes": geometry.slot_count * slot_size,
         "buffer-available-bytes": words[Super.FREE_SLOTS] * slot_size,
         "buffer-peak-bytes": words[Super.PEAK_SLOTS] * slot_size,

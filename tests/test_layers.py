@@ -13,6 +13,7 @@ FLOORS = (
     {"kafka"},
     {"shm"},
     {"record", "metrics"},
+    {"observe"},
     {"pool"},
     {"accumulator"},
     {"sender"},
@@ -20,7 +21,6 @@ FLOORS = (
     {"producer"},
     {"compat", "logging"},
     {"spark"},
-    {"monitoring"},
     {"opentelemetry"},
     {"cli", "__main__"},
 )

@@ -15,7 +15,7 @@ from runs import run_python
 import shmaccum
 from shmaccum import _platform
 from shmaccum._core import OrderedWords
-from shmaccum.cli.report import report
+from shmaccum.observe.report import report
 from shmaccum.shm import segment
 
 WITHOUT_GIL = "import sys; sys._is_gil_enabled = lambda: False; "

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from shmaccum import Producer
-from shmaccum.monitoring.collector import SlabCollector
-from shmaccum.monitoring.exposition import exposition
+from shmaccum.observe.prometheus import SlabCollector, exposition
 
 _SCRAPES = 50
 _LARGE = {"buffer.memory": 4096 * 4096, "batch.size": 4096, "shmaccum.max.partitions": 4096}

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shmaccum import Producer
-from shmaccum.cli.report import report
 from shmaccum.config.rules import CORES_OF_A_SHARD
+from shmaccum.observe.report import report
 from tools.bench_distance import page_views
 from tools.benchmark.cpu import clock
 from tools.benchmark.svg import COLOURS, Line, lines

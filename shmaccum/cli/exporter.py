@@ -20,7 +20,7 @@ from shmaccum.cli.settings_arguments import address, seconds
 from shmaccum.shm.names import check_name
 
 if TYPE_CHECKING:
-    from shmaccum.monitoring.collector import SlabCollector
+    from shmaccum.observe.prometheus import SlabCollector
 
 _DEFAULT: Final = ("127.0.0.1", 9975)
 _READABLE: Final = 0o644
@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if args.otlp:
         _push(slabs, partitions=args.partitions)
-    from shmaccum.monitoring.collector import SlabCollector
-    from shmaccum.monitoring.http_server import MetricsServer
+    from shmaccum.observe.http_server import MetricsServer
+    from shmaccum.observe.prometheus import SlabCollector
 
     collector = SlabCollector(slabs, partitions=args.partitions)
     if args.textfile is None:
@@ -107,7 +107,7 @@ def _push(slabs: Sequence[str] | None, *, partitions: bool) -> NoReturn:
 
 def _write(file: Path, collector: SlabCollector) -> None:
     """Replace the file as a whole: its reader never sees half of it."""
-    from shmaccum.monitoring.exposition import exposition
+    from shmaccum.observe.prometheus import exposition
 
     # Its name does not end with .prom, so that node_exporter does not read it.
     descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")

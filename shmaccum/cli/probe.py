@@ -6,9 +6,9 @@ import argparse
 from typing import Final
 
 from shmaccum.cli.destroy import no_such_slab
-from shmaccum.cli.report import report
-from shmaccum.cli.verdict import Level, findings, sender_findings
 from shmaccum.errors import SlabNotFoundError
+from shmaccum.observe.report import report
+from shmaccum.observe.verdict import Level, findings, sender_findings
 from shmaccum.shm import names
 
 _HEALTHY: Final = 0

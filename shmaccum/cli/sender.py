@@ -25,7 +25,7 @@ from shmaccum.sender.process import serve
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:
-    from shmaccum.monitoring.http_server import MetricsServer
+    from shmaccum.observe.http_server import MetricsServer
 
 logger = logging.getLogger(__name__)
 
@@ -134,8 +134,8 @@ def _wait_for(senders: list[int]) -> int:
 def _serve_metrics(place: tuple[str, int], slab: str) -> MetricsServer:
     """Serve the metrics of a slab in a thread."""
     # Imported here: without the option, a sender needs no prometheus_client.
-    from shmaccum.monitoring.collector import SlabCollector
-    from shmaccum.monitoring.http_server import MetricsServer
+    from shmaccum.observe.http_server import MetricsServer
+    from shmaccum.observe.prometheus import SlabCollector
 
     server = MetricsServer(*place, SlabCollector([slab]))
     server.start()

@@ -15,14 +15,14 @@ from rich.text import Text
 
 from shmaccum.abi import VERSION, shard_of
 from shmaccum.cli.destroy import no_such_slab
-from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report, reports_of
 from shmaccum.cli.settings_arguments import seconds
-from shmaccum.cli.terminal import console, count, in_bytes, printable, table
-from shmaccum.cli.verdict import stopped_holders
+from shmaccum.cli.terminal import console, table
 from shmaccum.errors import SlabNotFoundError
+from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, report, reports_of
+from shmaccum.observe.verdict import stopped_holders
+from shmaccum.observe.wording import count, in_bytes, partition_name, printable, said
 from shmaccum.shm import names
-from shmaccum.shm.incidents import IncidentInfo
-from shmaccum.shm.inspection import LaneInfo, PartitionInfo, SenderInfo
+from shmaccum.shm.inspection import LaneInfo, SenderInfo
 from shmaccum.shm.layout import NEARLY_FULL, Role, TopicState
 from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.reclaim import sweep
@@ -149,10 +149,10 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     for incident in slab.incidents:
         if incident.lasts:
             last = "" if incident.last_ms == incident.first_ms else f" (last {_ago(incident.last_ms)} ago)"
-            yield f"  outage    since {_ago(incident.first_ms)}: {_said(incident)}{last}"
+            yield f"  outage    since {_ago(incident.first_ms)}: {said(incident)}{last}"
     for incident in slab.incidents[:1]:
         if not incident.lasts:
-            yield f"  last      error {_ago(incident.last_ms)} ago: {_said(incident)}"
+            yield f"  last      error {_ago(incident.last_ms)} ago: {said(incident)}"
     yield (
         f"  sent      {count(int(metrics['record-send-total']), 'record')} in "
         f"{count(int(metrics['batch-send-total']), 'batch')} ({metrics['records-per-batch-avg']:,.1f} a batch, "
@@ -192,7 +192,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
             ("PARTITION", "STATE", "QUEUED", "RECORDS", "BYTES", "IN FLIGHT", "SENT", "FAILED", "LAST OFFSET"),
             (
                 (
-                    _partition(each),
+                    partition_name(each),
                     ("no leader" if each.leader is None else f"node {each.leader}") + (", muted" * each.muted),
                     each.queued_batches,
                     each.queued_records,
@@ -237,10 +237,6 @@ def _sender(sender: SenderInfo) -> str:
     return f"{who}; {count(sender.starts, 'start')} so far"
 
 
-def _said(incident: IncidentInfo) -> str:
-    return f"{incident.error.__name__}: {incident.text or incident.error.meaning()}"
-
-
 def _ago(wall_ms: int) -> str:
     """Return how long ago a time was, in its largest unit."""
     seconds = max(0.0, time.time() - wall_ms / 1000)
@@ -265,11 +261,6 @@ def _lane_row(lane: LaneInfo) -> tuple[object, ...]:
         None if lane.producer_id is None else str(lane.producer_id),
         lane.producer_epoch,
     )
-
-
-def _partition(each: PartitionInfo) -> str:
-    name = f"{each.topic}-{each.partition}"
-    return name if each.transactional_id is None else f"{name} of {printable(each.transactional_id)}"
 
 
 def _process_row(process: ProcessInfo) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Prints tables whose cells are never cut, and numbers for people."""
+"""Prints to the terminal: text for programs and people, and tables whose cells are never cut."""
 
 from __future__ import annotations
 
@@ -45,21 +45,3 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 slot``, ``2,048 slots``."""
-    plural = "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}{'' if number == 1 else plural}"
-
-
-def printable(text: str) -> str:
-    """Return a text with an escape in place of each character that a terminal would obey."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
-
-
-def in_bytes(size: float) -> str:
-    """Return a number of bytes in the largest unit that gives at least 1."""
-    units = ("B", "KiB", "MiB", "GiB")
-    power = min(max(int(size).bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{size / 1024**power:,.{1 if power else 0}f} {units[power]}"

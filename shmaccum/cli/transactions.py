@@ -9,9 +9,10 @@ import time
 from typing import Final
 
 from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings
-from shmaccum.cli.terminal import console, count, table
+from shmaccum.cli.terminal import console, table
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidTxnStateError, TransactionalIdNotFoundError
+from shmaccum.observe.wording import count
 from shmaccum.transactions.administration import ONGOING, STATES, TransactionDescription, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient

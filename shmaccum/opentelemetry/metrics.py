@@ -20,10 +20,10 @@ from typing import Final
 
 from shmaccum.abi import VERSION
 from shmaccum.errors import ApiVersionError
-from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind, Metric, le, opentelemetry_name
-from shmaccum.monitoring.reading import HistogramValue, Value
-from shmaccum.monitoring.snapshot import SlabReader, Snapshot, labels_of
+from shmaccum.observe import catalogue
+from shmaccum.observe.catalogue import Kind, Metric, le, opentelemetry_name
+from shmaccum.observe.reader import SlabReader, Snapshot, labels_of
+from shmaccum.observe.series import HistogramValue, Value
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from shmaccum.errors import ApiVersionError, ConfigError
-from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind, Metric, opentelemetry_name
+from shmaccum.observe import catalogue
+from shmaccum.observe.catalogue import Kind, Metric, opentelemetry_name
 from shmaccum.opentelemetry.metrics import BUCKET, COUNT, LE, SCOPE, SUM, instrument_slabs
 
 try:

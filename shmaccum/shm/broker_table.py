@@ -35,7 +35,7 @@ class BrokerInfo(NamedTuple):
     Attributes:
         node: its id; below 0 for an address of ``bootstrap.servers``, whose broker is not known yet.
         address: host and port.
-        state: of the sender's connection to it.
+        state: of the sender's connection to it: ``idle`` (none), ``connecting``, ``ready`` or ``failed``.
         since_ms: wall-clock milliseconds since when it is in this state.
         connections, failures: connections that became ready, and those that failed.
         in_flight: requests without an answer.
@@ -51,7 +51,8 @@ class BrokerInfo(NamedTuple):
         latency: the same of all answered requests.
         throttled_ms: how much longer the broker throttles us; negative: how long ago it ended; None if it never did.
         throttles, throttle_ms, longest_throttle_ms: how often it did, and for how long, in all and at most.
-        incident: number of its last incident, 0 for none; incident_ms: wall-clock milliseconds of that.
+        incident: number of its last incident, 0 for none.
+        incident_ms: wall-clock milliseconds of that.
     """
 
     node: int

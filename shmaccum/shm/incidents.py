@@ -44,6 +44,7 @@ class IncidentInfo(NamedTuple):
         count: how often it happened.
         partition: entry of the partition where it last happened; None if it was not about one.
         node: id of the broker where it last happened; None if that is unknown.
+        number: by which a failed batch or a partition names it; no later one has it.
     """
 
     error: type[KafkaError]
@@ -54,6 +55,7 @@ class IncidentInfo(NamedTuple):
     count: int = 1  # type: ignore[assignment]  # a tuple's method of this name goes
     partition: int | None = None
     node: int | None = None
+    number: int = 0
 
     def __str__(self) -> str:
         what = f"{self.error.__name__}: {self.text or self.error.meaning()}"
@@ -217,8 +219,8 @@ def incidents(words: memoryview, geometry: Geometry) -> list[IncidentInfo]:
         number = words[at + Incident.NUMBER]
         incident = read(words, at, number) if number % INCIDENTS == entry else None
         if incident is not None:
-            found.append((incident.last_ms, number, incident))
-    return [incident for _, _, incident in sorted(found, key=lambda each: each[:2], reverse=True)]
+            found.append(incident)
+    return sorted(found, key=lambda each: (each.last_ms, each.number), reverse=True)
 
 
 def sender_log(words: memoryview, geometry: Geometry) -> str:
@@ -243,7 +245,7 @@ def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
     text = printable(data.decode(errors="replace"))
     partition = place & _PLACE_MASK if place & ~_PLACE_MASK == _OF_PARTITION else None
     node = (place & _PLACE_MASK ^ _SIGN) - _SIGN if place & ~_PLACE_MASK == _OF_NODE else None
-    return IncidentInfo(error_for_code(signed), text, first_ms, last_ms, lasts, count, partition, node)
+    return IncidentInfo(error_for_code(signed), text, first_ms, last_ms, lasts, count, partition, node, number)
 
 
 def _now_ms() -> int:

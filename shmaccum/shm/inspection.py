@@ -7,8 +7,7 @@ after the other can be inconsistent, though each is correct. `shmaccum.shm.lifec
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum._core import (
     KEY_LANE_SHIFT,
@@ -69,8 +68,7 @@ SILENCE_MS: Final = 2000
 """A sender without a sign of life for this long after its sleep should have ended counts as stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class SenderInfo:
+class SenderInfo(NamedTuple):
     """A snapshot of the sender's role.
 
     Attributes:
@@ -78,7 +76,7 @@ class SenderInfo:
         alive: whether a living process has the role.
         asleep: whether it waits for its doorbell.
         stopped: whether it lives but does not run: SIGSTOP, a debugger, a frozen cgroup, or no sign of life for
-            `SILENCE_MS` after its sleep should have ended.
+            2 s after its sleep should have ended.
         silent_ms: milliseconds since its last sign of life; None without a living sender.
         starts: senders that have served this slab.
     """
@@ -97,13 +95,12 @@ class SenderInfo:
         return f"process {self.pid} is stopped: it has not run for {(self.silent_ms or 0) / 1000:.1f} s"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """A snapshot of a topic's entry.
 
     Attributes:
         name: the topic's.
-        state: of its metadata.
+        state: of its metadata: ``requested``, ``known``, ``failed``, or ``unused`` while the entry is being made.
         partitions: how many it has, 0 while unknown.
         error: why the sender's last answer had no metadata of it; None if it had, or there was no answer yet.
         refused: calls of `send` and `send_batch` that failed before acceptance, by reason; none of those with 0.
@@ -120,8 +117,7 @@ class TopicInfo:
     refused_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """A snapshot of a partition's entry and its batches.
 
     Attributes:
@@ -130,14 +126,15 @@ class PartitionInfo:
         transactional_id: whose transactions the entry carries; None outside of transactions.
         leader: node id of its leader, None if unknown.
         queued_batches, queued_records, queued_bytes: contents of its deque, by the slot headers.
-        in_flight_batches: batches sent without a response yet.
+        in_flight_batches, in_flight_records, in_flight_bytes: contents of the batches sent without a response yet.
         muted: whether it is muted, or its batches wait for the outcome of earlier ones.
         oldest_ms: age of the oldest record that is not delivered, in milliseconds; 0 if there is none.
         batches_sent, records_sent, bytes_sent: acknowledged.
         batches_retried: how often a batch was sent again.
         batches_failed, records_failed: failed with an error.
         last_offset: of the newest acknowledged record, None before the first.
-        incident: number of the last incident, 0 for none; incident_ms: wall-clock milliseconds of that.
+        incident: number of its last incident, 0 for none.
+        incident_ms: wall-clock milliseconds of that.
     """
 
     entry: int
@@ -149,6 +146,8 @@ class PartitionInfo:
     queued_records: int
     queued_bytes: int
     in_flight_batches: int
+    in_flight_records: int
+    in_flight_bytes: int
     muted: bool
     oldest_ms: int
     batches_sent: int
@@ -162,8 +161,7 @@ class PartitionInfo:
     incident_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class LaneInfo:
+class LaneInfo(NamedTuple):
     """A snapshot of a lane, which carries the transactions of one transactional id.
 
     Attributes:
@@ -326,7 +324,15 @@ class SlabView:
     def partitions(self) -> list[PartitionInfo]:
         """Read the partition table and each partition's batches, sorted by topic, number and transactional id.
 
-        Entries of lanes that no process holds are left out while they have no batch.
+        Entries of lanes that no process holds are left out while they have no batch: see `all_partitions`.
+
+        Raises:
+            SlabDamagedError: the tables, or the slot headers, are damaged.
+        """
+        return self.all_partitions()[0]
+
+    def all_partitions(self) -> tuple[list[PartitionInfo], list[PartitionInfo]]:
+        """Read the entries that are in use, as `partitions`, and those left from lanes that no process holds.
 
         Raises:
             SlabDamagedError: the tables, or the slot headers, are damaged.
@@ -339,45 +345,49 @@ class SlabView:
         states = state_of(headers[:, Slot.STATE])
         queued = headers[(states == SlotState.OPEN) | (states == SlotState.CLOSED)]
         in_flight = headers[(states == SlotState.IN_FLIGHT) | (states == SlotState.COMPLETING)]
-        batches = _sum_by_partition(queued, np.ones(len(queued), np.uint64), count)
-        records = _sum_by_partition(queued, _record_counts(queued), count)
-        sizes = _sum_by_partition(queued, size_of(queued[:, Slot.COMMIT]), count)
-        sent = _sum_by_partition(in_flight, np.ones(len(in_flight), np.uint64), count)
+        batches, records, sizes = _contents(queued, count)
+        sent, sent_records, sent_sizes = _contents(in_flight, count)
         ages = _oldest_by_partition(headers[states >= SlotState.OPEN], count)
-        partitions = []
+        used: list[PartitionInfo] = []
+        left: list[PartitionInfo] = []
+        first = self.geometry.partition(0)
+        table = words[first : first + count * Partition.length].tolist()
         for entry in range(count):
-            at = self.geometry.partition(entry)
-            key = words[at + Partition.KEY]
+            at = entry * Partition.length
+            key = table[at + Partition.KEY]
             lane = (key >> KEY_LANE_SHIFT) - 1
             if lane >= self.geometry.max_lanes:
                 continue  # damaged since the tables were checked
-            if lane >= 0 and not (words[self.geometry.lane(lane) + Lane.HOLDER] or batches[entry] or sent[entry]):
-                continue
-            partitions.append(
+            is_used = lane < 0 or words[self.geometry.lane(lane) + Lane.HOLDER] or batches[entry] or sent[entry]
+            (used if is_used else left).append(
                 PartitionInfo(
                     entry=entry,
                     topic=names[(key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
                     partition=key & KEY_NUMBER_MASK,
                     transactional_id=self._transactional_id(lane) if lane >= 0 else None,
-                    leader=_none_or_less_one(words[at + Partition.LEADER]),
+                    leader=_none_or_less_one(table[at + Partition.LEADER]),
                     queued_batches=batches[entry],
                     queued_records=records[entry],
                     queued_bytes=sizes[entry],
                     in_flight_batches=sent[entry],
-                    muted=words[at + Partition.MUTED] != 0 or words[at + Partition.HELD] != 0,
+                    in_flight_records=sent_records[entry],
+                    in_flight_bytes=sent_sizes[entry],
+                    muted=table[at + Partition.MUTED] != 0 or table[at + Partition.HELD] != 0,
                     oldest_ms=ages[entry],
-                    batches_sent=words[at + Partition.BATCHES_SENT],
-                    records_sent=words[at + Partition.RECORDS_SENT],
-                    bytes_sent=words[at + Partition.BYTES_SENT],
-                    batches_retried=words[at + Partition.BATCHES_RETRIED],
-                    batches_failed=words[at + Partition.BATCHES_FAILED],
-                    records_failed=words[at + Partition.RECORDS_FAILED],
-                    last_offset=_none_or_less_one(words[at + Partition.LAST_OFFSET]),
-                    incident=words[at + Partition.ERROR],
-                    incident_ms=words[at + Partition.ERROR_MS],
+                    batches_sent=table[at + Partition.BATCHES_SENT],
+                    records_sent=table[at + Partition.RECORDS_SENT],
+                    bytes_sent=table[at + Partition.BYTES_SENT],
+                    batches_retried=table[at + Partition.BATCHES_RETRIED],
+                    batches_failed=table[at + Partition.BATCHES_FAILED],
+                    records_failed=table[at + Partition.RECORDS_FAILED],
+                    last_offset=_none_or_less_one(table[at + Partition.LAST_OFFSET]),
+                    incident=table[at + Partition.ERROR],
+                    incident_ms=table[at + Partition.ERROR_MS],
                 )
             )
-        return sorted(partitions, key=lambda each: (each.topic, each.partition, each.transactional_id or ""))
+        for found in (used, left):
+            found.sort(key=lambda each: (each.topic, each.partition, each.transactional_id or ""))
+        return used, left
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records are not delivered yet."""
@@ -428,16 +438,21 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
     )
 
 
-def _record_counts(headers: Words) -> Words:
-    committed = count_of(headers[:, Slot.COMMIT])
-    return committed - (headers[:, Slot.SETTLED] & np.uint64(PROGRESS_MASK))
+def _contents(headers: Words, partitions: int) -> tuple[list[int], list[int], list[int]]:
+    """Return how many batches, records that are not delivered, and bytes each partition entry has."""
+    records = count_of(headers[:, Slot.COMMIT]) - (headers[:, Slot.SETTLED] & np.uint64(PROGRESS_MASK))
+    return (
+        _sum_by_partition(headers, np.ones(len(headers), np.uint64), partitions),
+        _sum_by_partition(headers, records, partitions),
+        _sum_by_partition(headers, size_of(headers[:, Slot.COMMIT]), partitions),
+    )
 
 
 def _sum_by_partition(headers: Words, values: Words, partitions: int) -> list[int]:
     """Sum one value per header by partition entry."""
     sums = np.zeros(partitions, np.uint64)
     np.add.at(sums, headers[:, Slot.PARTITION].astype(np.intp), values)
-    return [int(total) for total in sums]
+    return sums.tolist()
 
 
 def _oldest_by_partition(headers: Words, partitions: int) -> list[int]:

@@ -12,8 +12,8 @@ from processes import wait_until
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
-from shmaccum.cli.report import report
 from shmaccum.errors import SlabError
+from shmaccum.observe.report import report
 from shmaccum.shm import names
 
 Settings = dict[str, object]

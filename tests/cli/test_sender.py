@@ -14,8 +14,8 @@ from processes import wait_until
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.cli.main import main
-from shmaccum.cli.report import report
 from shmaccum.errors import SlabError
+from shmaccum.observe.report import report
 from shmaccum.shm.lifecycle import attach, detach
 
 Settings = dict[str, object]

@@ -13,8 +13,8 @@ from processes import wait_until
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
-from shmaccum.cli.report import SlabReport, report, reports_of
-from shmaccum.monitoring.collector import SlabCollector
+from shmaccum.observe.prometheus import SlabCollector
+from shmaccum.observe.report import SlabReport, report, reports_of
 from shmaccum.shm.names import slabs_of
 from shmaccum.shm.reclaim import sweep
 from tools.kafka import KafkaCluster

@@ -19,9 +19,9 @@ from shmaccum import Producer, __version__
 from shmaccum._core import LANE_ERROR, Geometry, Lane
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.cli.main import main
-from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, ProducerFencedError
+from shmaccum.observe.report import report
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import attach

@@ -12,9 +12,9 @@ from producers import wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
-from shmaccum.cli.terminal import count
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidTxnStateError
+from shmaccum.observe.wording import count
 from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.commit_log import TOPIC

@@ -14,9 +14,10 @@ from producers import settings_of, wait_until_gone
 from prometheus_client.samples import Sample
 
 from shmaccum import Producer
-from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind, opentelemetry_name
-from shmaccum.monitoring.collector import SlabCollector
+from shmaccum.observe import catalogue
+from shmaccum.observe.catalogue import Kind, opentelemetry_name
+from shmaccum.observe.prometheus import SlabCollector
+from shmaccum.observe.report import SlabReport, report
 from shmaccum.opentelemetry import instrument_slabs
 from shmaccum.opentelemetry.metrics import _ATTRIBUTES
 
@@ -114,16 +115,15 @@ def test_names_are_distinct() -> None:
 def test_each_collection_reads_the_slabs_once(
     settings: Settings, slab_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shmaccum.monitoring import snapshot
+    from shmaccum.observe import reader
 
     reads: list[str] = []
-    read = snapshot.read_slab
 
-    def counted(name: str, *, partitions: bool) -> Any:
+    def counted(name: str) -> SlabReport:
         reads.append(name)
-        return read(name, partitions=partitions)
+        return report(name)
 
-    monkeypatch.setattr(snapshot, "read_slab", counted)
+    monkeypatch.setattr(reader, "report", counted)
     metrics = Instrumented(slab_name)
     with Producer(settings) as producer:
         for number in range(1, 4):

@@ -27,7 +27,7 @@ from producers import settings_of, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
-from shmaccum.monitoring import catalogue
+from shmaccum.observe import catalogue
 from shmaccum.opentelemetry import instrument_slabs
 from shmaccum.opentelemetry.otlp import HistogramExporter
 

@@ -18,7 +18,6 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from producers import kill_sender, sender_pid, wait_until
 
 from shmaccum import Producer
-from shmaccum.cli.report import SlabReport, report
 from shmaccum.errors import (
     BufferExhaustedError,
     DeliveryTimeoutError,
@@ -30,6 +29,7 @@ from shmaccum.errors import (
     ProducerClosedError,
     SaslAuthenticationError,
 )
+from shmaccum.observe.report import SlabReport, report
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 REFUSED = 58

@@ -15,9 +15,9 @@ from senders import read_values
 
 from shmaccum import Producer
 from shmaccum._core import Geometry
-from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaTimeoutError, LockTimeoutError
+from shmaccum.observe.report import report
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import MIN_TIMEOUT_S
 

@@ -14,8 +14,8 @@ from producers import Settings, settings_of
 
 import shmaccum
 from shmaccum import Producer, ProducerConfig
-from shmaccum.cli.report import report
 from shmaccum.errors import SenderError
+from shmaccum.observe.report import report
 from shmaccum.sender.logfile import MAX_BYTES, begin_log, default_directory, log_path
 
 

@@ -35,9 +35,9 @@ from senders import read_partition, read_topic, read_values
 from shmaccum import Producer, ProducerConfig
 from shmaccum._core import Slot, Super
 from shmaccum.accumulator.state.accumulator_state import attach_for
-from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, KafkaTimeoutError, SenderError, SenderExistsError
+from shmaccum.observe.report import report
 from shmaccum.sender import process
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve

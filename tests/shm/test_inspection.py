@@ -26,8 +26,8 @@ from shmaccum._core import (
     Topic,
 )
 from shmaccum.abi import ABI_VERSION
-from shmaccum.cli.report import report
 from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
+from shmaccum.observe.report import report
 from shmaccum.shm import names
 from shmaccum.shm.inspection import SILENCE_MS
 from shmaccum.shm.layout import Role, SlotState, TopicState, holder_word

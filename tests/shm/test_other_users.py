@@ -12,8 +12,8 @@ from slab_helpers import become, whats_there
 
 from shmaccum._core import Geometry
 from shmaccum.cli.doctor.slabs import slab_findings
-from shmaccum.cli.report import UnreadableSlab, all_reports, report
 from shmaccum.errors import SlabError, SlabInUseError, SlabPermissionError
+from shmaccum.observe.report import UnreadableSlab, all_reports, report
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import attach, destroy, look
 

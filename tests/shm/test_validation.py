@@ -13,8 +13,8 @@ from processes import Start
 from slab_helpers import overwrite
 
 from shmaccum._core import Geometry, Partition, Process, Slot, Super, Topic
-from shmaccum.cli.report import report
 from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
+from shmaccum.observe.report import report
 from shmaccum.shm import validation
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import attach, destroy, detach, look

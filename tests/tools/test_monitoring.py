@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind
+from shmaccum.observe import catalogue
+from shmaccum.observe.catalogue import Kind
 from tools.monitoring import pictures
 from tools.monitoring.__main__ import DOCUMENTS, EXPECTED, main
 from tools.monitoring.alerts import ALERTS, Alert, rules

@@ -13,7 +13,7 @@ from transaction_broker import TransactionBroker
 from transaction_scenes import Scene
 
 from shmaccum import Producer
-from shmaccum.cli.report import report
+from shmaccum.observe.report import report
 
 _numbers = itertools.count()
 

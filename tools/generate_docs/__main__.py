@@ -17,6 +17,7 @@ from typing import Any, Final
 from shmaccum.config import describe_settings
 from shmaccum.config.configdef import Scope, Setting
 from tools.generate_docs.layout import slab_layout
+from tools.generate_docs.status import status
 from tools.monitoring.alerts import rules, runbook
 from tools.monitoring.dashboard import dashboard
 from tools.monitoring.metrics import metrics
@@ -148,6 +149,7 @@ DOCUMENTS: Final[Mapping[str, Callable[[], str]]] = {
     "docs/monitoring/metrics.md": metrics,
     "docs/monitoring/shmaccum-alerts.yml": rules,
     "docs/slab-layout.md": slab_layout,
+    "docs/status.md": status,
 }
 """Path from the project's root -> what makes the text."""
 

@@ -10,11 +10,11 @@ from typing import Final
 
 from rich.console import Console
 
-from shmaccum.cli.report import report
 from shmaccum.cli.top.history import History
 from shmaccum.cli.top.screen import Choices, draw
 from shmaccum.cli.top.tables import TABS
 from shmaccum.errors import SlabError
+from shmaccum.observe.report import report
 
 WIDTH: Final = 100
 HEIGHT: Final = 24

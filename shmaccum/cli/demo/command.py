@@ -25,9 +25,9 @@ from shmaccum.cli.demo.log import LogTarget
 from shmaccum.cli.demo.slab_watch import SlabWatch
 from shmaccum.cli.java import missing_java
 from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings
-from shmaccum.cli.terminal import in_bytes
 from shmaccum.cluster import check_topic
 from shmaccum.errors import ApiVersionError, ConfigError
+from shmaccum.observe.wording import in_bytes
 
 _SENDER_IDLE_MS: Final = 2000
 _TIMEOUT_S: Final = 30.0

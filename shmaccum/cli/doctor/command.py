@@ -18,8 +18,9 @@ from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.cli.doctor.host import host_findings
 from shmaccum.cli.doctor.slabs import slab_findings
 from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings, seconds
-from shmaccum.cli.terminal import console, count, printable
+from shmaccum.cli.terminal import console
 from shmaccum.config import ProducerConfig
+from shmaccum.observe.wording import count, printable
 
 _EPILOG: Final = f"""\
 Give it the producers' settings: then it checks their slab's memory, and connects and logs in as they do. It changes

@@ -19,8 +19,8 @@ from shmaccum import procfs
 from shmaccum.abi import VERSION
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.cli.doctor.finding import Finding, Level
-from shmaccum.cli.terminal import in_bytes
 from shmaccum.config import ProducerConfig
+from shmaccum.observe.wording import in_bytes
 from shmaccum.sender.logfile import log_path
 from shmaccum.shm import names
 from shmaccum.shm.files import is_of_others

@@ -7,10 +7,10 @@ import stat
 from collections.abc import Iterator
 
 from shmaccum.cli.doctor.finding import Finding, Level
-from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports
-from shmaccum.cli.terminal import count
-from shmaccum.cli.verdict import stopped_holders
 from shmaccum.errors import SlabMemoryError
+from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports
+from shmaccum.observe.verdict import stopped_holders
+from shmaccum.observe.wording import count
 from shmaccum.shm import names
 from shmaccum.shm.files import is_of_others
 from shmaccum.shm.layout import NEARLY_FULL

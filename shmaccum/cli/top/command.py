@@ -18,13 +18,13 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from shmaccum.cli.destroy import no_such_slab
-from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, reports_of
 from shmaccum.cli.settings_arguments import seconds
 from shmaccum.cli.top.history import History
 from shmaccum.cli.top.screen import Choices, draw
 from shmaccum.cli.top.tables import TABS
-from shmaccum.cli.verdict import findings, verdict
 from shmaccum.errors import ConfigError
+from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, reports_of
+from shmaccum.observe.verdict import findings, verdict
 from shmaccum.shm import names
 
 _EPILOG: Final = """\

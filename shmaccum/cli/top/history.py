@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from shmaccum.cli.report import SlabReport
+from shmaccum.observe.report import SlabReport
 from shmaccum.shm.distribution import Distribution
 
 Total = Callable[[SlabReport], float]

@@ -11,11 +11,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shmaccum.cli.report import SlabReport, UnreadableSlab
-from shmaccum.cli.terminal import count, in_bytes, printable
 from shmaccum.cli.top.history import History
 from shmaccum.cli.top.tables import TABS
-from shmaccum.cli.verdict import Finding, Level, findings, span
+from shmaccum.observe.report import SlabReport, UnreadableSlab
+from shmaccum.observe.verdict import Finding, Level, findings
+from shmaccum.observe.wording import count, in_bytes, printable, span
 
 _STYLES: Final = {Level.HEALTHY: "bold green", Level.WARNING: "bold yellow", Level.FAULT: "bold red"}
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"

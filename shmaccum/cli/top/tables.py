@@ -9,9 +9,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from rich.cells import cell_len
 
-from shmaccum.cli.terminal import in_bytes, printable
 from shmaccum.cli.top.history import History
-from shmaccum.cli.verdict import span
+from shmaccum.observe.wording import in_bytes, partition_name, printable, span
 from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.layout import BrokerState, Role
 
@@ -118,10 +117,7 @@ def _partitions(history: History) -> Sequence[Column[Any]]:
         Column(
             "PARTITION",
             lambda each: (each.topic, each.partition),
-            lambda each: (
-                f"{each.topic}-{each.partition}"
-                + (f" of {printable(each.transactional_id)}" if each.transactional_id is not None else "")
-            ),
+            partition_name,
             is_text=True,
             rank=0,
         ),

@@ -19,10 +19,10 @@ from processes import PATIENCE_S, wait_until
 from proxy import Proxy
 
 from shmaccum import Producer
-from shmaccum.cli.report import report
-from shmaccum.cli.verdict import verdict
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import BufferExhaustedError, KafkaError
+from shmaccum.observe.report import report
+from shmaccum.observe.verdict import verdict
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import look
 from tools.kafka import KafkaCluster

@@ -23,12 +23,12 @@ from rich.console import Console
 from shmaccum import Producer
 from shmaccum._core import Geometry, Super
 from shmaccum.cli.main import main
-from shmaccum.cli.report import report
 from shmaccum.cli.top.command import keys
 from shmaccum.cli.top.history import History
 from shmaccum.cli.top.screen import Choices, curve, draw
 from shmaccum.cli.top.tables import TABS
-from shmaccum.cli.verdict import Level, findings
+from shmaccum.observe.report import report
+from shmaccum.observe.verdict import Level, findings
 from shmaccum.shm.lifecycle import attach, detach
 
 Settings = dict[str, object]

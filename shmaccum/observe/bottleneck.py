@@ -3,7 +3,7 @@
 Records that wait for others of their partition to be acknowledged are no fault: the producers are faster than what is
 behind them. What that is, one look shows: partitions that have as much in flight as they may, memory that is full of
 what is in flight, or a sender that has not come to send what it may. What cannot be sent at all is a fault
-(`shmaccum.cli.verdict`), and no partition here.
+(`shmaccum.observe.verdict`), and no partition here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from shmaccum.cli.terminal import count, in_bytes
+from shmaccum.observe.wording import count, in_bytes
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.inspection import PartitionInfo
 from shmaccum.shm.layout import BrokerState
@@ -35,7 +35,8 @@ class Bottleneck:
     """What bounds a slab at a moment.
 
     Attributes:
-        bound: what it is.
+        bound: ``in_flight``, partitions have as much in flight as they can; ``memory``, it is full of what is in
+            flight; ``sender``, it, its processor or the network does not keep up.
         text: how that shows, without its full stop.
         advice: which settings help.
     """

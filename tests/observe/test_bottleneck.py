@@ -12,11 +12,11 @@ from fixture_types import Capture
 from processes import wait_until
 
 from shmaccum import Producer
-from shmaccum.cli.bottleneck import Bottleneck, Bound, bottleneck
 from shmaccum.cli.doctor.finding import Level
 from shmaccum.cli.doctor.slabs import slab_findings
 from shmaccum.cli.main import main
-from shmaccum.cli.report import report
+from shmaccum.observe.bottleneck import Bottleneck, Bound, bottleneck
+from shmaccum.observe.report import report
 from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.inspection import PartitionInfo

@@ -20,14 +20,13 @@ from slab_helpers import overwrite
 
 from shmaccum import Producer
 from shmaccum._core import HISTOGRAM_BUCKETS, INCIDENTS, WORD, Geometry, Partition, Super, Topic
-from shmaccum.cli.report import report
 from shmaccum.cluster import Node
 from shmaccum.errors import LeaderNotAvailableError, NetworkError
-from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Kind
-from shmaccum.monitoring.collector import SlabCollector
-from shmaccum.monitoring.exposition import exposition
-from shmaccum.monitoring.reading import histogram, read_slab
+from shmaccum.observe import catalogue
+from shmaccum.observe.catalogue import Kind
+from shmaccum.observe.prometheus import SlabCollector, exposition
+from shmaccum.observe.report import report
+from shmaccum.observe.series import histogram, series_of
 from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.distribution import Distribution, bucket_of
@@ -289,8 +288,7 @@ def test_names_follow_prometheus(slab: Slab) -> None:
         assert not metric.name.endswith(("_total", "_ms", "_count", "_sum", "_bucket"))
         assert metric.help.endswith(".")
         assert (metric.buckets is not None) == (metric.kind is Kind.HISTOGRAM)
-    reading = read_slab(slab.name)
-    assert set(reading.series) | {catalogue.ERRORS} == set(catalogue.OF_SLABS)
+    assert set(series_of(report(slab.name))) | {catalogue.ERRORS} == set(catalogue.OF_SLABS)
 
 
 @pytest.mark.parametrize("document", ["spark.md"])

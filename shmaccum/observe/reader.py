@@ -1,4 +1,4 @@
-"""All slabs of a host at one time, for whatever exports their metrics.
+"""Reads the metrics of all slabs of a host at one time, for whatever exports them.
 
 A slab that cannot be read is left out and counted. A slab that is removed meanwhile is left out.
 """
@@ -14,9 +14,10 @@ from typing import Final
 
 from shmaccum.abi import shard_of
 from shmaccum.errors import SlabError, SlabNotFoundError
-from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.catalogue import Metric
-from shmaccum.monitoring.reading import Series, SlabReading, read_slab
+from shmaccum.observe import catalogue
+from shmaccum.observe.catalogue import Metric
+from shmaccum.observe.report import SlabReport, report
+from shmaccum.observe.series import Series, series_of
 from shmaccum.shm import names
 
 _UNREADABLE: Final = ("SlabAbiError", "SlabDamagedError", "SlabPermissionError")
@@ -69,13 +70,14 @@ class SlabReader:
         self._errors.keep(there)
         for name in there:
             try:
-                reading = read_slab(name, partitions=self._partitions)
+                slab = report(name)
             except SlabNotFoundError:
                 continue  # removed since the names were listed
             except (SlabError, OSError) as error:
                 unreadable[type(error).__name__] += 1
             else:
-                slabs[name] = {**reading.series, catalogue.ERRORS: self._errors.of(reading)}
+                series = series_of(slab, by_partition=self._partitions)
+                slabs[name] = {**series, catalogue.ERRORS: self._errors.of(slab)}
         return Snapshot(slabs, unreadable, time.perf_counter() - began)
 
 
@@ -97,15 +99,16 @@ class _ErrorTotals:
             for key in [key for key in self._seen if key[0] not in names_there]:
                 del self._seen[key]
 
-    def of(self, reading: SlabReading) -> Series:
-        """Return the totals of a slab, with this reading."""
+    def of(self, slab: SlabReport) -> Series:
+        """Return the totals of a slab, with this report."""
         with self._lock:
-            seen, totals = self._seen.setdefault((reading.name, reading.created_ms), ({}, Counter()))
-            for number, (error, count) in reading.errors.items():
-                if count > seen.get(number, 0):
-                    totals[error] += count - seen.get(number, 0)
-                    seen[number] = count
-            newest = max(reading.errors, default=0)
-            for number in [number for number in seen if number < newest and number not in reading.errors]:
+            seen, totals = self._seen.setdefault((slab.name, slab.created_ms), ({}, Counter()))
+            kept = {each.number: each for each in slab.incidents}
+            for number, incident in kept.items():
+                if incident.count > seen.get(number, 0):
+                    totals[incident.error.__name__] += incident.count - seen.get(number, 0)
+                    seen[number] = incident.count
+            newest = max(kept, default=0)
+            for number in [number for number in seen if number < newest and number not in kept]:
                 del seen[number]  # dropped: a number is never used again
             return {(error,): count for error, count in sorted(totals.items())}

@@ -14,8 +14,6 @@ from processes import wait_until
 
 from shmaccum import AsyncProducer, Producer
 from shmaccum.cli.main import main
-from shmaccum.cli.report import report
-from shmaccum.cli.verdict import Level, findings, verdict
 from shmaccum.compat.confluent import Producer as ConfluentProducer
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -29,8 +27,10 @@ from shmaccum.errors import (
     SlabFullError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.monitoring import catalogue
-from shmaccum.monitoring.reading import read_slab
+from shmaccum.observe import catalogue
+from shmaccum.observe.report import report
+from shmaccum.observe.series import series_of
+from shmaccum.observe.verdict import Level, findings, verdict
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
 
@@ -39,7 +39,7 @@ Settings = dict[str, object]
 
 def counted(slab: str, topic: str = "t") -> dict[str, float]:
     """Return the refused calls of a topic by reason, as monitoring has them."""
-    series = read_slab(slab).series[catalogue.SENDS_REFUSED]
+    series = series_of(report(slab))[catalogue.SENDS_REFUSED]
     return {of[1]: value for of, value in series.items() if of[0] == topic and isinstance(value, float | int) and value}
 
 
@@ -191,7 +191,7 @@ def test_a_refused_login_is_over_when_its_broker_is_not_needed(
             assert isinstance(future.exception(timeout=30), DeliveryTimeoutError)
             wait_until(lambda: verdict(report(slab_name)) == "healthy")
             assert not any(each.lasts for each in report(slab_name).incidents)
-            lasting = read_slab(slab_name).series[catalogue.LASTING_ERRORS]
+            lasting = series_of(report(slab_name))[catalogue.LASTING_ERRORS]
             assert lasting["SaslAuthenticationError",] == 0
 
 

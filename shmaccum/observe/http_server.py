@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 
 from shmaccum.abi import VERSION
 from shmaccum.errors import ConfigError
-from shmaccum.monitoring.collector import SlabCollector
-from shmaccum.monitoring.exposition import exposition
+from shmaccum.observe.prometheus import SlabCollector, exposition
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from shmaccum.errors import ConfigError
-from shmaccum.monitoring import http_server
-from shmaccum.monitoring.collector import SlabCollector
-from shmaccum.monitoring.http_server import CLIENTS, MetricsServer
+from shmaccum.observe import http_server
+from shmaccum.observe.http_server import CLIENTS, MetricsServer
+from shmaccum.observe.prometheus import SlabCollector
 
 
 @pytest.fixture

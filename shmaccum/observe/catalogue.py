@@ -286,8 +286,8 @@ BY_TOPIC: Final = (
     BATCHES_RETRIED,
     QUEUED_RECORDS,
     QUEUED_BYTES,
-    OLDEST_RECORD_AGE,
     WITHOUT_LEADER,
+    OLDEST_RECORD_AGE,
 )
 """On request these have the label ``partition``, too."""
 OF_SLABS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric))

@@ -14,8 +14,6 @@ from enum import IntEnum
 from typing import Final
 
 from shmaccum._core import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, STRIPES
-from shmaccum.cli.report import SlabReport
-from shmaccum.cli.terminal import count, printable
 from shmaccum.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -23,6 +21,8 @@ from shmaccum.errors import (
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
 )
+from shmaccum.observe.report import SlabReport
+from shmaccum.observe.wording import count, partition_name, said, span
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import PartitionInfo, TopicInfo
@@ -58,7 +58,7 @@ class Finding:
     """One thing that is wrong.
 
     Attributes:
-        level: how bad it is.
+        level: ``warning`` if records arrive, but not as they should; ``fault`` if records wait or fail.
         text: a sentence without its full stop: what it is, since when, and what waits for it.
     """
 
@@ -125,7 +125,7 @@ def _refused(slab: SlabReport) -> Iterator[Finding]:
     refused = [each for each in slab.incidents if issubclass(each.error, AuthenticationError) and _is_current(each)]
     if refused:
         since_ms = min(each.first_ms for each in refused)  # of all brokers: each has an incident of its own
-        yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(since_ms))}: {_said(refused[0])}")
+        yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(since_ms))}: {said(refused[0])}")
 
 
 def _unreachable(slab: SlabReport) -> Iterator[Finding]:
@@ -172,8 +172,8 @@ def _failing(slab: SlabReport) -> Iterator[Finding]:
         failed = sum(each.records_failed for each in slab.partitions if each.entry == incident.partition)
         is_refused = not incident.error.retriable or issubclass(incident.error, AuthorizationError)
         what = "refuses records" if is_refused and failed else "does not take records"
-        name = _name(where) if where is not None else "a partition"
-        yield Finding(Level.FAULT if is_refused else Level.WARNING, f"{name} {what}: {_said(incident)}")
+        name = partition_name(where) if where is not None else "a partition"
+        yield Finding(Level.FAULT if is_refused else Level.WARNING, f"{name} {what}: {said(incident)}")
         return
 
 
@@ -255,10 +255,6 @@ def _is_current(incident: IncidentInfo) -> bool:
     return incident.lasts or _ago_ms(incident.last_ms) < _RECENT_MS
 
 
-def _said(incident: IncidentInfo) -> str:
-    return f"{incident.error.__name__}: {incident.text or incident.error.meaning()}"
-
-
 def _who(process: ProcessInfo) -> str:
     role = "producer" if Role.PRODUCER in process.roles else "sender"
     return f"{role} {process.pid} ({process.name})" if process.name else f"{role} {process.pid}"
@@ -275,14 +271,9 @@ def _lock(number: int, partitions: Sequence[PartitionInfo]) -> str:
 
 
 def _names(partitions: Sequence[PartitionInfo]) -> str:
-    named = ", ".join(map(_name, partitions[:_NAMED]))
+    named = ", ".join(map(partition_name, partitions[:_NAMED]))
     more = len(partitions) - _NAMED
     return f"{named} and {more:,} more" if more > 0 else named
-
-
-def _name(partition: PartitionInfo) -> str:
-    name = f"{partition.topic}-{partition.partition}"
-    return name if partition.transactional_id is None else f"{name} of {printable(partition.transactional_id)}"
 
 
 def _undelivered(partitions: Sequence[PartitionInfo]) -> int:
@@ -295,13 +286,3 @@ def _waits(records: int) -> str:
 
 def _ago_ms(wall_ms: int) -> float:
     return max(0.0, time.time() * 1000 - wall_ms)
-
-
-def span(milliseconds: float) -> str:
-    """Return a time for a sentence: ``900 ms``, ``12 s``, ``3 min``."""
-    if milliseconds < 1000:
-        return f"{milliseconds:.0f} ms"
-    for size, unit in ((3_600_000, "h"), (60_000, "min")):
-        if milliseconds >= 2 * size:
-            return f"{milliseconds / size:.0f} {unit}"
-    return f"{milliseconds / 1000:.0f} s"

@@ -1,4 +1,4 @@
-"""A report of a slab as data: `shmaccum status` shows it, and ``--json`` prints it.
+"""A report of a slab as data: all that commands, exporters and programs show of it is made of this one.
 
 Later versions can add fields; no field changes its name or meaning. Times are milliseconds since the epoch, sizes are
 bytes.
@@ -15,9 +15,9 @@ from typing import Any
 
 from shmaccum._core import Super
 from shmaccum.abi import VERSION
-from shmaccum.cli.bottleneck import Bottleneck, bottleneck
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
+from shmaccum.observe.bottleneck import Bottleneck, bottleneck
 from shmaccum.shm import names, shared_settings
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.distribution import Distribution
@@ -54,12 +54,13 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A slab's tables of topics, partitions and lanes.
+    """A slab's tables.
 
     Attributes:
         topic_entries, max_topics: entries in use, and in all.
-        partition_entries, max_partitions: the same for partitions; each lane has entries of its own.
+        partition_entries, max_partitions: the same for partitions; each lane has its own entries.
         lane_entries, max_lanes: the same for lanes, which stay in use: one that no process holds is used again.
+        max_processes: entries for processes.
     """
 
     topic_entries: int
@@ -68,6 +69,7 @@ class Tables:
     max_partitions: int
     lane_entries: int
     max_lanes: int
+    max_processes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +93,28 @@ class SlabReport:
 
     Attributes:
         name: the slab's.
-        owner: the owner's user name, None if this host has none for it; owner_uid: the user id.
+        owner: the owner's user name; None if this host has none for the user id.
+        owner_uid: the owner's user id.
         created_ms: when it was created.
-        memory, tables, sender, recovery: see their classes.
+        memory: its memory for batches.
+        tables: entries in use, and their limits.
+        sender: the sender's role.
         log: path of the sender's log, or why there is none; empty while that is unknown.
-        incidents: errors between the sender and the brokers, the latest first.
+        incidents: errors between the sender and the brokers, the latest first; 32 at most.
         processes: producers and senders, alive, or dead and not yet cleaned up.
-        topics, partitions: see their classes.
+        topics: those with metadata, or whose metadata a producer waits for.
+        partitions: those with metadata, and the entries of lanes that a process holds or that have a batch.
+        idle_partitions: entries of lanes that no process holds, without a batch; what they have counted stays.
+        refused_without_topic: calls of `send` and `send_batch` that failed for a topic without an entry.
         lanes: those that a process holds.
         brokers: those that a sender of this slab has connected to, or tried to.
-        distributions: of times in microseconds, sizes in bytes, and more: see `DISTRIBUTIONS`.
-        metrics: of the slab, by Kafka's names.
-        bottleneck: what bounds its throughput at this moment; None if nothing does.
+        distributions: ``queue_time_us``, from a batch's first record to its drain; ``delivery_time_us``, to its
+            acknowledgement; ``memory_wait_us``, waits for memory; ``batch_records``; ``batch_fill_permille``, the part
+            of its slots that a batch fills; ``compression_permille``, the part of its size that is left;
+            ``record_size_bytes``.
+        recovery: repairs after processes died.
+        metrics: of the slab, by Kafka's names: see docs/monitoring/kafka-metrics.md.
+        bottleneck: what bounds its throughput at this moment; None if nothing does, or nothing can be sent at all.
     """
 
     name: str
@@ -117,6 +129,8 @@ class SlabReport:
     processes: list[ProcessInfo]
     topics: list[TopicInfo]
     partitions: list[PartitionInfo]
+    idle_partitions: list[PartitionInfo]
+    refused_without_topic: int
     lanes: list[LaneInfo]
     brokers: list[BrokerInfo]
     distributions: dict[str, Distribution]
@@ -151,7 +165,8 @@ def report(name: str) -> SlabReport:
         available = words[Super.FREE_SLOTS] * geometry.slot_size
         total = geometry.slot_count * geometry.slot_size
         settings = shared_settings.read(words, words.cast("B"), geometry).fixed
-        sender, partitions, brokers = view.sender(), view.partitions(), view.brokers()
+        sender, brokers = view.sender(), view.brokers()
+        partitions, idle_partitions = view.all_partitions()
         waiting_threads = view.memory_waiters()
         return SlabReport(
             name=name,
@@ -176,6 +191,7 @@ def report(name: str) -> SlabReport:
                 max_partitions=geometry.max_partitions,
                 lane_entries=words[Super.LANE_COUNT],
                 max_lanes=geometry.max_lanes,
+                max_processes=geometry.max_processes,
             ),
             sender=sender,
             log=sender_log(words, geometry),
@@ -183,6 +199,8 @@ def report(name: str) -> SlabReport:
             processes=view.processes(),
             topics=view.topics(),
             partitions=partitions,
+            idle_partitions=idle_partitions,
+            refused_without_topic=words[Super.REFUSALS],
             lanes=view.lanes(),
             brokers=brokers,
             distributions=_distributions(view),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shmaccum.cli.terminal import count, in_bytes
+from shmaccum.observe.wording import count, in_bytes
 
 
 @pytest.mark.parametrize(
