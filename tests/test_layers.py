@@ -8,13 +8,12 @@ from tools.layout import PACKAGE, ROOT, circles_of, imported, name_of, room_of
 
 FLOORS = (
     {"errors", "__version__"},
-    {"_core", "_platform", "abi", "backoff", "cluster", "later", "procfs", "regularfile"},
+    {"_core", "_platform", "abi", "cluster", "later", "procfs"},
     {"config"},
     {"kafka"},
     {"shm"},
-    {"record", "metrics"},
+    {"record"},
     {"observe"},
-    {"pool"},
     {"accumulator"},
     {"sender"},
     {"transactions"},

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shmaccum.record.murmur2 import partition_for_key
+from shmaccum.producer.partitioner import partition_for_key
 
 Partitioner = Callable[[bytes | None, int], int | None]
 """Returns the partition for a serialized key and a number of partitions; None where it does not matter."""

@@ -2,7 +2,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
 """The core: the slab's layout, its mapping, its locks, its tables, its pool of slots, and its deques of batches.
 
-No function here waits: `shmaccum.shm.locks` waits for a lock, `shmaccum.pool` for memory,
+No function here waits: `shmaccum.shm.locks` waits for a lock, `shmaccum.accumulator.buffer_pool` for memory,
 `shmaccum.accumulator.append` for both.
 
 One extension of included files, a file for each concern, in the order in which they need each other.

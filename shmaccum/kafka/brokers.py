@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from shmaccum.backoff import ExponentialBackoff
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
 from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
+from shmaccum.kafka.backoff import ExponentialBackoff
 from shmaccum.kafka.channel import Address, Channel, TlsChannel
 from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.handshake import Handshake

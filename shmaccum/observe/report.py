@@ -16,8 +16,8 @@ from typing import Any
 from shmaccum._core import Super
 from shmaccum.abi import VERSION
 from shmaccum.errors import SlabError, SlabNotFoundError
-from shmaccum.metrics import slab_metrics
 from shmaccum.observe.bottleneck import Bottleneck, bottleneck
+from shmaccum.observe.kafka_metrics import slab_metrics
 from shmaccum.shm import names, shared_settings
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.distribution import Distribution

@@ -17,8 +17,8 @@ from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.loop_pending import LoopPending
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
+from shmaccum.accumulator.buffer_pool import MemoryWait
 from shmaccum.errors import LockTimeoutError
-from shmaccum.pool.buffer_pool import MemoryWait
 from shmaccum.producer.producer import Producer
 from shmaccum.producer.record_path import RecordPath, Sending
 from shmaccum.shm.locks import MIN_TIMEOUT_S

@@ -29,7 +29,7 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedSaslMechanismError,
 )
-from shmaccum.metrics import CALLS, CallTimes
+from shmaccum.observe.kafka_metrics import CALLS, CallTimes
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.slab import Slab
 

@@ -9,11 +9,19 @@ process.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from shmaccum import _core
+from shmaccum._core import murmur2
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.record.murmur2 import partition_for_key
+
+_POSITIVE: Final = 0x7FFFFFFF
+"""Clears the sign of a 32-bit number, as ``Utils.toPositive`` does."""
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """Return the partition of a serialized key (``BuiltInPartitioner.partitionForKey``)."""
+    return (murmur2(key) & _POSITIVE) % partition_count
 
 
 class Topic(Protocol):

@@ -25,7 +25,7 @@ from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, SerializationError, ShmaccumError
-from shmaccum.metrics import (
+from shmaccum.observe.kafka_metrics import (
     TRANSACTION_CALLS,
     CallTimes,
     Groups,

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settings.slab import NO_LOG
 from shmaccum.errors import ConfigError
-from shmaccum.regularfile import open_regular
+from shmaccum.sender.regularfile import open_regular
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 MAX_BYTES: Final = 1 << 20

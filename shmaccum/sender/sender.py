@@ -34,10 +34,9 @@ from shmaccum.errors import CorruptRecordError, LockTimeoutError, TransactionAbo
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.handover import has_successor
 from shmaccum.sender.logfile import SELDOM
-from shmaccum.sender.response_coalescing import ResponseCoalescing
 from shmaccum.sender.response_handler import ResponseHandler
 from shmaccum.sender.sealer import DAMAGES, Sealer
-from shmaccum.sender.sleep import LOOK_AGAIN_MS, Sleep
+from shmaccum.sender.sleep import LOOK_AGAIN_MS, ResponseCoalescing, Sleep
 from shmaccum.sender.topic_requests import TopicRequests
 from shmaccum.sender.transport import Transport
 from shmaccum.shm import shared_settings

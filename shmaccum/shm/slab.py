@@ -283,7 +283,7 @@ class Slab:
 
     @property
     def pool(self) -> _core.BufferPool:
-        """The sections of the pool; `shmaccum.pool` waits for its lock and for memory.
+        """The sections of the pool; `shmaccum.accumulator.buffer_pool` waits for its lock and for memory.
 
         Raises:
             IllegalStateError: the slab has been detached.

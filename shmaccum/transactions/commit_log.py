@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
+from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
@@ -39,7 +40,6 @@ from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.framing import whole_entries
-from shmaccum.record.murmur2 import murmur2
 from shmaccum.record.reader import iter_batches
 from shmaccum.record.v2.records import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
 from shmaccum.shm import native

@@ -33,7 +33,7 @@ from shmaccum.errors import (
     ShmaccumError,
     TransactionalIdAuthorizationError,
 )
-from shmaccum.metrics import TRANSACTION_CALLS, CallTimes
+from shmaccum.observe.kafka_metrics import TRANSACTION_CALLS, CallTimes
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import (
     IMPLICIT,

@@ -16,7 +16,7 @@ from shmaccum.errors import (
     InvalidRecordError,
     TopicAuthorizationError,
 )
-from shmaccum.record.murmur2 import partition_for_key
+from shmaccum.producer.partitioner import partition_for_key
 from tools.kafka import KafkaCluster
 from tools.kafka.settings import USERS
 

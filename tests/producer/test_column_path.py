@@ -13,10 +13,9 @@ from runs import run_python
 
 from shmaccum.errors import SerializationError
 from shmaccum.producer.column_path import COLUMNS, partition_columns
-from shmaccum.producer.partitioner import StickyPartitioner
+from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.record.format import record_format
-from shmaccum.record.murmur2 import partition_for_key
 
 FORMAT = record_format(2)
 

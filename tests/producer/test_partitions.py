@@ -13,7 +13,7 @@ from producers import settings_of
 from senders import HandRun, read_topic
 
 from shmaccum import Producer, ProducerConfig, TopicPartition
-from shmaccum.record.murmur2 import partition_for_key
+from shmaccum.producer.partitioner import partition_for_key
 
 KEYS = [b"key %d" % number for number in range(40)]
 

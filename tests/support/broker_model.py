@@ -35,8 +35,8 @@ from shmaccum.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.sender import response_coalescing
 from shmaccum.sender import sender as sender_module
+from shmaccum.sender import sleep
 
 BATCHES_KEPT = 5
 LARGEST_SEQUENCE = (1 << 31) - 1
@@ -334,7 +334,7 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(record_appender, "time", clock)
     monkeypatch.setattr(sender_module, "time", clock)
-    monkeypatch.setattr(response_coalescing, "time", clock)
+    monkeypatch.setattr(sleep, "time", clock)
     return clock
 
 

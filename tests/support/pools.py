@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shmaccum._core import Geometry
-from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.shm.lifecycle import attach
 
 

@@ -9,7 +9,7 @@ import pytest
 from fixture_types import Link, Start
 
 from shmaccum._core import Geometry, Partition, Process, Super
-from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.shm.lifecycle import attach, detach, look
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab

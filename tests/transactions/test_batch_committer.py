@@ -17,6 +17,7 @@ from processes import wait_until
 from producers import wait_until_gone
 
 from shmaccum import Producer
+from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
@@ -28,7 +29,6 @@ from shmaccum.errors import (
     ProducerFencedError,
     TransactionLostError,
 )
-from shmaccum.record.murmur2 import murmur2
 from shmaccum.transactions import batch_committer
 from shmaccum.transactions.administration import ONGOING, Transactions
 from shmaccum.transactions.batch_committer import BatchCommitter, Plan

@@ -12,9 +12,9 @@ import pytest
 from brokers import wait_for_markers
 from processes import wait_until
 
+from shmaccum._core import murmur2
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import TransactionalIdNotFoundError
-from shmaccum.record.murmur2 import murmur2
 from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.commit_log import CommitLog

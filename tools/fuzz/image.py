@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from shmaccum._core import Geometry, Slot
+from shmaccum.accumulator.buffer_pool import MemoryWait
 from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.accumulator_state import attach_for, slab_geometry
@@ -20,7 +21,6 @@ from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NetworkError
-from shmaccum.pool.buffer_pool import MemoryWait
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import unlink

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator, RecordAppendResult
 from shmaccum.accumulator.append.record_appender import Route, check_timestamp
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.partition_map import PartitionMap
@@ -16,7 +17,6 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import UnknownTopicOrPartitionError
-from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.slab import Slab
 

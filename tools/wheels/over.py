@@ -1,6 +1,6 @@
 """``python -m tools.wheels.over WHEEL ARGUMENT ...``: this source tree's tests and tools over a wheel.
 
-The arguments are those of Python, as in ``-m pytest tests/pool`` or ``-m tools.stress --producers 4``. The package is
+The arguments are those of Python, as in ``-m pytest tests/core`` or ``-m tools.stress --producers 4``. The package is
 the wheel's, everything else this source tree's; a wheel for another machine runs in its emulator. The environment is
 kept in build/wheels for the next time.
 """

@@ -14,9 +14,9 @@ from shmaccum._core import STATE_MASK, Buffer, Slot, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.record_appender import AppendResult, LargeRecord, RecordAppender, Route
 from shmaccum.accumulator.append.waits import SENDER, Memory, Waits
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import IllegalStateError, LockTimeoutError
-from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState
 
 GROWTH_PART: Final = 4

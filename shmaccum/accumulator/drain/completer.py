@@ -14,11 +14,11 @@ from typing import Final
 
 from shmaccum import _core
 from shmaccum._core import STATE_MASK, Buffer, Partition, Sequences, Super
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError, error_for_code
-from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm import native
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab

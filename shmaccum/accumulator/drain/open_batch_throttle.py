@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum._core import STATE_MASK, Slot, Super
-from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from shmaccum._core import Geometry
 from shmaccum.abi import VERSION
+from shmaccum.accumulator.buffer_pool import BufferPool, slot_size_for
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.config import ProducerConfig
-from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.lifecycle import detach

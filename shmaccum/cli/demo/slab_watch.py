@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from shmaccum._core import Super
 from shmaccum.errors import SlabError
-from shmaccum.metrics import slab_metrics
+from shmaccum.observe.kafka_metrics import slab_metrics
 from shmaccum.shm import names
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look

@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from shmaccum.accumulator.drain.cluster import Cluster
-from shmaccum.backoff import ExponentialBackoff
 from shmaccum.cluster import MAX_TOPIC_LENGTH, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
+from shmaccum.kafka.backoff import ExponentialBackoff
 from shmaccum.kafka.messages import METADATA
 from shmaccum.kafka.poller import FOREVER_MS
 from shmaccum.kafka.schema import ApiMessage

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from shmaccum.backoff import ExponentialBackoff
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
+from shmaccum.kafka.backoff import ExponentialBackoff
 from shmaccum.kafka.handshake import SMALL_ANSWER
 from shmaccum.kafka.messages import INIT_PRODUCER_ID
 from shmaccum.kafka.poller import FOREVER_MS

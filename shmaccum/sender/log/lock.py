@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from shmaccum.errors import SlabInUseError
-from shmaccum.regularfile import open_regular
+from shmaccum.sender.regularfile import open_regular
 
 _NAME: Final = ".lock"
 """Every log directory has it, from the first sender on."""

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.reader import Batch
-from shmaccum.regularfile import open_regular
 from shmaccum.sender.log.files import SEGMENT_MODE
 from shmaccum.sender.log.recent_batches import BATCHES_KEPT, RecentBatches, StoredBatch
 from shmaccum.sender.log.segments import SegmentReader, base_offset_of, list_segments, segment_path
+from shmaccum.sender.regularfile import open_regular
 
 logger = logging.getLogger(__name__)
 

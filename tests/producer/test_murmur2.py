@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 from record_batches import examples
 
-from shmaccum.record.murmur2 import murmur2, partition_for_key
+from shmaccum._core import murmur2
+from shmaccum.producer.partitioner import partition_for_key
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shmaccum._core import Geometry, Super
-from shmaccum.metrics import TRANSACTION_CALLS, CallTimes, slab_metrics
+from shmaccum.observe.kafka_metrics import TRANSACTION_CALLS, CallTimes, slab_metrics
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 

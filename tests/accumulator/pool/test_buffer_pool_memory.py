@@ -9,8 +9,8 @@ from pools import MakePool, join_pool
 from processes import Start
 
 from shmaccum._core import Buffer, Process, Slot, Super
+from shmaccum.accumulator.buffer_pool import BufferPool, slot_size_for
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
-from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.shm.layout import SlotState, owner_of, state_of
 from shmaccum.shm.lifecycle import detach
 

@@ -14,9 +14,9 @@ from pools import MakePool, join_pool
 from processes import PATIENCE_S, Child, Start, finish, in_threads, wait_until
 
 from shmaccum._core import Buffer, Slot, Super
+from shmaccum.accumulator import buffer_pool
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.errors import BufferExhaustedError, LockTimeoutError
-from shmaccum.pool import buffer_pool
-from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState, owner_of
 from shmaccum.shm.lifecycle import detach
 

@@ -1,7 +1,4 @@
-"""The waits between attempts: Kafka's ``ExponentialBackoff`` (KIP-144, KIP-580).
-
-This module is at the bottom: it imports nothing of the package.
-"""
+"""The waits between attempts: Kafka's ``ExponentialBackoff`` (KIP-144, KIP-580)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 from pools import MakePool, join_pool
 
 from shmaccum._core import Geometry
-from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.accumulator.buffer_pool import BufferPool, slot_size_for
 from shmaccum.shm.lifecycle import detach
 
 

@@ -10,7 +10,7 @@ from pools import MakePool, join_pool
 from processes import PATIENCE_S, Child, Start, wait_until
 
 from shmaccum._core import LOCK_TAKEN, WORD, Slot, Super
-from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState
 
 FOREVER_MS = PATIENCE_S * 1000

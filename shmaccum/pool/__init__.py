@@ -1,1 +1,0 @@
-"""The BufferPool: allocates the slab's slots fairly to the processes of a host."""
