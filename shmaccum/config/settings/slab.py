@@ -73,7 +73,7 @@ class SlabSettings(Config, group=Group.SLAB):
         shown_default="auto",
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        doc="""Partitions, of all topics together, that the slab has room for; each takes 128 bytes of shared memory. A
+        doc="""Partitions, of all topics together, that the slab has room for; each takes 256 bytes of shared memory. A
             topic that exceeds them fails with SlabFullError. `auto`: one for each KiB of `buffer.memory`, which is
             32,768 for 32 MiB; at least 4,096, and at most 200,000.""",
     )
@@ -93,7 +93,7 @@ class SlabSettings(Config, group=Group.SLAB):
         shown_default="auto",
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        doc="""Topics that the slab has room for; each takes 320 bytes of shared memory. One more fails with
+        doc="""Topics that the slab has room for; each takes 384 bytes of shared memory. One more fails with
             SlabFullError. `auto`: one for each 3 KiB of `buffer.memory`, which is 10,922 for 32 MiB; at least 512, and
             at most 100,000.""",
     )
