@@ -29,6 +29,7 @@ def result(*cases: tuple[str, list[Any]]) -> dict[str, Any]:
     """Return a whole result, given the variants of each case."""
     return {
         "format": FORMAT,
+        "commit": "0123456789ab",
         "started": "2026-01-02T03:04:05+00:00",
         "took_s": 120.0,
         "command": ["python", "-m", "tools.benchmark", "--all"],

@@ -19,7 +19,7 @@ from tools.benchmark.document import renew
 from tools.benchmark.environment import Environment
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.losses import THEIRS
-from tools.benchmark.machine import machine
+from tools.benchmark.machine import commit, machine
 from tools.benchmark.measuring import run_case
 from tools.benchmark.options import Options, parse
 from tools.benchmark.plots import write_plots
@@ -77,6 +77,7 @@ def _measure(options: Options, given: list[str]) -> Result:
     progress = Progress()
     result: dict[str, Any] = {
         "format": FORMAT,
+        "commit": commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "took_s": 0.0,
         "command": ["python", "-m", "tools.benchmark", *given],

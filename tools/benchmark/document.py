@@ -48,8 +48,8 @@ def _machine(result: Result) -> str:
         [
             f"- {machine['cores']} cores, {machine['cpu']}; {machine['memory_gib']} GiB of memory; {machine['kernel']}",
             f"- {versions}",
-            f"- measured {result['started'][:10]} in {minutes(result['took_s'])}, with a load of {load} before, "
-            f"{_extent(result)}: `{shlex.join(result['command'])}`",
+            f"- commit {result['commit']}, {result['started'][:10]}, in {minutes(result['took_s'])}, with a load of "
+            f"{load} before, {_extent(result)}: `{shlex.join(result['command'])}`",
             f"- for all contestants: {settings}",
         ]
     )
@@ -149,5 +149,6 @@ PARTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "limits": _limits,
     "sender": _with_distance("sender", _each("sender")),
     "exactly-once": _each("exactly-once"),
+    "jvm": _each("jvm"),
     "losses": _losses,
 }

@@ -1,8 +1,8 @@
 """The result of a benchmark as JSON: the source of report, plots and document.
 
 ```
-{"format": 2, "started": ISO time, "took_s": 1.0, "command": [...], "scale": 1.0, "rounds": 3, "machine": {...},
- "settings": {...},
+{"format": 3, "commit": what was measured, "started": ISO time, "took_s": 1.0, "command": [...], "scale": 1.0,
+ "rounds": 3, "machine": {...}, "settings": {...},
  "cases": [{"number": 1, "name": "records", "title": ..., "variants": [
      {"name": ..., "title": ..., "broker": ..., "settings": {what differs}, "facts": {...}, "figures": [names to show],
       "took_s": 1.0, "void": why, or absent, "missing": why, or absent,
@@ -24,7 +24,7 @@ from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.settings import difference
 from tools.benchmark.statistics import Figures, Spread, ratio, summary
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 Result = Mapping[str, Any]
 """The whole result, or one variant's part."""

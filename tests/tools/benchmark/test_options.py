@@ -77,7 +77,7 @@ def without(key: str) -> dict[str, Any]:
         ("\x80\x81", "is not complete JSON"),
         ("{}", "is not a result of python -m tools.benchmark --json"),
         ("[1, 2]", "is not a result of python -m tools.benchmark --json"),
-        (json.dumps(GOOD | {"format": 1}), "is of format 1, this version of the tool has 2: measure again"),
+        (json.dumps(GOOD | {"format": 1}), "is of format 1, this version of the tool has 3: measure again"),
         (json.dumps(without("machine")), "is damaged (KeyError: 'machine'): measure again"),
         (json.dumps(GOOD | {"cases": [{"name": "records"}]}), "is damaged (KeyError: 'number')"),
         (json.dumps(GOOD).replace("[1.0, 1.0, 1.0]", "[1.0]"), "is damaged (ValueError"),
