@@ -14,9 +14,9 @@
  *   work and then reads whether the other side sleeps needs it, as does the other side in reverse. Without it, both can
  *   read the old value: the wake-up is lost.
  *
- * With SHMACCUM_STEPS, each access is a step at which a test can kill the process: shmaccum_steps_left counts down, and
- * the process dies before the access at which it becomes 0. With SHMACCUM_EXPLORE, the explorer does each access
- * (`tools/explore`). The package is never built so.
+ * With SHMACCUM_STEPS, each access is a step: shmaccum_steps_left counts down. Before the access at which it becomes 0,
+ * the slab's memory is copied, which is what a death there leaves; without a place for the copy the process dies. With
+ * SHMACCUM_EXPLORE, the explorer does each access (`tools/explore`). The package is never built so.
  */
 #ifndef SHMACCUM_ATOMICS_H
 #define SHMACCUM_ATOMICS_H
@@ -26,9 +26,14 @@
 
 #ifdef SHMACCUM_STEPS
 #include <signal.h>
-uint64_t shmaccum_steps_left;
+uint64_t shmaccum_steps_left, shmaccum_steps_size;
+void *shmaccum_steps_slab, *shmaccum_steps_copy;
+static void last_step(void) {
+    if (!shmaccum_steps_copy) raise(SIGKILL);
+    memcpy(shmaccum_steps_copy, shmaccum_steps_slab, shmaccum_steps_size);
+}
 static inline void step(void) {
-    if (shmaccum_steps_left && !--shmaccum_steps_left) raise(SIGKILL);
+    if (shmaccum_steps_left && !--shmaccum_steps_left) last_step();
 }
 #else
 static inline void step(void) {}

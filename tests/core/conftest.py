@@ -11,7 +11,7 @@ from core_builds import build_core
 
 @pytest.fixture(scope="session")
 def stepping(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return a core in which each access to a shared word is a step (`core_slabs.die_at`).
+    """Return a core in which each access to a shared word is a step (`core_slabs.die_at`, `core_slabs.kill_at`).
 
     It makes checksums with tables, as on machines without an instruction for it.
     """

@@ -471,7 +471,7 @@ def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(
             for value, timestamp in records:
                 victim.append(body_of(value), timestamp)
 
-        was_killed = die_at(stepping, step, append)
+        died = die_at(slab, step, append)
         recover(slab)
         assert violations(slab.segment) == []
         found = records_of(slab)
@@ -491,7 +491,7 @@ def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(
         survivor.append(body_of(b"after"), 5)
         assert records_of(slab) == [*found, (b"after", 5)]
         slab.close()
-        if not was_killed:
+        if not died:
             break
     assert most == len(whole)
 
@@ -520,7 +520,7 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
                 victim.contributions.expect(buffer.batch, "t-3")
             assert victim.core.append_batches(PARTITION, 0, 0, buffers, True)[0] == LOCK_TAKEN
 
-        was_killed = die_at(stepping, step, append)
+        died = die_at(slab, step, append)
         recover(slab)
         assert violations(slab.segment) == []
         found = records_of(slab)
@@ -534,7 +534,7 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
         survivor.append(body_of(b"after"), 5)
         assert records_of(slab) == [*found, (b"after", 5)]
         slab.close()
-        if not was_killed:
+        if not died:
             break
     assert most == len(starts) + 4 + 2 * bool(starts)
 

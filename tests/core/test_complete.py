@@ -123,7 +123,7 @@ def test_death_at_every_step_of_a_completion(stepping: ModuleType) -> None:
     states = set()
     for step in range(1, 300):
         run = Run(stepping)
-        was_killed = die_at(stepping, step, lambda run=run: (run.slab.be(DYING), run.complete()))
+        died = die_at(run.slab, step, lambda run=run: (run.slab.be(DYING), run.complete()))
         states.add(run.batch.state)
         told = [len(run.unread(entry)) for entry in (0, OTHER)]
         assert max(told) <= 1
@@ -134,7 +134,7 @@ def test_death_at_every_step_of_a_completion(stepping: ModuleType) -> None:
         else:
             assert told == [0, 0]
         run.slab.close()
-        if not was_killed:
+        if not died:
             break
     else:
         pytest.fail("it never ends")
@@ -260,11 +260,11 @@ def test_deaths_while_a_ring_is_read(stepping: ModuleType) -> None:
     for step in range(1, 100):
         run = Run(stepping)
         run.complete()
-        was_killed = die_at(stepping, step, lambda run=run: (run.slab.be(LIVING), run.producer.contributions.read()))
-        assert len(run.unread(0)) in ((0, 1) if was_killed else (0,))
+        died = die_at(run.slab, step, lambda run=run: (run.slab.be(LIVING), run.producer.contributions.read()))
+        assert len(run.unread(0)) in ((0, 1) if died else (0,))
         assert run.completer.has_room(0, 1)
         run.slab.close()
-        if not was_killed:
+        if not died:
             break
     else:
         pytest.fail("it never ends")

@@ -250,7 +250,7 @@ def test_death_at_every_step_while_a_batch_is_taken(stepping: ModuleType, operat
     found = set()
     for step in range(1, 200):
         slab = filled(stepping)
-        was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
+        died = die_at(slab, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
         recover(slab)
         assert violations(slab.segment) == []
         assert state(slab, 0) in (SlotState.CLOSED, SlotState.IN_FLIGHT)
@@ -261,7 +261,7 @@ def test_death_at_every_step_while_a_batch_is_taken(stepping: ModuleType, operat
         assert slots(slab) == [0, 1, 2]
         assert violations(slab.segment) == []
         slab.close()
-        if not was_killed:
+        if not died:
             break
     assert found == {SlotState.CLOSED, SlotState.IN_FLIGHT}
 
@@ -275,7 +275,7 @@ def test_death_at_every_step_while_a_batch_is_put_back(stepping: ModuleType, slo
             drain(slab, each)
         for each in range(slot):
             deques(slab).put_back(PARTITION, each)
-        was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), deques(slab).put_back(PARTITION, slot)))
+        died = die_at(slab, step, lambda slab=slab: (slab.be(DYING), deques(slab).put_back(PARTITION, slot)))
         recover(slab)
         assert violations(slab.segment) == []
         assert state(slab, slot) in (SlotState.CLOSED, SlotState.IN_FLIGHT)
@@ -285,6 +285,6 @@ def test_death_at_every_step_while_a_batch_is_put_back(stepping: ModuleType, slo
         assert slots(slab) == [0, 1, 2]
         assert violations(slab.segment) == []
         slab.close()
-        if not was_killed:
+        if not died:
             break
     assert found == {SlotState.CLOSED, SlotState.IN_FLIGHT}

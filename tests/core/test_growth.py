@@ -225,7 +225,7 @@ def test_a_death_at_any_step_of_an_append_that_grows(stepping: ModuleType, first
                 victim.append(body_of(value), timestamp)
 
         whole = [(b"a" * 50, 0), (b"f" * first, 5), (b"x" * 150, 10), (b"y" * 200, 20)]
-        was_killed = die_at(stepping, step, append)
+        died = die_at(slab, step, append)
         recover(slab)
         assert violations(slab.segment) == []
         found = records_of(slab)
@@ -236,7 +236,7 @@ def test_a_death_at_any_step_of_an_append_that_grows(stepping: ModuleType, first
         assert records_of(slab) == [*found, (b"after" * 30, 30)]
         assert violations(slab.segment) == []
         slab.close()
-        if not was_killed:
+        if not died:
             break
     assert most == 4
 
@@ -250,7 +250,7 @@ def test_a_death_at_any_step_of_an_extension(stepping: ModuleType, slots: int) -
             (own,) = slab.take(slots)
             assert slab.pool.extend(survivor.core.growing(PARTITION, len(LARGE))[0], own)[1]
 
-        was_killed = slab.die_at(step, extend)
+        died = slab.die_at(step, extend)
         assert slab.pool.rebuild()[0] == LOCK_TAKEN
         assert violations(slab.segment) == []
         for _ in range(8):
@@ -258,5 +258,5 @@ def test_a_death_at_any_step_of_an_extension(stepping: ModuleType, slots: int) -
         assert [value for value, _ in records_of(slab)] == [b"a" * 50] * 9
         assert violations(slab.segment) == []
         slab.close()
-        if not was_killed:
+        if not died:
             break

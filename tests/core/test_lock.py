@@ -16,7 +16,7 @@ from types import ModuleType
 
 import posix_ipc
 import pytest
-from core_slabs import die_at, empty_segment
+from core_slabs import empty_segment, kill_at
 from processes import Start
 
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_TAKEN, LOCK_UNFINISHED, Geometry, Segment, SlabLock
@@ -222,7 +222,7 @@ def test_a_death_at_any_step_leaves_a_lock_that_others_get(
             segment.join(1, 1)
             operate(lock)
 
-        was_killed = die_at(stepping, step, as_a_process)
+        was_killed = kill_at(stepping, step, as_a_process)
         segment.join(2, 1)
         named = lock.owner
         if named in (0, UNFINISHED):

@@ -150,14 +150,14 @@ OPERATIONS: dict[str, Callable[[Slab, list[Buffer]], object]] = {
 def test_a_death_at_any_step_leaves_a_sound_pool(stepping: ModuleType, operation: str) -> None:
     for step in itertools.count(1):
         slab, held = fragmented(stepping)
-        was_killed = slab.die_at(step, lambda slab=slab, held=held: OPERATIONS[operation](slab, held))  # type: ignore[misc]
+        died = slab.die_at(step, lambda slab=slab, held=held: OPERATIONS[operation](slab, held))  # type: ignore[misc]
         assert violations(slab.segment) == []
         assert slab.pool.waiters() == []
         slab.pool.free(*held)
         assert slab.pool.free_slots == 7
         assert slab.take(7)
         slab.close()
-        if not was_killed:
+        if not died:
             break
     assert step > 10
 

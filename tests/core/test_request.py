@@ -188,12 +188,12 @@ def test_death_while_a_batch_is_sealed(stepping: ModuleType) -> None:
     expected = bytes_of(Sender().send())
     for step in range(1, 100):
         sender = Sender(stepping)
-        was_killed = die_at(stepping, step, lambda sender=sender: (sender.slab.be(DYING), sender.send()))
+        died = die_at(sender.slab, step, lambda sender=sender: (sender.slab.be(DYING), sender.send()))
         sender.slab.be(LIVING)
         assert bytes_of(sender.send()) == expected
         assert sender.batch.state == SlotState.IN_FLIGHT
         sender.slab.close()
-        if not was_killed:
+        if not died:
             break
     else:
         pytest.fail("it never ends")

@@ -540,7 +540,7 @@ def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: Mo
             for value, timestamp in records:
                 assert send(victim, value, partition=number, timestamp_ms=timestamp) is not None
 
-        was_killed = die_at(stepping, step, work)
+        died = die_at(slab, step, work)
         recover(slab)
         assert violations(slab.segment) == []
         found = records_of(slab)
@@ -552,6 +552,6 @@ def test_a_death_at_any_step_keeps_each_record_whole_or_leaves_none(stepping: Mo
         assert send(survivor, b"after", partition=number, timestamp_ms=5) is not None
         assert records_of(slab) == [*found, (b"after", 5)]
         slab.close()
-        if not was_killed:
+        if not died:
             break
     assert most == len(whole)

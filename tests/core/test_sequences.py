@@ -69,9 +69,7 @@ def test_death_at_every_step_of_a_numbering(stepping: ModuleType, before: int) -
             run.sequences.stored(batch, 1)
             run.sequences.finished(batch)
         dying = run.batches[before]
-        was_killed = die_at(
-            stepping, step, lambda run=run, dying=dying: (run.slab.be(DYING), run.sequences.drained(dying))
-        )
+        died = die_at(run.slab, step, lambda run=run, dying=dying: (run.slab.be(DYING), run.sequences.drained(dying)))
         given.add(dying.has_sequence)
         assert dying.identity() in ((-1, -1, -1), (ID, EPOCH, before))
         run.succeed()
@@ -81,7 +79,7 @@ def test_death_at_every_step_of_a_numbering(stepping: ModuleType, before: int) -
         assert numbers(run)[before:] == list(range(before, 4))
         assert run.word("next_sequence") == EPOCH << 32 | 4
         run.slab.close()
-        if not was_killed:
+        if not died:
             break
     else:
         pytest.fail("it never ends")
@@ -93,7 +91,7 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
     for step in range(1, 400):
         run = Run(stepping)
         run.sequences.drained(run.batches[0])
-        was_killed = die_at(stepping, step, lambda run=run: (run.slab.be(DYING), run.sequences.use_producer_id(9, 1)))
+        died = die_at(run.slab, step, lambda run=run: (run.slab.be(DYING), run.sequences.use_producer_id(9, 1)))
         run.succeed()
         if run.sequences.need_producer_id:
             run.sequences.use_producer_id(9, 1)
@@ -101,10 +99,10 @@ def test_death_at_every_step_of_a_producer_id(stepping: ModuleType) -> None:
             assert run.word("next_sequence") == run.word("acked_sequence") == 1 << 32
             assert not run.sequences.is_numbered(run.batches[0]), "its number is void"
         else:
-            assert was_killed
+            assert died
             assert run.sequences.is_numbered(run.batches[0])
         run.slab.close()
-        if not was_killed:
+        if not died:
             break
     else:
         pytest.fail("it never ends")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from array import array
 from collections.abc import Callable, Iterator
@@ -44,14 +43,16 @@ class Slab:
         self.descriptor = os.memfd_create("slab")
         os.ftruncate(self.descriptor, geometry.total_size)
         self.segment = core.Segment(self.descriptor, geometry)
-        self.memory = mmap.mmap(self.descriptor, geometry.total_size)
+        self.words = self.segment.writable().cast("Q")
+        self.core = core
         self.lock = core.SlabLock(self.segment, LOCK_TABLES)
         self.tables = core.Tables(self.segment, Damaged)
         self.be(LIVING)
 
-    def be(self, entry: int) -> None:
+    def be(self, entry: int, incarnation: int = 1) -> int:
         """Act as another process from now on."""
-        self.segment.join(entry, 1)
+        ticket: int = self.segment.join(entry, incarnation)
+        return ticket
 
     def word(self, region: str, name: str, entry: int = 0) -> int:
         view = self.segment.view(region)
@@ -62,7 +63,7 @@ class Slab:
         view = self.segment.view(region)
         begin = view.__array_interface__["data"][0] - self.segment.view("superblock").__array_interface__["data"][0]
         at = begin + entry * view.dtype.itemsize + view.dtype.fields[name][1]
-        self.memory[at : at + 8] = value.to_bytes(8, "little")
+        self.words[at // 8] = value
 
     def topics(self) -> dict[str, Topic]:
         """Return all topics by name."""
@@ -90,7 +91,7 @@ class Slab:
         self.lock.unblock(self.lock.owner)
 
     def close(self) -> None:
-        self.memory.close()
+        self.words.release()
         os.close(self.descriptor)
 
 
@@ -384,7 +385,7 @@ def test_death_at_every_step_of_a_change(stepping: ModuleType, operation: Callab
         slab = filled(stepping)
         topics, partitions = slab.topics(), slab.partitions()
         generation = slab.word("superblock", "generation")
-        was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
+        died = die_at(slab, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
         slab.take_over()
         slab.tables.refuse(-1, 0, 0, 0, 0)  # a section that changes nothing else repairs
 
@@ -407,7 +408,7 @@ def test_death_at_every_step_of_a_change(stepping: ModuleType, operation: Callab
             name: topic[:4] for name, topic in whole.topics().items()
         }
         slab.close()
-        if not was_killed:
+        if not died:
             break
     else:
         pytest.fail("it never ends")
@@ -448,7 +449,7 @@ def test_death_at_every_step_of_a_lane(stepping: ModuleType, operation: Callable
         if is_open:
             slab.tables.open_lane(0, LEASE, array("Q", [2]), 7, 2, 1, 0)
         before = slab.lane(0)
-        was_killed = die_at(stepping, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
+        died = die_at(slab, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
         slab.take_over()
 
         after = slab.lane(0)
@@ -468,7 +469,7 @@ def test_death_at_every_step_of_a_lane(stepping: ModuleType, operation: Callable
             assert slab.tables.open_lane(lane, lease, array("Q", [2]), 4, 1, 2, 0) == (LOCK_TAKEN, True)
             assert slab.lane(lane)["producer_id"] == 5
         slab.close()
-        if not was_killed:
+        if not died:
             break
     else:
         pytest.fail("it never ends")

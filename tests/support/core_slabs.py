@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from shmaccum import _core
 from shmaccum._core import INCARNATION_SHIFT, LOCK_POOL, LOCK_TAKEN, OWNER_SHIFT, Buffer, Geometry, MemoryTicket
@@ -130,22 +130,59 @@ class Slab:
         return chain
 
     def die_at(self, step: int, operation: Callable[[], object]) -> bool:
-        """Run an operation as a process that is killed before a step; take over and reclaim. Return whether it was."""
-        was_killed = die_at(self.core, step, lambda: (self.be(DYING), operation()))
+        """Let a process that runs an operation die before a step; take over and reclaim. Return whether it did."""
+        died = die_at(self, step, lambda: (self.be(DYING), operation()))
         named = self.lock.owner
         assert named in (0, UNFINISHED, DYING + 1 | 1 << 16)
         self.lock.unblock(named if named != UNFINISHED else 0)
         assert self.pool.reclaim([owner(DYING)], 0.0, ABSENT_S)[0] == LOCK_TAKEN
-        return was_killed
+        return died
 
 
-def die_at(core: Any, step: int, operation: Callable[[], object]) -> bool:
+class Mapped(Protocol):
+    """A slab of a test, over the core with steps."""
+
+    core: Any
+    words: memoryview
+
+    def be(self, entry: int, incarnation: int = 1) -> int:
+        """Act as a process from now on."""
+
+
+def die_at(slab: Mapped, step: int, operation: Callable[[], object]) -> bool:
+    """Leave a slab as a process does that dies in an operation, before a step; return whether it had that many.
+
+    The memory is copied before the step, and is the copy again when the operation has returned. A process leaves
+    nothing else, so the objects that the operation has changed are of no use after it.
+    """
+    counter, size, begin, copy = _steps(slab.core)
+    image = ctypes.create_string_buffer(slab.words.nbytes)
+    size.value, begin.value = slab.words.nbytes, ctypes.addressof(ctypes.c_char.from_buffer(slab.words))
+    counter.value, copy.value = step, ctypes.addressof(image)
+    try:
+        operation()
+        died = counter.value == 0
+    finally:
+        counter.value = copy.value = 0
+    if died:
+        slab.words.cast("B")[:] = image.raw
+    slab.be(LIVING)
+    return died
+
+
+def kill_at(core: Any, step: int, operation: Callable[[], object]) -> bool:
     """Run an operation in a child that is killed before a step; return whether it was, or had fewer steps."""
     child = os.fork()
     if not child:
         try:
-            ctypes.c_uint64.in_dll(ctypes.CDLL(core.__file__), "shmaccum_steps_left").value = step
+            _steps(core)[0].value = step
             operation()
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def _steps(core: Any) -> list[ctypes.c_uint64]:
+    """Return the variables of a core with steps: how many are left; size, place and copy of the slab."""
+    library = ctypes.CDLL(core.__file__)
+    return [ctypes.c_uint64.in_dll(library, f"shmaccum_steps_{name}") for name in ("left", "size", "slab", "copy")]
