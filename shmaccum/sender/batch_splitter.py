@@ -13,24 +13,44 @@ sender leaves the progress there for the next one.
 * ``MESSAGE_TOO_LARGE`` halves the part. A single record that is too large fails alone. What the topic takes, as far as
   that tells, is kept in ``Partition.MAX_BYTES``: no batch of the partition grows beyond it.
 * Invalid records (KIP-467) fail alone: parts end in front of them. In Kafka the whole batch fails, but here it holds
-  records of several processes.
+  records of several processes. One answer names all of them: those behind the first are not sent again.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from shmaccum._core import PARTS_IN_FLIGHT, Partition, ProduceResponse, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.errors import RecordTooLargeError
+from shmaccum.errors import KafkaError, RecordTooLargeError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Record
 from shmaccum.record.split import BatchPart, read_records, write_part
 from shmaccum.shm.incidents import Incidents
 
 logger = logging.getLogger(__name__)
+
+
+_KEPT: Final = 8
+"""Batches whose records and refusals are kept; the others are read, and asked for, again."""
+
+
+@dataclass
+class _Split:
+    """What this sender knows of a batch that it sends in parts."""
+
+    generation: int
+    records: list[Record] | None = None
+    invalid: Mapping[int, str] = field(default_factory=dict)
+    """Numbers of the records that a broker refused, and why."""
+    error: type[KafkaError] = KafkaError
+    message: str = ""
+    words: str = ""
 
 
 class BatchSplitter:
@@ -42,6 +62,8 @@ class BatchSplitter:
         self._format = accumulator.state.format
         self._in_flight: set[int] = set()
         """Slots of batches with a part in flight."""
+        self._known: dict[int, _Split] = {}
+        """By slot."""
         self._words = accumulator.state.slab.words
 
     # --- sending ------------------------------------------------------------------------------------
@@ -56,6 +78,24 @@ class BatchSplitter:
             self._accumulator.reenqueue(batch, now_ms)
             return False
         return True
+
+    def refused(self, batch: RecordBatch) -> BatchOutcome | None:
+        """Return the outcome of the next records of a batch just drained, if a broker has refused them already.
+
+        The part behind them ends in front of the next ones, so that the broker takes it.
+        """
+        known = self._of(batch)
+        if batch.settled not in known.invalid:
+            return None
+        end = _end_of_run(batch.settled, batch.record_count, known.invalid)
+        count = end - batch.settled
+        batch.cut(_end_of_run(end, batch.record_count, known.invalid))
+        topic = self._accumulator.state.map.by_entry[batch.partition].topic_partition.topic
+        logger.error("%s; failed %d records of %r", known.message, count, batch, extra={"seldom": ("invalid", topic)})
+        # One completion for all of them: it carries the reason of the first.
+        words = known.invalid[batch.settled] or known.words
+        incident = self._incidents.note_of_partition(known.error, words, batch.partition)
+        return BatchOutcome(batch, error=known.error, end=end, incident=incident)
 
     def next_part(self, batch: RecordBatch) -> BatchPart:
         """Return the part of a split batch to send now, not sealed yet."""
@@ -94,24 +134,11 @@ class BatchSplitter:
             batch.cut(first + self._halve(batch, first + count))
         else:
             assert response.error is not None
-            invalid = _invalid_records(response)
-            bad = 0
-            while bad in invalid:
-                bad += 1
-            if bad == count or (bad and batch.is_split):
-                # The next part ends in front of the next invalid record, so that the broker takes it.
-                batch.cut(first + min((each for each in invalid if each > bad), default=count))
-                topic = response.batch.topic_partition.topic
-                logger.error(
-                    "%s; failed %d records of %r", response.message, bad, batch, extra={"seldom": ("invalid", topic)}
-                )
-                # One completion for all of them: it carries the reason of the first.
-                incident = self._incidents.note_of_partition(
-                    response.error, invalid[0] or response.words, batch.partition
-                )
-                return [BatchOutcome(batch, error=response.error, end=first + bad, incident=incident)]
-            # The completion rings have no room reserved for a part of a batch sent whole: resend its first records.
-            batch.cut(first + (bad or min(invalid)))
+            known = self._of(batch)
+            known.invalid = {first + number: words for number, words in _invalid_records(response).items()}
+            known.error, known.message, known.words = response.error, response.message, response.words
+            # The completion rings have no room reserved for a part of a batch sent whole: `admit` looks first.
+            batch.cut(_end_of_run(first, batch.record_count, known.invalid))
         kind = "split", response.batch.topic_partition.topic
         logger.warning("%s; splitting %r into smaller parts", response.message, batch, extra={"seldom": kind})
         self._accumulator.state.slab.words[Super.BATCHES_SPLIT] += 1
@@ -128,18 +155,39 @@ class BatchSplitter:
 
     def _records(self, batch: RecordBatch, end: int) -> list[Record]:
         """Return the records of a batch from the first incomplete one to ``end``."""
-        records = read_records(
-            self._format,
-            memoryview(b"".join(batch.memory())),
-            record_count=batch.record_count,
-            base_timestamp=batch.base_timestamp,
-            max_timestamp=batch.max_timestamp,
-            compression=batch.compression or CompressionType.NONE,
-        )
-        return records[batch.settled : end]
+        known = self._of(batch)
+        if known.records is None:
+            known.records = read_records(
+                self._format,
+                memoryview(b"".join(batch.memory())),
+                record_count=batch.record_count,
+                base_timestamp=batch.base_timestamp,
+                max_timestamp=batch.max_timestamp,
+                compression=batch.compression or CompressionType.NONE,
+            )
+        return known.records[batch.settled : end]
+
+    def _of(self, batch: RecordBatch) -> _Split:
+        """Return what is known of a batch."""
+        generation = batch.buffer().generation
+        known = self._known.pop(batch.slot, None)
+        if known is None or known.generation != generation:
+            known = _Split(generation)
+        self._known[batch.slot] = known
+        if len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
+        return known
 
 
 def _invalid_records(response: ProduceResponse) -> dict[int, str]:
     """Return the records that an answer names as invalid: number in the request -> the broker's message."""
     count = response.batch.record_count
     return {number: words for number, words in response.invalid_records.items() if 0 <= number < count}
+
+
+def _end_of_run(begin: int, count: int, invalid: Collection[int]) -> int:
+    """Return where the run of records that are all invalid, or all valid, ends that begins with a record."""
+    end = begin
+    while end < count and (end in invalid) == (begin in invalid):
+        end += 1
+    return end

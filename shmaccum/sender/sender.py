@@ -283,8 +283,13 @@ class Sender:
         """Seal drained batches, and expect their answers. A damaged one fails alone."""
         sealed, rest = self._responses.seal(self._sealer, drained)
         for batch in rest:
-            if batch.is_split and not self._splitter.admit(batch, now_ms):
-                continue
+            if batch.is_split:
+                if not self._splitter.admit(batch, now_ms):
+                    continue
+                refused = self._splitter.refused(batch)
+                if refused is not None:
+                    self._accumulator.complete([refused])
+                    continue
             if self._sequences.is_closed(batch):  # since the ready check
                 self._accumulator.complete([BatchOutcome(batch, error=TransactionAbortedError)])
                 continue

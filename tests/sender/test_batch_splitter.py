@@ -296,26 +296,49 @@ def test_part_that_fails_does_not_fail_the_others(run: HandRun, log_dir: Path) -
     check_sequences(log_dir)
 
 
-@pytest.fixture
-def invalid_comes_next(run: HandRun) -> HandRun:
-    """A batch of three records, of which the first is stored; the next to be sent is invalid."""
+def test_what_a_broker_has_named_is_not_sent_again(run: HandRun, log_dir: Path) -> None:
+    """One answer names all invalid records of a batch: each run of valid ones takes one request, the others none."""
     run.transport.is_invalid = lambda value: value == b"invalid"
-    futures = send(run, [b"a", b"invalid", b"c"])
-    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
-    return run
+    futures = send(run, [*[b"invalid", b"a", b"invalid", b"invalid", b"b", b"c"] * 5, b"invalid"])
+    deliver(run)
+    assert [isinstance(future.exception(), InvalidRecordError) for future in futures if future.failed()] == [True] * 16
+    assert read_values(log_dir, "t") == [b"a", b"b", b"c"] * 5
+    assert [sequence for _, sequence in run.transport.sent] == [0, *(run // 2 * 3 + run % 2 for run in range(10))]
+    check_sequences(log_dir)
 
 
-def test_a_record_that_was_never_stored_takes_no_number(invalid_comes_next: HandRun, log_dir: Path) -> None:
-    deliver(invalid_comes_next)
+def test_records_of_many_batches_are_refused_at_a_time(run: HandRun, log_dir: Path) -> None:
+    """More than what is kept of them: the others are asked for again."""
+    run.transport.is_invalid = lambda value: value == b"invalid"
+    futures = []
+    for _ in range(12):
+        futures += send(run, [b"a", b"invalid", b"b", b"invalid", b"c"])
+        run.run(1)
+    deliver(run)
+    assert [future.failed() for future in futures] == [False, True, False, True, False] * 12
+    assert read_values(log_dir, "t") == [b"a", b"b", b"c"] * 12
+
+
+def send_an_invalid_one(run: HandRun) -> None:
+    """Send one in front of another, behind what is stored."""
+    send(run, [b"first"])
+    deliver(run)
+    run.transport.is_invalid = lambda value: value == b"invalid"
+    send(run, [b"invalid", b"a"])
+
+
+def test_a_record_that_was_never_stored_takes_no_number(run: HandRun, log_dir: Path) -> None:
+    send_an_invalid_one(run)
+    deliver(run)
     assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 1]
 
 
-def test_record_that_may_be_stored_takes_a_number(invalid_comes_next: HandRun, log_dir: Path) -> None:
+def test_record_that_may_be_stored_takes_a_number(run: HandRun, log_dir: Path) -> None:
     """Else the number could be that of what is in the log, and a broker would take what comes next for that.
 
     If it is not in the log, the broker complains of the gap, and the partition goes on under a new epoch.
     """
-    run = invalid_comes_next
+    send_an_invalid_one(run)
     refuse_for_a_while(run)
     sent = len(run.transport.sent)
     deliver(run)
@@ -323,14 +346,24 @@ def test_record_that_may_be_stored_takes_a_number(invalid_comes_next: HandRun, l
     assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
 
 
-def test_record_a_dead_sender_may_have_sent_takes_a_number(
-    invalid_comes_next: HandRun, start_run: StartRun, log_dir: Path
-) -> None:
-    run = invalid_comes_next
-    run.transport.held = True
-    run.run(1)
+def test_record_a_dead_sender_may_have_sent_takes_a_number(run: HandRun, start_run: StartRun, log_dir: Path) -> None:
+    """The second sender sends it, without the first one's answer; the third does not know what came of that."""
+
+    def start() -> HandRun:
+        later = start_run()
+        later.transport.is_invalid = run.transport.is_invalid
+        return later
+
+    run.transport.is_invalid = lambda value: value == b"invalid"
+    send(run, [b"a", b"invalid", b"c"])
+    run.run_until(lambda: counter(run, Super.BATCHES_SPLIT) == 1)
     run.resign()
-    deliver(start_run())
+    second = start()
+    second.run_until(lambda: counter(second, Super.RECORDS_SENT) == 1)
+    second.transport.held = True
+    second.run(1)
+    second.resign()
+    deliver(start())
     assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
 
 
