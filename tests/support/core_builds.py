@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 from types import ModuleType
 
 from Cython.Compiler.Main import CompilationOptions, compile_single
 from runs import ROOT
 
-from tools.support.compiling import compile_extension
+from tools.support.compiling import compile_extension, import_extension
 
 CORE = ROOT / "shmaccum" / "core"
 
@@ -22,7 +23,17 @@ def in_c(source: Path, result: Path) -> str:
 
 
 def build_core(directory: Path, *flags: str) -> ModuleType:
-    """Compile the core with more flags of the C compiler, and import it beside the shipped one."""
+    """Compile the core with more flags of the C compiler, once for all processes, and import it beside the shipped one.
+
+    Args:
+        directory: where; the processes of a test run share it.
+        flags: of the compiler.
+    """
+    directory.mkdir(exist_ok=True)
     code = directory / "_core.c"
-    in_c(CORE / "_core.pyx", code)
-    return compile_extension(code, "shmaccum._core", f"-I{CORE}", *flags)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if built := sorted(directory.glob("_core.*.so")):
+            return import_extension(built[0], "shmaccum._core")
+        in_c(CORE / "_core.pyx", code)
+        return compile_extension(code, "shmaccum._core", f"-I{CORE}", *flags)

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="its coro
 
 SEED = int(os.environ.get("STEP_SEED", date.today().toordinal()))
 """Of the mutants of the day."""
-TRIED = ["LOAD_AND_STORE", "REBUILD_WITHOUT_CHAINS", "FREE_WAKES_NOBODY", "NO_CONTRIBUTOR", "DOORBELL_WITHOUT_FENCE"]
-"""Always: of the lock, the pool, the waiters and the batches, and of what a store buffer shows."""
+TRIED = 3
+"""Mutants a day. All of them: ``python -m tools.explore --mutants``."""
 
 
 def test_every_schedule_of_the_scenarios_holds() -> None:
@@ -35,7 +35,7 @@ def test_what_a_mutant_changes_is_there_once(mutant: Mutant) -> None:
     assert (CORE / mutant.file).read_text().count(mutant.old) == 1
 
 
-@pytest.mark.parametrize("name", [*TRIED, *(each.name for each in random.Random(SEED).sample(MUTANTS, 2))])
+@pytest.mark.parametrize("name", [each.name for each in random.Random(SEED).sample(MUTANTS, TRIED)])
 def test_a_mutant_is_found(name: str) -> None:
     (mutant,) = (each for each in MUTANTS if each.name == name)
     (found,) = explored([mutant.scenario], mutant)

@@ -41,25 +41,30 @@ def test_a_count_is_exact_and_grows_with_the_work(tmp_path: Path) -> None:
     assert works[0] > nothing == 0
 
 
-@pytest.mark.parametrize(("recorded", "status"), [(1 << 40, 0), (1_000, 1)])
-def test_more_instructions_than_on_record_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], recorded: int, status: int
-) -> None:
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the place of the counts on record."""
     monkeypatch.setattr(tool, "RECORD", tmp_path / "counts.json")
-    (tmp_path / "counts.json").write_text(json.dumps({tool.build(): {OPERATION: recorded}}))
-    assert tool.main(["--operation", OPERATION]) == status
-    printed = capsys.readouterr()
-    assert f"{recorded:,}" in printed.out
-    assert (OPERATION in printed.err) == bool(status)
+    return tmp_path / "counts.json"
+
+
+def test_an_operation_is_counted_and_put_on_record(record: Path) -> None:
     assert tool.main(["--operation", OPERATION, "--record"]) == 0
-    assert 1_000 < json.loads((tmp_path / "counts.json").read_text())[tool.build()][OPERATION] < 1_000_000
-    assert tool.main(["--operation", OPERATION]) == 0
+    assert 1_000 < json.loads(record.read_text())[tool.build()][OPERATION] < 1_000_000
 
 
-def test_counts_of_another_build_are_compared_with_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("count", "status"), [(1_000, 0), (1_050, 0), (1_051, 1)])
+def test_more_instructions_than_on_record_fail(
+    record: Path, capsys: pytest.CaptureFixture[str], count: int, status: int
 ) -> None:
-    monkeypatch.setattr(tool, "RECORD", tmp_path / "counts.json")
-    (tmp_path / "counts.json").write_text(json.dumps({"another": {OPERATION: 1}}))
-    assert tool.main(["--operation", OPERATION]) == 0
+    record.write_text(json.dumps({tool.build(): {OPERATION: 1_000}}))
+    assert tool.compare({OPERATION: count}, record=False) == status
+    printed = capsys.readouterr()
+    assert "1,000" in printed.out
+    assert (OPERATION in printed.err) == bool(status)
+
+
+def test_counts_of_another_build_are_compared_with_nothing(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record.write_text(json.dumps({"another": {OPERATION: 1}}))
+    assert tool.compare({OPERATION: 1_000}, record=False) == 0
     assert "another" in capsys.readouterr().out

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"nothing can be counted: {error}", file=sys.stderr)
             return 2
         counts = {name: _in_child(name, directory) for name in names}
-    return _compare(counts, record=options.record)
+    return compare(counts, record=options.record)
 
 
 def _in_child(name: str, directory: str) -> int:
@@ -82,7 +82,8 @@ def build() -> str:
     return f"{python}, {platform.machine()}, {compiler if shutil.which(compiler) else 'zig'}"
 
 
-def _compare(counts: dict[str, int], *, record: bool) -> int:
+def compare(counts: dict[str, int], *, record: bool) -> int:
+    """Print counts beside those on record, or put them there; return the exit status."""
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     known = recorded.get(build(), {})
     print(f"{'operation':24} {'instructions':>12} {'on record':>12}  ratio")

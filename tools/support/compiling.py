@@ -45,6 +45,11 @@ def compile_extension(code: Path, name: str, *options: str) -> ModuleType:
     """Compile the C that Cython has made of a module, beside it, and import the module by a name."""
     module = code.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
     compile_shared(code, module, "-O1", "-g0", "-w", f"-I{sysconfig.get_path('include')}", *options)
+    return import_extension(module, name)
+
+
+def import_extension(module: Path, name: str) -> ModuleType:
+    """Import a compiled module by a name."""
     spec = importlib.util.spec_from_file_location(name, module)
     assert spec is not None
     assert spec.loader is not None
