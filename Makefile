@@ -11,6 +11,8 @@ KAFKA ?=
 WHEELS ?=
 PYTEST ?=
 WORKERS ?= 3
+# The processes that tests start, some thousands, read bytecode instead of compiling the package.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: core demo test pytest sanitize prove prove-pairs lint docs docs-site wheels venv venv-core kerberos kafka clean
 
