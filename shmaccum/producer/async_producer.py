@@ -39,7 +39,6 @@ from shmaccum.producer.loop_calls import LoopCalls, LoopProducer
 from shmaccum.producer.producer import check_timeout, no_pickle
 from shmaccum.producer.record_path import Sending
 from shmaccum.record.fields import Headers
-from shmaccum.shm.loop_wakeup import LoopDoorbell
 
 if TYPE_CHECKING:
     from shmaccum.record.columns.arrow import ArrowRows
@@ -271,7 +270,7 @@ class AsyncProducer:
                 if not calls.is_waiting:
                     break
                 await asyncio.sleep(_CLOSE_LOOK_S)
-            producer._slab.companion(LoopDoorbell).leave_loop()
+            accumulator.pending.leave_loop()
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, producer.close, 0))
 
     async def stop(self) -> None:

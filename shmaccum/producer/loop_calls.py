@@ -15,7 +15,6 @@ from typing import Final
 
 from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.loop_pending import LoopPending
-from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
 from shmaccum.accumulator.buffer_pool import MemoryWait
 from shmaccum.errors import LockTimeoutError
@@ -49,6 +48,7 @@ class LoopCalls:
 
     def __init__(self, producer: LoopProducer) -> None:
         self._slab = producer._slab
+        self._pending = producer._accumulator.pending
         self._pool = producer._accumulator.state.pool
         self._has_sender = producer._watch.has_sender
         self._guard = producer._guard
@@ -73,7 +73,7 @@ class LoopCalls:
 
     def of_loop(self) -> LoopPending:
         """Return what the running event loop waits by."""
-        return self._slab.companion(PendingBatches).of_loop()
+        return self._pending.of_loop()
 
     @property
     def is_waiting(self) -> bool:

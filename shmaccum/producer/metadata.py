@@ -30,7 +30,6 @@ from shmaccum.errors import (
     UnsupportedSaslMechanismError,
 )
 from shmaccum.observe.kafka_metrics import CALLS, CallTimes
-from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.slab import Slab
 
 
@@ -181,7 +180,7 @@ def explain(error: type[KafkaError], config: ProducerConfig, slab: Slab) -> str:
     if not names:
         return meaning
     settings = ", ".join(f"{name} = {_shown(config[name])!r}" for name in names)
-    return f"{meaning} ({settings}){slab.trouble()}; log of the sender: {slab.companion(Incidents).log()}"
+    return f"{meaning} ({settings}){slab.trouble()}; log of the sender: {slab.incidents.log()}"
 
 
 def _shown(value: object) -> object:

@@ -430,7 +430,7 @@ class Producer(_core.Producer):
             ProducerClosedError: the producer is closed.
         """
         with self._guard:
-            return self._slab.companion(Incidents)
+            return self._slab.incidents
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return metrics by Kafka's names, in groups.

@@ -31,7 +31,6 @@ from shmaccum.errors import KafkaError, RecordTooLargeError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Record
 from shmaccum.record.split import BatchPart, read_records, write_part
-from shmaccum.shm.incidents import Incidents
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ class BatchSplitter:
 
     def __init__(self, accumulator: SenderAccumulator) -> None:
         self._accumulator = accumulator
-        self._incidents = accumulator.state.slab.companion(Incidents)
+        self._incidents = accumulator.state.slab.incidents
         self._format = accumulator.state.format
         self._in_flight: set[int] = set()
         """Slots of batches with a part in flight."""

@@ -37,7 +37,6 @@ from shmaccum.record.format import message_format_magic
 from shmaccum.sender import isolation
 from shmaccum.sender.handover import await_role, has_successor
 from shmaccum.shm import native
-from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.shards import tend
 from shmaccum.shm.slab import Slab
@@ -235,8 +234,7 @@ def _serve_once(
         if doorbell is None:
             return True
         cleanup.callback(slab.resign_as_sender, doorbell)
-        incidents = slab.companion(Incidents)
-        incidents.note_log(log)
+        slab.incidents.note_log(log)
         transport = make_transport(config, BrokerJournal(slab))
         transport.start()
         cleanup.callback(transport.close)

@@ -25,7 +25,6 @@ from shmaccum.errors import (
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.sealer import Sealer
 from shmaccum.sender.transport import Transport
-from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import SlotState
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ class ResponseHandler:
         self._doubt = accumulator.doubt
         self._limits = accumulator.limits
         self._words = slab.words
-        self._incidents = slab.companion(Incidents)
+        self._incidents = slab.incidents
         self._counts = accumulator.counts
         self._transport = transport
         self._splitter = splitter

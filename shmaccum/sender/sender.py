@@ -40,7 +40,6 @@ from shmaccum.sender.sleep import LOOK_AGAIN_MS, ResponseCoalescing, Sleep
 from shmaccum.sender.topic_requests import TopicRequests
 from shmaccum.sender.transport import Transport
 from shmaccum.shm import shared_settings
-from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.slab import STOPPED_TIMEOUT_S
 from shmaccum.shm.wakeup import Doorbell
 
@@ -101,7 +100,7 @@ class Sender:
         self._responses = ResponseHandler(accumulator, transport, self._splitter, mutes=mutes)
         self._sleep = Sleep(state.slab, config.sender_idle_ms)
         self._coalescing = ResponseCoalescing()
-        self._incidents = state.slab.companion(Incidents)
+        self._incidents = state.slab.incidents
         self._incidents.begin()
         self._stopping_since_ms: int | None = None
         self._stop_now = False

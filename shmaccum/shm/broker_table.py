@@ -16,7 +16,6 @@ from shmaccum.cluster import Node
 from shmaccum.errors import KafkaError, printable
 from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
-from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import MAX_ADDRESS, BrokerState
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ class BrokerJournal:
         self._slab = slab
         self._words = slab.words
         self._geometry = slab.geometry
-        self._incidents = slab.companion(Incidents)
+        self._incidents = slab.incidents
         self._barrier = native.Lock()
         for entry in range(BROKERS):
             at = self._geometry.broker(entry)

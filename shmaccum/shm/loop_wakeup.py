@@ -45,7 +45,7 @@ IDLE_S: Final = 1.0
 
 
 class LoopDoorbell:
-    """The loop doorbell of one process: a companion of the `Slab`. Loops in several threads may share it."""
+    """The loop doorbell of one process. Loops in several threads can share it."""
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab

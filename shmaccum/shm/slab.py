@@ -90,6 +90,7 @@ class Slab:
         memory: the same words, for the record path.
         processes: the process table.
         locks: all the locks; `pool_lock`, `tables_lock` and `stripe` return them by role.
+        incidents: errors between the sender and the brokers.
         wakeup: waits for this process's wake-ups; `wakeups` wakes other processes, `button` the sender.
         users: attaches of this process without their detach.
         is_left: whether this process has left the slab, and has only its own resources to release.
@@ -127,6 +128,7 @@ class Slab:
         self.locks: Final = [SlabLock(number, core, self) for number, core in enumerate(cores)]
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
         self.button = DoorbellButton(self.private, segment.words)
+        self.incidents: Final = Incidents(self)
         self._join(sender=sender)
 
     def _core_locks(self) -> list[_core.SlabLock]:
@@ -426,7 +428,7 @@ class Slab:
         halt = sender_info(self.words, self.processes, self.lock_file).halt()
         causes = [f"the sender, {halt}"] if halt else []
         causes += filter(None, (broker.silence() for broker in brokers(self.words, self.geometry)))
-        incident = self.companion(Incidents).current()
+        incident = self.incidents.current()
         causes += [f"last error: {incident}"] if incident else []
         return "".join(f"; {cause}" for cause in causes)
 

@@ -42,7 +42,6 @@ from shmaccum.errors import (
 )
 from shmaccum.producer.loop_calls import BURST
 from shmaccum.sender.process import SenderWatch
-from shmaccum.shm.loop_wakeup import LoopDoorbell
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -804,7 +803,7 @@ def test_awaited_records_need_no_slice(run: Run, open_producer: Callable[..., As
             pending._check = lambda: None  # type: ignore[method-assign]
             for _ in range(50):
                 await producer.send_and_wait("t", b"value")
-            assert slab.companion(LoopDoorbell).of_loop() is pending._wakeup
+            assert slab.companion(PendingBatches).of_loop() is pending
 
     run(main())
 

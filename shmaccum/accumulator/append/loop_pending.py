@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class LoopPendings:
-    """The `LoopPending` of each loop: a companion of the `Slab`."""
+    """The `LoopPending` of each loop of this process, and the doorbell that wakes them."""
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
-        self._doorbell = slab.companion(LoopDoorbell)
+        self.doorbell: Final = LoopDoorbell(slab)
         self._of_loops: dict[LoopWakeup, LoopPending] = {}
         slab.on_fork(self)
 
@@ -43,7 +43,7 @@ class LoopPendings:
 
     def of_loop(self, pending: PendingBatches) -> LoopPending:
         """Return what the running event loop waits for these by: `PendingBatches.of_loop`."""
-        wakeup = self._doorbell.of_loop()
+        wakeup = self.doorbell.of_loop()
         found = self._of_loops.get(wakeup)
         if found is None:
             for over in [each for each in self._of_loops if each.is_over or each.loop.is_closed()]:

@@ -43,13 +43,13 @@ from shmaccum.errors import (
     error_for_code,
 )
 from shmaccum.shm import native
-from shmaccum.shm.incidents import IncidentInfo, Incidents
+from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.layout import BATCH_SLOT_MASK, OfProcess, SlotState
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Listener, Slices
 
 if TYPE_CHECKING:  # asyncio takes long to import
-    from shmaccum.accumulator.append.loop_pending import LoopPending
+    from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
     from shmaccum.accumulator.state.partition_queue import PartitionQueue
     from shmaccum.shm.loop_wakeup import LoopListener
 
@@ -82,13 +82,14 @@ class PendingBatches:
         self.idempotent: weakref.WeakSet[_Idempotent] = weakref.WeakSet()
         self._joining = native.Lock()
         self._slab = slab
-        self._incidents = slab.companion(Incidents)
+        self._incidents = slab.incidents
         self._map = slab.companion(PartitionMap)
         self.contributions: Final = Contributions(
             slab.core, slab.me, weakref.ref(self), call_back, self._failure, slab.damaged
         )
         """Its batches by slot, for sections that append, and its completion ring."""
         self._callbacks: Final = self.contributions.callbacks
+        self._loops: LoopPendings | None = None
         self._join()
         slab.on_fork(self)
 
@@ -243,9 +244,16 @@ class PendingBatches:
             RuntimeError: none is running in this thread.
             IllegalStateError: the slab has been detached.
         """
-        from shmaccum.accumulator.append.loop_pending import LoopPendings
+        if self._loops is None:
+            from shmaccum.accumulator.append.loop_pending import LoopPendings
 
-        return self._slab.companion(LoopPendings).of_loop(self)
+            self._loops = LoopPendings(self._slab)
+        return self._loops.of_loop(self)
+
+    def leave_loop(self) -> None:
+        """Stop waking the running event loop, unless something in it waits."""
+        if self._loops is not None:
+            self._loops.doorbell.leave_loop()
 
     def has_callbacks(self) -> bool:
         """Return whether there are callbacks that have not run."""

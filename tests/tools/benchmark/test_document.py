@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -87,3 +88,23 @@ def test_plots_of_what_was_measured(tmp_path: Path) -> None:
     lines = ET.fromstring(written[1].read_text())
     assert len(list(lines.iter(f"{space}polyline"))) == 2 * len(PARTITIONS)
     assert len(PLOTS) == 7
+
+
+MOST_COMMITS = 50
+"""Of the core, after which figures are measured again."""
+
+
+def test_the_figures_are_not_of_an_old_core() -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=DOCS, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        if git("rev-parse", "--is-shallow-repository") != "false":
+            pytest.skip("without the history there is nothing to count")
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this is no checkout")
+    measured = json.loads((DOCS / "performance.json").read_text())["commit"]
+    assert not measured.endswith("+"), "what was measured is in no commit"
+    git("merge-base", "--is-ancestor", measured, "HEAD")
+    assert int(git("rev-list", "--count", f"{measured}..HEAD", "--", "../shmaccum/core")) <= MOST_COMMITS
