@@ -130,7 +130,7 @@ class ConfigError(KafkaError, code=-108):
 
 
 class UnknownServerError(KafkaError, code=-1):
-    """The server failed with an error that has no code of its own."""
+    """The server failed with an error that has no code."""
 
 
 class CorruptRecordError(RetriableError, code=2):

@@ -34,7 +34,7 @@ def java_version() -> int | None:
 
 
 def missing_java(who: str = "PySpark") -> str:
-    """Return what is wrong with Java, with the command that fixes it; empty if nothing is."""
+    """Return why Java does not do, with the command that fixes it; empty if it does."""
     version = java_version()
     if version is not None and version >= REQUIRED_JAVA:
         return ""

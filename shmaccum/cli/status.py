@@ -28,7 +28,7 @@ from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.reclaim import sweep
 
 _EPILOG: Final = """\
-Reading takes no lock and does not keep a slab alive. An empty slab whose users have all died is shown once more and
+Reading takes no lock and does not keep a slab alive. An empty slab whose users have all died is shown and
 then removed. A slab of another user or another version is listed with the reason why it cannot be read.
 docs/status.md describes the JSON.
 
@@ -114,7 +114,7 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
 
 
 def _together(shards: Sequence[SlabReport | UnreadableSlab]) -> str:
-    """Return what the shards of a name have and did together."""
+    """Return the sums over the shards of a name."""
     read = [shard for shard in shards if isinstance(shard, SlabReport)]
     producers = sum(Role.PRODUCER in each.roles and each.alive for shard in read for each in shard.processes)
     queued = sum(each.queued_records for shard in read for each in shard.partitions)

@@ -145,7 +145,7 @@ class Config:
 
         Args:
             group: of all of them, in the documentation.
-            scope: of those without one of their own.
+            scope: of those without one.
         """
         own = {setting.name: setting for setting in vars(cls).values() if isinstance(setting, Setting)}
         for setting in own.values():

@@ -112,7 +112,7 @@ class ProducerConfig(ProducerSettings):
         return config
 
     def to_json(self, uid: int) -> str:
-        """Return what the sender needs: all settings but those of group Producer, passwords readable.
+        """Return the sender's settings: all but those of group Producer, passwords readable.
 
         The slab's name is included: another version of this package can derive another one.
 

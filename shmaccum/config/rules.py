@@ -134,7 +134,7 @@ def batch_fits_memory(config: ProducerSettings) -> Changes:
 
 
 def _memory(config: ProducerSettings) -> str:
-    """Return what bounds a slab's memory, for a message."""
+    """Return the settings that bound a slab's memory, for a message."""
     divided = f" divided by {config.shmaccum_shards} shards" if config.shmaccum_shards > 1 else ""
     return f"buffer.memory{divided}, which is {config.slab_memory}"
 

@@ -1,6 +1,6 @@
 """Rules for TLS and SASL: what each needs, and which settings exclude each other.
 
-The credentials of a ``sasl.jaas.config`` become the equivalent settings with names of their own, so that the same
+The credentials of a ``sasl.jaas.config`` become the equivalent settings, so that the same
 credentials compare equal in whichever form they were given.
 """
 
@@ -116,7 +116,7 @@ def pem_has_no_store_password(config: ProducerSettings) -> Changes:
     ):
         if config[type_of.name] == "PEM" and config[password.name] is not None:
             raise ConfigError(
-                f"{password.name} = [hidden]: a PEM file has no password of its own; ssl.key.password is that of the "
+                f"{password.name} = [hidden]: a PEM file has no password; ssl.key.password is that of the "
                 f"key in it. Leave it out, or set {type_of.name} to JKS or PKCS12"
             )
     return KEEP

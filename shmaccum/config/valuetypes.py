@@ -1,6 +1,6 @@
 """The types of settings: Kafka's ``ConfigDef.Type`` and ``ConfigDef.parseType``.
 
-A type parses a value of its own kind or its text, because Spark can only pass text on. Text is trimmed first. A parsed
+A type parses a value of its kind, or text, because Spark can only pass text on. Text is trimmed first. A parsed
 value parses to itself, so that one process can parse what another resolved.
 """
 

@@ -294,7 +294,7 @@ cdef class RowBatches:
 
         Args:
             first: the first record.
-            room: bytes for records in a batch; a record that takes more gets a batch of its own.
+            room: bytes for records in a batch; a record that takes more gets its own batch.
             most: most batches.
         """
         if first < 0:
@@ -477,7 +477,7 @@ def least_and_largest(const int64_t[::1] sizes not None):
 def stops_of_batches(const int64_t[::1] sizes not None, int64_t overhead, int64_t first_room, int64_t room):
     """Return the number after the last row of each batch, if rows fill one batch after the other.
 
-    A row that is larger than a whole batch gets a batch of its own.
+    A row that is larger than a whole batch gets its own batch.
 
     Args:
         sizes: of the rows' bodies, in bytes; at least one.

@@ -227,7 +227,7 @@ cdef class FutureRecordMetadata:
         return 0
 
     def result(self, timeout=None):
-        """Do as `get`."""
+        """Return the result: `get`."""
         return self.get(timeout)
 
     def exception(self, timeout=None):

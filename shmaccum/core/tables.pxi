@@ -114,7 +114,7 @@ cdef int tables_exit(const TableSet *tables) noexcept nogil:
 
 
 cdef void _raise_generation(const TableSet *tables) noexcept nogil:
-    """Have every process look at what has changed."""
+    """Make every process look at the change."""
     store_release(&tables.superblock.generation, load_relaxed(&tables.superblock.generation) + 1)
 
 
@@ -217,7 +217,7 @@ cdef int update_topic(
             there += 1
         store_release(&topic.partitions, news.partitions)
         store_relaxed(&topic.error, 0)
-        # Last: a sender that takes over before this sees the new topic id once more.
+        # Last: a sender that takes over before this sees the new topic id again.
         store_relaxed(&topic.id_high, news.id_high)
         store_release(&topic.id_low, news.id_low)
     if news.answers or load_relaxed(&topic.state) != TOPIC_REQUESTED:
@@ -253,7 +253,7 @@ cdef bint _is_lease(const LaneEntry *lane, uint64_t generation) noexcept nogil:
 
 
 cdef void _close_lane(const TableSet *tables, LaneEntry *lane, bint release) noexcept nogil:
-    """Have the sender fail what is queued in a lane; with `release`, leave it to the next process."""
+    """Make the sender fail the batches queued in a lane; with `release`, leave it to the next process."""
     store_release(&lane.producer_id, 0)
     if release:
         store_release(&lane.holder, 0)
@@ -351,7 +351,7 @@ cdef int open_lane(
 cdef int end_lane(
     const TableSet *tables, uint64_t ticket, uint64_t entry, uint64_t generation, bint *is_valid, Damage *damage
 ) noexcept nogil:
-    """Have the lane's deques refuse records of this transaction."""
+    """Make the lane's deques refuse records of this transaction."""
     cdef LaneEntry *lane = tables.lanes + entry
     cdef int status = tables_enter(tables, ticket, damage)
     if status != LOCK_TAKEN:
@@ -389,7 +389,7 @@ cdef int take_lane(
 
 
 cdef int rebuild_tables(const TableSet *tables, uint64_t ticket, Damage *damage) noexcept nogil:
-    """Have every process look at the tables. Entries behind the counts do not exist, and the others are whole."""
+    """Make every process look at the tables. Entries behind the counts do not exist, and the others are whole."""
     cdef int status = tables_enter(tables, ticket, damage)
     if status != LOCK_TAKEN:
         return status

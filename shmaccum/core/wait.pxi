@@ -31,7 +31,7 @@ cdef extern from * nogil:
 cdef class SemaphoreWait:
     """Waits for one semaphore.
 
-    It is opened with the GIL held, as `posix_ipc` does: the C library takes a lock of its own, which a child that
+    It is opened with the GIL held, as `posix_ipc` does: the C library takes a lock, which a child that
     another thread forks meanwhile would inherit.
 
     Args:

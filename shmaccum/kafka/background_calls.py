@@ -1,4 +1,4 @@
-"""Runs calls that can block on threads of their own.
+"""Runs calls that can block on other threads.
 
 Name look-ups, token providers, Kerberos tickets and key derivation block for an unknown time. The thread of a call
 touches neither the slab nor a connection. It stores the result and wakes the sender's thread, which goes on with it. So

@@ -193,7 +193,7 @@ def _read_int32_length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _length_reader(kind: Kind, is_flexible: bool) -> _Reader:
-    """Return what reads the length of a text, of bytes (`BYTES`), or of an array (any other kind)."""
+    """Return a reader of the length of a text, of bytes (`BYTES`), or of an array (any other kind)."""
     if is_flexible:
         return _read_compact_length
     return _read_int16_length if kind is STRING else _read_int32_length
@@ -311,7 +311,7 @@ def _field_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
 
 
 def _element_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
-    """Return what reads an element of an array, or a field that is none and cannot be null."""
+    """Return a reader of an element of an array, or of a field that is none and cannot be null."""
     if field.kind is STRUCT:
         return _struct_reader(field.fields, version, is_flexible)
     if field.kind in (STRING, BYTES):
@@ -370,7 +370,7 @@ def _array_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
 
 
 def _numbers_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
-    """Return what reads an array of numbers, as each partition in metadata has three."""
+    """Return a reader of an array of numbers, as each partition in metadata has three."""
     read_length = _length_reader(STRUCT, is_flexible)
     code = _CODES[field.kind]
     size = struct.calcsize(">" + code)

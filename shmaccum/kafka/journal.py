@@ -61,7 +61,7 @@ class Journal(Protocol):
         """Note that an incident is over."""
 
     def broker(self, node: Node) -> BrokerNotes:
-        """Return what records how a broker does."""
+        """Return the notes of a broker."""
 
 
 class NoNotes:

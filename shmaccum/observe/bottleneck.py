@@ -1,9 +1,9 @@
 """What bounds the throughput of a slab at a moment, and which setting helps.
 
 Records that wait for others of their partition to be acknowledged are no fault: the producers are faster than what is
-behind them. What that is, one look shows: partitions that have as much in flight as they may, memory that is full of
-what is in flight, or a sender that has not come to send what it may. What cannot be sent at all is a fault
-(`shmaccum.observe.verdict`), and no partition here.
+behind them. One report shows the cause: partitions with as much in flight as they can have, memory full of batches in
+flight, or a sender that does not keep up. Batches that cannot be sent at all are a fault
+(`shmaccum.observe.verdict`), and do not count here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def bottleneck(
     total: int,
     waiting_threads: int,
 ) -> Bottleneck | None:
-    """Return what bounds a slab with a running sender; None if nothing waits but for its turn.
+    """Return the bottleneck of a slab with a running sender; None if nothing waits but for its turn.
 
     Args:
         settings: those that all its users agree on.

@@ -67,7 +67,7 @@ class Finding:
 
 
 def findings(slab: SlabReport) -> list[Finding]:
-    """Return what is wrong with a slab, the worst first; nothing if it is healthy."""
+    """Return a slab's faults and warnings, the worst first; none if it is healthy."""
     found = [
         *_sender(slab),
         *stopped_holders(slab),
@@ -88,7 +88,7 @@ def findings(slab: SlabReport) -> list[Finding]:
 
 
 def sender_findings(slab: SlabReport) -> list[Finding]:
-    """Return what is wrong with a slab's sender: what a restart of the sender can cure."""
+    """Return the findings that a restart of the sender can cure."""
     return list(_sender(slab))
 
 
@@ -124,7 +124,7 @@ def _refused(slab: SlabReport) -> Iterator[Finding]:
     """Refused logins and authorizations."""
     refused = [each for each in slab.incidents if issubclass(each.error, AuthenticationError) and _is_current(each)]
     if refused:
-        since_ms = min(each.first_ms for each in refused)  # of all brokers: each has an incident of its own
+        since_ms = min(each.first_ms for each in refused)  # of all brokers: each has its own incident
         yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(since_ms))}: {said(refused[0])}")
 
 

@@ -142,7 +142,7 @@ def batch_span(
     tracer_provider: TracerProvider | None = None,
     attributes: Mapping[str, AttributeValue] | None = None,
 ) -> Iterator[Span]:
-    """Have a span of kind PRODUCER around a `send_batch` and the wait for its future.
+    """Open a span of kind PRODUCER around a `send_batch` and the wait for its future.
 
     Rows get no headers: `send_batch` runs no Python for each of them. The span is that of the whole batch.
 

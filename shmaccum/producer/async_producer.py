@@ -52,7 +52,7 @@ class AsyncProducer:
     """A Kafka producer for asyncio, which shares batches, memory and sender with all processes of the host.
 
     ``async with AsyncProducer(config) as producer: ...``, or `start` and `close`. Any number of tasks of one event loop
-    can use it. Other loops, in other threads, get a producer each; they share the process's slab all the same.
+    can use it. Other loops, in other threads, get a producer each; they share the process's slab nevertheless.
 
     Args:
         config: settings by Kafka's names (see docs/configuration.md), or a `ProducerConfig`.
@@ -274,7 +274,7 @@ class AsyncProducer:
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, producer.close, 0))
 
     async def stop(self) -> None:
-        """Do as `close`: aiokafka's name for it."""
+        """Close: aiokafka's name for `close`."""
         await self.close()
 
     async def __aenter__(self) -> Self:

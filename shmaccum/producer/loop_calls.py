@@ -72,7 +72,7 @@ class LoopCalls:
         self._path.burst = BURST
 
     def of_loop(self) -> LoopPending:
-        """Return what the running event loop waits by."""
+        """Return the pending batches of the running event loop."""
         return self._pending.of_loop()
 
     @property

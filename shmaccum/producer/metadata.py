@@ -2,7 +2,7 @@
 
 ``KafkaProducer.waitOnMetadata``. The producer adds the topic to the slab's topic table, under the tables' lock, and
 wakes the sender. The sender stores the partition count, which every producer of the host then reads. A request
-outlives the producer: if that dies, the sender answers all the same.
+outlives the producer: if that dies, the sender still answers.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ProducerMetadata:
         return entry, queues
 
     def queues_with(self, entry: TopicEntry, partition: object, started: float) -> Waits[tuple[PartitionQueue, ...]]:
-        """Return a topic's deques; if a partition is not among them, ask the sender once more.
+        """Return a topic's deques; if a partition is not among them, ask the sender again.
 
         Raises:
             SerializationError: the partition is no int.

@@ -203,7 +203,7 @@ class Producer(_core.Producer):
         return future
 
     def _column_path(self) -> ColumnPath:
-        """Return what `send_batch` works with, made on first use.
+        """Return the path of columns, made on first use.
 
         Raises:
             SerializationError: serializers or interceptors are set.

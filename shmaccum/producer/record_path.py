@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class Sending:
-    """A record on its way, first as `Producer.send` got it, then as `RecordPath.prepare` made it.
+    """A record to send: as `Producer.send` got it, then as `RecordPath.prepare` made it.
 
     Args, and attributes:
         topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction: as of `Producer.send`.

@@ -167,7 +167,7 @@ class BatchSplitter:
         return known.records[batch.settled : end]
 
     def _of(self, batch: RecordBatch) -> _Split:
-        """Return what is known of a batch."""
+        """Return this sender's knowledge of a batch."""
         generation = batch.buffer().generation
         known = self._known.pop(batch.slot, None)
         if known is None or known.generation != generation:

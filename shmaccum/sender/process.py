@@ -72,7 +72,7 @@ WATCH_S: Final = 0.01
 """Least seconds between two checks for a sender, while producers begin batches, poll and wait. A check is a system
 call, and with many partitions or few records every record begins a batch."""
 
-# The child's sys.path comes with the configuration: the program can have found this package by a path of its own. The
+# The child's sys.path comes with the configuration: the program can have found this package by another path. The
 # child loads the package from where the program has it, even if sys.path has changed or has another copy first.
 _BOOTSTRAP: Final = """
 import json, os, sys

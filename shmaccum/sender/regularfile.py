@@ -1,7 +1,7 @@
 """Opens files in directories that other users can write to.
 
 It opens only regular files of this user, and follows no link. With a link that another user planted there, the sender
-would write to, or truncate, any file of its own user. A FIFO would block it for ever, and the other user could change
+would write to, or truncate, any file of its user. A FIFO would block it for ever, and the other user could change
 a file of theirs while we use it. Directories in the path can be links: those are the administrator's.
 """
 

@@ -116,7 +116,7 @@ class ResponseHandler:
             self._transport.request_update(out_of_date)
 
     def _complete_stored(self, responses: list[ProduceResponse]) -> list[ProduceResponse]:
-        """Complete the batches of the first answers, which say no more than that they are stored; return the others."""
+        """Complete the batches of the first answers, which say only that they are stored; return the others."""
         contributors: set[int] = set()
         now_us = time.monotonic_ns() // 1000
         done, size = self._counts.conclude_stored(responses, self._batches, now_us, contributors)

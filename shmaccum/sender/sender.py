@@ -1,7 +1,7 @@
 """The sender's loop, after Kafka's ``Sender.java``.
 
 One pass of `Sender.run_once`: expire, ready, drain, mute, send, poll. A pass that leaves nothing to do starts listening
-to the doorbell. The next pass checks once more and only then sleeps, so no wake-up is lost, and no process presses the
+to the doorbell. The next pass checks again and only then sleeps, so no wake-up is lost, and no process presses the
 doorbell of a sender at work. If every node has as many requests in flight as it may have, the sender sleeps until an
 answer comes. It does not listen then, since it could not send what it would be woken for.
 
@@ -196,7 +196,7 @@ class Sender:
             SELDOM.count_dropped()
         may_sleep = doorbell.is_listening or is_busy
         if not may_sleep:
-            sleep.at_most(0)  # the next pass checks once more
+            sleep.at_most(0)  # the next pass checks again
             if not has_backlog:
                 doorbell.listen()
         timeout_ms = sleep.begin(self._responses.in_flight > 0)

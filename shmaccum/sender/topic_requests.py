@@ -139,7 +139,7 @@ class TopicRequests:
 
 
 def _update_of(topic: TopicEntry, cluster: Cluster, is_answer: bool) -> TopicUpdate | None:
-    """Return what to store of a topic, None for nothing."""
+    """Return the words to store of a topic, None for nothing."""
     name = topic.name
     count, error = cluster.partition_counts.get(name, 0), cluster.topic_errors.get(name)
     if not count and error is None:

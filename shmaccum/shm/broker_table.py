@@ -84,7 +84,7 @@ class BrokerInfo(NamedTuple):
         return f"broker {self.node}" if self.node >= 0 else f"broker {self.address}"
 
     def silence(self) -> str:
-        """Return what the broker has not answered, and for how long; empty if it is not late."""
+        """Return which request the broker has not answered, and for how long; empty if it is not late."""
         where = f"{self} at {self.address}" if self.node >= 0 else str(self)
         if self.state is BrokerState.CONNECTING:
             return unanswered(where, time.time_ns() // 1_000_000 - self.since_ms, is_first=True)

@@ -89,7 +89,7 @@ class Distribution:
         return Distribution(counts, self.total + other.total, max(self.largest, other.largest))
 
     def __sub__(self, earlier: Distribution) -> Distribution:
-        """Return what was counted since an earlier copy."""
+        """Return the values counted since an earlier copy."""
         counts = tuple(max(0, now - then) for now, then in zip(self.counts, earlier.counts, strict=True))
         return Distribution(counts, max(0, self.total - earlier.total), self.largest)
 

@@ -225,7 +225,7 @@ def destroy(name: str, *, force: bool = False) -> int:
         SlabNotFoundError: there is nothing of that name.
         SlabInUseError: living processes use it, or it holds records and ``force`` is not given.
         SlabPermissionError: another user's file has the name of its segment or lock file. If the lock file is ours,
-            the slab's other files are removed all the same.
+            the slab's other files are removed nevertheless.
     """
     names.check_name(name)
     segment_path = names.segment_path(name)

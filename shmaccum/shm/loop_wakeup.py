@@ -15,7 +15,7 @@ stays for the entry's next process, like the wake-up semaphore, and goes with th
 * A process dies: presses go nowhere until another process takes the entry, which resets the word.
 * A presser dies between its change and the press: a listener looks again when its slice of waiting runs out.
 * A process forks: the child forgets the parent's loops, and closes its copies of their descriptors. It leaves the
-  loops alone: it shares their epoll with the parent. Its own loops get the doorbell of its own entry.
+  loops alone: it shares their epoll with the parent. Its loops get the doorbell of its entry.
 * A loop is closed: it no longer polls. Its descriptor is closed when another loop first uses the slab, or when the
   process leaves the slab.
 * The process leaves the slab: all listeners end with an IllegalStateError.
@@ -83,7 +83,7 @@ class LoopDoorbell:
             raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
 
     def of_loop(self) -> LoopWakeup:
-        """Return what wakes the running event loop.
+        """Return the wake-up of the running event loop.
 
         Raises:
             RuntimeError: none is running in this thread.
@@ -273,7 +273,7 @@ class LoopListener:
     def expect(self, completions: int) -> None:
         """Listen; wake only when the ring's completion count reaches ``completions``.
 
-        Other events wake it all the same. Check your condition once more before you wait.
+        Other events wake it too. Check your condition again before you wait.
         """
         self._wakeup.expect(self, completions)
 

@@ -127,7 +127,7 @@ def new_token() -> memoryview:
 
 
 def _entries() -> list[str]:
-    """Return what is in /dev/shm.
+    """Return the names in /dev/shm.
 
     Raises:
         SlabMemoryError: it does not exist, or cannot be read.

@@ -1,7 +1,7 @@
 """Which of several slabs with equal settings a process joins, and which of them need a sender.
 
 Producers with equal settings share one slab, or divide themselves among as many as ``shmaccum.shards`` says. A shard is
-a slab like any other, ``NAME@0`` and so on. It has memory, locks, a process table and a sender of its own, and no word
+a slab like any other, ``NAME@0`` and so on. It has memory, locks, a process table and a sender, and no word
 of it knows of the others. So nothing here writes to a slab.
 
 A shard whose users have all been killed keeps its records. Later processes can join other shards, so every process

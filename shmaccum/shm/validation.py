@@ -12,7 +12,7 @@ is checked where:
   next holder rebuilds them from the slot headers.
 * What a header says of its records: by the sender, when it seals them. It fails only that batch.
 * Anything else ends in a Python error, which `reporting_damage` turns into one that names the damage. So the append of
-  a record needs no checks of its own.
+  a record needs no other checks.
 
 Each rule holds at any moment, also while another process changes the word, or after one died in the change. There are
 no rules for the bytes of records, since damaged ones cannot be told from others.
@@ -184,7 +184,7 @@ def explain(error: BaseException, name: str, words: memoryview, geometry: Geomet
 def _is_raised_by_package(trace: TracebackType | None) -> bool:
     """Return whether this package raised the error, itself or by a library that it called.
 
-    The package refuses wrong arguments by errors of its own, so its other errors come from damage. Errors that other
+    The package refuses wrong arguments by its own errors, so other errors come from damage. Errors that other
     code raises in the middle of a call, such as a serializer or a signal handler, are not about the slab.
     """
     raised_by = ""

@@ -54,7 +54,7 @@ class Listener:
     def expect(self, completions: int) -> None:
         """Wake this listener only when the ring's completion count reaches `completions`.
 
-        Other events wake it all the same. Check your condition once more before you wait.
+        Other events wake it too. Check your condition again before you wait.
         """
         with self._wakeup.mutex:
             self._wakeup.expect(self, completions)
@@ -269,7 +269,7 @@ class Wakeups:
                 return
             doorbell = entry, self._words[self._geometry.process(entry) + Process.LOOP_DOORBELL]
             fifo = self._doorbells.get(doorbell)
-            # A full FIFO (BlockingIOError) wakes them all the same.
+            # A full FIFO (BlockingIOError) wakes them too.
             with contextlib.suppress(OSError, ShmaccumError):
                 if fifo is None or not fifo.is_ours():
                     # For reading too: without a reader, after the process's death, a write would be a SIGPIPE.
@@ -348,7 +348,7 @@ class Doorbell:
 
     def ring(self) -> None:
         """Wake this sender itself, from a signal handler."""
-        with contextlib.suppress(BlockingIOError):  # a full FIFO wakes it all the same
+        with contextlib.suppress(BlockingIOError):  # a full FIFO wakes it too
             os.write(self.descriptor, b"!")
 
     def close(self) -> None:
@@ -386,7 +386,7 @@ class DoorbellButton:
             The sleep that it was woken from (`Super.SENDER_ASLEEP`); 0 if it does not sleep, or could not be woken. A
             sleep needs only one press, however long the sender takes to wake.
         """
-        # Only the sender clears the word: if we die before the press, the next process presses all the same.
+        # Only the sender clears the word: if we die before the press, the next process still presses.
         asleep = int(self._words[Super.SENDER_ASLEEP])
         if not asleep:
             return 0
@@ -399,7 +399,7 @@ class DoorbellButton:
                 self.open()
                 native.write(self.fifo.number, b"!")
             except BlockingIOError:
-                return asleep  # a full FIFO wakes it all the same
+                return asleep  # a full FIFO wakes it too
             except (OSError, ShmaccumError):
                 return 0
         return asleep

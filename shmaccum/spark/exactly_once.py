@@ -63,7 +63,7 @@ class ExactlyOnce:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> ExactlyOnce | None:
-        """Return what the options ask for; None without ``exactlyOnce``.
+        """Return the options of ``exactlyOnce``; None without it.
 
         Args:
             options: names in lower case.
@@ -302,7 +302,7 @@ _ids: Final = _TransactionalIds()
 
 
 class _Committer:
-    """A committer with connections of its own, while a context lasts."""
+    """A committer with its own connections, while a context lasts."""
 
     def __init__(self, of: ExactlyOnce, *, is_job: bool) -> None:
         self._of = of

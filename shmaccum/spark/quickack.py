@@ -1,6 +1,6 @@
 """Disables delayed acknowledgement on a Spark Python worker's connection to its JVM.
 
-By default Spark talks to its workers by TCP, and writes the end of a task's rows as a small packet of its own. Nagle's
+By default Spark talks to its workers by TCP, and writes the end of a task's rows as a small packet. Nagle's
 algorithm on the JVM's side holds that packet until the data before it is acknowledged. From its second task on, the
 worker's side delays its acknowledgement by up to 40 ms, to send it along with a response. But the worker only responds
 after the end of the rows, so both sides wait.

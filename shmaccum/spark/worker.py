@@ -93,7 +93,7 @@ def close_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    # The producers stay: each continues in the child as a process of its own. A thread of the parent can hold the lock.
+    # The producers stay: each continues in the child as another process. A thread of the parent can hold the lock.
     global _lock
     _lock = threading.Lock()
 

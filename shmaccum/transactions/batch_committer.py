@@ -47,7 +47,7 @@ class Plan(NamedTuple):
         version: of the transaction protocol.
         sequence: number of the decision's record.
         decided: number of the last batch that was decided; None before the first.
-        source: where the decided batches come from, as `BatchCommitter.commit` was told; empty before the first.
+        source: where the decided batches come from, as given to `BatchCommitter.commit`; empty before the first.
         drivers: the one that made it, and those that it has replaced, as in `WriterState`.
     """
 
@@ -170,7 +170,7 @@ class BatchCommitter:
             self._abort(left, deadline_ms)
 
     def successor(self, plan: Plan) -> str:
-        """Return what has come after a plan, for an error; empty if that cannot be found out."""
+        """Return the newer plan, for an error; empty if there is none to be found."""
         try:
             last = self._id.look(self._deadline())
         except KafkaError as error:

@@ -1,7 +1,7 @@
 """Requests to brokers outside of the sender: a process that sends in transactions asks their coordinators itself.
 
 The records go through the slab and its sender; the few requests that begin and end transactions do not. So a
-transaction depends on no message between processes, and any process can end one. It has connections of its own, by the
+transaction depends on no message between processes, and any process can end one. It has its own connections, by the
 sender's own code, opened when first needed. Nothing here touches the slab.
 """
 

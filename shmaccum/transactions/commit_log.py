@@ -1,6 +1,6 @@
 """The topic that holds what writers of many transactions have decided: for each, by its key, the last state.
 
-It is compacted, and shared by writers. A writer writes its state in a transaction of its own id, so the brokers refuse
+It is compacted, and shared by writers. A writer writes its state in a transaction of its id, so the brokers refuse
 one that has been replaced. And it reads its state after it has taken the id over: then all transactions in which the
 state was written have their end markers in the log. So reading needs no ``read_committed``, by which another writer's
 open transaction would hide what comes behind it: the marker of a transaction tells whether its record counts.

@@ -54,7 +54,7 @@ FEATURE: Final = "transaction.version"
 """Finalized feature of the cluster that names the version of the transaction protocol (KIP-890)."""
 IMPLICIT: Final = 2
 """The protocol version in which brokers add partitions to a transaction on their first record, and each transaction has
-an epoch of its own."""
+its own epoch."""
 
 TRANSACTION: Final = 1
 """Kind of the coordinators of transactional ids, in FindCoordinator."""
@@ -256,7 +256,7 @@ class TransactionCoordinator:
             deadline_ms: monotonic milliseconds.
 
         Raises:
-            KafkaError: without a class of its own, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
+            KafkaError: without its own class, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
         """
         request = END_TXN.of(
             transactional_id=self.transactional_id,
@@ -286,7 +286,7 @@ class TransactionCoordinator:
         return self.describe(deadline_ms).identity
 
     def describe(self, deadline_ms: float) -> Holder:
-        """Return who has the id now, and the state of its transaction; this changes nothing.
+        """Return the id's holder, and the state of its transaction; this changes nothing.
 
         Raises:
             TransactionalIdNotFoundError: none has, or it has expired.

@@ -1,7 +1,7 @@
 """Ends what a driver leaves undecided when its process ends: by a process beside it, the *watch*.
 
 At an exit of its driver, Spark calls a sink's ``abort``, but ends the Python process that runs it. A driver that is
-killed calls nothing. So a process that plans a batch starts one that Spark does not know, in a session of its own. It
+killed calls nothing. So a process that plans a batch starts one that Spark does not know, in its own session. It
 keeps what to do, waits until the driver's process is gone, does that, and ends.
 
 A driver has one watch, since its socket's abstract name has the driver's process id and start time. Other users of the

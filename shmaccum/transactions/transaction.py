@@ -49,7 +49,7 @@ class Transaction:
         return self.queues_for([of])[0] if queue is None else queue
 
     def queues_for(self, of: Iterable[PartitionQueue]) -> list[PartitionQueue]:
-        """Return what `queue` does for several partitions, which one request adds to the transaction."""
+        """As `queue`, for several partitions, which one request adds to the transaction."""
         while True:
             found = [self.queues.get(queue.entry) for queue in of]
             in_lane = [queue for queue in found if queue is not None]

@@ -41,7 +41,7 @@ class TransactionEnds:
         """Commit or abort transactions; return the errors of those that have not ended so.
 
         Args:
-            transactions: each with an id of its own.
+            transactions: each with its own id.
             commit: whether to commit them.
             deadline_ms: monotonic milliseconds.
         """

@@ -176,7 +176,7 @@ class WriterId:
         """Do one step that is needed before the take-over; return the identity after it, or None if none is needed.
 
         Args:
-            now: who has the transactional id.
+            now: the holder of the transactional id.
             last: the state that counts.
             expected: the identity to raise; None to fence any other.
             deadline_ms: monotonic milliseconds.
@@ -218,7 +218,7 @@ class WriterId:
             return now.identity
 
     def holder(self, deadline_ms: float) -> Holder | None:
-        """Return who has the writer's transactional id, once no transaction of it is being ended; None if none has."""
+        """Return the holder of the writer's transactional id, once none of its transactions is being ended; or None."""
         while True:
             try:
                 now = self._coordinator.describe(deadline_ms)
@@ -237,7 +237,7 @@ class WriterId:
         """Return the state that counts, before the take-over; None if there is none.
 
         Args:
-            now: who has the transactional id.
+            now: the holder of the transactional id.
             deadline_ms: monotonic milliseconds.
         """
         if now is None:

@@ -12,7 +12,7 @@ from tools.stress.records import route_of
 
 def test_topic_deleted(kafka: KafkaCluster, trial: MakeTrial, table: Table) -> None:
     """What is in the slab expires; what comes after the next refresh is refused, after ``max.block.ms``."""
-    run = trial("topic deleted", kafka, topics=2, settings={"delivery.timeout.ms": 10_000, "max.block.ms": 1000})
+    run = trial("topic deleted", kafka, topics=2, settings={"delivery.timeout.ms": 3000, "max.block.ms": 1000})
     run.await_heard()
     run.delete_topic(run.topics[1])
     run.await_refused(KafkaTimeoutError)

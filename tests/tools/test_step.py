@@ -39,7 +39,7 @@ TODAY = int(os.environ.get("STEP_SEED", date.today().toordinal()))
 @pytest.mark.parametrize(("seed", "which"), [(0, 0), (TODAY, 1)], ids=["always the same", "of the day"])
 @pytest.mark.parametrize(
     ("way", "samples"),
-    [((), (2, 6)), (("--stop",), (1, 3)), (("--pairs",), (10, 20))],
+    [((), (1, 4)), (("--stop",), (1, 2)), (("--pairs",), (5, 15))],
     ids=["killed", "stopped", "pairs"],
 )
 def test_every_operation_may_end_anywhere(

@@ -473,7 +473,7 @@ def test_a_failed_batch_is_settled_without_its_plan(job: Job) -> None:
     assert job.plan(driver=OLDER).number == 2
 
 
-LEFT = range(-1, 5)
+LEFT = range(-1, 3)
 """Epochs that a producer id has left: one batch takes up to three."""
 
 
@@ -485,7 +485,7 @@ def test_epochs_are_used_up(decisions: Decisions) -> None:
     former = {left: decisions.holder(name).producer_id for left, name in names.items()}
     set_epochs(decisions.cluster, {f"{name}-driver": (former[left], LAST_EPOCH - left) for left, name in names.items()})
     for left, name in names.items():
-        for number in range(1, 8):
+        for number in range(1, 5):
             decisions.batch(name, number)
         decisions.wait_for_another_id(name, former[left])
 
@@ -503,7 +503,7 @@ def test_a_driver_dies_when_its_epochs_are_used_up(decisions: Decisions, monkeyp
         number = 0
         with monkeypatch.context() as patch, suppress(Death):
             patch.setattr(dying, step, die)
-            for number in range(1, 8):
+            for number in range(1, 5):
                 decisions.batch(name, number)
         decisions.wait_for_another_id(name, former[left, step])
         plan = decisions.committer(name).plan()

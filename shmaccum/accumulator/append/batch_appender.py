@@ -20,7 +20,7 @@ from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm.layout import SlotState
 
 GROWTH_PART: Final = 4
-"""Who waits for memory brings an open batch as many slots as this part of its own, and one more."""
+"""Who waits for memory brings an open batch as many slots as this part of those it has, and one."""
 GROWTH_SHARE: Final = 16
 """Or this part of the memory, divided by the number of partitions, if that is more. Then all open batches together keep
 at most about this part of the memory without records, twice it while several processes bring some."""

@@ -3,7 +3,7 @@
 The rows of a partition are first divided among batches by the sizes of their bodies. Each *turn* then encodes up to
 `TURN_BATCHES`, allocates as many slots as are free, fills them and queues them under one acquisition of the partition's
 lock. The first rows go into the open batch if it is still as it was when they were encoded. A record of another
-producer in between changes the offsets behind it; then these rows begin a batch of their own. While the partition has
+producer in between changes the offsets behind it; then these rows begin another batch. While the partition has
 others before them, batches are as large as a batch grows (``batch.max.bytes``), and fewer in a turn.
 
 Owners, locks and what a death leaves are as in `batch_appender`. `shmaccum._core.Appender` queues the batches; a death

@@ -180,7 +180,7 @@ class FutureColumnsMetadata:
         return self.error
 
     def result(self, timeout: float | None = None) -> ColumnsMetadata:
-        """Do as `get`."""
+        """Return the result: `get`."""
         return self.get(timeout)
 
     def __await__(self) -> Generator[Any, None, ColumnsMetadata]:

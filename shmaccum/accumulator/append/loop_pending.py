@@ -42,7 +42,7 @@ class LoopPendings:
         self._of_loops = {}
 
     def of_loop(self, pending: PendingBatches) -> LoopPending:
-        """Return what the running event loop waits for these by: `PendingBatches.of_loop`."""
+        """Return the pending batches of the running event loop: `PendingBatches.of_loop`."""
         wakeup = self.doorbell.of_loop()
         found = self._of_loops.get(wakeup)
         if found is None:
@@ -126,7 +126,7 @@ class LoopPending:
         return bool(self._waiting) or self._callbacks > 0 or self._keeps_listening
 
     def _listen(self) -> None:
-        """Listen while there is something to wait for, and look once more."""
+        """Listen while there is something to wait for, and look again."""
         if not self._is_needed():
             self._listener.stop()
             return

@@ -64,7 +64,7 @@ class _Idempotent(Protocol):
     """An accumulator, as this module needs it."""
 
     def fail(self, failure: Callable[[], ShmaccumError]) -> None:
-        """Accept no more records; ``failure`` makes the error that says why."""
+        """Refuse further records; ``failure`` makes the error that says why."""
 
 
 class PendingBatches:

@@ -158,7 +158,7 @@ class RecordAccumulator:
         self.records.core.asks_first = self._is_closed or self._failure is not None or look is not None
 
     def fail(self, failure: Callable[[], ShmaccumError]) -> None:
-        """Accept no more records; ``failure`` makes the error that says why."""
+        """Refuse further records; ``failure`` makes the error that says why."""
         self._failure = failure
         self.records.core.asks_first = True
 

@@ -47,7 +47,7 @@ class Route(Protocol):
 
 
 class LargeRecord(NamedTuple):
-    """A record that has a batch of its own, since it takes a slot or more."""
+    """A record with its own batch, since it takes a slot or more."""
 
     records: bytes | memoryview
     """The record as it will be in the slab."""
@@ -205,7 +205,7 @@ class RecordAppender:
         return memory.places(slots, self.header_size, self.header_size + size)
 
     def close(self) -> None:
-        """Append no more, and let go of the slab's memory."""
+        """Stop appending, and release the slab's memory."""
         self._append = _closed
         self.core.close()
 

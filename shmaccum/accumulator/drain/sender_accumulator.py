@@ -41,7 +41,7 @@ class SenderAccumulator:
         limits: delivery timeouts and retries of batches.
         sequences: the producer id and sequence numbers.
         lanes: of transactions.
-        doubt: decides batches that the broker refused as out of order, and can have all the same.
+        doubt: decides batches that the broker refused as out of order, and can still have.
         deferral: of work that a stopped process blocks.
         counts: of what is sent and delivered.
         ahead: compresses large batches before they are drained.
@@ -112,7 +112,7 @@ class SenderAccumulator:
     ) -> dict[int, list[RecordBatch]]:
         """Take batches out of the deques: by node id, at most one per partition and ``max_size`` bytes per node.
 
-        A first batch larger than ``max_size`` is taken all the same. The partitions of a node take turns in being
+        A first batch larger than ``max_size`` is still taken. The partitions of a node take turns in being
         first, so that none starves.
         """
         return self._drainer.drain(cluster, nodes, max_size, now_ms)

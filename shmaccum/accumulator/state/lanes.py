@@ -177,7 +177,7 @@ class LaneLease:
         return queue
 
     def end_transaction(self) -> None:
-        """Accept no more records of the transaction; on return, all that were accepted are in their deques.
+        """Refuse further records of the transaction; on return, all that were accepted are in their deques.
 
         An append checks GENERATION and puts its records in under one acquisition of its partition's lock. So one that
         was faster is over once these locks have been free. This is also so for one by the last holder of the lane.

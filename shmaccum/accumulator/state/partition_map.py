@@ -1,6 +1,6 @@
 """Map of topics and partitions across processes: Kafka's ``CopyOnWriteMap`` of deques.
 
-The truth is in two tables of the slab, whose entries never move or vanish. Each process keeps dicts of its own and
+The truth is in two tables of the slab, whose entries never move or vanish. Each process keeps its own dicts and
 refreshes them when the shared generation has changed. A lookup, one per record, takes no lock. A refresh costs by the
 number of changes: new entries are at the ends of the tables, and a changed topic's entry has the generation of its
 change.

@@ -98,7 +98,7 @@ class SlabWatch:
                     print(f"sending: {acknowledged:,} of {total:,} records are acknowledged", flush=True)
 
     def _looks(self, ended: threading.Event) -> Iterator[int]:
-        """Look periodically, and once more at the end; yield the records acknowledged so far."""
+        """Look periodically, and at the end; yield the records acknowledged so far."""
         last = False
         while not last:
             last = ended.wait(_LOOK_EVERY_S)

@@ -102,7 +102,7 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
 
 
 def _filesystem(directory: str) -> str:
-    """Return the type of a directory's file system; empty if it is no mount of its own."""
+    """Return the type of a directory's file system; empty if it is no mount."""
     with suppress(OSError):
         for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
             _, where, kind, *_ = line.split(" ")

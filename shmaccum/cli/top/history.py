@@ -88,7 +88,7 @@ class History:
         return _rate(self._samples[0], self._samples[-1], lambda slab: slab.metrics["byte-total"])
 
     def recent(self, name: str) -> Distribution:
-        """Return what a histogram has counted in the last seconds; all that it has counted, without two reports."""
+        """Return a histogram of the last seconds; of all values, without two reports."""
         last = self._samples[-1].slab.distributions[name]
         return last - self._samples[0].slab.distributions[name] if len(self._samples) > 1 else last
 

@@ -93,7 +93,7 @@ class StandInKafkaError:
         return _NAMES.get(self._code, f"ERR_{self._code}?")
 
     def str(self) -> str:  # the name is theirs
-        """Return what happened, in words."""
+        """Return the error's text."""
         return _phrase(self.name()) if self._reason is None else self._reason
 
     def fatal(self) -> bool:

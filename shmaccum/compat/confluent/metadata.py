@@ -71,7 +71,7 @@ class ClusterMetadata(_Shown):
 
 
 def cluster_metadata(config: ProducerConfig, topics: list[str] | None, timeout_s: float) -> ClusterMetadata:
-    """Ask a broker for the cluster's metadata, on a connection of its own.
+    """Ask a broker for the cluster's metadata, on a connection for this call.
 
     Args:
         config: the settings.

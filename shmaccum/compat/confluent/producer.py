@@ -387,7 +387,7 @@ class Producer(TransactionalCalls):
         Args:
             in_queue: those that wait for their topic. They are not sent any more.
             in_flight: those that the slab has accepted, but only together with ``in_queue``, since some of them are not
-                sent yet. They cannot be taken back and are stored all the same, as librdkafka's can be.
+                sent yet. They cannot be taken back and are still stored, as librdkafka's can be.
             blocking: has no effect.
         """
         self._open()

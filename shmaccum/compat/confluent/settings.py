@@ -133,7 +133,7 @@ class Translated:
 
     Attributes:
         config: the producer's.
-        on_delivery: callback of messages that have none of their own.
+        on_delivery: callback of messages that have none.
         error_cb: called with the sender's troubles.
         partitioner: chooses the partition of a message with a key.
         max_messages: produced and not reported, at most.

@@ -60,7 +60,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "socket_options",
     }
 )
-"""Settings of its own connections and metrics, which change nothing in what is sent: accepted and ignored."""
+"""Settings of kafka-python's connections and metrics, which change nothing in what is sent: accepted and ignored."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "allow_auto_create_topics": "leave it out: brokers decide whether they create topics",

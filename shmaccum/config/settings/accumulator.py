@@ -29,7 +29,7 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         importance=Importance.HIGH,
         scope=Scope.PRODUCER,
         doc="""How batches are compressed; the producer that begins a batch decides. A batch is compressed as a
-            whole, so larger batches compress better. The sender compresses batches, on threads of its own, up to one a
+            whole, so larger batches compress better. The sender compresses batches, on its own threads, up to one a
             processor. Batches of columns and large records are compressed by their producer, and are sent uncompressed
             if that does not make them smaller. `zstd` needs `message.format.version` 0.11 or later.""",
     )
@@ -67,7 +67,7 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         doc="""Bytes in a slot, which holds one batch: records of one partition, from any producer of the host. A
             batch is sent once it is full or `linger.ms` have passed. If it cannot be sent then, it takes more slots, up
             to `batch.max.bytes`. Every batch takes a whole slot, even with one small record. A record larger than a
-            slot gets a batch of its own, in as many free slots as it needs, adjacent or not.""",
+            slot gets its own batch, in as many free slots as it needs, adjacent or not.""",
     )
     batch_max_bytes = Setting(
         INT_OR_AUTO,

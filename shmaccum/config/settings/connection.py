@@ -34,7 +34,7 @@ class ConnectionSettings(Config, group=Group.CONNECTION):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         doc="""The name that the sender gives to brokers, for their logs and quotas. One sender has one name: that of
-            its newest producer. A program that needs a quota of its own needs a `shmaccum.name` of its own. Empty:
+            its newest producer. A program that needs its own quota needs its own `shmaccum.name`. Empty:
             `shmaccum-` and the slab's name.""",
     )
     connections_max_idle_ms = Setting(

@@ -116,7 +116,7 @@ class ColumnBodies:
     def lay_out(self, first: int, room: int, most: int) -> _core.RowBatches:
         """Lay records out over new batches. Those behind the last of its ``cuts`` are not in them.
 
-        A record that is larger than a whole batch gets a batch of its own.
+        A record that is larger than a whole batch gets its own batch.
 
         Args:
             first: the first record.
