@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from shmaccum._core import Super
-from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig

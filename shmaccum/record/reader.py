@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.batch import Batch, Record, TimestampType
-from shmaccum.record.fields import BytesLike
-from shmaccum.record.framing import MAGIC_OFFSET, entry_end
+from shmaccum.record.fields import MAGIC_OFFSET, BytesLike, entry_end
 from shmaccum.record.legacy.batch import LegacyBatch
 from shmaccum.record.v2.batch import DefaultBatch
 

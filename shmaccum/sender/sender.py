@@ -23,9 +23,8 @@ from typing import Final
 
 from shmaccum._core import ProduceBatch, Slot, Super
 from shmaccum.abi import VERSION
-from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
-from shmaccum.accumulator.drain.ready_check import FOREVER_MS, ReadyCheckResult
+from shmaccum.accumulator.drain.ready_check import FOREVER_MS, Cluster, ReadyCheckResult
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node

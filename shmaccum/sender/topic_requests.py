@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from shmaccum._core import Super
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry, TopicUpdate
 from shmaccum.errors import LockTimeoutError

@@ -18,7 +18,7 @@ from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.errors import SerializationError, ShmaccumError
 from shmaccum.producer.producer import Producer
 from shmaccum.record.columns.arrow import arrow_of, numpy_of
-from shmaccum.spark.quickack import acknowledge_at_once
+from shmaccum.spark.worker import acknowledge_at_once
 
 _SHARE_OF_MEMORY: Final = 4
 """The rows of one append take at most this fraction of ``buffer.memory``. ``max.block.ms`` bounds the wait for the

@@ -39,7 +39,7 @@ from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.framing import whole_entries
+from shmaccum.record.fields import whole_entries
 from shmaccum.record.reader import iter_batches
 from shmaccum.record.v2.records import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
 from shmaccum.shm import native

@@ -51,7 +51,7 @@ from faults import interrupted_by_alarm
 from fixture_types import Link, OpenAccumulator, Start
 
 from shmaccum._core import Partition, Process
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import (

@@ -14,8 +14,8 @@ from record_batches import COMBINATIONS, NOW, Sample, by_ourselves, examples, ex
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.batch import TIMESTAMP_TYPE_MASK
 from shmaccum.record.compression import CompressionType, compress
+from shmaccum.record.fields import whole_entries
 from shmaccum.record.format import record_format
-from shmaccum.record.framing import whole_entries
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.reader import Batch, TimestampType, iter_batches, valid_prefix
 from shmaccum.record.v2 import records as v2

@@ -18,7 +18,8 @@ import shmaccum
 from shmaccum import ProducerConfig
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
-from shmaccum.spark import interpreters, register
+from shmaccum.spark import register
+from shmaccum.spark import session as sessions
 
 ROWS, TASKS = 1000, 2
 
@@ -49,7 +50,7 @@ def main() -> None:
 
     write(session, "written")
     other = session.newSession()
-    other.conf.unset(interpreters.TASKS)
+    other.conf.unset(sessions.TASKS)
     register(other)
     write(other, "registered")
     with look(config.slab_name(os.geteuid())) as slab:

@@ -21,7 +21,7 @@ from processes import wait_until
 
 import pyspark_shmaccum
 import shmaccum
-from shmaccum.spark.interpreters import TASKS
+from shmaccum.spark.session import TASKS
 from tools.spark_jvm import jvm_options
 
 HOME = Path(pyspark.__file__).parent

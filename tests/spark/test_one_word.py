@@ -25,8 +25,8 @@ from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import ConfigError, KafkaTimeoutError, SerializationError
 from shmaccum.spark import kafka_columns, register, to_kafka
 from shmaccum.spark.datasource import write_task
-from shmaccum.spark.interpreters import TASKS
 from shmaccum.spark.schema import record_columns
+from shmaccum.spark.session import TASKS
 from shmaccum.spark.worker import close_all
 
 Options = dict[str, str]

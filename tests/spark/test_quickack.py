@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmaccum.spark.quickack import acknowledge_at_once
+from shmaccum.spark.worker import acknowledge_at_once
 
 Ends = tuple[socket.socket, socket.socket]
 

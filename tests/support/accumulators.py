@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from senders import LogRecord as Sent
 from senders import decode_batches
 
-from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node, TopicPartition

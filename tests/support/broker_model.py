@@ -23,7 +23,7 @@ from splitting import SLOT as SLOT
 
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.append import record_appender
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kafka.record import MemoryRecords
 
 from shmaccum._core import FutureRecordMetadata, ProduceBatch, ProduceResponse
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig

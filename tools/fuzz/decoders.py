@@ -28,9 +28,8 @@ from shmaccum.config.jaas import parse_jaas
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError
 from shmaccum.record.compression import CompressionType, compress, decompress
-from shmaccum.record.fields import NO_PRODUCER_ID
+from shmaccum.record.fields import LOG_OVERHEAD, MAGIC_OFFSET, NO_PRODUCER_ID
 from shmaccum.record.format import record_format
-from shmaccum.record.framing import LOG_OVERHEAD, MAGIC_OFFSET
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.reader import iter_batches, valid_prefix
 from shmaccum.record.split import read_records

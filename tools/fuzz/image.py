@@ -14,8 +14,8 @@ from typing import Final, Self
 
 from shmaccum._core import Geometry, Slot
 from shmaccum.accumulator.buffer_pool import MemoryWait
-from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.accumulator_state import attach_for, slab_geometry
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.cluster import Node, TopicPartition

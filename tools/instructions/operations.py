@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from shmaccum import Producer
 from shmaccum._core import Super
-from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node, TopicPartition

@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from functools import partial
 
 from shmaccum._core import STATE_MASK, Partition, Sequences, Super
-from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
-from shmaccum.accumulator.drain.ready_check import ReadyCheck
+from shmaccum.accumulator.drain.ready_check import Cluster, ReadyCheck
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node

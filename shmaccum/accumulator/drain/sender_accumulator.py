@@ -13,13 +13,12 @@ from typing import Final
 
 from shmaccum._core import STATE_MASK, Sequences, Super
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
-from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.expirer import BatchExpirer, DeliveryLimits
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
-from shmaccum.accumulator.drain.ready_check import ReadyCheck, ReadyCheckResult
+from shmaccum.accumulator.drain.ready_check import Cluster, ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
 from shmaccum.accumulator.state.lanes import LaneTable

@@ -11,12 +11,12 @@ from shmaccum.errors import CorruptRecordError
 from shmaccum.record.batch import TIMESTAMP_TYPE_MASK, Batch, Record, TimestampType
 from shmaccum.record.compression import CompressionType, decompress
 from shmaccum.record.fields import (
+    MAGIC_OFFSET,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
 )
-from shmaccum.record.framing import MAGIC_OFFSET
 from shmaccum.record.legacy.records import ATTRIBUTES_OFFSET, BODY_OFFSET, CRC_OFFSET, TIMESTAMP_OFFSET, message_spans
 
 _OFFSET: Final = struct.Struct(">q")

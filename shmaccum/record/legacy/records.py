@@ -22,8 +22,7 @@ from typing import Final
 
 from shmaccum.errors import IllegalStateError
 from shmaccum.record.compression import CompressionType, compress
-from shmaccum.record.fields import BytesLike, plain_bytes
-from shmaccum.record.framing import LOG_OVERHEAD, entry_end
+from shmaccum.record.fields import LOG_OVERHEAD, BytesLike, entry_end, plain_bytes
 
 MAGIC: Final = 1
 CRC_OFFSET: Final = 12

@@ -23,6 +23,7 @@ from shmaccum.errors import SerializationError
 from shmaccum.later import crc32c
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.fields import (
+    LOG_OVERHEAD,
     NO_PARTITION_LEADER_EPOCH,
     BatchMemory,
     BytesLike,
@@ -31,7 +32,6 @@ from shmaccum.record.fields import (
     header_value,
     plain_bytes,
 )
-from shmaccum.record.framing import LOG_OVERHEAD
 from shmaccum.record.v2.varint import NULL, encode_varint, size_of_varint
 
 MAGIC: Final = 2

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import MAX_TOPIC_LENGTH, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from shmaccum._core import ProduceBatch, ProduceResponse
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import split_address

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from shmaccum._core import ProduceBatch, ProduceResponse
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import Node, TopicPartition, check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError

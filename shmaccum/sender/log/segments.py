@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record.framing import LOG_OVERHEAD
+from shmaccum.record.fields import LOG_OVERHEAD
 from shmaccum.record.reader import Batch, iter_batches
 from shmaccum.sender.regularfile import open_regular
 

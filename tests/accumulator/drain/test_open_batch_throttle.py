@@ -9,8 +9,8 @@ from accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, op
 from fixture_types import Link, Start
 
 from shmaccum._core import Super
-from shmaccum.accumulator.drain.cluster import Cluster
 from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig

@@ -10,7 +10,7 @@ import pytest
 from accumulators import UNLIMITED, add, assert_empty, config_of, created_ms, open_accumulator, partition_of
 
 from shmaccum._core import STRIPES, Partition
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators

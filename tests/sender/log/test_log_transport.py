@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from logfiles import disk_full_beyond, put_device, read_log
 
 from shmaccum._core import ProduceBatch
-from shmaccum.accumulator.drain.cluster import Cluster
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     InvalidTopicError,
