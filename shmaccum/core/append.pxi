@@ -679,7 +679,7 @@ cdef void batch_begin(
     store_relaxed(&header.attempts, now_us // 1000)  # no attempt yet: back-off and linger count from the creation
     store_relaxed(&header.sequence, 0)
     store_relaxed(&header.max_record, largest)
-    store_relaxed(&header.settled, 0)
+    store_relaxed(&header.completed, 0)
     store_relaxed(&header.part, 0)
     store_relaxed(&header.compressed, compressed)
     store_relaxed(&header.linger, producer.linger)

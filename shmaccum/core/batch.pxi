@@ -39,8 +39,8 @@ cdef inline uint64_t count_of(const SlotHeader *header) noexcept nogil:
     return load_acquire(&header.commit) >> 1 & COMMIT_COUNT_MASK
 
 
-cdef inline uint64_t settled_of(const SlotHeader *header) noexcept nogil:
-    return load_relaxed(&header.settled) & PROGRESS_MASK
+cdef inline uint64_t completed_of(const SlotHeader *header) noexcept nogil:
+    return load_relaxed(&header.completed) & PROGRESS_MASK
 
 
 cdef inline uint64_t next_sequence(uint64_t sequence, uint64_t records) noexcept nogil:
@@ -50,11 +50,11 @@ cdef inline uint64_t next_sequence(uint64_t sequence, uint64_t records) noexcept
 
 cdef uint64_t part_sequence_of(const SlotHeader *header) noexcept nogil:
     """Return the number of the first record that is not complete, of a numbered batch."""
-    cdef uint64_t sequence = load_relaxed(&header.sequence) & SEQUENCE_MASK, settled
+    cdef uint64_t sequence = load_relaxed(&header.sequence) & SEQUENCE_MASK, completed
     if not load_relaxed(&header.part):
         return sequence
-    settled = load_relaxed(&header.settled)
-    return next_sequence(sequence, (settled & PROGRESS_MASK) - (settled >> PROGRESS_SHIFT))
+    completed = load_relaxed(&header.completed)
+    return next_sequence(sequence, (completed & PROGRESS_MASK) - (completed >> PROGRESS_SHIFT))
 
 
 cdef uint64_t end_sequence_of(const SlotHeader *header) noexcept nogil:
@@ -64,24 +64,24 @@ cdef uint64_t end_sequence_of(const SlotHeader *header) noexcept nogil:
 
 cdef void number_batch(SlotHeader *header, uint64_t producer_id, uint64_t epoch, uint64_t sequence) noexcept nogil:
     """Assign the identity of a batch; the last store commits it. An old identity is cleared first."""
-    cdef uint64_t settled
+    cdef uint64_t completed
     store_release(&header.sequence, 0)
     store_release(&header.producer_id, producer_id + 1)
     if load_relaxed(&header.part):
         # Under the new numbers no record is skipped yet, and nothing has been tried.
-        settled = settled_of(header)
-        store_relaxed(&header.settled, settled)
+        completed = completed_of(header)
+        store_relaxed(&header.completed, completed)
         store_relaxed(&header.attempts, load_relaxed(&header.attempts) & TIME_MASK)
-        sequence = next_sequence(sequence, 0 - settled)
+        sequence = next_sequence(sequence, 0 - completed)
     store_release(&header.sequence, epoch + 1 << EPOCH_SHIFT | sequence)
 
 
 cdef uint64_t range_of(const SlotHeader *header) noexcept nogil:
     """Return the range word of a completion for what the result words cover."""
-    cdef uint64_t part = load_relaxed(&header.part), settled = settled_of(header), end = part >> PROGRESS_SHIFT
+    cdef uint64_t part = load_relaxed(&header.part), completed = completed_of(header), end = part >> PROGRESS_SHIFT
     if not part:
         return 0
-    return settled << 32 | (0 if end == count_of(header) else end - settled)
+    return completed << 32 | (0 if end == count_of(header) else end - completed)
 
 
 cdef void conclude_batch(SlotHeader *header, uint64_t base_offset, uint64_t result) noexcept nogil:
@@ -103,7 +103,7 @@ def undelivered(const uint64_t[::1] words not None, Geometry geometry not None):
     """
     cdef const char *headers
     cdef const SlotHeader *header
-    cdef uint64_t slot, settled, batches = 0, records = 0
+    cdef uint64_t slot, completed, batches = 0, records = 0
     if <uint64_t>words.shape[0] < geometry.regions.slots // WORD:
         raise ValueError(f"{words.shape[0]} words are no slab of {geometry.slot_count} slots")
     headers = <const char *>&words[0] + geometry.regions.headers
@@ -111,8 +111,8 @@ def undelivered(const uint64_t[::1] words not None, Geometry geometry not None):
         header = <const SlotHeader *>(headers + slot * geometry.regions.header_size)
         if load_acquire(&header.state) & STATE_MASK >= STATE_OPEN:
             batches += 1
-            settled = settled_of(header)  # first: if the batch completes meanwhile, a new one can begin in its slot
-            records += max(count_of(header), settled) - settled
+            completed = completed_of(header)  # first: if the batch completes meanwhile, a new one can begin in its slot
+            records += max(count_of(header), completed) - completed
     return batches, records
 
 
@@ -316,7 +316,7 @@ cdef class RecordBatch:
         cdef uint64_t room = slots * sizes.slot_size if slots <= sizes.slot_count else 0
         return (
             0 < count
-            and settled_of(self.header) <= count
+            and completed_of(self.header) <= count
             and header_size < size <= room
             and header_size < stored_size(self.header) <= room
             and load_relaxed(&self.header.base_timestamp) <= LAST_TIME
@@ -329,7 +329,7 @@ cdef class RecordBatch:
     def write_off(self):
         """Clear the split and compression words of a damaged header, so that the batch can fail as a whole."""
         store_relaxed(&self.header.part, 0)
-        store_relaxed(&self.header.settled, 0)
+        store_relaxed(&self.header.completed, 0)
         store_relaxed(&self.header.compressed, 0)
 
     def contributors(self):
@@ -456,14 +456,14 @@ cdef class RecordBatch:
         return load_relaxed(&self.header.part) != 0
 
     @property
-    def settled(self):
+    def completed(self):
         """How many records, from the first on, are complete."""
-        return settled_of(self.header)
+        return completed_of(self.header)
 
     @property
     def skipped(self):
         """How many of the complete records were never stored and so took no sequence number."""
-        return load_relaxed(&self.header.settled) >> PROGRESS_SHIFT
+        return load_relaxed(&self.header.completed) >> PROGRESS_SHIFT
 
     @property
     def part_end(self):
@@ -483,14 +483,14 @@ cdef class RecordBatch:
         """Store that the result will cover the records from the first incomplete one to ``end``, exclusive."""
         store_release(&self.header.part, end << PROGRESS_SHIFT | load_relaxed(&self.header.part) & PROGRESS_MASK)
 
-    def settle(self, bint never_stored):
+    def complete_part(self, bint never_stored):
         """Mark the part that the result words cover as complete; the rest starts without attempts."""
-        cdef uint64_t settled = load_relaxed(&self.header.settled)
+        cdef uint64_t completed = load_relaxed(&self.header.completed)
         cdef uint64_t end = load_relaxed(&self.header.part) >> PROGRESS_SHIFT
-        cdef uint64_t skipped = settled >> PROGRESS_SHIFT
+        cdef uint64_t skipped = completed >> PROGRESS_SHIFT
         if never_stored:
-            skipped += end - (settled & PROGRESS_MASK)
-        store_release(&self.header.settled, skipped << PROGRESS_SHIFT | end)
+            skipped += end - (completed & PROGRESS_MASK)
+        store_release(&self.header.completed, skipped << PROGRESS_SHIFT | end)
         store_relaxed(&self.header.attempts, load_relaxed(&self.header.attempts) & TIME_MASK)
 
     @property

@@ -81,7 +81,7 @@ cdef class Completer:
         cdef PartitionEntry *partition = partition_of(&self.deques, batch.partition)
         cdef uint64_t commit = load_acquire(&header.commit), count = count_of(header), records, slots, batches
         end = end if end else count
-        records = end - settled_of(header)
+        records = end - completed_of(header)
         if stored:
             self.sequences.stored(batch, records)
         if load_relaxed(&header.part):

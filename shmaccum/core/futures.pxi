@@ -54,7 +54,7 @@ cdef class ProduceRequestResult:
         lane: that it is in, as its entry + 1; 0 outside of transactions.
 
     Attributes:
-        told: the records before this index are complete.
+        completed: how many records are complete, from the first on.
         last: outcome of the last of these; nearly always of the whole batch.
         earlier: outcomes of those before, in order; None if there are none.
     """
@@ -62,7 +62,7 @@ cdef class ProduceRequestResult:
     cdef readonly object topic_partition
     cdef readonly uint64_t batch
     cdef readonly uint64_t lane
-    cdef readonly int64_t told
+    cdef readonly int64_t completed
     cdef readonly Part last
     cdef readonly list earlier
     cdef object _waiter
@@ -73,7 +73,7 @@ cdef class ProduceRequestResult:
     @property
     def done(self):
         """Whether all of the batch is complete."""
-        return self.told == ALL_RECORDS
+        return self.completed == ALL_RECORDS
 
     @property
     def waiter(self):
@@ -87,16 +87,16 @@ cdef class ProduceRequestResult:
             raise IllegalStateError("the producer no longer exists: it cannot wait for this record, nor call back")
         return waiter
 
-    def settle(self, Part part not None, int64_t records):
+    def complete(self, Part part not None, int64_t records):
         """Store the outcome of ``records`` records, or of all that follow if 0; callbacks run later."""
-        if part.first < self.told:
+        if part.first < self.completed:
             return  # a duplicate, from a sender that took over
         if self.last is not None:
             if self.earlier is None:
                 self.earlier = []
             self.earlier.append(self.last)
         self.last = part
-        self.told = part.first + records if records else ALL_RECORDS
+        self.completed = part.first + records if records else ALL_RECORDS
 
     cdef Part part_of(self, int64_t index):
         """Return the outcome of a completed record."""
@@ -114,7 +114,7 @@ cdef class ProduceRequestResult:
         cdef Part part, following = None
         parts = [] if self.last is None else [*(self.earlier or ()), self.last]
         for part in reversed(parts):
-            begin, end = max(part.first, first), min(self.told if following is None else following.first, stop)
+            begin, end = max(part.first, first), min(self.completed if following is None else following.first, stop)
             if begin < end:
                 between.append((begin, end, part))
             following = part
@@ -151,7 +151,7 @@ cdef class FutureRecordMetadata:
         raise TypeError("a future cannot be pickled: it belongs to this process")
 
     cdef bint _is_done(self) noexcept:
-        return self.index < self.batch_result.told
+        return self.index < self.batch_result.completed
 
     @property
     def topic_partition(self):

@@ -631,15 +631,14 @@ cdef struct SlotHeader:
     word max_record
     # Monotonic milliseconds of the last drain: a statistic.
     word drained_ms
-    # Records skipped << 24 | records settled. Settled: the first ones, whose result is complete. Skipped: those of
-    # them without a sequence number, because they were never stored. The next record has the base sequence + settled -
-    # skipped.
-    word settled
+    # Records skipped << 24 | records completed: the first ones, whose result is complete. Skipped: those of them without
+    # a sequence number, because they were never stored. The next record has the base sequence + completed - skipped.
+    word completed
     # Bytes in the slots << 8 | compression, of a batch that its producer tried to compress before it was in a deque; 0
     # of any other: it has the bytes of `commit`, and the sender compresses it.
     word compressed
     # Of a split batch: end of the part that the result words are for << 24 | end of the part being sent, in records.
-    # `0` while the batch is sent as a whole. A part begins where the settled records end, and is stored before it is
+    # `0` while the batch is sent as a whole. A part begins where the completed records end, and is stored before it is
     # sent.
     word part
     # Next slot + 1 in the chain of a batch; valid only if a slot that is not FREE leads to it, within the number of its

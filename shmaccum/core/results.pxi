@@ -50,7 +50,7 @@ cdef class Callbacks:
         (<list>waiting).append(future)
         return 0
 
-    def told_of(self, uint64_t batch):
+    def make_due(self, uint64_t batch):
         """Make a batch's callbacks due after one of its completions was read."""
         if batch in self.waiting:
             self.due.append(batch)
@@ -224,8 +224,8 @@ cdef class Contributions:
         cdef ProduceRequestResult result = self.results.pop(batch, None)
         self._clear_slot(batch)
         if result is not None:
-            result.settle(Part(result.told, -1, -1, failure), 0)
-            self.callbacks.told_of(batch)
+            result.complete(Part(result.completed, -1, -1, failure), 0)
+            self.callbacks.make_due(batch)
         return result
 
     cdef int _clear_slot(self, uint64_t batch) except -1:
@@ -238,7 +238,7 @@ cdef class Contributions:
     cdef int _drop(self, uint64_t batch) except -1:
         cdef ProduceRequestResult result = self.results.pop(batch, None)
         if result is not None:
-            result.settle(Part(result.told, -1, -1, None), 0)
+            result.complete(Part(result.completed, -1, -1, None), 0)
         return 0
 
     # --- listening ----------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ cdef class Contributions:
         )
 
     def read(self):
-        """Read all completions: settle their results, and make their callbacks due.
+        """Read all completions: complete their results, and make their callbacks due.
 
         One thread at a time, but a signal handler can call it in the middle of a call. A completion is popped after it
         has been processed, so an interrupt loses none.
@@ -279,19 +279,19 @@ cdef class Contributions:
             outcome = ring_at(&self.rings, self.entry, index)
             result = self.results.get(outcome.batch)
             if result is not None:  # else a duplicate, or meant for the process that had this table entry before
-                self._settle(result, &outcome)
+                self._complete(result, &outcome)
             self.head = max(self.head, index + 1)  # a signal handler can have popped further meanwhile
             store_release(&process.ring_head, self.head)
 
-    cdef int _settle(self, ProduceRequestResult result, const Outcome *outcome) except -1:
+    cdef int _complete(self, ProduceRequestResult result, const Outcome *outcome) except -1:
         cdef uint64_t records = outcome.range & RANGE_MASK
         cdef uint64_t rest = outcome.result >> RESULT_SHIFT
         cdef int64_t base_offset = <int64_t>(outcome.base_offset - 1)
         cdef int code = error_code_of(outcome.result)
         failure = self.fail(result, code, rest) if code else None
         append_time_ms = -1 if code else <int64_t>rest - 1
-        result.settle(Part(<int64_t>(outcome.range >> RANGE_SHIFT), base_offset, append_time_ms, failure), records)
-        self.callbacks.told_of(result.batch)
+        result.complete(Part(<int64_t>(outcome.range >> RANGE_SHIFT), base_offset, append_time_ms, failure), records)
+        self.callbacks.make_due(result.batch)
         if not records:
             self.results.pop(result.batch, None)
             self._clear_slot(result.batch)

@@ -212,7 +212,7 @@ cdef class Sequences:
         Idempotent: a sender that died after this has changed the next number.
         """
         cdef PartitionEntry *partition = partition_of(&self.deques, batch.partition)
-        cdef uint64_t skipped = load_relaxed(&batch.header.settled) >> PROGRESS_SHIFT
+        cdef uint64_t skipped = load_relaxed(&batch.header.completed) >> PROGRESS_SHIFT
         cdef uint64_t end = end_sequence_of(batch.header), following = load_relaxed(&partition.next_sequence)
         if skipped and self._is_numbered(batch.header, batch.partition) and following & SEQUENCE_MASK == end:
             self._set_next(partition, following >> EPOCH_SHIFT, next_sequence(end, 0 - skipped))
@@ -364,7 +364,7 @@ cdef class Sequences:
             return True  # until they are decided
         if outstanding.first and not self._is_known(entry):
             return True
-        return (self.id_is_spent and outstanding.lane == NULL) or not self._is_settled(outstanding, entry)
+        return (self.id_is_spent and outstanding.lane == NULL) or not self._is_decided(outstanding, entry)
 
     cdef int _go_on(self, uint64_t entry) except -1:
         """Review a partition after a batch of it was sent or answered; skips the work in the usual case."""
@@ -374,7 +374,7 @@ cdef class Sequences:
             or outstanding.refused
             or self.id_is_spent
             or self._number_undecided(entry)
-            or not self._is_settled(outstanding, entry)
+            or not self._is_decided(outstanding, entry)
         ):
             return self._review(entry)
         if load_relaxed(self._id_of(outstanding)):
@@ -394,7 +394,7 @@ cdef class Sequences:
         """Return whether the broker certainly has none of the queued batches and cannot accept their numbers."""
         if load_relaxed(&partition_of(&self.deques, entry).in_flight):
             return False
-        return outstanding.refused if outstanding.first else not self._is_settled(outstanding, entry)
+        return outstanding.refused if outstanding.first else not self._is_decided(outstanding, entry)
 
     cdef int _bump(self, Outstanding *outstanding, PartitionEntry *partition) except -1:
         cdef uint64_t epoch = load_relaxed(&partition.next_sequence) >> EPOCH_SHIFT
@@ -477,7 +477,7 @@ cdef class Sequences:
             return 0
         return acked & SEQUENCE_MASK
 
-    cdef bint _is_settled(self, const Outstanding *outstanding, uint64_t entry) noexcept:
+    cdef bint _is_decided(self, const Outstanding *outstanding, uint64_t entry) noexcept:
         """Return whether the broker expects the first unanswered batch, or else the next one."""
         cdef const PartitionEntry *partition = partition_of(&self.deques, entry)
         cdef uint64_t expected = load_relaxed(&partition.next_sequence) & SEQUENCE_MASK

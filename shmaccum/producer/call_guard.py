@@ -28,7 +28,7 @@ class CallGuard(_core.CallGuard):
         if self.closed:
             raise ProducerClosedError("Cannot perform operation after producer has been closed.")
 
-    def settle(self, error: BaseException) -> None:
+    def clean_up(self, error: BaseException) -> None:
         """Clean up after an error or interrupt: release slots and flushes; raise a better error if there is one.
 
         Raises:
@@ -36,7 +36,7 @@ class CallGuard(_core.CallGuard):
             SlabDamagedError: it came from damage in the slab.
         """
         if not self.closed:
-            self._accumulator.settle()
+            self._accumulator.clean_up()
         if self.closed and isinstance(error, IllegalStateError | ValueError | IndexError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
         damage = self._slab.explain(error)
@@ -50,4 +50,4 @@ class CallGuard(_core.CallGuard):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self.settle(error)
+            self.clean_up(error)

@@ -379,7 +379,7 @@ class Producer(_core.Producer):
         try:
             self._close(timeout)
         except BaseException as error:
-            self._guard.settle(error)
+            self._guard.clean_up(error)
             raise
         finally:
             self._is_closing = False
@@ -397,7 +397,7 @@ class Producer(_core.Producer):
             try:
                 self._close_interceptors()
                 failure = self._serializers.close()
-                self._accumulator.settle()
+                self._accumulator.clean_up()
             finally:
                 detach(self._slab, self._attached)
         if failure is not None:

@@ -354,12 +354,12 @@ class RecordPath(_core.RecordPath):
     ) -> None:
         """Clean up after an error of `send`; notify callback and interceptors (``KafkaProducer.doSend``).
 
-        They get no interrupt, because the record can be accepted. Raises as `CallGuard.settle`.
+        They get no interrupt, because the record can be accepted. Raises as `CallGuard.clean_up`.
         """
         if self._transactions is not None and transaction is not None and isinstance(error, KafkaError):
             self._transactions.refused(error, transaction)
         try:
-            self._guard.settle(error)
+            self._guard.clean_up(error)
         except ShmaccumError as instead:
             self._notify(instead, topic, partition, on_delivery, headers)
             raise

@@ -84,25 +84,25 @@ class BatchSplitter:
         The part behind them ends in front of the next ones, so that the broker takes it.
         """
         known = self._of(batch)
-        if batch.settled not in known.invalid:
+        if batch.completed not in known.invalid:
             return None
-        end = _end_of_run(batch.settled, batch.record_count, known.invalid)
-        count = end - batch.settled
+        end = _end_of_run(batch.completed, batch.record_count, known.invalid)
+        count = end - batch.completed
         batch.cut(_end_of_run(end, batch.record_count, known.invalid))
         topic = self._accumulator.state.map.by_entry[batch.partition].topic_partition.topic
         logger.error("%s; failed %d records of %r", known.message, count, batch, extra={"seldom": ("invalid", topic)})
         # One completion for all of them: it carries the reason of the first.
-        words = known.invalid[batch.settled] or known.words
+        words = known.invalid[batch.completed] or known.words
         incident = self._incidents.note_of_partition(known.error, words, batch.partition)
         return BatchOutcome(batch, error=known.error, end=end, incident=incident)
 
     def next_part(self, batch: RecordBatch) -> BatchPart:
         """Return the part of a split batch to send now, not sealed yet."""
-        if batch.part_end > batch.settled:
+        if batch.part_end > batch.completed:
             return write_part(self._format, self._records(batch, batch.part_end))
         limit = self._words[batch.partition_at + Partition.MAX_BYTES]
         part = write_part(self._format, self._records(batch, batch.record_count), limit or None)
-        batch.cut(batch.settled + part.record_count)
+        batch.cut(batch.completed + part.record_count)
         return part
 
     def sent(self, batch: RecordBatch) -> None:
@@ -128,7 +128,7 @@ class BatchSplitter:
     def split(self, batch: RecordBatch, response: ProduceResponse) -> list[BatchOutcome]:
         """Split what was refused; return the outcome of the records that fail, or put the batch back into its deque."""
         count = response.batch.record_count
-        first = batch.settled
+        first = batch.completed
         if response.error is RecordTooLargeError:
             batch.cut(first + self._halve(batch, first + count))
         else:
@@ -164,7 +164,7 @@ class BatchSplitter:
                 max_timestamp=batch.max_timestamp,
                 compression=batch.compression or CompressionType.NONE,
             )
-        return known.records[batch.settled : end]
+        return known.records[batch.completed : end]
 
     def _of(self, batch: RecordBatch) -> _Split:
         """Return this sender's knowledge of a batch."""

@@ -440,7 +440,7 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
 
 def _contents(headers: Words, partitions: int) -> tuple[list[int], list[int], list[int]]:
     """Return how many batches, records that are not delivered, and bytes each partition entry has."""
-    records = count_of(headers[:, Slot.COMMIT]) - (headers[:, Slot.SETTLED] & np.uint64(PROGRESS_MASK))
+    records = count_of(headers[:, Slot.COMMIT]) - (headers[:, Slot.COMPLETED] & np.uint64(PROGRESS_MASK))
     return (
         _sum_by_partition(headers, np.ones(len(headers), np.uint64), partitions),
         _sum_by_partition(headers, records, partitions),

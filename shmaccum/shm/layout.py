@@ -50,7 +50,7 @@ NEARLY_FULL: Final = 0.9
 """Used fraction of the topic or partition table from which the log and ``shmaccum status`` warn."""
 
 PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
-"""Of each half of the words SETTLED and PART."""
+"""Of each half of the words COMPLETED and PART."""
 MAX_LINGER_MS: Final = (1 << 48) - 1
 LIMITS_MASK: Final = (1 << LIMITS_SHIFT) - 1
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1

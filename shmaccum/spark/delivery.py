@@ -70,7 +70,7 @@ class _Deliveries:
 
     def send(self, topic: str, rows: pa.RecordBatch) -> None:
         """Send rows, unless an earlier append is already known to have failed."""
-        self._settle()
+        self._drop_complete()
         self._pending.append((self._producer.send_batch(topic, rows), rows.num_rows))
         self._records += rows.num_rows
         self._bytes += sum(_payload_bytes(rows.column(name)) for name in ("key", "value") if name in rows.schema.names)
@@ -82,10 +82,10 @@ class _Deliveries:
         also covers other records of this process; a Spark worker runs one task at a time, so there are hardly any.
         """
         self._producer.flush()
-        self._settle()
+        self._drop_complete()
         return self._records, self._bytes
 
-    def _settle(self) -> None:
+    def _drop_complete(self) -> None:
         """Drop the oldest appends that are complete, and raise if one of them failed."""
         error: ShmaccumError | None = None
         failed_rows = 0

@@ -116,13 +116,13 @@ class ExactlyOnce:
 
     def plan(self, *, is_job: bool) -> TaskPlan:
         """Plan a batch, on the driver (`BatchCommitter.plan`); it is ended if the driver ends amid it."""
-        from shmaccum.transactions.driver_watch import settle_at_end
+        from shmaccum.transactions.driver_watch import end_batch_after
         from shmaccum.transactions.writer_state import Driver
 
         writer = self.writer(is_job=is_job)
         with _Committer(self, is_job=is_job) as committer:
             plan = committer.plan()
-        settle_at_end(writer.driver or Driver.of(_driver_pid()), self.config, writer, plan if is_job else None)
+        end_batch_after(writer.driver or Driver.of(_driver_pid()), self.config, writer, plan if is_job else None)
         return TaskPlan(plan, writer, self.version)
 
     def ended(self) -> None:
@@ -147,10 +147,10 @@ class ExactlyOnce:
             with _Committer(self, is_job=is_job) as committer:
                 committer.commit(written[0].plan, batch, written[0].source, transactions)
 
-    def settle(self, plan: Plan | None, *, is_job: bool) -> None:
-        """Bring a failed batch to an end, on the driver (`BatchCommitter.settle`)."""
+    def end_batch(self, plan: Plan | None, *, is_job: bool) -> None:
+        """End a failed batch, on the driver (`BatchCommitter.end_batch`)."""
         with _Committer(self, is_job=is_job) as committer:
-            committer.settle(plan)
+            committer.end_batch(plan)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class BatchWriter(ArrowTask, DataSourceArrowWriter):
     def abort(self, messages: Commits) -> None:
         """Abort what the tasks wrote; at least once, acknowledged rows stay, as with Spark's own Kafka sink."""
         if self._exactly_once is not None and self._task.plan is not None:
-            self._exactly_once.settle(self._task.plan.plan, is_job=True)
+            self._exactly_once.end_batch(self._task.plan.plan, is_job=True)
             self._exactly_once.ended()
             logger.warning("The job failed: %s; these are aborted, unless they were committed.", _total(messages))
         else:
@@ -106,11 +106,11 @@ class StreamCommits:
         them again. Without any, this is not a warning: Spark itself reports the cause of a failure.
 
         Raises:
-            KafkaError: `BatchCommitter.settle` failed; the next micro-batch repeats it.
+            KafkaError: `BatchCommitter.end_batch` failed; the next micro-batch repeats it.
         """
         if self.exactly_once is not None:
             results = _results(messages)  # none if the query was stopped before its first task was done
-            self.exactly_once.settle(results[0].plan if results else None, is_job=False)
+            self.exactly_once.end_batch(results[0].plan if results else None, is_job=False)
             logger.info("batch %d failed: %s; these are aborted, unless they were committed", batchId, _total(messages))
             return
         written = any(isinstance(message, TaskCommit) and message.records for message in messages)

@@ -142,8 +142,8 @@ class BatchCommitter:
         aborted = {each.transactional_id for each in left}
         return [each for each in before if each.transactional_id not in aborted], left
 
-    def settle(self, plan: Plan | None) -> None:
-        """Bring a batch to an end that failed, or whose decision is in doubt: committed if it is decided, else aborted.
+    def end_batch(self, plan: Plan | None) -> None:
+        """End a batch that failed, or whose decision is in doubt: commit it if it is decided, else abort it.
 
         Nothing happens if the writer has a newer plan.
 

@@ -52,8 +52,8 @@ serve({pid}, {ticks})
 """
 
 
-def settle_at_end(driver: Driver, config: ProducerConfig, writer: Writer, plan: Plan | None) -> None:
-    """End a writer's batch when the driver's process has ended (`BatchCommitter.settle`), unless `forget` comes first.
+def end_batch_after(driver: Driver, config: ProducerConfig, writer: Writer, plan: Plan | None) -> None:
+    """End a writer's batch when the driver's process has ended (`BatchCommitter.end_batch`), unless `forget` is first.
 
     Without a watch the batch is left to the writer's next plan, so its failure is a warning only.
 
@@ -61,13 +61,13 @@ def settle_at_end(driver: Driver, config: ProducerConfig, writer: Writer, plan: 
         driver: the process, on this host.
         config: the settings.
         writer: whose batch it is; replaces an earlier call for this writer.
-        plan: as for `BatchCommitter.settle`.
+        plan: as for `BatchCommitter.end_batch`.
     """
     _say(driver, writer, pickle.dumps((config, writer, plan)))
 
 
 def forget(driver: Driver, writer: Writer) -> None:
-    """Take back what `settle_at_end` has asked for a writer."""
+    """Take back what `end_batch_after` has asked for a writer."""
     _say(driver, writer, b"")
 
 
@@ -153,7 +153,7 @@ def serve(pid: int, ticks: int) -> None:
     if batches:
         _begin_log(batches[0][0])
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each can wait for max.block.ms
-        list(pool.map(_settle, batches))
+        list(pool.map(_end_batch, batches))
 
 
 def _received(connection: socket.socket) -> tuple[str, bytes]:
@@ -187,7 +187,7 @@ def _begin_log(config: ProducerConfig) -> None:
         begin_log(config)
 
 
-def _settle(batch: tuple[ProducerConfig, Writer, Plan | None]) -> None:
+def _end_batch(batch: tuple[ProducerConfig, Writer, Plan | None]) -> None:
     """End a writer's batch; a failure is logged, and leaves the batch to the next plan."""
     from shmaccum.errors import ShmaccumError
     from shmaccum.transactions.batch_committer import BatchCommitter
@@ -197,6 +197,6 @@ def _settle(batch: tuple[ProducerConfig, Writer, Plan | None]) -> None:
     logger.info("%r: its driver has ended. What it has left is committed if it is decided, else aborted", writer.name)
     try:
         with BrokerClient(config) as client:
-            BatchCommitter(client, config, writer).settle(plan)
+            BatchCommitter(client, config, writer).end_batch(plan)
     except ShmaccumError as error:
         logger.warning("%r: what its driver has left stays for its next plan: %s", writer.name, error)

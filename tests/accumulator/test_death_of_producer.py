@@ -186,7 +186,7 @@ def test_interrupted_cleanup_frees_slots_with_the_next_batch(accumulate: OpenAcc
         log = Log(accumulator)
         log.take(drain(accumulator))
         assert log.values(TP0)[-1] == b"next"
-        accumulator.producer.settle()
+        accumulator.producer.clean_up()
         assert accumulator.pool.available_memory() == accumulator.pool.total_memory
         accumulator.append(TP1, 0, None, b"other")
     Log(accumulator).take_all()

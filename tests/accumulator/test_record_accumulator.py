@@ -416,7 +416,7 @@ def test_call_that_fails_in_the_middle_of_a_flush_does_not_end_it(accumulator: A
     def handle() -> None:
         with pytest.raises(KafkaTimeoutError):
             accumulator.producer.flush(0)
-        accumulator.producer.settle()
+        accumulator.producer.clean_up()
         seen.append(accumulator.slab.words[flushing])
         Log(accumulator).take_all()
 

@@ -79,19 +79,19 @@ def test_a_split_batch_keeps_its_numbers(slab: Slab) -> None:
     batch.cut(4)
     batch.set_result_end(4)
     assert (batch.is_split, batch.part_end, batch.result_end, batch.result_range) == (True, 4, 4, 0 << 32 | 4)
-    batch.settle(never_stored=True)
-    assert (batch.settled, batch.skipped, batch.part_sequence) == (4, 4, (1 << 31) - 3)
+    batch.complete_part(never_stored=True)
+    assert (batch.completed, batch.skipped, batch.part_sequence) == (4, 4, (1 << 31) - 3)
     batch.set_result_end(6)
-    batch.settle(never_stored=False)
-    assert (batch.settled, batch.skipped, batch.part_sequence) == (6, 4, (1 << 31) - 1)
+    batch.complete_part(never_stored=False)
+    assert (batch.completed, batch.skipped, batch.part_sequence) == (6, 4, (1 << 31) - 1)
     batch.set_result_end(10)
     assert batch.result_range == 6 << 32, "0 records: all that are left"
     batch.note_attempt(9)
     batch.set_sequence(5, 0, 100)
-    assert (batch.settled, batch.skipped, batch.attempts, batch.identity()) == (6, 0, 0, (5, 0, 100))
+    assert (batch.completed, batch.skipped, batch.attempts, batch.identity()) == (6, 0, 0, (5, 0, 100))
     assert batch.base_sequence == 94
     batch.write_off()
-    assert (batch.is_split, batch.settled) == (False, 0)
+    assert (batch.is_split, batch.completed) == (False, 0)
 
 
 # --- bytes ----------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_a_chain_that_leads_in_a_circle_or_into_another_batch_is_broken(slab: Sl
         {"commit": (SLOT_SIZE + 1) << 25 | 2},
         {"compressed": HEADER << 8 | 1},
         {"compressed": (SLOT_SIZE + 1) << 8 | 1},
-        {"settled": 2},
+        {"completed": 2},
         {"slots": 0},
         {"slots": 7},
         {"slots": 1 << 62},
@@ -190,7 +190,7 @@ def test_what_is_undelivered_is_counted_in_the_words_of_any_mapping(slab: Slab) 
     assert _core.undelivered(slab.words, slab.segment.geometry) == (1, 1)
     copy = memoryview(bytes(slab.words)).cast("Q")
     assert _core.undelivered(copy, slab.segment.geometry) == (1, 1)
-    store(slab, settled=5)  # more than was committed: read in the middle of a change, or damaged
+    store(slab, completed=5)  # more than was committed: read in the middle of a change, or damaged
     assert _core.undelivered(slab.words, slab.segment.geometry) == (1, 0)
     store(slab, state=SlotState.ALLOCATED)
     assert _core.undelivered(slab.words, slab.segment.geometry) == (0, 0)

@@ -96,7 +96,7 @@ def test_a_part_is_told_with_its_range() -> None:
     assert run.unread(OTHER) == [completion(run, 0 << 32 | 4)]
     assert run.word("partitions", "batches_sent") == 0, "a batch is counted with its last part"
     assert run.word("partitions", "records_sent") == 4
-    run.batch.settle(never_stored=False)
+    run.batch.complete_part(never_stored=False)
     run.complete(end=10)
     assert run.unread(OTHER)[1] == completion(run, 4 << 32), "all that follow"
     assert (run.word("partitions", "batches_sent"), run.word("partitions", "records_sent")) == (1, 10)
@@ -109,7 +109,7 @@ def test_what_was_pushed_is_not_pushed_again() -> None:
     contributors: set[int] = set()
     run.completer.push(run.batch, contributors, again=True)
     assert (contributors, len(run.unread(0)), len(run.unread(OTHER))) == ({0, OTHER}, 1, 1)
-    run.batch.settle(never_stored=False)
+    run.batch.complete_part(never_stored=False)
     run.batch.set_result_end(10)
     run.completer.push(run.batch, set(), again=True)
     assert len(run.unread(OTHER)) == 2, "another range"
@@ -200,11 +200,11 @@ def test_a_batch_is_told_part_by_part_and_each_part_once() -> None:
     run.batch.cut(4)
     run.complete(end=4)
     contributions.read()
-    assert (result.told, run.future.succeeded(), list(contributions.results.values())) == (4, True, [result])
+    assert (result.completed, run.future.succeeded(), list(contributions.results.values())) == (4, True, [result])
     run.completer.push(run.batch, set(), True)  # by a sender that took over
     contributions.read()
-    assert (result.told, result.earlier) == (4, None)
-    run.batch.settle(never_stored=False)
+    assert (result.completed, result.earlier) == (4, None)
+    run.batch.complete_part(never_stored=False)
     run.complete(end=10)
     contributions.read()
     assert result.done

@@ -198,7 +198,7 @@ def test_callbacks_are_noted_with_the_append() -> None:
     assert path.callbacks
     ((slot, _),) = queued(slab)
     batch = int(slab.segment.view("headers")["generation"][slot]) << 24 | slot
-    path.callbacks.told_of(batch)
+    path.callbacks.make_due(batch)
     path.callbacks.run()
     assert called == [], "they are not complete"
     path.contributions.lose(batch, Damaged)
@@ -249,7 +249,7 @@ def test_completions_are_read_first() -> None:
     slab.words[path.ring.tail] += 3
     future = send(path, b"v", on_delivery=print)
     assert path.ring.reads == 1
-    path.callbacks.told_of(future.batch)
+    path.callbacks.make_due(future.batch)
     assert send(path, b"v") is not None
     assert path.ring.reads == 2, "a callback is due"
 

@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[int, int]] = {
     "no slots": (Slot.SLOTS, 0),
     "as many slots as wrap around to one slot's bytes": (Slot.SLOTS, (1 << 61) + 1),
     "all bits set in its number of slots": (Slot.SLOTS, (1 << 64) - 1),
-    "more records settled than there are": (Slot.SETTLED, 9),
+    "more records complete than there are": (Slot.COMPLETED, 9),
     "a compression that there is not": (Slot.COMPRESSED, 100 << 8 | 7),
 }
 

@@ -301,7 +301,7 @@ def test_a_task_that_outlives_its_batch(once: Options, kafka: KafkaCluster, targ
         if end == "commit":
             writing.commit(0, [result], is_job=True)
         else:
-            writing.settle(plan.plan, is_job=True)
+            writing.end_batch(plan.plan, is_job=True)
         yield row
 
     with pytest.raises(ProducerFencedError, match="plan 1 is over"):
@@ -316,7 +316,7 @@ def test_tasks_that_begin_after_a_stop_leave_nothing_open(once: Options, kafka: 
     assert writing is not None
     plan = writing.plan(is_job=True)
     plan.write([pa.record_batch({"value": [b"0"]})], writing.config, target, {"value": "binary"})
-    writing.settle(plan.plan, is_job=True)
+    writing.end_batch(plan.plan, is_job=True)
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"value": [b"1"]})

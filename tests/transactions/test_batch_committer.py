@@ -157,7 +157,7 @@ def test_a_task_can_tell_that_its_batch_is_over(job: Job) -> None:
     plan = job.plan()
     assert transactions.holder_of(plan.transactional_id) == plan.identity
     with job.committer() as committer:
-        committer.settle(plan)
+        committer.end_batch(plan)
     assert transactions.holder_of(plan.transactional_id) != plan.identity
     plan = job.plan()
     written = [job.write(0, b"a")]
@@ -245,7 +245,7 @@ def test_the_driver_dies_between_the_ends(job: Job, ended: int, monkeypatch: pyt
     assert job.visible() == [b"a", b"b"]
 
 
-def test_a_failed_commit_is_settled(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_commit_is_ended(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark asks to abort after a commit has failed, also if it was decided."""
     plan = job.plan()
     written = [job.write(0, b"a")]
@@ -254,12 +254,12 @@ def test_a_failed_commit_is_settled(job: Job, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(ZeroDivisionError):
             job.commit(plan, 0, written)
     with job.committer() as committer:
-        committer.settle(plan)
+        committer.end_batch(plan)
     assert job.visible() == [b"a"]
     plan = job.plan()
     job.write(0, b"b")
     with job.committer() as committer:
-        committer.settle(plan)
+        committer.end_batch(plan)
     assert job.visible() == [b"a"]
 
 
@@ -270,7 +270,7 @@ def test_an_older_driver_is_fenced(job: Job) -> None:
     with pytest.raises(ProducerFencedError, match="has been started again"):
         job.commit(older, 0, [written])
     with job.committer() as committer:
-        committer.settle(older)  # leaves the newer one alone
+        committer.end_batch(older)  # leaves the newer one alone
     job.commit(newer, 0, [job.write(0, b"newer")])
     assert job.visible() == [b"newer"]
 
@@ -437,7 +437,7 @@ def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions) -> N
     for _ in range(2):
         with pytest.raises(ProducerFencedError, match=named):
             older.plan()
-    older.settle(None)
+    older.end_batch(None)
     newer.commit(plan, 1, "query", [])
     plan = newer.plan()
     assert plan.decided == 1
@@ -458,17 +458,17 @@ def test_a_replaced_driver_goes_on_when_the_newer_one_is_gone(decisions: Decisio
     assert mine.plan().number == 3
 
 
-def test_a_failed_batch_is_settled_without_its_plan(job: Job) -> None:
+def test_a_failed_batch_is_ended_without_its_plan(job: Job) -> None:
     """A query that is stopped before its first task is done has no result that could have a plan."""
     job.plan(driver=OLDER)
     written = job.write(0, b"a")
     with BrokerClient(job.config) as client:
         transactions = Transactions(client, job.config)
         with job.committer(driver=NEWER) as committer:
-            committer.settle(None)
+            committer.end_batch(None)
         assert transactions.find(written.transactional_id, (ONGOING,), deadline_after(20_000))
         with job.committer(driver=OLDER) as committer:
-            committer.settle(None)
+            committer.end_batch(None)
         assert not transactions.find(written.transactional_id, (ONGOING,), deadline_after(20_000))
     assert job.plan(driver=OLDER).number == 2
 
@@ -574,9 +574,9 @@ def test_no_call_waits_for_ever(job: Job, trouble: str, monkeypatch: pytest.Monk
     config = ProducerConfig.parse(job.settings | {"max.block.ms": 300})
     calls: dict[str, Callable[[BatchCommitter], object]] = {
         "commit": lambda committer: committer.commit(plan, 0, "query", written),
-        "settle": lambda committer: committer.settle(plan),
+        "end a batch": lambda committer: committer.end_batch(plan),
         "plan": BatchCommitter.plan,
-        "settle a driver's": lambda committer: committer.settle(None),
+        "end a driver's": lambda committer: committer.end_batch(None),
         "recover": BatchCommitter.recover,
     }
     node = job.cluster.nodes[1]
@@ -652,7 +652,7 @@ def test_empty_arrays_of_a_hostile_broker(job: Job, level: int, monkeypatch: pyt
         with monkeypatch.context() as patch, BrokerClient(config) as client, suppress(KafkaError):
             patch.setattr(BrokerClient, "ask_all", answer_with_nothing)
             committer = BatchCommitter(client, config, Writer(job.name, f"{job.name}-", f"{job.name}-log"))
-            committer.settle(committer.plan())
+            committer.end_batch(committer.plan())
     with job.committer() as committer:
         committer.recover()
 

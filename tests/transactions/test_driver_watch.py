@@ -37,7 +37,8 @@ class Query:
     def plan(self) -> Plan:
         with BrokerClient(self.config) as client:
             plan = BatchCommitter(client, self.config, self.writer).plan()
-        driver_watch.settle_at_end(self.driver, self.config, self.writer, plan if self.writer.driver is None else None)
+        of_job = plan if self.writer.driver is None else None
+        driver_watch.end_batch_after(self.driver, self.config, self.writer, of_job)
         return plan
 
     def write(self) -> PreparedTransaction:
@@ -124,6 +125,6 @@ def test_a_taken_name_is_a_warning(driver: Driver, topic: str, caplog: pytest.Lo
     config = ProducerConfig.parse({"bootstrap.servers": "localhost:1"})
     with socket.socket(socket.AF_UNIX) as squatter:
         squatter.bind(driver_watch.socket_name(driver))  # and does not listen
-        driver_watch.settle_at_end(driver, config, Writer(topic, f"{topic}-"), None)
+        driver_watch.end_batch_after(driver, config, Writer(topic, f"{topic}-"), None)
     assert "nothing watches the driver" in caplog.text
     assert start_time(driver.pid) == driver.ticks

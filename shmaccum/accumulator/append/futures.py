@@ -80,7 +80,7 @@ class Chunk:
         """Return whether all of its rows are complete."""
         cuts, first = self.cuts, self.first
         for number, result in enumerate(self.results):
-            if result.told < first + cuts[number + 1] - cuts[number]:
+            if result.completed < first + cuts[number + 1] - cuts[number]:
                 return False
             first = 0
         return True
@@ -95,7 +95,7 @@ class Chunk:
     @property
     def waiting(self) -> int:
         """Number of rows that are not complete."""
-        return sum(max(0, first + len(rows) - max(first, result.told)) for result, rows, first in self.by_batch())
+        return sum(max(0, first + len(rows) - max(first, result.completed)) for result, rows, first in self.by_batch())
 
     @property
     def error(self) -> ShmaccumError | None:

@@ -224,7 +224,7 @@ class RecordAccumulator:
                 native.pause(seconds)
         return None
 
-    def settle(self) -> None:
+    def clean_up(self) -> None:
         """Publish the flushes under way, and free the slots that calls which are over left behind."""
         self.pending.count_flushes()
         self.batches.free_unused()

@@ -119,7 +119,7 @@ class BatchDrainer:
         batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1
         self._words[batch.partition_at + Partition.BATCHES_RETRIED] += 1
-        self._words[batch.partition_at + Partition.RECORDS_RETRIED] += batch.record_count - batch.settled
+        self._words[batch.partition_at + Partition.RECORDS_RETRIED] += batch.record_count - batch.completed
         self.put_back(batch)
 
     def put_back(self, batch: RecordBatch) -> None:

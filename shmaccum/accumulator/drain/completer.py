@@ -118,7 +118,7 @@ class BatchCompleter:
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
         """Free a batch that failed in flight, once it is answered; ``stored`` if the broker has it after all."""
         if stored:
-            self._sequences.stored(batch, (batch.part_end or batch.record_count) - batch.settled)
+            self._sequences.stored(batch, (batch.part_end or batch.record_count) - batch.completed)
         self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
         self._sequences.review(batch.partition)
         self.deallocate([batch])
@@ -137,10 +137,10 @@ class BatchCompleter:
                 self.core.push(batch, contributors, again)
                 done.append(batch)
                 continue
-            if batch.settled < batch.result_end:
+            if batch.completed < batch.result_end:
                 self.core.push(batch, contributors, again)
-                batch.settle(never_stored=_was_never_stored(batch))
-            if batch.settled < batch.record_count:
+                batch.complete_part(never_stored=_was_never_stored(batch))
+            if batch.completed < batch.record_count:
                 self._returns.put_back(batch, self._is_back)
                 left.append(batch)
                 continue
@@ -195,7 +195,7 @@ class BatchCompleter:
         if error is not None:
             self._sequences.fail_lane(batch.partition, error.code)  # first: who sees the result sees that
             if error is not TransactionAbortedError and self.is_orphan(batch):
-                self._report_loss(batch, (outcome.end or batch.record_count) - batch.settled, error)
+                self._report_loss(batch, (outcome.end or batch.record_count) - batch.completed, error)
         code = 0 if error is None else error.code
         self.core.conclude(batch, outcome.base_offset, outcome.append_time_ms, outcome.end, code, outcome.incident)
 

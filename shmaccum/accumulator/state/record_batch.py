@@ -20,8 +20,8 @@ class RecordBatch(_core.RecordBatch):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        settled = f", {self.settled} of them settled" if self.is_split else ""
-        return f"<RecordBatch in slot {self.slot}: {SlotState(self.state).name}, {self.record_count} records{settled}>"
+        part = f", {self.completed} of them complete" if self.is_split else ""
+        return f"<RecordBatch in slot {self.slot}: {SlotState(self.state).name}, {self.record_count} records{part}>"
 
     @property
     def compression(self) -> CompressionType | None:
@@ -53,7 +53,7 @@ class RecordBatch(_core.RecordBatch):
             buffer = self.buffer()
             raise CorruptRecordError(
                 f"slot {self.slot} is damaged: {self.record_count} records in {self.size} bytes, {self.stored_size} "
-                f"bytes stored, {buffer.slots} slots; compression {compressed & COMPRESSION_MASK}; {self.settled} "
+                f"bytes stored, {buffer.slots} slots; compression {compressed & COMPRESSION_MASK}; {self.completed} "
                 f"records complete; first timestamp {self.base_timestamp} ms, largest {self.max_timestamp} ms; "
                 f"sequence {self.base_sequence} of epoch {self.producer_epoch} of producer id {self.producer_id}"
             )

@@ -208,7 +208,7 @@ def test_append_in_the_middle_of_another_keeps_its_slot(accumulator: Accumulator
 
     def handle() -> None:
         add(accumulator, TP1, b"handler")
-        accumulator.producer.settle()
+        accumulator.producer.clean_up()
         assert accumulator.pool.available_memory() == accumulator.pool.total_memory - 2 * BATCH_SIZE
 
     race(accumulator, handle)

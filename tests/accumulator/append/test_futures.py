@@ -55,8 +55,8 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
         failure = RecordTooLargeError if base_offset is None else None
         part = Part(first, -1 if base_offset is None else base_offset, -1, failure)
         for _ in range(2):  # a sender that takes over may tell again
-            result.settle(part, 0 if end == COUNT else end - first)
-            callbacks.told_of(7)
+            result.complete(part, 0 if end == COUNT else end - first)
+            callbacks.make_due(7)
             callbacks.run()
         expected += [
             None if base_offset is None else base_offset + at if base_offset >= 0 else -1 for at in range(end - first)
@@ -76,10 +76,10 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
 
 def test_duplicate_completion_changes_nothing() -> None:
     result = new_result()
-    result.settle(Part(0, 10, -1, None), 4)
-    result.settle(Part(4, 20, -1, None), 4)
-    result.settle(Part(0, 10, -1, None), 4)
-    assert result.told == 8
-    result.settle(Part(8, 30, -1, None), 0)
-    result.settle(Part(4, 20, -1, None), 4)
+    result.complete(Part(0, 10, -1, None), 4)
+    result.complete(Part(4, 20, -1, None), 4)
+    result.complete(Part(0, 10, -1, None), 4)
+    assert result.completed == 8
+    result.complete(Part(8, 30, -1, None), 0)
+    result.complete(Part(4, 20, -1, None), 4)
     assert result.done
