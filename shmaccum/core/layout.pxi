@@ -631,8 +631,9 @@ cdef struct SlotHeader:
     word max_record
     # Monotonic milliseconds of the last drain: a statistic.
     word drained_ms
-    # Records skipped << 24 | records completed: the first ones, whose result is complete. Skipped: those of them without
-    # a sequence number, because they were never stored. The next record has the base sequence + completed - skipped.
+    # Records skipped << 24 | records completed: the first ones, whose result is complete. Skipped: those of them
+    # without a sequence number, because they were never stored. The next record has the base sequence + completed -
+    # skipped.
     word completed
     # Bytes in the slots << 8 | compression, of a batch that its producer tried to compress before it was in a deque; 0
     # of any other: it has the bytes of `commit`, and the sender compresses it.

@@ -19,7 +19,7 @@ sender leaves the progress there for the next one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,7 +45,7 @@ class _Split:
 
     generation: int
     records: list[Record] | None = None
-    invalid: Mapping[int, str] = field(default_factory=dict)
+    invalid: dict[int, str] = field(default_factory=dict)
     """Numbers of the records that a broker refused, and why."""
     error: type[KafkaError] = KafkaError
     message: str = ""
@@ -134,7 +134,7 @@ class BatchSplitter:
         else:
             assert response.error is not None
             known = self._of(batch)
-            known.invalid = {first + number: words for number, words in _invalid_records(response).items()}
+            known.invalid |= {first + number: words for number, words in _invalid_records(response).items()}
             known.error, known.message, known.words = response.error, response.message, response.words
             # The completion rings have no room reserved for a part of a batch sent whole: `admit` looks first.
             batch.cut(_end_of_run(first, batch.record_count, known.invalid))
