@@ -42,6 +42,7 @@ from shmaccum.producer.record_path import RecordPath
 from shmaccum.producer.serialization import Serializers
 from shmaccum.sender.process import SenderWatch, ensure_sender, tend_shards
 from shmaccum.sender.watch import WatchThread
+from shmaccum.shm import native
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import detach
@@ -509,5 +510,5 @@ _made: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 @atexit.register
 def _leave_deserted_slabs() -> None:
-    for producer in list(_made):
+    for producer in native.members(_made):
         producer._leave_deserted()

@@ -118,7 +118,7 @@ class WatchThread:
         self._have_appends_call(self._before_append if self._thread is None else None)
 
     def _have_appends_call(self, look: Callable[[], None] | None) -> None:
-        for accumulator in self._accumulators:
+        for accumulator in native.members(self._accumulators):
             accumulator.call_before_append(look)
 
     def _before_append(self) -> None:
@@ -208,12 +208,12 @@ _watches: weakref.WeakSet[WatchThread] = weakref.WeakSet()
 
 
 def _pause_all() -> None:
-    for watch in list(_watches):
+    for watch in native.members(_watches):
         watch.pause()
 
 
 def _resume_all() -> None:
-    for watch in list(_watches):
+    for watch in native.members(_watches):
         watch.resume()
 
 

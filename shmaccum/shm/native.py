@@ -16,7 +16,12 @@ import posix
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from weakref import WeakSet
+
+Member = TypeVar("Member")
 
 
 def _original(module: str, name: str) -> Any:
@@ -77,6 +82,19 @@ def poll(condition: Callable[[], bool], timeout_s: float) -> bool:
         pause(min(pause_s, left_s))
         pause_s = min(pause_s * 2, _MAX_PAUSE_S)
     return True
+
+
+def members(of: WeakSet[Member]) -> list[Member]:
+    """Return the members of a set to which other threads can add some meanwhile.
+
+    A `WeakSet` is iterated by Python code. So another thread can run in between, and its `add` would end the iteration
+    by a RuntimeError: in a fork hook, or in the thread that replaces dead senders.
+    """
+    while True:
+        try:
+            return list(of)
+        except RuntimeError:
+            continue  # now with the new one
 
 
 def forks_unseen() -> bool:

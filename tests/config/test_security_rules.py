@@ -173,7 +173,7 @@ class TestCertificates:
     def test_in_pem_have_no_store_password(self, store: str) -> None:
         given = {f"ssl_{store}_location": "a.pem", f"ssl_{store}_password": "hush"}
         assert parse(**given)
-        message = rf"ssl\.{store}\.password = \[hidden\]: a PEM file has no password of its own; .*"
+        message = rf"ssl\.{store}\.password = \[hidden\]: a PEM file has no password; .*"
         assert_refused(message, **given, **{f"ssl_{store}_type": "PEM"})
 
     def test_are_a_file_or_text(self) -> None:

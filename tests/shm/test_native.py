@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from weakref import WeakSet
 
 import pytest
+
+from shmaccum.shm import native
 
 PATCHES = {
     "gevent": "from gevent import monkey; monkey.patch_all()",
@@ -45,3 +49,29 @@ def test_native_is_what_the_library_replaced(library: str, patched: str) -> None
     steps = [PATCHES[library], "from shmaccum.shm import native"]
     script = "\n".join(steps if patched == "before the import" else steps[::-1]) + LOOK
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+class Thing:
+    """Something that a weak set can hold."""
+
+
+def test_members_of_a_set_that_grows_meanwhile() -> None:
+    things = [Thing() for _ in range(300)]
+    found, added = WeakSet(things), list(things)
+
+    def add() -> None:
+        for _ in range(2000):
+            added.append(Thing())
+            found.add(added[-1])
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=add)
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        while thread.is_alive():
+            assert set(native.members(found)) >= set(things)
+    finally:
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert set(native.members(found)) == set(added)

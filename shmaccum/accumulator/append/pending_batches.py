@@ -183,7 +183,7 @@ class PendingBatches:
         kind = error_for_code(code)
         failure = self._explained(result.topic_partition, kind, number)
         if kind in _FATAL and not result.lane:
-            for producer in self.idempotent:
+            for producer in native.members(self.idempotent):
                 producer.fail(failure)
         return failure
 
