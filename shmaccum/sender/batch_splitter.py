@@ -8,7 +8,7 @@ The sender writes ``Slot.PART`` of the batches that it has drained (`RecordBatch
 sender leaves the progress there for the next one.
 
 * A broker recognises a resent part by its first and last sequence number. So the slot header says where a part ends
-  before the part is sent. Only an answer that says "not stored" changes it.
+  before the part is sent. Only an answer that says "not stored" changes it, or one that has named its records.
 * While a part is in flight its partition is muted: the batches behind it have later sequence numbers.
 * ``MESSAGE_TOO_LARGE`` halves the part. A single record that is too large fails alone. What the topic takes, as far as
   that tells, is kept in ``Partition.MAX_BYTES``: no batch of the partition grows beyond it.
@@ -125,8 +125,8 @@ class BatchSplitter:
         is_too_large = response.error is RecordTooLargeError
         return is_too_large or bool(_invalid_records(response))
 
-    def split(self, batch: RecordBatch, response: ProduceResponse) -> list[BatchOutcome]:
-        """Split what was refused; return the outcome of the records that fail, or put the batch back into its deque."""
+    def split(self, batch: RecordBatch, response: ProduceResponse) -> None:
+        """Split a refused batch or part: put the batch back into its deque; `refused` fails invalid records then."""
         count = response.batch.record_count
         first = batch.completed
         if response.error is RecordTooLargeError:
@@ -142,7 +142,6 @@ class BatchSplitter:
         logger.warning("%s; splitting %r into smaller parts", response.message, batch, extra={"seldom": kind})
         self._accumulator.state.slab.words[Super.BATCHES_SPLIT] += 1
         self._accumulator.put_back(batch)
-        return []
 
     def _halve(self, batch: RecordBatch, end: int) -> int:
         """Return how many of the records from the first incomplete one to ``end`` hold half of their bytes."""

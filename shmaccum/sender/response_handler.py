@@ -102,7 +102,7 @@ class ResponseHandler:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
                 outcomes.append(BatchOutcome(batch, offset, append_time_ms, end=batch.part_end))
             elif self._splitter.can_split(response):
-                outcomes += self._splitter.split(batch, response)
+                self._splitter.split(batch, response)
             elif self._can_retry(batch, response, now_ms):
                 self._retry(batch, response, now_ms)
             else:
