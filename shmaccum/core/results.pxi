@@ -77,10 +77,12 @@ cdef class Callbacks:
             return
         for at in range(0, len(waiting), 2):
             callback, future = waiting[at], waiting[at + 1]
-            if future._is_done():
-                self.call(callback, future)
-            else:
+            if not future._is_done():
                 self._add(batch, callback, future)
+            elif type(callback) is Message:
+                (<Message>callback)._complete(future)
+            else:
+                self.call(callback, future)
 
     def forget(self):
         """Forget all, in a forked child: they are the parent's."""
@@ -251,6 +253,9 @@ cdef class Contributions:
     @property
     def has_news(self):
         """Whether there is something to read, or to call; True also if this process has to join the slab."""
+        return self._has_news()
+
+    cdef bint _has_news(self) noexcept:
         return (
             ticket_of(self.segment) == 0
             or load_relaxed(&reader_of(&self.rings, self.entry).ring_tail) != self.head

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
-
 import pytest
 
+from shmaccum._core import Message, Reports
 from shmaccum.compat.confluent import parking as confluent_parking
-from shmaccum.compat.confluent.delivery import DeliveryMessage
 from shmaccum.compat.confluent.parking import Parking, Produced
 from shmaccum.errors import BufferExhaustedError, InvalidTopicError, KafkaTimeoutError
 
@@ -42,8 +39,8 @@ class Scene:
 
     def add(self, topic: str, *names: str) -> None:
         for name in names:
-            due: deque[Any] = deque()
-            self.parking.add(Produced(DeliveryMessage(due, topic, None, name.encode(), None, None), -1, 0, None))
+            message = Message(Reports(str, only_errors=False), topic, None, name.encode(), None, None)
+            self.parking.add(Produced(message, -1, 0, None))
 
 
 @pytest.mark.parametrize("error", [KafkaTimeoutError(), BufferExhaustedError()])

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shmaccum.compat.confluent.delivery import DeliveryMessage
+from shmaccum._core import Message
 from shmaccum.errors import KafkaTimeoutError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PAUSE_S: Final = 0.02
 class Produced(NamedTuple):
     """A message that `produce` was given."""
 
-    delivery: DeliveryMessage
+    delivery: Message
     partition: int
     timestamp: int
     transaction: Transaction | None
@@ -50,11 +50,12 @@ class Parking:
         self._send = send
         self._refused = refused
         self._timeout_s = timeout_s
+        self.topics: Final[dict[str, deque[Produced]]] = {}
         self.clear()
 
     def clear(self) -> None:
         """Drop everything: the messages are a parent's."""
-        self.topics: dict[str, deque[Produced]] = {}
+        self.topics.clear()
         self._lock = threading.RLock()
         self._next = 0.0
 

@@ -12,7 +12,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from shmaccum.compat.confluent.delivery import Deliveries, DeliveryMessage, as_bytes, check_batch, header_list
+from shmaccum import _core
+from shmaccum._core import Message
+from shmaccum.compat.confluent.arguments import DeliveryCallback, as_bytes, check_batch, header_list
 from shmaccum.compat.confluent.errors import (
     KafkaException,
     kafka_error,
@@ -40,15 +42,10 @@ if TYPE_CHECKING:
     from shmaccum.compat.confluent.metadata import ClusterMetadata
     from shmaccum.transactions.transaction import Transaction
 
-DeliveryCallback = Callable[[Any, Any], Any]
-"""Called with (KafkaError, message) or (None, message)."""
-
 PARTITION_UA: Final = -1
 """librdkafka's "no partition given"."""
 _SLICE_S: Final = 0.5
 """Longest wait at once: callbacks of complete messages do not wait for the others."""
-_COUNT_LASTS_S: Final = 1.0
-"""How long a topic's number of partitions is taken as known."""
 _LOOK_S: Final = 0.1
 """How often `poll` looks for a living sender though no message is complete."""
 _TROUBLE_CHECK_S: Final = 1.0
@@ -59,7 +56,7 @@ _ASYNCHRONOUS: Final = (TopicAuthorizationError, InvalidTopicError, UnknownTopic
 """Errors of a topic that librdkafka finds after ``produce`` has returned: they are reported, not raised."""
 
 
-class Producer(TransactionalCalls):
+class Producer(_core.PollingProducer, TransactionalCalls):
     """A producer with confluent-kafka's methods.
 
     Args:
@@ -73,22 +70,28 @@ class Producer(TransactionalCalls):
 
     _producer: SharedProducer | None = None
     """None before the constructor and after `close`."""
-    _deliveries: Deliveries
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         if (config is None and not settings) or not isinstance(config, Mapping | None):
             raise TypeError("expected configuration dict")
         with raising_kafka_exceptions():
             self._translated: Translated = translate({**(config or {}), **settings})
-            self._deliveries = Deliveries(self._translated.only_errors)
             own = self._translated.config
             self._parking = Parking(self._send, self._failed, own.delivery_timeout_ms / 1000)
-            self._counts: dict[str, tuple[int, float]] = {}
             self._last_trouble: object = None
-            self._trouble_check = self._next_look = 0.0
+            self._trouble_check = 0.0
             self._is_transactional = bool(own.transactional_id)
             self._producer = SharedProducer(own)
             self._producer._records.counts_timeouts = False  # most are tried again: `_parking`
+            self._open_path(
+                _core.Reports(kafka_error, self._translated.only_errors),
+                self._producer._records,
+                self._parking.topics,
+                self._translated.partitioner,
+                self._translated.on_delivery,
+                header_list,
+                self._translated.max_messages,
+            )
         _made.add(self)
 
     def __reduce__(self) -> NoReturn:
@@ -101,30 +104,6 @@ class Producer(TransactionalCalls):
         return producer
 
     # --- producing ----------------------------------------------------------------------------------
-
-    def produce(
-        self,
-        topic: str,
-        value: str | bytes | None = None,
-        key: str | bytes | None = None,
-        partition: int = PARTITION_UA,
-        callback: DeliveryCallback | None = None,
-        on_delivery: DeliveryCallback | None = None,
-        timestamp: int = 0,
-        headers: Any = None,
-    ) -> None:
-        """Send a message; its callback runs in a later `poll` or `flush`.
-
-        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
-        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
-
-        Raises:
-            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
-            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
-            TypeError: an argument has the wrong type.
-            RuntimeError: the producer is closed.
-        """
-        self._produce(topic, value, key, partition, on_delivery or callback, timestamp, headers)
 
     def _produce(
         self,
@@ -140,45 +119,32 @@ class Producer(TransactionalCalls):
         producer = self._producer
         if producer is None:
             raise _closed()
-        deliveries, records = self._deliveries, producer._records
         if self._is_transactional and transaction is None:
-            transaction = records.transaction  # first: what follows can wait
+            transaction = producer._records.transaction  # first: what follows can wait
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        if type(key) is not bytes:
-            key = as_bytes("key", key)
-        if type(value) is not bytes:
-            value = as_bytes("value", value)
-        if headers is not None:
-            headers = header_list(headers)
-        pending = deliveries.pending
-        if len(pending) >= self._translated.max_messages:
+        key, value = as_bytes("key", key), as_bytes("value", value)
+        headers = header_list(headers)
+        if self.reports.waiting >= self._translated.max_messages:
             raise BufferError("Local: Queue full")
-        message = DeliveryMessage(deliveries.due, topic, key, value, headers, callback or self._translated.on_delivery)
-        pending.add(message)
+        message = Message(self.reports, topic, key, value, headers, callback or self._translated.on_delivery)
         try:
-            # Nearly all messages: nothing to wait for, and none waits before them.
-            if transaction is None and not self._parking.topics:
-                number = self._number(topic, key, partition)
-                if number != PARTITION_UA:
-                    future = records.try_send(topic, value, key, headers, number, timestamp or None, message)
-                    if future is not None:
-                        message.future = future
-                        return
             self._send_in_order(producer, Produced(message, partition, timestamp, transaction))
         except BaseException as error:
-            pending.discard(message)
             self._refused(message, partition, error)
 
     def _number(self, topic: str, key: bytes | None, partition: int) -> int | None:
-        """Return the partition to ask for; None for any one, `PARTITION_UA` if their number is not known."""
+        """Return the partition to ask for; None for any one.
+
+        Raises:
+            KafkaTimeoutError: the topic is not known yet.
+        """
+        partitioner = self._translated.partitioner
         if partition != PARTITION_UA:
             return partition
-        partitioner = self._translated.partitioner
         if not key and partitioner(key, 1) is None:
             return None
-        known = self._counts.get(topic)
-        return PARTITION_UA if known is None or known[1] < time.monotonic() else partitioner(key, known[0])
+        return partitioner(key, len(self._open().partitions_for(topic)))
 
     def _send_in_order(self, producer: SharedProducer, message: Produced) -> None:
         """Send a message, behind those of its topic that wait."""
@@ -211,13 +177,9 @@ class Producer(TransactionalCalls):
         producer = self._open()
         delivery, partition, timestamp, transaction = message
         topic, key = delivery.topic(), delivery.key()
-        if delivery not in self._deliveries.pending:
+        if not delivery.is_pending:
             return  # it has been purged
         number = self._number(topic, key, partition)
-        if number == PARTITION_UA:
-            count = len(producer.partitions_for(topic))
-            self._counts[topic] = count, time.monotonic() + _COUNT_LASTS_S
-            number = self._translated.partitioner(key, count)
         delivery.thread = threading.get_ident()
         try:
             delivery.future = producer._records.send_in(
@@ -235,25 +197,26 @@ class Producer(TransactionalCalls):
                 raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
             raise
 
-    def _refused(self, message: DeliveryMessage, partition: int, error: BaseException) -> None:
+    def _refused(self, message: Message, partition: int, error: BaseException) -> None:
         """Raise or report why a message was refused, as librdkafka does."""
         self._count_refusal(message, error)
+        is_unknown_partition = isinstance(error, UnknownTopicOrPartitionError) and partition != PARTITION_UA
+        if isinstance(error, _ASYNCHRONOUS) and not self._is_transactional and not is_unknown_partition:
+            message.report(kafka_error(error))
+            return
+        message.drop()
         if isinstance(error, BufferExhaustedError):
             raise BufferError("Local: Queue full") from error
         if isinstance(error, SerializationError):
             raise TypeError(str(error)) from error
-        if isinstance(error, UnknownTopicOrPartitionError) and partition != PARTITION_UA:
+        if is_unknown_partition:
             raise KafkaException(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}")) from error
         if not isinstance(error, ShmaccumError):
             raise error
-        if isinstance(error, _ASYNCHRONOUS) and not self._is_transactional:
-            self._deliveries.pending.add(message)
-            message.report(kafka_error(error))
-            return
         with raising_kafka_exceptions():
             raise error
 
-    def _count_refusal(self, message: DeliveryMessage, error: BaseException) -> None:
+    def _count_refusal(self, message: Message, error: BaseException) -> None:
         """Count a message that was not accepted in time; `send` counts those that fail at once."""
         if self._producer is not None and isinstance(error, KafkaTimeoutError):
             self._producer._records.count_refusal(message.topic(), error)
@@ -311,14 +274,8 @@ class Producer(TransactionalCalls):
 
     # --- reports ------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float | None = -1) -> int:
-        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
-
-        Returns:
-            How many messages were reported.
-        """
-        if timeout == 0:  # as programs poll after every message
-            return self._serve(0.0)
+    def _poll(self, timeout: float | None) -> int:
+        """Poll where there is more to do than to call callbacks: `poll`."""
         deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
             remaining = _SLICE_S if deadline is None else deadline - time.monotonic()
@@ -355,13 +312,13 @@ class Producer(TransactionalCalls):
         if self._parking.topics:
             self._parking.retry()
         now = time.monotonic()
-        if timeout_s or producer._accumulator.pending.contributions.has_news or now >= self._next_look:
-            self._next_look = now + _LOOK_S
+        if timeout_s or producer._accumulator.pending.contributions.has_news or now >= self.next_look:
+            self.next_look = now + _LOOK_S
             with raising_kafka_exceptions():
                 producer.poll(timeout_s)
         if self._translated.error_cb is not None:
             self._look_for_trouble(self._translated.error_cb)
-        return self._deliveries.serve()
+        return self.reports.serve()
 
     def _look_for_trouble(self, error_cb: Callable[..., Any]) -> None:
         """Call ``error_cb`` with a trouble of the sender that is new to this producer."""
@@ -376,7 +333,7 @@ class Producer(TransactionalCalls):
             error_cb(kafka_error(current.error(str(current))))
 
     def __len__(self) -> int:
-        return 0 if self._producer is None else len(self._deliveries.pending)
+        return 0 if self._producer is None else self.reports.waiting
 
     def __bool__(self) -> bool:
         return True
@@ -390,9 +347,14 @@ class Producer(TransactionalCalls):
                 sent yet. They cannot be taken back and are still stored, as librdkafka's can be.
             blocking: has no effect.
         """
-        self._open()
+        callbacks = self._open()._accumulator.pending.contributions.callbacks
         if in_queue:
-            self._deliveries.purge([message.delivery for message in self._parking.take()], in_flight)
+            for parked in self._parking.take():
+                parked.delivery.report(new_error("_PURGE_QUEUE", "Local: Purged in queue"))
+        if in_queue and in_flight:
+            error = new_error("_PURGE_INFLIGHT", "Local: Purged in flight: the record can still be stored")
+            for message in self.reports.in_flight(callbacks):
+                message.report(error)
 
     def close(self) -> bool:
         """Abort an open transaction, flush, run the callbacks, and leave the slab. Returns True."""
@@ -405,10 +367,11 @@ class Producer(TransactionalCalls):
                 else:
                     self.flush()
                     producer.close()
-                self._deliveries.serve()
+                self.reports.serve()
             finally:
                 producer.close(0)
                 self._producer = None
+                self._close_path()
         return True
 
     def __enter__(self) -> Self:
@@ -457,7 +420,7 @@ _made: weakref.WeakSet[Producer] = weakref.WeakSet()
 def _forget_parents() -> None:
     """In a forked child: drop the parent's reports, as their futures are."""
     for producer in list(_made):
-        producer._deliveries.clear()
+        producer.reports.clear()
         producer._parking.clear()
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shmaccum.compat.confluent.arguments import DeliveryCallback
 from shmaccum.compat.confluent.errors import KafkaException, new_error
-from shmaccum.compat.confluent.producer import PARTITION_UA, DeliveryCallback, Producer
+from shmaccum.compat.confluent.producer import PARTITION_UA, Producer
 
 
 class StandInSerializationContext:

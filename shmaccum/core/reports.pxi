@@ -1,0 +1,360 @@
+"""Delivery reports that wait until the program polls for them, as librdkafka has them.
+
+`shmaccum.compat.confluent` is made of these: `Message` is a record with its report, `Reports` has those of one
+producer, and `PollingProducer` is the part of that producer that has to run no Python code for a record. It appends by
+`RecordPath`, and writes no word of the slab itself. All of this is memory of the process; a forked child drops it.
+
+A message is *pending*, then *due* once its record is complete, in whichever thread reads the completion, then *over*:
+reported, refused or purged. Only `Reports.serve` calls callbacks, so an error that one raises reaches the caller of
+``poll`` or ``flush``. The garbage collector skips messages, however many wait. So a message lets go of its callback
+with its report; nothing else that it holds can lead back to it.
+"""
+
+cdef extern from "Python.h":
+    object PyUnicode_AsUTF8String(object text)
+    unsigned long PyThread_get_thread_ident()
+
+
+cdef enum:
+    MESSAGE_PENDING = 0
+    MESSAGE_DUE = 1
+    MESSAGE_OVER = 2
+
+cdef int64_t ANY_PARTITION = -1
+cdef int64_t NO_OFFSET = -1001  # librdkafka's
+
+
+cdef double _monotonic_s() noexcept:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <double>now.tv_sec + <double>now.tv_nsec * 1e-9
+
+
+@cython.final
+cdef class Reports:
+    """The messages of one producer that are not reported yet.
+
+    Args:
+        error_of: makes a client's error from one of ours.
+        only_errors: whether callbacks are called for messages that failed, and for no others.
+
+    Attributes:
+        waiting: how many messages are not reported.
+        due: those that are complete, in this order, among some that are over.
+    """
+
+    cdef readonly Py_ssize_t waiting
+    cdef readonly object due
+    cdef object error_of
+    cdef bint only_errors
+
+    def __init__(self, error_of not None, bint only_errors):
+        from collections import deque
+
+        self.error_of, self.only_errors, self.due = error_of, only_errors, deque()
+
+    def serve(self):
+        """Call the callbacks of all reports that are due; return how many reports there were.
+
+        An error that a callback raises leaves the others due.
+        """
+        return self._serve()
+
+    cdef Py_ssize_t _serve(self) except -1:
+        cdef Message message
+        cdef Py_ssize_t served = 0, due = len(self.due)
+        while due and self.due:
+            due -= 1
+            message = self.due.popleft()
+            if message.state == MESSAGE_DUE:
+                served += 1
+                message._end()
+                callback, message.callback = message.callback, None
+                if callback is not None:
+                    error = message.error()
+                    if error is not None or not self.only_errors:
+                        callback(error, message)
+        return served
+
+    def in_flight(self, Callbacks callbacks not None):
+        """Return the pending messages that the slab has accepted, in their order; ``callbacks`` are the process's."""
+        return [
+            message
+            for waiting in list(callbacks.waiting.values())
+            for message in list(waiting)[::2]
+            if type(message) is Message
+            and (<Message>message).reports is self
+            and (<Message>message).state == MESSAGE_PENDING
+        ]
+
+    def clear(self):
+        """Drop everything."""
+        self.waiting = 0
+        self.due.clear()
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
+cdef class Message:
+    """A message, as its callback gets it: ``confluent_kafka.Message``, with what a producer knows of it.
+
+    Until it is reported, it is the ``on_delivery`` of its record.
+
+    Args:
+        reports: of its producer.
+        topic, key, value: its own.
+        headers: pairs of a name and bytes or None; None without.
+        callback: called with (error, message) once it is reported; None for none.
+
+    Attributes:
+        began: monotonic seconds of ``produce``.
+        thread: that sends it; 0 if none does.
+        future: of the record, once it is accepted.
+        is_pending: whether it is neither complete nor refused nor purged.
+    """
+
+    OFFSET_INVALID = NO_OFFSET
+    """librdkafka's offset of a message that is not stored."""
+
+    cdef Reports reports
+    cdef object callback
+    cdef object _topic
+    cdef object _key
+    cdef object _value
+    cdef object _headers
+    cdef object _error
+    cdef object _metadata
+    cdef double ended
+    cdef int state
+    cdef public unsigned long thread
+    cdef readonly double began
+    cdef public FutureRecordMetadata future
+
+    def __init__(self, Reports reports not None, topic, key, value, headers, callback):
+        self._begin(reports, topic, key, value, headers, callback)
+
+    cdef void _begin(self, Reports reports, topic, key, value, headers, callback) noexcept:
+        self.reports, self._topic, self._key, self._value = reports, topic, key, value
+        self._headers, self.callback = headers, callback
+        self.began = _monotonic_s()
+        reports.waiting += 1
+
+    def __reduce__(self):
+        raise TypeError("a Message cannot be pickled: it belongs to this process")
+
+    @property
+    def is_pending(self):
+        """Whether it is neither complete nor refused nor purged."""
+        return self.state == MESSAGE_PENDING
+
+    def __call__(self, error, metadata):
+        """Make the report due, when the record is complete.
+
+        `shmaccum.Producer.send` also calls this for a record that it refuses, in the same thread and before it returns.
+        Its caller reports such a record, keeps it or raises.
+        """
+        if error is not None:
+            if self.future is None and self.thread == PyThread_get_thread_ident():
+                return
+            error = self.reports.error_of(error)
+        if self.state == MESSAGE_PENDING:
+            self._metadata = metadata
+            self.report(error)
+
+    def report(self, error):
+        """Make the report due. The first one counts: a message that is purged can be stored later."""
+        if self.state == MESSAGE_PENDING:
+            self._error = error
+            self._complete(None)
+
+    cdef int _complete(self, FutureRecordMetadata future) except -1:
+        if self.state == MESSAGE_PENDING:
+            if future is not None:
+                self.future = future
+            self.ended = _monotonic_s()
+            self.state = MESSAGE_DUE
+            self.reports.due.append(self)
+        return 0
+
+    def drop(self):
+        """Report nothing: it was refused."""
+        self._end()
+        self.callback = None
+
+    cdef void _end(self) noexcept:
+        if self.state != MESSAGE_OVER:
+            self.state = MESSAGE_OVER
+            self.reports.waiting -= 1
+
+    # --- for the callback ---------------------------------------------------------------------------
+
+    cdef object _stored(self):
+        """Return where it is stored; None if it is not, or if its report said so."""
+        if self._metadata is None and self.state != MESSAGE_PENDING and self.future is not None and not self.error():
+            self._metadata = self.future.outcome()[1]
+        return self._metadata
+
+    def topic(self):
+        """Return the topic."""
+        return self._topic
+
+    def partition(self):
+        """Return the partition; -1 if the message was never given one."""
+        if self.future is not None:
+            return self.future.batch_result.topic_partition.partition
+        return -1 if self._metadata is None else self._metadata.partition
+
+    def offset(self):
+        """Return the offset in the partition; -1001 if it is not stored."""
+        stored = self._stored()
+        return NO_OFFSET if stored is None else stored.offset
+
+    def key(self):
+        """Return the key."""
+        return self._key
+
+    def value(self):
+        """Return the value."""
+        return self._value
+
+    def headers(self):
+        """Return the headers; None without."""
+        return self._headers or None
+
+    def error(self):
+        """Return why it is not stored; None if it is."""
+        if self._error is None and self.state != MESSAGE_PENDING and self.future is not None and self.future.failed():
+            self._error = self.reports.error_of(self.future.outcome()[0])
+        return self._error
+
+    def timestamp(self):
+        """Return (1, milliseconds), or (0, -1) if it is not stored."""
+        stored = self._stored()
+        return (0, -1) if stored is None else (1, stored.timestamp)
+
+    def latency(self):
+        """Return the seconds from `produce` to the acknowledgement."""
+        return self.ended - self.began
+
+    def leader_epoch(self):
+        """Return None: it is not known here."""
+        return None
+
+    def __len__(self):
+        return 0 if self._value is None else len(self._value)
+
+
+cdef class PollingProducer:
+    """The part of `shmaccum.compat.confluent.Producer` that produces and polls.
+
+    Attributes:
+        reports: of its messages.
+        next_look: monotonic seconds; from then on, `poll` looks for more than reports.
+    """
+
+    cdef readonly Reports reports
+    cdef public double next_look
+    cdef RecordPath path
+    cdef dict parked
+    cdef object partitioner
+    cdef bint is_sticky
+    """Whether messages without a key go to any partition."""
+    cdef object callback
+    cdef object header_list
+    cdef Py_ssize_t max_messages
+
+    cpdef _open_path(
+        self, Reports reports, RecordPath path, dict parked, partitioner, callback, header_list, Py_ssize_t max_messages
+    ):
+        """Take calls.
+
+        Args:
+            reports: of its messages.
+            path: appends its records.
+            parked: the messages that wait for their topics: while there are some, Python code takes all calls.
+            partitioner: returns the partition for a key and a number of partitions; None where it does not matter.
+            callback: of messages that have none.
+            header_list: makes a list of pairs of what a message's headers are given as.
+            max_messages: most that are not reported.
+        """
+        self.reports, self.path, self.parked = reports, path, parked
+        self.partitioner, self.callback = partitioner, callback
+        self.header_list, self.max_messages = header_list, max_messages
+        self.is_sticky = partitioner(None, 1) is None
+
+    cpdef _close_path(self):
+        """Leave all calls to Python code."""
+        self.path = None
+
+    def produce(
+        self, topic, value=None, key=None, partition=ANY_PARTITION, callback=None, on_delivery=None, timestamp=0,
+        headers=None
+    ):
+        """Send a message; its callback runs in a later `poll` or `flush`.
+
+        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
+        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
+
+        Raises:
+            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
+            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
+            TypeError: an argument has the wrong type.
+            RuntimeError: the producer is closed.
+        """
+        if on_delivery is not None:
+            callback = on_delivery
+        if not self._try_produce(topic, value, key, partition, callback, timestamp, headers):
+            self._produce(topic, value, key, partition, callback, timestamp, headers)
+
+    cdef bint _try_produce(self, topic, value, key, partition, callback, timestamp, headers) except -1:
+        """Send a message that no Python code has to see, and that waits for nothing; return whether it is sent."""
+        cdef RecordPath path = self.path
+        cdef Destination destination
+        cdef Message message
+        if path is None or self.parked or self.reports.waiting >= self.max_messages:
+            return False
+        if headers is not None:
+            headers = self.header_list(headers)
+        if type(value) is str:
+            value = PyUnicode_AsUTF8String(value)
+        if type(key) is str:
+            key = PyUnicode_AsUTF8String(key)
+        number = None
+        if partition != ANY_PARTITION:
+            number = partition
+        elif key is not None or not self.is_sticky:
+            destination = <Destination>path.destinations.get(topic)
+            if destination is None:
+                return False
+            number = self.partitioner(key, destination.count)  # of another generation: it is not sent
+        message = Message.__new__(Message)
+        message._begin(self.reports, topic, key, value, headers, self.callback if callback is None else callback)
+        try:
+            future = path._try_send(topic, value, key, headers, number, timestamp or None, message)
+        except BaseException as error:
+            self._refused(message, partition, error)
+            return True
+        if future is None:
+            message.drop()
+            return False
+        message.future = future
+        return True
+
+    def poll(self, timeout=-1):
+        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
+
+        Returns:
+            How many messages were reported.
+        """
+        cdef RecordPath path = self.path
+        if (
+            timeout == 0  # as programs poll after every message
+            and path is not None
+            and not self.parked
+            and path.appender.segment is not None
+            and not path.appender.contributions._has_news()
+            and _monotonic_s() < self.next_look
+        ):
+            return self.reports._serve() if self.reports.due else 0
+        return self._poll(timeout)
