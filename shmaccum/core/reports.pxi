@@ -1,8 +1,7 @@
 """Delivery reports that wait until the program polls for them, as librdkafka has them.
 
-`shmaccum.compat.confluent` is made of these: `Message` is a record with its report, `Reports` has those of one
-producer, and `PollingProducer` is the part of that producer that has to run no Python code for a record. It appends by
-`RecordPath`, and writes no word of the slab itself. All of this is memory of the process; a forked child drops it.
+`shmaccum.compat.confluent` is made of these: `Message` is a record with its report, and `Reports` has those of one
+producer. No word of the slab is written here: all is memory of the process, and a forked child drops it.
 
 A message is *pending*, then *due* once its record is complete, in whichever thread reads the completion, then *over*:
 reported, refused or purged. Only `Reports.serve` calls callbacks, so an error that one raises reaches the caller of
@@ -11,7 +10,6 @@ with its report; nothing else that it holds can lead back to it.
 """
 
 cdef extern from "Python.h":
-    object PyUnicode_AsUTF8String(object text)
     unsigned long PyThread_get_thread_ident()
 
 
@@ -20,7 +18,6 @@ cdef enum:
     MESSAGE_DUE = 1
     MESSAGE_OVER = 2
 
-cdef int64_t ANY_PARTITION = -1
 cdef int64_t NO_OFFSET = -1001  # librdkafka's
 
 
@@ -75,17 +72,6 @@ cdef class Reports:
                     if error is not None or not self.only_errors:
                         callback(error, message)
         return served
-
-    def in_flight(self, Callbacks callbacks not None):
-        """Return the pending messages that the slab has accepted, in their order; ``callbacks`` are the process's."""
-        return [
-            message
-            for waiting in list(callbacks.waiting.values())
-            for message in list(waiting)[::2]
-            if type(message) is Message
-            and (<Message>message).reports is self
-            and (<Message>message).state == MESSAGE_PENDING
-        ]
 
     def clear(self):
         """Drop everything."""
@@ -142,6 +128,9 @@ cdef class Message:
 
     def __reduce__(self):
         raise TypeError("a Message cannot be pickled: it belongs to this process")
+
+    cdef bint is_pending_of(self, Reports reports) noexcept:
+        return self.state == MESSAGE_PENDING and self.reports is reports
 
     @property
     def is_pending(self):
@@ -243,118 +232,3 @@ cdef class Message:
 
     def __len__(self):
         return 0 if self._value is None else len(self._value)
-
-
-cdef class PollingProducer:
-    """The part of `shmaccum.compat.confluent.Producer` that produces and polls.
-
-    Attributes:
-        reports: of its messages.
-        next_look: monotonic seconds; from then on, `poll` looks for more than reports.
-    """
-
-    cdef readonly Reports reports
-    cdef public double next_look
-    cdef RecordPath path
-    cdef dict parked
-    cdef object partitioner
-    cdef bint is_sticky
-    """Whether messages without a key go to any partition."""
-    cdef object callback
-    cdef object header_list
-    cdef Py_ssize_t max_messages
-
-    cpdef _open_path(
-        self, Reports reports, RecordPath path, dict parked, partitioner, callback, header_list, Py_ssize_t max_messages
-    ):
-        """Take calls.
-
-        Args:
-            reports: of its messages.
-            path: appends its records.
-            parked: the messages that wait for their topics: while there are some, Python code takes all calls.
-            partitioner: returns the partition for a key and a number of partitions; None where it does not matter.
-            callback: of messages that have none.
-            header_list: makes a list of pairs of what a message's headers are given as.
-            max_messages: most that are not reported.
-        """
-        self.reports, self.path, self.parked = reports, path, parked
-        self.partitioner, self.callback = partitioner, callback
-        self.header_list, self.max_messages = header_list, max_messages
-        self.is_sticky = partitioner(None, 1) is None
-
-    cpdef _close_path(self):
-        """Leave all calls to Python code."""
-        self.path = None
-
-    def produce(
-        self, topic, value=None, key=None, partition=ANY_PARTITION, callback=None, on_delivery=None, timestamp=0,
-        headers=None
-    ):
-        """Send a message; its callback runs in a later `poll` or `flush`.
-
-        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
-        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
-
-        Raises:
-            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
-            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
-            TypeError: an argument has the wrong type.
-            RuntimeError: the producer is closed.
-        """
-        if on_delivery is not None:
-            callback = on_delivery
-        if not self._try_produce(topic, value, key, partition, callback, timestamp, headers):
-            self._produce(topic, value, key, partition, callback, timestamp, headers)
-
-    cdef bint _try_produce(self, topic, value, key, partition, callback, timestamp, headers) except -1:
-        """Send a message that no Python code has to see, and that waits for nothing; return whether it is sent."""
-        cdef RecordPath path = self.path
-        cdef Destination destination
-        cdef Message message
-        if path is None or self.parked or self.reports.waiting >= self.max_messages:
-            return False
-        if headers is not None:
-            headers = self.header_list(headers)
-        if type(value) is str:
-            value = PyUnicode_AsUTF8String(value)
-        if type(key) is str:
-            key = PyUnicode_AsUTF8String(key)
-        number = None
-        if partition != ANY_PARTITION:
-            number = partition
-        elif key is not None or not self.is_sticky:
-            destination = <Destination>path.destinations.get(topic)
-            if destination is None:
-                return False
-            number = self.partitioner(key, destination.count)  # of another generation: it is not sent
-        message = Message.__new__(Message)
-        message._begin(self.reports, topic, key, value, headers, self.callback if callback is None else callback)
-        try:
-            future = path._try_send(topic, value, key, headers, number, timestamp or None, message)
-        except BaseException as error:
-            self._refused(message, partition, error)
-            return True
-        if future is None:
-            message.drop()
-            return False
-        message.future = future
-        return True
-
-    def poll(self, timeout=-1):
-        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
-
-        Returns:
-            How many messages were reported.
-        """
-        cdef RecordPath path = self.path
-        if (
-            timeout == 0  # as programs poll after every message
-            and path is not None
-            and not self.parked
-            and path.appender.segment is not None
-            and not path.appender.contributions._has_news()
-            and _monotonic_s() < self.next_look
-        ):
-            return self.reports._serve() if self.reports.due else 0
-        return self._poll(timeout)

@@ -84,6 +84,15 @@ cdef class Callbacks:
             else:
                 self.call(callback, future)
 
+    def in_flight(self, Reports reports not None):
+        """Return a producer's pending messages in their order: what the slab has accepted."""
+        cdef list messages = []
+        for waiting in list(self.waiting.values()):
+            for message in list(waiting)[::2]:
+                if type(message) is Message and (<Message>message).is_pending_of(reports):
+                    messages.append(message)
+        return messages
+
     def forget(self):
         """Forget all, in a forked child: they are the parent's."""
         self.waiting = {}

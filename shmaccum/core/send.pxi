@@ -2,7 +2,7 @@
 
 `RecordPath` takes a record of a topic that its producer knows, chooses the partition, and appends it to the open batch,
 or begins another one. Where there is something to ask, to wait for or to refuse, it has done nothing, and Python code
-goes on: `shmaccum.producer.record_path`.
+goes on: `shmaccum.producer.record_path`. `PollingProducer` is what `shmaccum.compat.confluent` sends by.
 
 It writes no word of the slab but by the sections of ``append.pxi``. All else here is memory of the process, which its
 threads share under the GIL.
@@ -13,12 +13,14 @@ cdef extern from "Python.h":
     bint PyBytes_CheckExact(object value)
     bint PyLong_CheckExact(object value)
     bint PyCallable_Check(object value)
+    object PyUnicode_AsUTF8String(object text)
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 
 cdef enum:
     BURST_UNBOUNDED = -1
 
+cdef int64_t ANY_PARTITION = -1  # librdkafka's
 cdef uint64_t UNKNOWN = ALL_BITS
 cdef uint32_t MURMUR2_SEED = 0x9747B28C
 cdef uint32_t MURMUR2_MULTIPLIER = 0x5BD1E995
@@ -579,3 +581,118 @@ cdef class Producer:
         if future is not None:
             return future
         return path.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+cdef class PollingProducer:
+    """The part of `shmaccum.compat.confluent.Producer` that produces and polls.
+
+    Attributes:
+        reports: of its messages.
+        next_look: monotonic seconds; from then on, `poll` looks for more than reports.
+    """
+
+    cdef readonly Reports reports
+    cdef public double next_look
+    cdef RecordPath path
+    cdef dict parked
+    cdef object partitioner
+    cdef bint is_sticky
+    """Whether messages without a key go to any partition."""
+    cdef object callback
+    cdef object header_list
+    cdef Py_ssize_t max_messages
+
+    cpdef _open_path(
+        self, Reports reports, RecordPath path, dict parked, partitioner, callback, header_list, Py_ssize_t max_messages
+    ):
+        """Take calls.
+
+        Args:
+            reports: of its messages.
+            path: appends its records.
+            parked: the messages that wait for their topics: while there are some, Python code takes all calls.
+            partitioner: returns the partition for a key and a number of partitions; None where it does not matter.
+            callback: of messages that have none.
+            header_list: makes a list of pairs of what a message's headers are given as.
+            max_messages: most that are not reported.
+        """
+        self.reports, self.path, self.parked = reports, path, parked
+        self.partitioner, self.callback = partitioner, callback
+        self.header_list, self.max_messages = header_list, max_messages
+        self.is_sticky = partitioner(None, 1) is None
+
+    cpdef _close_path(self):
+        """Leave all calls to Python code."""
+        self.path = None
+
+    def produce(
+        self, topic, value=None, key=None, partition=ANY_PARTITION, callback=None, on_delivery=None, timestamp=0,
+        headers=None
+    ):
+        """Send a message; its callback runs in a later `poll` or `flush`.
+
+        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
+        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
+
+        Raises:
+            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
+            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
+            TypeError: an argument has the wrong type.
+            RuntimeError: the producer is closed.
+        """
+        if on_delivery is not None:
+            callback = on_delivery
+        if not self._try_produce(topic, value, key, partition, callback, timestamp, headers):
+            self._produce(topic, value, key, partition, callback, timestamp, headers)
+
+    cdef bint _try_produce(self, topic, value, key, partition, callback, timestamp, headers) except -1:
+        """Send a message that no Python code has to see, and that waits for nothing; return whether it is sent."""
+        cdef RecordPath path = self.path
+        cdef Destination destination
+        cdef Message message
+        if path is None or self.parked or self.reports.waiting >= self.max_messages:
+            return False
+        if headers is not None:
+            headers = self.header_list(headers)
+        if type(value) is str:
+            value = PyUnicode_AsUTF8String(value)
+        if type(key) is str:
+            key = PyUnicode_AsUTF8String(key)
+        number = None
+        if partition != ANY_PARTITION:
+            number = partition
+        elif key is not None or not self.is_sticky:
+            destination = <Destination>path.destinations.get(topic)
+            if destination is None:
+                return False
+            number = self.partitioner(key, destination.count)  # of another generation: it is not sent
+        message = Message.__new__(Message)
+        message._begin(self.reports, topic, key, value, headers, self.callback if callback is None else callback)
+        try:
+            future = path._try_send(topic, value, key, headers, number, timestamp or None, message)
+        except BaseException as error:
+            self._refused(message, partition, error)
+            return True
+        if future is None:
+            message.drop()
+            return False
+        message.future = future
+        return True
+
+    def poll(self, timeout=-1):
+        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
+
+        Returns:
+            How many messages were reported.
+        """
+        cdef RecordPath path = self.path
+        if (
+            timeout == 0  # as programs poll after every message
+            and path is not None
+            and not self.parked
+            and path.appender.segment is not None
+            and not path.appender.contributions._has_news()
+            and _monotonic_s() < self.next_look
+        ):
+            return self.reports._serve() if self.reports.due else 0
+        return self._poll(timeout)

@@ -98,7 +98,7 @@ def test_each_message_is_reported_once_unless_it_is_dropped(steps: list[str | in
             assert scene.reports.serve() == len(due)
             over |= due
         in_flight = [m for number, m in enumerate(messages) if number not in outcomes and number not in over]
-        assert scene.reports.in_flight(scene.callbacks) == in_flight
+        assert scene.callbacks.in_flight(scene.reports) == in_flight
         assert scene.reports.waiting == len(messages) - len(over)
     told = {number: error for error, number in scene.told}
     assert len(told) == len(scene.told)

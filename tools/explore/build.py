@@ -20,6 +20,7 @@ _BATCHES: Final = (
     "repair",
     "rings",
     "futures",
+    "reports",
     "results",
     "statistics",
     "checksum",

@@ -353,7 +353,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
                 parked.delivery.report(new_error("_PURGE_QUEUE", "Local: Purged in queue"))
         if in_queue and in_flight:
             error = new_error("_PURGE_INFLIGHT", "Local: Purged in flight: the record can still be stored")
-            for message in self.reports.in_flight(callbacks):
+            for message in callbacks.in_flight(self.reports):
                 message.report(error)
 
     def close(self) -> bool:
