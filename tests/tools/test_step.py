@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -31,21 +30,13 @@ from tools.step.victim import Victim
 # --- points of all operations ---------------------------------------------------------------------------------------
 
 
-TODAY = int(os.environ.get("STEP_SEED", date.today().toordinal()))
-"""Seed of another sample every day, or that of a run that is to be repeated."""
-
-
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("seed", "which"), [(0, 0), (TODAY, 1)], ids=["always the same", "of the day"])
 @pytest.mark.parametrize(
-    ("way", "samples"),
-    [((), (1, 4)), (("--stop",), (1, 2)), (("--pairs",), (5, 15))],
-    ids=["killed", "stopped", "pairs"],
+    ("way", "sample"), [((), 3), (("--stop",), 2), (("--pairs",), 8)], ids=["killed", "stopped", "pairs"]
 )
-def test_every_operation_may_end_anywhere(
-    way: tuple[str, ...], samples: tuple[int, int], seed: int, which: int
-) -> None:
-    command = ("-m", "tools.step", *way, "--sample", str(samples[which]), "--seed", str(seed))
+def test_every_operation_may_end_anywhere(way: tuple[str, ...], sample: int) -> None:
+    """Some points of each, always the same ones. All of them: ``make prove``."""
+    command = ("-m", "tools.step", *way, "--sample", str(sample), "--seed", "0")
     ran = run_python(*command, timeout_s=800)
     print(ran.stdout, ran.stderr, f"all of it again: python {' '.join(command)}")
     assert ran.returncode == 0

@@ -69,7 +69,6 @@ BRIEF = (
     _lock("lock: 2 processes", 2),
     _lock("lock: 2 processes, gate", 2, "GATE"),
     _lock("lock: 2 processes, clean-up", 2, "REAP"),
-    _lock("lock: 2 processes, 1 of them with 2 threads", 2, threads=2),
     _lock("lock: 2 processes, incarnation before byte", 2, "INCARNATION_FIRST"),
     _progress("lock: progress, 2 processes", 2),
     _progress("lock: progress, 2 processes, gate", 2, "GATE"),
@@ -80,6 +79,7 @@ BRIEF = (
 """For every change: about a minute."""
 
 _FULL = (
+    _lock("lock: 2 processes, 1 of them with 2 threads", 2, threads=2),
     _lock("lock: 3 processes", 3),
     _lock("lock: 2 processes, gate, clean-up", 2, "GATE", "REAP"),
     _lock("lock: 2 processes, 1 of them with 2 threads, gate", 2, "GATE", threads=2),
