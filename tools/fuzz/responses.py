@@ -8,11 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
-from kafka.protocol.producer import InitProducerIdResponse
-from kafka.protocol.producer import ProduceResponse as LibraryResponse
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
-
 from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
@@ -28,6 +23,19 @@ from shmaccum.sender.kafka.produce_request import by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from tools.fuzz.decoders import BytesTarget
+from tools.support.messages import (
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    api_versions,
+    encoded,
+    metadata,
+    produced,
+    response,
+)
 
 _TOPIC: Final = "orders"
 _NODE: Final = Node(1, "here", 9092)
@@ -175,89 +183,45 @@ _DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadat
 # --- valid responses ---------------------------------------------------------------------------------------
 
 
-def _seeds() -> Any:
+def _seeds() -> Iterator[bytes]:
     for version in range(OLDEST_PRODUCE, NEWEST_PRODUCE + 1):
         for error in (0, 6, 87):
-            yield bytes([0, version - OLDEST_PRODUCE]) + _encoded(_produced(error), version)
+            yield bytes([0, version - OLDEST_PRODUCE]) + _frame(_produced(error), version)
     for version in range(14):
-        yield bytes([1, version]) + _encoded(_described(version), version)
+        yield bytes([1, version]) + _frame(metadata([(1, 9092)], [(_TOPIC, 2)], epoch=3), version)
     for version in range(6):
-        answer = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=77, producer_epoch=0)
-        yield bytes([2, version]) + _encoded(answer, version)
-    handshake = _encoded(SaslHandshakeResponse(error_code=0, mechanisms=["SCRAM-SHA-256"]), 1)
-    first = SaslAuthenticateResponse(
-        error_code=0, error_message=None, auth_bytes=b"r=abc,s=YWJj,i=4096", session_lifetime_ms=0
-    )
-    refused = SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"", session_lifetime_ms=0)
-    logins = [_framed(handshake, _encoded(each, 2)) for each in (first, refused)]
+        yield bytes([2, version]) + _frame(response(INIT_PRODUCER_ID, producer_id=77, producer_epoch=0), version)
+    handshake = _frame(response(SASL_HANDSHAKE, mechanisms=["SCRAM-SHA-256"]), 1)
+    first = response(SASL_AUTHENTICATE, error_message=None, auth_bytes=b"r=abc,s=YWJj,i=4096")
+    refused = response(SASL_AUTHENTICATE, error_code=58, error_message="no")
+    logins = [_framed(handshake, _frame(each, 2)) for each in (first, refused)]
     yield from (bytes([3, 0]) + _framed(*_answers_of_versions()) + login for login in logins)
     yield from (bytes([4, 0]) + login for login in logins)
 
 
 def _produced(error: int) -> Any:
-    Topic = LibraryResponse.TopicProduceResponse
-    Partition, Leader = Topic.PartitionProduceResponse, Topic.PartitionProduceResponse.LeaderIdAndEpoch
-    partitions = [
-        Partition(
-            index=where.partition,
-            error_code=error,
-            base_offset=7,
-            log_append_time_ms=-1,
-            log_start_offset=0,
-            record_errors=[Partition.BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="bad")]
-            if error
-            else [],
-            error_message="why" if error else None,
-            **({"current_leader": Leader(leader_id=2, leader_epoch=5)} if error else {}),
-        )
-        for where in _WHERE
-    ]
-    nodes = [LibraryResponse.NodeEndpoint(node_id=2, host="there", port=9093, rack=None)] if error else []
-    return LibraryResponse(
-        responses=[Topic(name=_TOPIC, partition_responses=partitions)], throttle_time_ms=5, node_endpoints=nodes
-    )
-
-
-def _described(version: int) -> Any:
-    Topic, Broker = MetadataResponse.MetadataResponseTopic, MetadataResponse.MetadataResponseBroker
-    partitions = [
-        Topic.MetadataResponsePartition(
-            version=version,
-            error_code=0,
-            partition_index=number,
-            leader_id=1,
-            leader_epoch=3,
-            replica_nodes=[1],
-            isr_nodes=[1],
-            offline_replicas=[],
-        )
-        for number in range(2)
-    ]
-    topic = Topic(version=version, error_code=0, name=_TOPIC, is_internal=False, partitions=partitions)
-    return MetadataResponse(
-        version=version,
-        throttle_time_ms=0,
-        brokers=[Broker(version=version, node_id=1, host="here", port=9092, rack=None)],
-        cluster_id="c",
-        controller_id=1,
-        topics=[topic],
-    )
+    partition: dict[str, Any] = {"base_offset": 7}
+    if not error:
+        return produced({_TOPIC: [partition | {"index": where.partition} for where in _WHERE]}, throttle_time_ms=5)
+    partition |= {
+        "error_code": error,
+        "error_message": "why",
+        "record_errors": [{"batch_index": 1, "batch_index_error_message": "bad"}],
+        "current_leader": {"leader_id": 2, "leader_epoch": 5},
+    }
+    partitions = [partition | {"index": where.partition} for where in _WHERE]
+    nodes = [{"node_id": 2, "host": "there", "port": 9093}]
+    return produced({_TOPIC: partitions}, throttle_time_ms=5, node_endpoints=nodes)
 
 
 def _answers_of_versions() -> list[bytes]:
-    Known = ApiVersionsResponse.ApiVersion
-    keys = [
-        Known(version=3, api_key=key, min_version=0, max_version=newest)
-        for key, newest in ((0, 12), (3, 13), (17, 1), (18, 4), (22, 5), (36, 2))
-    ]
-    return [_encoded(ApiVersionsResponse(version=3, error_code=0, api_keys=keys, throttle_time_ms=0), 3)]
+    newest = {PRODUCE: 12, METADATA: 13, SASL_HANDSHAKE: 1, API_VERSIONS: 4, INIT_PRODUCER_ID: 5, SASL_AUTHENTICATE: 2}
+    return [_frame(api_versions({key: (0, version) for key, version in newest.items()}), 3)]
 
 
-def _encoded(response: Any, version: int) -> bytes:
+def _frame(response: Any, version: int) -> bytes:
     """Return a response's frame without its size."""
-    response.API_VERSION = version
-    response.with_header(correlation_id=1)
-    return bytes(response.encode(framed=False, header=True))
+    return encoded(response, version, 1)[4:]
 
 
 def _framed(*frames: bytes) -> bytes:

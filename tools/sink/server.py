@@ -8,9 +8,10 @@ import socket
 import struct
 from typing import IO, Any, Final
 
-from tools.sink.answers import PRODUCE, Answers
+from tools.sink.answers import Answers
 from tools.sink.counters import OPEN, Counters
 from tools.sink.produce import Stream, acknowledge
+from tools.support.messages import PRODUCE
 from tools.support.processes import die_with_parent
 
 _HEAD: Final = struct.Struct(">ihhi")
