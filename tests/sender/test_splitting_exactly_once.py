@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from broker_model import SLOT, BrokerRun, Clock, ClusterModel, Flight, TransportModel, config_of
+from broker_model import SLOT, BrokerRun, Clock, Flight, TransportModel, config_of
 from kafka.record import MemoryRecords
 from scenes import Scene
-from senders import HandRun
 
 from shmaccum._core import Process, ProduceResponse
 from shmaccum.accumulator.drain import batch_drainer, completer, expirer
@@ -49,10 +48,7 @@ class PickyTransport(TransportModel):
 class PickyRun(BrokerRun):
     """A sender of such brokers."""
 
-    def __init__(self, config: ProducerConfig, cluster: ClusterModel, clock: Clock) -> None:
-        HandRun.__init__(self, config, PickyTransport(cluster))
-        self.cluster = cluster
-        self.clock = clock
+    makes_transport = PickyTransport
 
 
 class PickyScene(Scene):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import splitting
@@ -341,9 +342,11 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class BrokerRun(HandRun):
     """A sender by hand whose transport is the model's; every sender of a slab has its own connections."""
 
+    makes_transport: ClassVar[type[TransportModel]] = TransportModel
+
     def __init__(self, config: ProducerConfig, cluster: ClusterModel, clock: Clock) -> None:
         self.transport: TransportModel
-        super().__init__(config, TransportModel(cluster))
+        super().__init__(config, self.makes_transport(cluster))
         self.cluster = cluster
         self.clock = clock
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceResponse
+from wires import MakeWire
 
 from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
-from shmaccum.config import ProducerConfig
-from shmaccum.sender.kafka.kafka_transport import KafkaTransport
-from shmaccum.sender.transport import ProduceResponse as Answer
 from tools.benchmark.cases.limits import BATCHES_A_REQUEST, produce_request
 from tools.sink import running_sink
 from tools.sink.counters import COUNTS, Counters
@@ -86,31 +83,20 @@ def test_no_count_is_lost_over_many_connections() -> None:
 
 
 @pytest.mark.parametrize("version", [7, 8, 9, 12])
-def test_every_partition_is_acknowledged(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_partition_is_acknowledged(version: int, wire: MakeWire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shmaccum.kafka.handshake.NEWEST_PRODUCE", version)
     names = [f"topic-{number}" for number in range(3)]
     with running_sink(2) as servers:
-        settings = {"bootstrap.servers": servers, "shmaccum.name": "sink", "enable.idempotence": False}
-        transport = KafkaTransport(ProducerConfig.parse(settings))
-        transport.start()
-        transport.request_update(names)
-        first = TopicPartition(names[0], 0)
-        while (node := transport.cluster().leader_for(first)) is None or not transport.ready(node, now_ms()):
-            transport.poll(1000, -1)
+        here = wire(servers, enable_idempotence=False)
+        here.transport.request_update(names)
         batches = [
             ProduceBatch(TopicPartition(name, partition), (memoryview(bytearray(size)),), 1, 2, -1, -1, -1, 0, size)
             for name, sizes in zip(names, [(61, 200), (16_384, 100_000), (1_000_000, 62)], strict=True)
             for partition, size in enumerate(sizes)
         ]
-        answers: list[Answer] = []
-        for sent in (1, 2):
-            transport.send(node, batches, now_ms())
-            while len(answers) < sent * len(batches):
-                answers += transport.poll(1000, -1)
-        transport.close()
+        answers = []
+        for _ in range(2):
+            here.send(*batches)
+            answers += here.take(len(batches))
     assert [answer.batch for answer in answers] == batches * 2
     assert {(answer.error, answer.base_offset) for answer in answers} == {(None, 0)}
-
-
-def now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
