@@ -31,10 +31,9 @@ from confluent_kafka import Producer as ConfluentProducer
 from shmaccum import Producer
 from tools.kafka.cluster import KafkaCluster, ensure_kafka
 from tools.kafka.jvm import FOR_LOAD
-from tools.kafka.ports import free_port
 from tools.kafka.tls import Certificates, make_certificates
-from tools.support.delaying import start_proxy
 from tools.support.processes import adopt_orphans, die_with_parent
+from tools.support.proxy import Proxy
 
 _SIZE: Final = 1000
 """Bytes of a record's value."""
@@ -207,8 +206,7 @@ def _be_apache_kafka(directory: Path, delay_ms: int, load: Load) -> Iterator[str
     cluster = KafkaCluster(directory, certificates=load.certificates, jvm_options=FOR_LOAD)
     (node,) = cluster.nodes.values()
     if delay_ms:
-        node.advertised_port = free_port()
-        start_proxy(node.advertised_port, node.port, delay_ms / 1000)
+        node.advertised_port = Proxy(node.port, frames=False, delay_s=delay_ms / 1000).port
     with cluster:
         for topic in load.topics:
             cluster.admin.create_topic(topic, _PARTITIONS)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tokens
 from batches import make_batch
-from fake_broker import METADATA, PRODUCE, FakeBroker
+from fake_broker import FakeBroker
 from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
 from wires import MakeWire, now_ms
 
@@ -22,6 +22,7 @@ from shmaccum import Producer
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.kafka.background_calls import BackgroundCalls
 from shmaccum.kafka.poller import Poller
+from tools.support.messages import METADATA, PRODUCE
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SHORT: dict[str, Any] = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 100}

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from batches import make_batch, scattered
-from fake_broker import API_VERSIONS, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
-from kafka.protocol.metadata import ApiVersionsResponse
+from fake_broker import FakeBroker, Request, produced, silent
 from producers import wait_until
 from wires import MakeWire, Wire, now_ms
 
@@ -20,16 +19,13 @@ from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError, RequestTimedOutError, UnsupportedVersionError
 from tools.kafka.ports import free_port
+from tools.support.messages import API_VERSIONS, METADATA, PRODUCE, api_versions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def batch(to: TopicPartition = T0, size: int = 10) -> ProduceBatch:
     return make_batch([bytes(size)], to=to)
-
-
-def silent(request: Request) -> None:
-    """Never answer."""
 
 
 def is_free(batch: ProduceBatch) -> bool:
@@ -82,7 +78,7 @@ def test_a_broker_of_old_versions_is_asked_again_in_them(fake: FakeBroker, here:
 
     def answer(request: Request) -> Any:
         if request.version > 2:
-            return ApiVersionsResponse(version=0, error_code=35, api_keys=[])
+            return api_versions({}, error_code=35)
         return fake.api_versions(request)
 
     fake.answers[API_VERSIONS] = answer
@@ -275,7 +271,7 @@ def test_an_answer_that_came_in_time_is_not_late_because_nobody_looked(fake: Fak
     here.send(batch())
     deadline_ms = now_ms() + 1000
     wait_until(lambda: fake.of(PRODUCE), "the request came")
-    fake.send(encoded(produced((0, 0)), fake.of(PRODUCE)[0]))
+    fake.send(fake.of(PRODUCE)[0].encoded(produced((0, 0))))
     time.sleep((deadline_ms + 100 - now_ms()) / 1000)
     assert here.take(1)[0].error is None
 

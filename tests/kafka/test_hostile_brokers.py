@@ -14,20 +14,7 @@ from typing import Any
 import pytest
 import tokens
 from batches import make_batch
-from fake_broker import (
-    API_VERSIONS,
-    INIT_PRODUCER_ID,
-    METADATA,
-    PRODUCE,
-    SASL_AUTHENTICATE,
-    FakeBroker,
-    Request,
-    authenticated,
-    encoded,
-    produced,
-    producer_id_of,
-)
-from kafka.protocol.metadata import MetadataResponse
+from fake_broker import FakeBroker, Request, authenticated, produced, producer_id_of
 from producers import wait_until, wait_until_gone
 from wires import MakeWire, Wire, now_ms
 
@@ -39,6 +26,7 @@ from shmaccum.kafka.masking import Mask
 from shmaccum.shm.layout import BrokerState
 from shmaccum.shm.lifecycle import look
 from tools.kafka import Certificates
+from tools.support.messages import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, SASL_AUTHENTICATE, encoded
 
 T0 = TopicPartition("t", 0)
 TOKEN = tokens.LONG_TOKEN
@@ -101,13 +89,8 @@ def test_an_answer_to_something_else_is_refused_by_its_first_bytes(fake: FakeBro
 
 def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, here: Wire) -> None:
     """A batch of tiny records, each refused in Kafka's words on a topic with the longest name."""
-    from kafka.protocol.producer import ProduceResponse
-
-    Partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
     words = f"Compacted topic cannot accept message without key in topic partition {'t' * 249}-0."
-    errors = [
-        Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=words) for index in range(2000)
-    ]
+    errors = [{"batch_index": index, "batch_index_error_message": words} for index in range(2000)]
     fake.answers[PRODUCE] = lambda request: produced((0, 87), record_errors=errors, error_message=words)
     (answer,) = here.ask(make_batch([b""] * 2000))
     assert len(answer.invalid_records) == 2000
@@ -145,7 +128,7 @@ def test_a_list_of_an_absurd_length(fake: FakeBroker, here: Wire, caplog: pytest
 
     def answer(request: Request) -> bytes:
         response = fake.metadata(request, partition_count=0)
-        data = encoded(response, request)
+        data = request.encoded(response)
         at = data.rindex(b"\0\x01t\0\0\0\0\0") + 4  # behind the name and whether it is internal
         return data[:at] + struct.pack(">i", count) + data[at + 4 :]
 
@@ -216,12 +199,8 @@ def test_control_characters_of_a_host_name_are_refused(
     caplog.set_level(logging.DEBUG)
 
     def answer(request: Request) -> Any:
-        response = fake.metadata(request)
-        response.brokers.append(
-            MetadataResponse.MetadataResponseBroker(
-                version=request.version, node_id=2, host="host" + FORGED * 200, port=9092, rack=None
-            )
-        )
+        response = fake.metadata(request, brokers=[(1, fake), (2, fake)])
+        response.brokers[1].host = "host" + FORGED * 200
         return response
 
     fake.answers[METADATA] = answer
@@ -285,8 +264,8 @@ def test_mask_hides_parts_of_secrets() -> None:
 
 def test_what_follows_an_answer_ends_the_connection(fake: FakeBroker, here: Wire) -> None:
     """Nothing was asked that it could answer, so nothing of it is kept."""
-    flood = encoded(produced((0, 0)), Request(PRODUCE, 12, 1, b"", 0.0)) * 200_000
-    fake.answers[PRODUCE] = lambda request: encoded(produced((0, 0)), request) + flood
+    flood = encoded(produced((0, 0)), 12, 1) * 200_000
+    fake.answers[PRODUCE] = lambda request: request.encoded(produced((0, 0))) + flood
     assert here.ask(make_batch([b"x"]))[0].error is None
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
     here.until(lambda: here.ask(make_batch([b"x"]))[0].error is None)

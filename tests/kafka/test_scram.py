@@ -5,17 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_broker import SASL_AUTHENTICATE, FakeBroker, Request, authenticated
-from kafka.protocol.sasl import SaslAuthenticateRequest
+from fake_broker import FakeBroker, Request, authenticated
 from wires import MakeWire
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import SaslAuthenticationError
+from tools.support.messages import SASL_AUTHENTICATE
 
 SALT = b"salt of the broker"
 
@@ -43,10 +42,7 @@ class ScramBroker:
         fake.answers[SASL_AUTHENTICATE] = self.answer
 
     def answer(self, request: Request) -> Any:
-        buffer = io.BytesIO(request.frame[4:])
-        kind = SaslAuthenticateRequest[request.version]
-        kind.parse_header(buffer)
-        text = kind.decode(buffer).auth_bytes.decode()
+        text = request.asked.auth_bytes.decode()
         data = self._first(text) if text.startswith("n,,") else self._final(text)
         return authenticated(data=data)
 

@@ -11,9 +11,10 @@ import pytest
 from brokers import MakeCluster
 from kafka_faults.table import Table
 from kafka_faults.trial import MakeTrial, Trial
-from proxy import PRODUCE, Answer, Proxy
 
 from tools.kafka import KafkaCluster
+from tools.support.messages import PRODUCE
+from tools.support.proxy import Answer, Proxy
 
 CUTS = (0, 3, 30, 100, 1000, 2500)
 """Bytes of a request that arrive: nothing, not even its size, its header, some of a batch, a batch and more."""
@@ -86,7 +87,7 @@ def test_stalled_past_the_request_timeout(scene: Scene, trial: MakeTrial, table:
     run = trial("network stalled past request.timeout.ms", scene.cluster)
     for _ in range(2):
         run.await_heard()
-        scene.proxy.stall()
+        scene.proxy.pause()
         run.await_retries()
         scene.proxy.resume()
     table.all_arrive(run)

@@ -7,7 +7,7 @@ import json
 from typing import Any, TypeVar
 
 import pytest
-from fake_broker import PRODUCE, FakeBroker, produced
+from fake_broker import FakeBroker, produced
 from fixture_types import Capture
 from processes import wait_until
 
@@ -21,6 +21,7 @@ from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.inspection import PartitionInfo
 from shmaccum.shm.layout import BrokerState
+from tools.support.messages import PRODUCE
 
 MIB = 1 << 20
 Info = TypeVar("Info", PartitionInfo, BrokerInfo)

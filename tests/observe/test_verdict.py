@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from fake_broker import METADATA, PRODUCE, SASL_AUTHENTICATE, FakeBroker, Request, authenticated, produced
+from fake_broker import FakeBroker, Request, authenticated, produced, silent
 from fixture_types import Capture
 from processes import wait_until
 
@@ -33,6 +33,7 @@ from shmaccum.observe.series import series_of
 from shmaccum.observe.verdict import Level, findings, verdict
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
+from tools.support.messages import METADATA, PRODUCE, SASL_AUTHENTICATE
 
 Settings = dict[str, object]
 
@@ -41,12 +42,6 @@ def counted(slab: str, topic: str = "t") -> dict[str, float]:
     """Return the refused calls of a topic by reason, as monitoring has them."""
     series = series_of(report(slab))[catalogue.SENDS_REFUSED]
     return {of[1]: value for of, value in series.items() if of[0] == topic and isinstance(value, float | int) and value}
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -132,7 +127,7 @@ def test_a_send_without_memory_is_counted(fake: FakeBroker, to_broker: Settings,
     to_broker |= {"batch.max.bytes": 16384}
     with Producer(to_broker) as producer:
         producer.partitions_for("t")
-        fake.answers[PRODUCE] = lambda request: None
+        fake.answers[PRODUCE] = silent
         with Producer(to_broker | {"max.block.ms": 20}) as other:
             for _ in range(64):  # as many as there are slots
                 producer.send("t", b"x" * 10_000, partition=0)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_broker import PRODUCE, FakeBroker, Request, produced
+from fake_broker import FakeBroker, Request, authenticated, produced
 from faults import is_stopped
 from fixture_types import Produce, Settings
-from kafka.protocol.producer import ProduceResponse
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from producers import kill_sender, sender_pid, wait_until
 
 from shmaccum import Producer
@@ -30,8 +28,8 @@ from shmaccum.errors import (
     SaslAuthenticationError,
 )
 from shmaccum.observe.report import SlabReport, report
+from tools.support.messages import PRODUCE, SASL_AUTHENTICATE
 
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 REFUSED = 58
 POLICY_VIOLATION, INVALID_RECORD, NOT_ENOUGH_REPLICAS = 44, 87, 19
 PASSWORD = "very-secret"
@@ -40,26 +38,20 @@ Refuse = Callable[[str | None], tuple[str, Producer]]
 
 
 @pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def connect(kafka_settings: Settings, make_producer: Produce, broker: FakeBroker) -> Produce:
+def connect(kafka_settings: Settings, make_producer: Produce, fake: FakeBroker) -> Produce:
     """Return a function that makes a producer of the broker."""
 
     defaults = {"linger_ms": 0, "retry_backoff_ms": 20, "reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}
-    defaults["bootstrap_servers"] = broker.servers
+    defaults["bootstrap_servers"] = fake.servers
     return lambda **changes: make_producer(kafka_settings(**defaults | changes))
 
 
 @pytest.fixture
-def policy_violation(broker: FakeBroker, connect: Produce) -> Refuse:
+def policy_violation(fake: FakeBroker, connect: Produce) -> Refuse:
     """Return a function: the text of the error when the broker refuses a record by a policy with a message."""
 
     def refuse(message: str | None) -> tuple[str, Producer]:
-        broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message=message)
+        fake.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message=message)
         producer = connect()
         with pytest.raises(PolicyViolationError) as caught:
             producer.send("t", b"value", partition=0).get(20)
@@ -113,18 +105,17 @@ def test_programs_can_ask_for_the_incidents(policy_violation: Refuse) -> None:
         producer.incidents  # noqa: B018
 
 
-def test_each_record_gets_its_own_message(broker: FakeBroker, connect: Produce) -> None:
+def test_each_record_gets_its_own_message(fake: FakeBroker, connect: Produce) -> None:
     """KIP-467: of three records, the broker names two, by different words."""
-    Error = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
     answers = iter([{0: "no key", 2: "no value"}, {}])  # to all three; to the one between these
 
     def answer(request: Request) -> Any:
         named = next(answers)
-        errors = [Error(batch_index=index, batch_index_error_message=words) for index, words in named.items()]
+        errors = [{"batch_index": index, "batch_index_error_message": words} for index, words in named.items()]
         code = INVALID_RECORD if named else 0
         return produced((0, code), record_errors=errors, error_message="rejected" if named else None)
 
-    broker.answers[PRODUCE] = answer
+    fake.answers[PRODUCE] = answer
     producer = connect(linger_ms=60_000)
     futures = [producer.send("t", b"value", partition=0) for _ in range(3)]
     producer.flush(20)
@@ -142,37 +133,37 @@ def test_error_without_a_message_has_its_meaning(policy_violation: Refuse) -> No
 # --- outages ---------------------------------------------------------------------------------------------
 
 
-def test_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Produce) -> None:
+def test_timeout_in_an_outage_names_the_cause(fake: FakeBroker, connect: Produce) -> None:
     producer = connect(delivery_timeout_ms=1000, request_timeout_ms=500)
     producer.send("t", b"before", partition=0).get(20)
-    broker.stop()
+    fake.stop()
     future = producer.send("t", b"value", partition=0)
 
-    with pytest.raises(KafkaTimeoutError, match=f"last error: NetworkError: .*127.0.0.1:{broker.port}") as waiting:
+    with pytest.raises(KafkaTimeoutError, match=f"last error: NetworkError: .*127.0.0.1:{fake.port}") as waiting:
         future.get(0.5)
     assert not isinstance(waiting.value, DeliveryTimeoutError)
-    with pytest.raises(DeliveryTimeoutError, match=f"127.0.0.1:{broker.port}: Connection refused") as given_up:
+    with pytest.raises(DeliveryTimeoutError, match=f"127.0.0.1:{fake.port}: Connection refused") as given_up:
         future.get(20)
     assert isinstance(given_up.value.__cause__, NetworkError)
     assert " (since 20" in str(given_up.value)
 
 
-def test_exhausted_buffer_in_an_outage_names_the_cause(broker: FakeBroker, connect: Produce) -> None:
+def test_exhausted_buffer_in_an_outage_names_the_cause(fake: FakeBroker, connect: Produce) -> None:
     producer = connect(max_block_ms=300, buffer_memory=64 << 10, delivery_timeout_ms=1500, request_timeout_ms=500)
     producer.send("t", b"before", partition=0).get(20)
-    broker.stop()
+    fake.stop()
 
-    with pytest.raises(BufferExhaustedError, match=f"last error: NetworkError: .*127.0.0.1:{broker.port}"):
+    with pytest.raises(BufferExhaustedError, match=f"last error: NetworkError: .*127.0.0.1:{fake.port}"):
         fill(producer)
 
 
-def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Produce, broker: FakeBroker) -> None:
+def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Produce, fake: FakeBroker) -> None:
     producer = connect()
     producer.send("t", b"before", partition=0).get(20)
     assert not any(incident.lasts for incident in seen(producer).incidents)
     began_ms = time.time() * 1000 - 1
-    port = broker.port
-    broker.stop()
+    port = fake.port
+    fake.stop()
     future = producer.send("t", b"value", partition=0)
     wait_until(lambda: any(each.lasts for each in seen(producer).incidents), "the outage is seen")
     wait_until(lambda: seen(producer).incidents[0].last_ms > began_ms + 200, "it goes on")
@@ -187,16 +178,16 @@ def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Produce, br
         assert seen(producer).incidents[0].text.startswith("connection to broker ")
 
 
-def test_metadata_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Produce) -> None:
+def test_metadata_timeout_in_an_outage_names_the_cause(fake: FakeBroker, connect: Produce) -> None:
     producer = connect(max_block_ms=300)
-    broker.stop()
+    fake.stop()
 
     with pytest.raises(KafkaTimeoutError, match=r"Connection refused.*; log of the sender: /"):
         producer.send("t", b"value", partition=0)
 
 
-def test_refused_attempt_is_the_cause_of_the_timeout(broker: FakeBroker, connect: Produce) -> None:
-    broker.answers[PRODUCE] = lambda request: produced((0, NOT_ENOUGH_REPLICAS), error_message="1 of 2")
+def test_refused_attempt_is_the_cause_of_the_timeout(fake: FakeBroker, connect: Produce) -> None:
+    fake.answers[PRODUCE] = lambda request: produced((0, NOT_ENOUGH_REPLICAS), error_message="1 of 2")
     producer = connect(delivery_timeout_ms=500, request_timeout_ms=400, retry_backoff_ms=10_000)
     last_attempt = "its last attempt: NotEnoughReplicasError: broker 1 says: 1 of 2"
     with pytest.raises(DeliveryTimeoutError, match=last_attempt) as caught:
@@ -237,13 +228,12 @@ class Logins:
         refused: how many it did not.
     """
 
-    def __init__(self, broker: FakeBroker) -> None:
+    def __init__(self, fake: FakeBroker) -> None:
         self.welcome = True
         self.refused = 0
-        self._broker = broker
-        broker.versions |= {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
-        broker.answers[SASL_HANDSHAKE] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
-        broker.answers[SASL_AUTHENTICATE] = self._answer
+        self._broker = fake
+        fake.let_in("PLAIN")
+        fake.answers[SASL_AUTHENTICATE] = self._answer
 
     def refuse(self) -> None:
         """Refuse all logins from now on."""
@@ -253,7 +243,7 @@ class Logins:
     def _answer(self, request: Request) -> Any:
         code, words = (0, None) if self.welcome else (REFUSED, f"who has the password {PASSWORD}?")
         self.refused += bool(code)
-        return SaslAuthenticateResponse(error_code=code, error_message=words, auth_bytes=b"", session_lifetime_ms=0)
+        return authenticated(code, words)
 
 
 LOGIN: dict[str, object] = {
@@ -265,12 +255,12 @@ LOGIN: dict[str, object] = {
 
 
 @pytest.fixture
-def logins(broker: FakeBroker) -> Logins:
-    return Logins(broker)
+def logins(fake: FakeBroker) -> Logins:
+    return Logins(fake)
 
 
 def test_records_wait_while_a_once_successful_login_is_refused(
-    broker: FakeBroker, logins: Logins, connect: Produce
+    fake: FakeBroker, logins: Logins, connect: Produce
 ) -> None:
     producer = connect(**LOGIN)
     producer.send("t", b"before", partition=0).get(20)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from fake_broker import PRODUCE, FakeBroker, Request, produced
+from fake_broker import FakeBroker, Request, produced
 from fixture_types import Produce, Settings
-from kafka.protocol.producer import ProduceRequest
 from processes import wait_until
 
 from shmaccum import Producer
 from shmaccum.errors import InvalidTopicError, NotEnoughReplicasError, PolicyViolationError, RecordTooLargeError
+from tools.support.messages import PRODUCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "monitoring" / "kafka-metrics.md"
 KAFKAS: dict[str, str] = {
@@ -52,15 +50,9 @@ HEADER_SIZE = 61
 
 
 @pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def connect(kafka_settings: Settings, make_producer: Produce, broker: FakeBroker) -> Produce:
+def connect(kafka_settings: Settings, make_producer: Produce, fake: FakeBroker) -> Produce:
     """Return a function that makes a producer of the broker; a batch is sent when it is flushed."""
-    defaults = {"linger_ms": 60_000, "retry_backoff_ms": 1, "bootstrap_servers": broker.servers}
+    defaults = {"linger_ms": 60_000, "retry_backoff_ms": 1, "bootstrap_servers": fake.servers}
     return lambda **changes: make_producer(kafka_settings(**defaults | changes))
 
 
@@ -100,23 +92,23 @@ def test_metrics_are_those_that_the_page_says(connect: Produce) -> None:
     assert metrics["kafka-metrics-count"]["count"] == sum(map(len, metrics.values()))
 
 
-def test_metrics_of_known_batches(broker: FakeBroker, connect: Produce) -> None:
+def test_metrics_of_known_batches(fake: FakeBroker, connect: Produce) -> None:
     """Four batches in four requests: one is refused once and sent again, one is refused for good."""
     codes = [NotEnoughReplicasError.code, 0, 0, PolicyViolationError.code]
 
     def answer(request: Request) -> object:
         code = codes.pop(0)
-        return produced(*((partition, code) for partition in partitions_of(request)))
+        return produced(*((each.index, code) for each in batches_of(request)))
 
-    broker.answers[PRODUCE] = answer
+    fake.answers[PRODUCE] = answer
     producer = connect()
     for records, partition in ((3, 0), (5, 1), (2, 0)):
         for _ in range(records):
             producer.send("t", bytes(100), partition=partition)
         producer.flush(20)
-    requests = broker.of(PRODUCE)
+    requests = fake.of(PRODUCE)
     sizes = [len(each.records) for request in requests for each in batches_of(request)]
-    wait_until(lambda: has_counted(producer, broker), "all requests are counted")
+    wait_until(lambda: has_counted(producer, fake), "all requests are counted")
 
     metrics = producer.metrics()
     found, topic, slab = metrics["producer-metrics"], metrics["producer-topic-metrics.t"], metrics["slab-metrics"]
@@ -132,31 +124,31 @@ def test_metrics_of_known_batches(broker: FakeBroker, connect: Produce) -> None:
     assert found["compression-rate-avg"] == topic["compression-rate"] == 1
     assert found["record-size-avg"] * 10 == sum(sizes) - sizes[0] - 3 * HEADER_SIZE  # one batch went out twice
 
-    frames = [len(request.frame) for request in broker.requests]
+    frames = [len(request.frame) for request in fake.requests]
     assert found["outgoing-byte-total"] == sum(frames)
     assert found["request-size-avg"] == sum(frames) / len(frames)
     assert found["request-size-max"] == max(frames)
     assert found["network-io-total"] == 2 * len(frames)
     assert found["incoming-byte-total"] > len(frames) * 8  # a size and a correlation id are in each
-    assert found["connection-creation-total"] == len(broker.connections)
+    assert found["connection-creation-total"] == len(fake.connections)
     assert found["connection-count"] == found["connection-creation-total"] - found["connection-close-total"] > 0
     assert found["successful-authentication-total"] == found["failed-authentication-total"] == 0
     assert 0 < found["metadata-age"] < 600
     assert found["record-send-rate"] > found["record-error-rate"] > 0
 
 
-def has_counted(producer: Producer, broker: FakeBroker) -> bool:
+def has_counted(producer: Producer, fake: FakeBroker) -> bool:
     found = producer.metrics()["producer-metrics"]
-    return found["request-total"] == found["response-total"] == len(broker.requests)
+    return found["request-total"] == found["response-total"] == len(fake.requests)
 
 
-def test_compression_rate_of_a_known_batch(broker: FakeBroker, connect: Produce) -> None:
-    broker.answers[PRODUCE] = lambda request: produced((0, 0))
+def test_compression_rate_of_a_known_batch(fake: FakeBroker, connect: Produce) -> None:
+    fake.answers[PRODUCE] = lambda request: produced((0, 0))
     producer = connect(compression_type="gzip", num_partitions=1)
     for _ in range(10):
         producer.send("t", bytes(1000), partition=0)
     producer.flush(20)
-    ((batch,),) = [batches_of(request) for request in broker.of(PRODUCE)]
+    ((batch,),) = [batches_of(request) for request in fake.of(PRODUCE)]
     found = producer.metrics()["producer-metrics"]
     uncompressed = found["byte-append-total"]
     assert found["batch-size-max"] == len(batch.records)
@@ -164,9 +156,9 @@ def test_compression_rate_of_a_known_batch(broker: FakeBroker, connect: Produce)
     assert 0 < found["compression-rate-avg"] < 0.1
 
 
-def test_calls_of_send_that_fail_are_errors_of_records(broker: FakeBroker, connect: Produce) -> None:
+def test_calls_of_send_that_fail_are_errors_of_records(fake: FakeBroker, connect: Produce) -> None:
     """As in Kafka (``KafkaProducer.doSend``), in the group of all topics only."""
-    broker.answers[PRODUCE] = lambda request: produced((0, PolicyViolationError.code))
+    fake.answers[PRODUCE] = lambda request: produced((0, PolicyViolationError.code))
     producer = connect(max_request_size=1500)
     producer.send("t", b"value", partition=0)
     producer.flush(20)
@@ -182,12 +174,12 @@ def test_calls_of_send_that_fail_are_errors_of_records(broker: FakeBroker, conne
     assert metrics["slab-metrics"]["record-error-total"] == 1
 
 
-def test_a_second_producer_has_no_rate_of_what_was_sent_before_it(broker: FakeBroker, connect: Produce) -> None:
-    broker.answers[PRODUCE] = lambda request: produced((0, 0))
+def test_a_second_producer_has_no_rate_of_what_was_sent_before_it(fake: FakeBroker, connect: Produce) -> None:
+    fake.answers[PRODUCE] = lambda request: produced((0, 0))
     first = connect()
     first.send("t", b"value", partition=0)
     first.flush(20)
-    wait_until(lambda: has_counted(first, broker), "all requests are counted")
+    wait_until(lambda: has_counted(first, fake), "all requests are counted")
     metrics = connect().metrics()["producer-metrics"]
     assert metrics["record-send-total"] == 1
     assert metrics["record-send-rate"] == 0
@@ -195,11 +187,4 @@ def test_a_second_producer_has_no_rate_of_what_was_sent_before_it(broker: FakeBr
 
 def batches_of(request: Request) -> list[Any]:
     """Return the batches in a Produce request."""
-    buffer = io.BytesIO(request.frame[4:])
-    kind = ProduceRequest[request.version]
-    kind.parse_header(buffer)
-    return [each for topic in kind.decode(buffer).topic_data for each in topic.partition_data]
-
-
-def partitions_of(request: Request) -> list[int]:
-    return [each.index for each in batches_of(request)]
+    return [each for topic in request.asked.topic_data for each in topic.partition_data]

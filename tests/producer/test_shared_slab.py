@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from fake_broker import PRODUCE, FakeBroker
+from fake_broker import FakeBroker
 from fixture_types import Link, Settings, Start
 from kafka.record import MemoryRecords
 from producers import (
@@ -25,6 +25,7 @@ from producers import (
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, SlabAbiError
+from tools.support.messages import PRODUCE
 
 
 @pytest.fixture

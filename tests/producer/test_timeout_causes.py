@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from fake_broker import API_VERSIONS, PRODUCE, FakeBroker, Request
+from fake_broker import FakeBroker, silent
 from fixture_types import Produce, Settings
 from producers import wait_until, wait_until_gone
 
@@ -18,6 +18,7 @@ from shmaccum.errors import BufferExhaustedError, KafkaTimeoutError, NetworkErro
 from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.writer_id import Writer
+from tools.support.messages import API_VERSIONS, PRODUCE
 
 MAX_BLOCK_MS = 400
 SMALL = {
@@ -30,42 +31,32 @@ CONFIGURED = f"within the configured max blocking time {MAX_BLOCK_MS} ms"
 
 
 @pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
 def silent_port() -> Iterator[int]:
     """A port that accepts connections, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
 
-def silence(request: Request) -> None:
-    """Answer nothing."""
-
-
 # --- the configured limit ---------------------------------------------------------------------------------
 
 
 def test_columns_that_wait_for_memory_name_the_configured_time(
-    broker: FakeBroker, kafka_settings: Settings, make_producer: Produce
+    fake: FakeBroker, kafka_settings: Settings, make_producer: Produce
 ) -> None:
-    broker.answers[PRODUCE] = silence
-    producer = make_producer(kafka_settings(bootstrap_servers=broker.servers, **SMALL))
+    fake.answers[PRODUCE] = silent
+    producer = make_producer(kafka_settings(bootstrap_servers=fake.servers, **SMALL))
     rows = pa.record_batch({"value": [bytes(15_000)] * 20, "partition": [0] * 20})
     with pytest.raises(BufferExhaustedError, match=CONFIGURED):
         producer.send_batch("t", rows)
 
 
 def test_calls_in_a_line_for_memory_name_the_configured_time(
-    broker: FakeBroker, kafka_settings: Settings, slab_name: str
+    fake: FakeBroker, kafka_settings: Settings, slab_name: str
 ) -> None:
-    broker.answers[PRODUCE] = silence
+    fake.answers[PRODUCE] = silent
 
     async def flood() -> list[BaseException]:
-        producer = AsyncProducer(kafka_settings(bootstrap_servers=broker.servers, **SMALL))
+        producer = AsyncProducer(kafka_settings(bootstrap_servers=fake.servers, **SMALL))
         async with producer:
             sends = (producer.send("t", bytes(15_000), partition=0) for _ in range(40))
             outcomes = await asyncio.gather(*sends, return_exceptions=True)
@@ -108,28 +99,28 @@ def test_silent_port_is_the_cause_of_a_metadata_timeout(
 
 
 def test_web_server_is_the_cause_of_a_metadata_timeout(
-    broker: FakeBroker, kafka_settings: Settings, make_producer: Produce
+    fake: FakeBroker, kafka_settings: Settings, make_producer: Produce
 ) -> None:
-    broker.answers[API_VERSIONS] = lambda request: b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
-    settings = kafka_settings(bootstrap_servers=broker.servers, max_block_ms=1000)
+    fake.answers[API_VERSIONS] = lambda request: b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+    settings = kafka_settings(bootstrap_servers=fake.servers, max_block_ms=1000)
     with pytest.raises(KafkaTimeoutError, match="not a Kafka broker: it sent HTTP"):
         make_producer(settings).send("t", b"v")
 
 
 def test_frozen_broker_is_the_cause_of_a_timeout(
-    broker: FakeBroker, kafka_settings: Settings, make_producer: Produce
+    fake: FakeBroker, kafka_settings: Settings, make_producer: Produce
 ) -> None:
-    producer = make_producer(kafka_settings(bootstrap_servers=broker.servers, max_block_ms=1000))
+    producer = make_producer(kafka_settings(bootstrap_servers=fake.servers, max_block_ms=1000))
     producer.send("t", b"v", partition=0).get(20)
-    broker.pause()
+    fake.pause()
     future = producer.send("t", b"v", partition=0)
-    wait_until(lambda: broker.port and "has not answered" in producer._slab.trouble(), "it is seen")
-    said = rf"broker 1 at 127\.0\.0\.1:{broker.port} has not answered for "
+    wait_until(lambda: fake.port and "has not answered" in producer._slab.trouble(), "it is seen")
+    said = rf"broker 1 at 127\.0\.0\.1:{fake.port} has not answered for "
     with pytest.raises(KafkaTimeoutError, match=said):
         future.get(0.1)
     with pytest.raises(KafkaTimeoutError, match=said):
         producer.flush(0.1)
-    broker.resume()
+    fake.resume()
     future.get(20)
     assert "has not answered" not in producer._slab.trouble()
 
@@ -142,11 +133,11 @@ def transactional(kafka_settings: Settings, address: str) -> dict[str, object]:
 
 
 def test_transactions_name_a_broker_that_is_down(
-    broker: FakeBroker, kafka_settings: Settings, make_producer: Produce
+    fake: FakeBroker, kafka_settings: Settings, make_producer: Produce
 ) -> None:
-    producer = make_producer(transactional(kafka_settings, broker.servers))
-    broker.stop()
-    said = rf"NetworkError: connection to broker 127\.0\.0\.1:{broker.port}: Connection refused"
+    producer = make_producer(transactional(kafka_settings, fake.servers))
+    fake.stop()
+    said = rf"NetworkError: connection to broker 127\.0\.0\.1:{fake.port}: Connection refused"
     with pytest.raises(KafkaTimeoutError, match=said) as caught:
         producer.init_transactions()
     assert isinstance(caught.value.__cause__, KafkaTimeoutError | NetworkError)
@@ -159,9 +150,9 @@ def test_transactions_name_a_silent_port(silent_port: int, kafka_settings: Setti
         producer.init_transactions()
 
 
-def test_exactly_once_names_a_broker_that_is_down(broker: FakeBroker) -> None:
-    config = ProducerConfig.parse({"bootstrap.servers": broker.servers, "max.block.ms": 700})
-    broker.stop()
-    said = rf"NetworkError: connection to broker 127\.0\.0\.1:{broker.port}: Connection refused"
+def test_exactly_once_names_a_broker_that_is_down(fake: FakeBroker) -> None:
+    config = ProducerConfig.parse({"bootstrap.servers": fake.servers, "max.block.ms": 700})
+    fake.stop()
+    said = rf"NetworkError: connection to broker 127\.0\.0\.1:{fake.port}: Connection refused"
     with BrokerClient(config) as client, pytest.raises(KafkaTimeoutError, match=said):
         BatchCommitter(client, config, Writer("a", "a-")).plan()

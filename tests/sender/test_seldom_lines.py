@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_broker import PRODUCE, FakeBroker, produced
+from fake_broker import FakeBroker, produced
 from producers import settings_of, wait_until_gone
 from senders import HandRun
 
 from shmaccum import Producer
 from shmaccum.errors import InvalidRecordError
 from shmaccum.sender.logfile import SELDOM, SELDOM_S, Seldom
+from tools.support.messages import PRODUCE
 
 INVALID_RECORD, NOT_ENOUGH_REPLICAS = 87, 19
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
-        yield broker
 
 
 def assert_one_of_20(log: Path, text: str) -> None:
@@ -31,10 +25,10 @@ def assert_one_of_20(log: Path, text: str) -> None:
     assert [line.endswith(" (19 more like it since then)") for line in shown] == [False, True]
 
 
-def test_refused_batches_are_one_line(broker: FakeBroker, slab_name: str, tmp_path: Path) -> None:
+def test_refused_batches_are_one_line(fake: FakeBroker, slab_name: str, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
-    broker.answers[PRODUCE] = lambda request: produced((0, INVALID_RECORD), (1, INVALID_RECORD))
-    settings = settings_of(slab_name, "", transport="kafka", bootstrap_servers=broker.servers, sender_log_file=log)
+    fake.answers[PRODUCE] = lambda request: produced((0, INVALID_RECORD), (1, INVALID_RECORD))
+    settings = settings_of(slab_name, "", transport="kafka", bootstrap_servers=fake.servers, sender_log_file=log)
     with Producer(settings) as producer:
         for number in range(20):
             assert isinstance(producer.send("t", b"v", partition=number % 2).exception(20), InvalidRecordError)
@@ -42,11 +36,11 @@ def test_refused_batches_are_one_line(broker: FakeBroker, slab_name: str, tmp_pa
     assert_one_of_20(log, "InvalidRecordError for t-")
 
 
-def test_retried_batches_are_one_line(broker: FakeBroker, slab_name: str, tmp_path: Path) -> None:
+def test_retried_batches_are_one_line(fake: FakeBroker, slab_name: str, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
     refusals = iter([NOT_ENOUGH_REPLICAS] * 20)
-    broker.answers[PRODUCE] = lambda request: produced((0, next(refusals, 0)))
-    settings = settings_of(slab_name, "", transport="kafka", bootstrap_servers=broker.servers, sender_log_file=log)
+    fake.answers[PRODUCE] = lambda request: produced((0, next(refusals, 0)))
+    settings = settings_of(slab_name, "", transport="kafka", bootstrap_servers=fake.servers, sender_log_file=log)
     with Producer(settings | {"retry.backoff.ms": 1, "retry.backoff.max.ms": 1}) as producer:
         producer.send("t", b"v", partition=0).get(20)
     wait_until_gone(slab_name)

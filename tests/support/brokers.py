@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from producers import wait_until
+from producers import PATIENCE_S, wait_until
 
 from shmaccum.config import ProducerConfig
 from shmaccum.transactions.administration import Transactions
@@ -31,9 +31,6 @@ from shmaccum.transactions.coordinator import deadline_after
 from tools.kafka import Certificates, KafkaCluster, KafkaMissingError, ensure_kafka, make_certificates
 from tools.kafka.jvm import java_command
 from tools.kafka.settings import USERS
-
-PATIENCE_S = 60.0
-"""How long a test waits for a broker before it gives up: far longer than anything takes."""
 
 MakeCluster = Callable[..., KafkaCluster]
 """The fixture ``kafka_cluster``."""

@@ -10,32 +10,26 @@ the first record or offset does. The end of none is INVALID_TXN_STATE. Each Init
 
 from __future__ import annotations
 
-import io
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fake_broker import INIT_PRODUCER_ID, PRODUCE, FakeBroker, Request
-from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, FindCoordinatorResponse
-from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from processes import wait_until
+from fake_broker import FakeBroker, Request, producer_id_of
+from kafka.protocol.api_key import ApiKey
 
-FIND_COORDINATOR, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 10, 24, 25, 26, 28
+from tools.support import messages
+from tools.support.messages import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    response,
+)
 
 INVALID_TXN_STATE: Final = 48
 PRODUCER_FENCED: Final = 90
@@ -43,32 +37,6 @@ LOST: Final = -1000
 """Instead of an error code: the connection ends, the request was not processed."""
 ANSWER_LOST: Final = -1001
 """Instead of an error code: the request is processed, and the connection ends."""
-
-KINDS: Final = {
-    PRODUCE: ProduceRequest,
-    FIND_COORDINATOR: FindCoordinatorRequest,
-    INIT_PRODUCER_ID: InitProducerIdRequest,
-    ADD_PARTITIONS: AddPartitionsToTxnRequest,
-    ADD_OFFSETS: AddOffsetsToTxnRequest,
-    END_TXN: EndTxnRequest,
-    TXN_OFFSET_COMMIT: TxnOffsetCommitRequest,
-}
-"""Requests that belong to transactions: API key -> class."""
-NAMES: Final = {key: kind.__name__.removesuffix("Request") for key, kind in KINDS.items()}
-
-
-class _Silence:
-    """A time in which requests of a kind have no answer."""
-
-    def __init__(self, api_key: int, processed: bool) -> None:
-        self.api_key = api_key
-        self.processed = processed
-        self.is_over = threading.Event()
-
-    def keep(self, api_key: int) -> None:
-        """Wait until it is over, if it is about requests of this kind."""
-        if api_key == self.api_key:
-            self.is_over.wait()
 
 
 class TransactionBroker(FakeBroker):
@@ -80,7 +48,7 @@ class TransactionBroker(FakeBroker):
         epoch: the newest.
         is_open: whether a transaction has begun.
         ended: whether each EndTxn committed.
-        answered: called with the API key after each request was processed.
+        seen: the requests of transactions.
     """
 
     def __init__(self, version: int) -> None:
@@ -94,20 +62,18 @@ class TransactionBroker(FakeBroker):
             END_TXN: (0, 5),
             TXN_OFFSET_COMMIT: (0, 5),
         }
-        self.answers |= dict.fromkeys(KINDS, self._answer)
+        self.answers |= dict.fromkeys(_ANSWERS, self.coordinate)
 
     def reset(self) -> None:
         """Forget everything."""
         self.producer_id, self.epoch, self.is_open = 77, -1, False
         self.ended: list[bool] = []
-        self._failures: dict[int, deque[int]] = defaultdict(deque)
-        self._gates: dict[int, threading.Event] = {}
-        self._held = threading.Semaphore(0)
-        self.answered: Callable[[int], object] = lambda key: None
         self.seen: list[Request] = []
-        self._unheard = False
+        self._failures: dict[int, deque[int]] = defaultdict(deque)
         self._of_partitions: list[int] = []
-        self._silent = _Silence(-1, False)
+        self._gates: dict[int, tuple[threading.Event, int]] = {}
+        self._held = threading.Semaphore(0)
+        self._unheard = False
 
     def fail(self, api_key: int, *codes: int) -> None:
         """Answer the next requests of a kind with these error codes; 0, `LOST` and `ANSWER_LOST` are possible."""
@@ -118,28 +84,18 @@ class TransactionBroker(FakeBroker):
         self._of_partitions = list(codes)
 
     @contextmanager
-    def silent(self, api_key: int, *, processed: bool) -> Iterator[None]:
-        """Answer no request of a kind in the block, and then end its connection; process them, or not."""
-        self._silent = silence = _Silence(api_key, processed)
-        try:
-            yield
-        finally:
-            self._silent = _Silence(-1, False)
-            silence.is_over.set()
+    def holding(self, api_key: int, code: int = 0) -> Iterator[threading.Semaphore]:
+        """Answer requests of a kind after the block, by the code as in `fail`; process them at once.
 
-    @contextmanager
-    def holding(self, api_key: int) -> Iterator[threading.Semaphore]:
-        """Answer requests of a kind after the block; yields what a test acquires to wait for one."""
-        gate = self._gates[api_key] = threading.Event()
+        Yields what a test acquires to wait for such a request.
+        """
+        gate = threading.Event()
+        self._gates[api_key] = gate, code
         try:
             yield self._held
         finally:
             del self._gates[api_key]
             gate.set()
-
-    def wait_for(self, api_key: int) -> None:
-        """Wait until a request of a kind has come."""
-        wait_until(lambda: self.count(api_key) > 0, f"a request {NAMES[api_key]} comes")
 
     def calls(self) -> list[str]:
         """Return the names of all requests of transactions, in their order."""
@@ -150,161 +106,111 @@ class TransactionBroker(FakeBroker):
         return sum(request.api_key == api_key for request in self.seen)
 
     def api_versions(self, request: Request) -> Any:
-        response = super().api_versions(request)
-        if request.version >= 3:
-            feature = {"name": "transaction.version", "max_version_level": self.version, "min_version_level": 1}
-            response.finalized_features = [ApiVersionsResponse.FinalizedFeatureKey(version=request.version, **feature)]
-            response.supported_features, response.finalized_features_epoch = [], 1
-        return response
+        feature = {"name": "transaction.version", "max_version_level": self.version, "min_version_level": 1}
+        return messages.api_versions(self.versions, finalized_features=[feature], finalized_features_epoch=1)
 
-    def _answer(self, request: Request) -> Any:
-        key, asked = request.api_key, decoded(request)
-        if not getattr(asked, "transactional_id", True):
-            return self._outside(request)
+    def coordinate(self, request: Request) -> Any:
+        """Answer a request by the rules, or as the test has said."""
+        key, asked = request.api_key, request.asked
+        if not getattr(asked, "transactional_id", True):  # the sender asks for a producer id of its own
+            assert key == INIT_PRODUCER_ID
+            return producer_id_of(5)
         self.seen.append(request)
         code = self._failures[key].popleft() if self._failures[key] else 0
-        gate = self._gates.get(key)
+        gate, code_of_gate = self._gates.get(key, (None, 0))
+        code = code_of_gate or code
+        answer = None if code == LOST else _ANSWERS[key](self, request, 0 if code == ANSWER_LOST else code)
+        if key == END_TXN and code != LOST:
+            self._unheard = code == ANSWER_LOST
         if gate is not None:
             self._held.release()
             gate.wait()
-        silence = self._silent
-        if silence.api_key == key:
-            code = ANSWER_LOST if silence.processed else LOST
-        if code == LOST:
-            silence.keep(key)
+        if code in (LOST, ANSWER_LOST):
             raise EOFError
-        response = _ANSWERS[key](self, asked, request, 0 if code == ANSWER_LOST else code)
-        self.answered(key)
-        if key == END_TXN:
-            self._unheard = code == ANSWER_LOST
-        if code == ANSWER_LOST:
-            silence.keep(key)
-            raise EOFError
-        return response
-
-    def _outside(self, request: Request) -> Any:
-        """Answer the sender's request for a producer id of its own."""
-        assert request.api_key == INIT_PRODUCER_ID
-        return InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=5, producer_epoch=0)
+        return answer
 
     # --- answers, by kind ---------------------------------------------------------------------------
 
-    def _find_coordinator(self, asked: Any, request: Request, code: int) -> Any:
+    def _find_coordinator(self, request: Request, code: int) -> Any:
         where = {"error_code": code, "error_message": None, "node_id": 1, "host": "127.0.0.1", "port": self.port}
         if request.version < 4:
-            return FindCoordinatorResponse(throttle_time_ms=0, **where)
-        found = [FindCoordinatorResponse.Coordinator(key=key, **where) for key in asked.coordinator_keys]
-        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=found)
+            return response(FIND_COORDINATOR, **where)
+        return response(FIND_COORDINATOR, coordinators=[{"key": key} | where for key in request.asked.coordinator_keys])
 
-    def _init_producer_id(self, asked: Any, request: Request, code: int) -> Any:
+    def _init_producer_id(self, request: Request, code: int) -> Any:
         if not code:
             self.epoch, self.is_open = self.epoch + 1, False
-        return InitProducerIdResponse(
-            throttle_time_ms=0,
-            error_code=code,
-            producer_id=-1 if code else self.producer_id,
-            producer_epoch=-1 if code else self.epoch,
-        )
+        return self._with_producer(INIT_PRODUCER_ID, code, is_known=not code)
 
-    def _add_partitions(self, asked: Any, request: Request, code: int) -> Any:
+    def _with_producer(self, api_key: int, code: int, is_known: bool) -> Any:
+        known = (self.producer_id, self.epoch) if is_known else (-1, -1)
+        return response(api_key, error_code=code, producer_id=known[0], producer_epoch=known[1])
+
+    def _add_partitions(self, request: Request, code: int) -> Any:
         codes, self._of_partitions = self._of_partitions, []
         self.is_open |= not code and not codes
-        Topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
         results = [
-            Topic(
-                name=topic.name,
-                results_by_partition=[
-                    Topic.AddPartitionsToTxnPartitionResult(
-                        partition_index=number, partition_error_code=codes[at] if codes else code
-                    )
+            {
+                "name": topic.name,
+                "results_by_partition": [
+                    {"partition_index": number, "partition_error_code": codes[at] if codes else code}
                     for at, number in enumerate(topic.partitions)
                 ],
-            )
-            for topic in asked.v3_and_below_topics
+            }
+            for topic in request.asked.v3_and_below_topics
         ]
-        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+        return response(ADD_PARTITIONS, results_by_topic_v3_and_below=results)
 
-    def _add_offsets(self, asked: Any, request: Request, code: int) -> Any:
+    def _add_offsets(self, request: Request, code: int) -> Any:
         self.is_open |= not code
-        return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
+        return response(ADD_OFFSETS, error_code=code)
 
-    def _txn_offset_commit(self, asked: Any, request: Request, code: int) -> Any:
+    def _txn_offset_commit(self, request: Request, code: int) -> Any:
         self.is_open |= not code and request.version >= 5
-        Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-        Partition = Topic.TxnOffsetCommitResponsePartition
         topics = [
-            Topic(
-                name=topic.name,
-                partitions=[
-                    Partition(partition_index=each.partition_index, error_code=code if not number else 0)
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": each.partition_index, "error_code": 0 if number else code}
                     for number, each in enumerate(topic.partitions)
                 ],
-            )
-            for topic in asked.topics
+            }
+            for topic in request.asked.topics
         ]
-        return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+        return response(TXN_OFFSET_COMMIT, topics=topics)
 
-    def _end_txn(self, asked: Any, request: Request, code: int) -> Any:
-        is_new = request.version >= 5
-        if self._unheard and self.ended and self.ended[-1] == asked.committed and not code:
-            return self._end_txn_response(is_new, 0)  # once more, as the answer was lost
-        if not code and asked.producer_epoch < self.epoch:
-            code = PRODUCER_FENCED
-        if not code and not self.is_open and (asked.committed or not is_new):
-            code = INVALID_TXN_STATE
-        if not code:
-            self.is_open = False
-            self.ended.append(asked.committed)
-            self.epoch += is_new
-        return self._end_txn_response(is_new, code)
+    def _end_txn(self, request: Request, code: int) -> Any:
+        asked, is_new = request.asked, request.version >= 5
+        is_again = self._unheard and self.ended[-1:] == [asked.committed]  # as the answer was lost
+        if not code and not is_again:
+            if asked.producer_epoch < self.epoch:
+                code = PRODUCER_FENCED
+            elif not self.is_open and (asked.committed or not is_new):
+                code = INVALID_TXN_STATE
+            else:
+                self.is_open = False
+                self.ended.append(asked.committed)
+                self.epoch += is_new
+        return self._with_producer(END_TXN, code, is_known=is_new and not code)
 
-    def _end_txn_response(self, is_new: bool, code: int) -> Any:
-        known = is_new and not code
-        return EndTxnResponse(
-            throttle_time_ms=0,
-            error_code=code,
-            producer_id=self.producer_id if known else -1,
-            producer_epoch=self.epoch if known else -1,
-        )
-
-    def _produce(self, asked: Any, request: Request, code: int) -> Any:
+    def _produce(self, request: Request, code: int) -> Any:
         self.is_open |= not code
-        Topic = ProduceResponse.TopicProduceResponse
-        topics = [
-            Topic(
-                name=topic.name,
-                partition_responses=[
-                    Topic.PartitionProduceResponse(
-                        index=partition.index,
-                        error_code=code,
-                        base_offset=-1 if code else 100,
-                        log_append_time_ms=-1,
-                        log_start_offset=0,
-                        record_errors=[],
-                        error_message=None,
-                    )
-                    for partition in topic.partition_data
-                ],
-            )
-            for topic in asked.topic_data
-        ]
-        return ProduceResponse(responses=topics, throttle_time_ms=0)
+        answer = {"error_code": code, "base_offset": -1 if code else 100}
+        topics = {
+            topic.name: [answer | {"index": each.index} for each in topic.partition_data]
+            for topic in request.asked.topic_data
+        }
+        return messages.produced(topics)
 
 
-_ANSWERS: Final[dict[int, Callable[[TransactionBroker, Any, Request, int], Any]]] = {
+_ANSWERS: Final[dict[int, Callable[[TransactionBroker, Request, int], Any]]] = {
+    PRODUCE: TransactionBroker._produce,
     FIND_COORDINATOR: TransactionBroker._find_coordinator,
     INIT_PRODUCER_ID: TransactionBroker._init_producer_id,
     ADD_PARTITIONS: TransactionBroker._add_partitions,
     ADD_OFFSETS: TransactionBroker._add_offsets,
-    TXN_OFFSET_COMMIT: TransactionBroker._txn_offset_commit,
     END_TXN: TransactionBroker._end_txn,
-    PRODUCE: TransactionBroker._produce,
+    TXN_OFFSET_COMMIT: TransactionBroker._txn_offset_commit,
 }
-
-
-def decoded(request: Request) -> Any:
-    """Return a request of transactions as kafka-python's object."""
-    buffer = io.BytesIO(request.frame[4:])
-    kind = KINDS[request.api_key][request.version]
-    kind.parse_header(buffer)
-    return kind.decode(buffer)
+NAMES: Final = {key: ApiKey(key).name for key in _ANSWERS}
+"""Of the requests that belong to transactions, by API key."""

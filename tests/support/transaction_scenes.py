@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from processes import wait_until
-from transaction_broker import TransactionBroker, decoded
+from transaction_broker import TransactionBroker
 
 from shmaccum import ConsumerGroupMetadata, FutureRecordMetadata, OffsetAndMetadata, Producer, TopicPartition
 from shmaccum._core import Buffer
@@ -71,7 +71,7 @@ class Scene:
 
     def epochs(self, api_key: int) -> list[int]:
         """Return the producer epochs in the requests of a kind."""
-        return [decoded(request).producer_epoch for request in self.broker.seen if request.api_key == api_key]
+        return [request.asked.producer_epoch for request in self.broker.seen if request.api_key == api_key]
 
 
 @contextmanager

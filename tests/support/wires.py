@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from batches import make_batch
+from processes import PATIENCE_S
 
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Node, TopicPartition
@@ -14,9 +15,6 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import NotLeaderOrFollowerError
 from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 from tools.kafka import KafkaCluster
-
-PATIENCE_S = 60.0
-"""How long a test waits for a broker before it gives up: far longer than anything takes."""
 
 
 def now_ms() -> int:

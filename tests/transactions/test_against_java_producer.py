@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from fake_broker import INIT_PRODUCER_ID, Request
+from fake_broker import Request
 from java_producer import producer_line, run_java
 from producers import wait_until_gone
-from transaction_broker import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, NAMES, TransactionBroker, decoded
+from transaction_broker import NAMES, TransactionBroker
 
 from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from tools.support.messages import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
 
 NOW = 1_700_000_000_000
 SETTINGS = {"client.id": "the same", "transactional.id": "both", "linger.ms": 0, "transaction.timeout.ms": 50_000}
@@ -105,7 +106,7 @@ def run_ours(broker: TransactionBroker) -> tuple[list[Request], list[Request]]:
 def split_at_abort(requests: list[Request]) -> tuple[list[Request], list[Request]]:
     """Return the requests up to the first abort, and those behind it."""
     ends = [number for number, each in enumerate(requests) if each.api_key == END_TXN]
-    first = next(number for number in ends if not decoded(requests[number]).committed)
+    first = next(number for number in ends if not requests[number].asked.committed)
     return requests[: first + 1], requests[first + 1 :]
 
 
@@ -131,7 +132,7 @@ def test_requests_behind_an_abort_are_equal_in_version_2(both: dict[int, Both]) 
 def test_requests_behind_an_abort_differ_by_the_epoch_in_version_1(both: dict[int, Both]) -> None:
     (_, javas), (_, ours) = both[1]
     assert NAMES[ours[0].api_key] == "InitProducerId"
-    asked = decoded(ours[0])
+    asked = ours[0].asked
     assert (asked.transactional_id, asked.producer_id, asked.producer_epoch) == ("both", 77, 0)
     others = [each for each in ours if each.api_key != INIT_PRODUCER_ID]
     assert [(each.api_key, each.version, len(each.frame)) for each in others] == [

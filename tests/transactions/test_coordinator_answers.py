@@ -8,18 +8,8 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from fake_broker import INIT_PRODUCER_ID, Request
-from transaction_broker import (
-    ADD_OFFSETS,
-    ADD_PARTITIONS,
-    ANSWER_LOST,
-    END_TXN,
-    FIND_COORDINATOR,
-    LOST,
-    NAMES,
-    TXN_OFFSET_COMMIT,
-    decoded,
-)
+from fake_broker import Request
+from transaction_broker import ANSWER_LOST, LOST, NAMES
 from transaction_scenes import (
     STEPS,
     Error,
@@ -76,6 +66,14 @@ from shmaccum.errors import (
     UnstableOffsetCommitError,
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
+)
+from tools.support.messages import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
 )
 
 STEP_OF = [
@@ -328,7 +326,8 @@ def test_what_may_have_begun_is_ended(scene: Scene, step: str, processed: bool) 
         return
     with scene.ready() as producer:
         producer.begin_transaction()
-        with scene.broker.silent(api_key, processed=processed), impatient(producer), pytest.raises(KafkaTimeoutError):
+        lost = ANSWER_LOST if processed else LOST
+        with scene.broker.holding(api_key, lost), impatient(producer), pytest.raises(KafkaTimeoutError):
             STEPS[step](producer)
         producer.abort_transaction()
         assert scene.broker.ended == [False] * processed
@@ -464,7 +463,7 @@ def test_epochs_that_run_out(scene: Scene) -> None:
         run_aborted(producer)
         scene.broker.seen.clear()
         run_another(producer)
-    used = {decoded(each).producer_id for each in scene.broker.seen if each.api_key in (TXN_OFFSET_COMMIT, END_TXN)}
+    used = {each.asked.producer_id for each in scene.broker.seen if each.api_key in (TXN_OFFSET_COMMIT, END_TXN)}
     assert used == {78}
 
 

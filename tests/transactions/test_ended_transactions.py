@@ -9,16 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fake_broker import METADATA
 from processes import wait_until
 from producers import wait_until_gone
-from transaction_broker import PRODUCE, TransactionBroker
+from transaction_broker import TransactionBroker
 from transaction_scenes import Scene, run_another, send_one, waiting_for_memory
 
 from shmaccum import Producer
 from shmaccum.compat import confluent
 from shmaccum.compat.confluent.errors import KafkaException
 from shmaccum.errors import BufferExhaustedError, IllegalStateError
+from tools.support.messages import METADATA, PRODUCE
 
 UNKNOWN_TOPIC = 3
 SLOTS = 4

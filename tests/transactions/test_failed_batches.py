@@ -6,9 +6,8 @@ Scenarios of Kafka's ``TransactionManagerTest`` and ``SenderTest``: docs/inside/
 from __future__ import annotations
 
 import pytest
-from fake_broker import PRODUCE
 from producers import wait_until_gone
-from transaction_broker import ANSWER_LOST, END_TXN, INIT_PRODUCER_ID, LOST
+from transaction_broker import ANSWER_LOST, LOST
 from transaction_scenes import (
     Error,
     Scene,
@@ -41,6 +40,7 @@ from shmaccum.errors import (
     UnknownProducerIdError,
     UnsupportedVersionError,
 )
+from tools.support.messages import END_TXN, INIT_PRODUCER_ID, PRODUCE
 
 ABORTABLE = [
     TopicAuthorizationError,
@@ -178,7 +178,7 @@ def test_batches_that_expire(scene: Scene, slab_name: str) -> None:
     short = {"delivery_timeout_ms": 600, "request_timeout_ms": 500, "shmaccum_name": slab_name}
     with scene.ready(**short) as producer:
         producer.begin_transaction()
-        with scene.broker.silent(PRODUCE, processed=False):
+        with scene.broker.holding(PRODUCE, LOST):
             futures = [send_one(producer, partition) for partition in (0, 1)]
             with pytest.raises(DeliveryTimeoutError):
                 producer.commit_transaction()

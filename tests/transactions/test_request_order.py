@@ -9,17 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, Request, produced, topics_of
-from producers import wait_until_gone
-from transaction_broker import (
-    ADD_OFFSETS,
-    ADD_PARTITIONS,
-    END_TXN,
-    FIND_COORDINATOR,
-    TXN_OFFSET_COMMIT,
-    TransactionBroker,
-    decoded,
-)
+from fake_broker import Request, produced
+from producers import PATIENCE_S, wait_until_gone
+from transaction_broker import ANSWER_LOST, LOST, TransactionBroker
 from transaction_scenes import (
     Scene,
     impatient,
@@ -43,6 +35,16 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from tools.support.messages import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+)
 
 NO_REPLICAS = 19
 """NOT_ENOUGH_REPLICAS, which is retried."""
@@ -50,7 +52,7 @@ NO_REPLICAS = 19
 
 def added(scene: Scene) -> list[list[int]]:
     """Return the partitions in each AddPartitionsToTxn."""
-    requests = [decoded(request) for request in scene.broker.seen if request.api_key == ADD_PARTITIONS]
+    requests = [request.asked for request in scene.broker.seen if request.api_key == ADD_PARTITIONS]
     return [topic.partitions for request in requests for topic in request.v3_and_below_topics]
 
 
@@ -111,7 +113,7 @@ def test_the_end_waits_for_the_batches(scene: Scene) -> None:
 
 def test_a_commit_does_not_wait_for_records_of_other_producers(scene: Scene) -> None:
     def refuse_others(request: Request) -> Any:
-        return scene.broker._answer(request) if decoded(request).transactional_id else produced((1, NO_REPLICAS))
+        return scene.broker.coordinate(request) if request.asked.transactional_id else produced((1, NO_REPLICAS))
 
     with scene.ready(max_block_ms=3000) as producer, Producer(scene.settings()) as other:
         scene.broker.answers[PRODUCE] = refuse_others
@@ -123,7 +125,7 @@ def test_a_commit_does_not_wait_for_records_of_other_producers(scene: Scene) -> 
         assert not stuck.is_done
         scene.broker.answers[PRODUCE] = lambda request: produced((0, 0), (1, 0))
         stuck.get(20)
-        scene.broker.answers[PRODUCE] = scene.broker._answer
+        scene.broker.answers[PRODUCE] = scene.broker.coordinate
     assert scene.broker.ended == [True]
 
 
@@ -159,7 +161,8 @@ def test_an_end_that_timed_out_is_repeated(scene: Scene, end: str, processed: bo
     with scene.ready() as producer:
         producer.begin_transaction()
         run_before_end(producer)
-        with scene.broker.silent(END_TXN, processed=processed), impatient(producer), pytest.raises(KafkaTimeoutError):
+        lost = ANSWER_LOST if processed else LOST
+        with scene.broker.holding(END_TXN, lost), impatient(producer), pytest.raises(KafkaTimeoutError):
             ENDS[end](producer)
         (other,) = (call for name, call in ENDS.items() if name != end)
         for call in (other, Producer.init_transactions, Producer.begin_transaction, send, send_offsets):
@@ -179,7 +182,7 @@ def run_before_end(producer: Producer) -> None:
 @pytest.mark.parametrize("api_key", [FIND_COORDINATOR, INIT_PRODUCER_ID])
 def test_init_transactions_that_timed_out_is_repeated(scene: Scene, api_key: int) -> None:
     with scene.producer() as producer:
-        with scene.broker.silent(api_key, processed=True), impatient(producer), pytest.raises(KafkaTimeoutError):
+        with scene.broker.holding(api_key, ANSWER_LOST), impatient(producer), pytest.raises(KafkaTimeoutError):
             producer.init_transactions()
         for call in (*ENDS.values(), Producer.begin_transaction, send, send_offsets):
             with pytest.raises(IllegalStateError):
@@ -197,7 +200,7 @@ def test_offsets_that_timed_out_are_given_again_or_aborted(scene: Scene, api_key
         for again in (True, False):
             producer.begin_transaction()
             send(producer)
-            with scene.broker.silent(api_key, processed=False), impatient(producer), pytest.raises(KafkaTimeoutError):
+            with scene.broker.holding(api_key, LOST), impatient(producer), pytest.raises(KafkaTimeoutError):
                 send_offsets(producer)
             with pytest.raises(IllegalStateError, match="call it again, or abort"):
                 producer.commit_transaction()
@@ -219,9 +222,9 @@ def test_a_close_ends_what_another_thread_waits_for(scene: Scene, api_key: int) 
         except KafkaError as error:
             errors.append(error)
 
-    with scene.producer(max_block_ms=100_000) as producer, scene.broker.silent(api_key, processed=False):
+    with scene.producer(max_block_ms=100_000) as producer, scene.broker.holding(api_key, LOST) as held:
         transaction = in_thread(lambda: whole(producer))
-        scene.broker.wait_for(api_key)
+        assert held.acquire(timeout=PATIENCE_S)
         producer.close(0)
         transaction.join()
     assert len(errors) == 1
@@ -260,7 +263,7 @@ def test_a_record_without_metadata_fails_the_transaction(scene: Scene) -> None:
     answer = scene.broker.answers[METADATA]
 
     def know_t_only(request: Request) -> Any:
-        names = topics_of(request)
+        names = [topic.name for topic in request.asked.topics]
         unknown = names and names != ["t"]
         return scene.broker.metadata(request, names=names, error=UnknownTopicOrPartitionError.code * bool(unknown))
 
@@ -299,7 +302,7 @@ def test_the_groups_metadata_is_sent(scene: Scene, group: ConsumerGroupMetadata)
         scene.broker.fail(TXN_OFFSET_COMMIT, CoordinatorLoadInProgressError.code)
         producer.send_offsets_to_transaction(offsets, group)
         producer.commit_transaction()
-    requests = [decoded(request) for request in scene.broker.seen if request.api_key == TXN_OFFSET_COMMIT]
+    requests = [request.asked for request in scene.broker.seen if request.api_key == TXN_OFFSET_COMMIT]
     assert len(requests) == 2
     for request in requests:
         assert (request.producer_id, request.producer_epoch) == (77, 0)

@@ -16,7 +16,6 @@ from brokers import MakeCluster
 from faults import stopped_with
 from fixture_types import Start
 from processes import PATIENCE_S, wait_until
-from proxy import Proxy
 
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
@@ -27,6 +26,7 @@ from shmaccum.shm import names
 from shmaccum.shm.lifecycle import look
 from tools.kafka import KafkaCluster
 from tools.kafka.settings import USERS
+from tools.support.proxy import Proxy
 
 PAUSE_S = 0.002
 
@@ -120,7 +120,7 @@ def broker_killed(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def broker_slow(scene: Scene) -> Iterator[None]:
-    scene.proxy.stall()
+    scene.proxy.pause()
     yield
     scene.proxy.resume()
 

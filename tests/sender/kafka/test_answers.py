@@ -6,8 +6,7 @@ import math
 
 import pytest
 from batches import make_batch
-from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced, producer_id_of
-from kafka.protocol.producer import ProduceResponse
+from fake_broker import FakeBroker, Request, produced, producer_id_of
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import Node, TopicPartition
@@ -21,15 +20,11 @@ from shmaccum.errors import (
     UnknownServerError,
     error_for_code,
 )
+from tools.support.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ONE = make_batch([b"value"], to=T0)
 OTHER = make_batch([b"value"], to=T1)
-
-
-def hint(leader_id: int, leader_epoch: int) -> object:
-    Partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
-    return Partition.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
 
 
 @pytest.mark.parametrize("version", range(7, 13))
@@ -64,10 +59,7 @@ def test_an_error_without_a_name(fake: FakeBroker, here: Wire) -> None:
 
 def test_records_that_were_refused(fake: FakeBroker, here: Wire) -> None:
     """KIP-467."""
-    Partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
-    errors = [
-        Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=None) for index in (1, 4)
-    ]
+    errors = [{"batch_index": index, "batch_index_error_message": None} for index in (1, 4)]
     fake.answers[PRODUCE] = lambda request: produced((0, 87), record_errors=errors, error_message="no key")
     (answer,) = here.ask(ONE)
     assert (answer.error, tuple(answer.invalid_records)) == (InvalidRecordError, (1, 4))
@@ -76,9 +68,8 @@ def test_records_that_were_refused(fake: FakeBroker, here: Wire) -> None:
 
 def test_a_new_leader_is_followed_at_once(fake: FakeBroker, here: Wire) -> None:
     """KIP-951: the answer says who leads now, and where that is."""
-    Endpoint = ProduceResponse.NodeEndpoint
-    endpoint = Endpoint(node_id=2, host="elsewhere", port=9, rack=None)
-    fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=hint(2, 4), node_endpoints=[endpoint])
+    leader, endpoint = {"leader_id": 2, "leader_epoch": 4}, {"node_id": 2, "host": "elsewhere", "port": 9}
+    fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=leader, node_endpoints=[endpoint])
     here.ask(ONE)
     assert here.transport.cluster().leader_for(T0) == Node(2, "elsewhere", 9)
     assert here.transport.cluster().leader_for(T1) == Node(1, "127.0.0.1", fake.port)
@@ -86,7 +77,7 @@ def test_a_new_leader_is_followed_at_once(fake: FakeBroker, here: Wire) -> None:
 
 def test_leader_hint_with_an_older_epoch_is_ignored(fake: FakeBroker, here: Wire) -> None:
     """The metadata had epoch 3."""
-    fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=hint(2, 3))
+    fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader={"leader_id": 2, "leader_epoch": 3})
     before = here.leader(T0)
     here.ask(ONE)
     assert here.transport.cluster().leader_for(T0) == before
@@ -136,7 +127,7 @@ def test_answer_in_several_reads(fake: FakeBroker, here: Wire) -> None:
     held: list[bytes] = []
 
     def answer(request: Request) -> bytes:
-        held.append(encoded(produced((0, 0)), request))
+        held.append(request.encoded(produced((0, 0))))
         return b"" if len(held) < 3 else b"".join(held)[:-1]
 
     fake.answers[PRODUCE] = answer

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from batches import make_batch
-from fake_broker import METADATA, PRODUCE, FakeBroker, Request, produced, topics_of
+from fake_broker import FakeBroker, Request, produced
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, UnknownTopicOrPartitionError
 from shmaccum.sender.kafka.cluster_metadata import REBOOTSTRAP_REQUIRED, TOPICS_A_REQUEST
+from tools.support.messages import METADATA, PRODUCE
 
 T0 = TopicPartition("t", 0)
 
@@ -33,7 +34,7 @@ class Asked:
         broker.answers[METADATA] = self._answer
 
     def _answer(self, request: Request) -> Any:
-        names = topics_of(request)
+        names = [topic.name for topic in request.asked.topics]
         self.requests.append(names)
         self.answers.wait()
         return self._broker.metadata(request, names=names, **self.changes)

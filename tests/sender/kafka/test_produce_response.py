@@ -6,38 +6,25 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from fake_broker import Request, encoded
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.producer import ProduceResponse as LibraryResponse
 
 from shmaccum._core import ProduceBatch, read_stored
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError
 from shmaccum.sender.kafka.produce_request import by_partition
 from shmaccum.sender.kafka.produce_response import ProduceAnswers, _decode_any, decode_answers
+from tools.support.messages import encoded, produced
 
 NODE = Node(1, "here", 9092)
-Topic = LibraryResponse.TopicProduceResponse
 
 
 def frame(version: int, results: dict[TopicPartition, dict[str, Any]], throttle_ms: int = 0, **tagged: Any) -> bytes:
     """Return the response that says of each partition what is given, without its size."""
-    topics: dict[str, list[Any]] = {}
+    topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, partition), result in results.items():
-        fields = {
-            "index": partition,
-            "error_code": 0,
-            "base_offset": 7,
-            "log_append_time_ms": -1,
-            "log_start_offset": 0,
-            "record_errors": [],
-            "error_message": None,
-        }
-        topics.setdefault(topic, []).append(Topic.PartitionProduceResponse(**(fields | result)))
-    responses = [Topic(name=name, partition_responses=partitions) for name, partitions in topics.items()]
-    response = LibraryResponse(responses=responses, throttle_time_ms=throttle_ms, **tagged)
-    return encoded(response, Request(0, version, 5, b"", 0.0))[4:]
+        topics.setdefault(topic, []).append({"index": partition, "base_offset": 7} | result)
+    return encoded(produced(topics, throttle_time_ms=throttle_ms, **tagged), version, 5)[4:]
 
 
 def batch(to: TopicPartition) -> ProduceBatch:
@@ -78,19 +65,14 @@ def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any
     }
 
 
-HINT = Topic.PartitionProduceResponse.LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
-ENDPOINT = LibraryResponse.NodeEndpoint(node_id=2, host="there", port=1, rack=None)
-RECORD = Topic.PartitionProduceResponse.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="no")
-
-
 @pytest.mark.parametrize(
     ("result", "tagged"),
     [
         ({"error_code": 3}, {}),
         ({"error_message": "by the way"}, {}),
-        ({"record_errors": [RECORD]}, {}),
-        ({"current_leader": HINT}, {}),
-        ({}, {"node_endpoints": [ENDPOINT]}),
+        ({"record_errors": [{"batch_index": 0, "batch_index_error_message": "no"}]}, {}),
+        ({"current_leader": {"leader_id": 2, "leader_epoch": 1}}, {}),
+        ({}, {"node_endpoints": [{"node_id": 2, "host": "there", "port": 1}]}),
     ],
 )
 def test_an_answer_with_more_to_say_is_the_librarys(result: dict[str, Any], tagged: dict[str, Any]) -> None:
@@ -123,12 +105,10 @@ def test_an_answer_for_others_is_not_taken_for_theirs(batches: list[tuple[str, i
 @pytest.mark.parametrize("asked", [[("a", 0), ("a", 1)], [("a", 0), ("b", 0)]])
 def test_what_is_answered_twice_does_not_stand_for_another(asked: list[tuple[str, int]]) -> None:
     """One partition, or one topic with it."""
-    fields = {"error_code": 0, "base_offset": 7, "log_append_time_ms": -1, "log_start_offset": 0}
-    result = Topic.PartitionProduceResponse(index=0, record_errors=[], error_message=None, **fields)
-    of_a = [result, result] if asked[1][0] == "a" else [result]
-    topics = [Topic(name="a", partition_responses=of_a)] * (2 if asked[1][0] == "b" else 1)
-    response = LibraryResponse(responses=topics, throttle_time_ms=0)
-    data = encoded(response, Request(0, 12, 5, b"", 0.0))[4:]
+    result = {"index": 0, "base_offset": 7}
+    answer = produced({"a": [result, result] if asked[1][0] == "a" else [result]})
+    answer.responses *= 2 if asked[1][0] == "b" else 1
+    data = encoded(answer, 12, 5)[4:]
     with pytest.raises(NetworkError, match="left a batch"):
         decode_answers(12, data, by_partition(batch(TopicPartition(*each)) for each in asked), NODE)
 

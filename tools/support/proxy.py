@@ -1,0 +1,203 @@
+"""A proxy between clients and a broker that does to their conversation what networks do.
+
+It reads the frames of Kafka's protocol: four bytes of size; then in a request api key, version and correlation id, in a
+response the correlation id. So a test can say "the answer to the next Produce request is lost"::
+
+    with Proxy(node.port) as proxy:
+        node.advertised_port = proxy.port      # before the cluster starts
+        lost = proxy.lose_response(PRODUCE)
+        ...                                    # let a client produce
+        lost.wait()                            # the broker has stored the records; no client knows
+
+There is nothing to read in TLS: with ``frames=False`` it forwards bytes, and can pause, refuse and cut.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+from tools.kafka.ports import free_port
+from tools.support.serving import Server, shut
+
+PATIENCE_S: Final = 60.0
+_CHUNK: Final = 1 << 20
+
+
+class Answer(NamedTuple):
+    """A response.
+
+    Attributes:
+        at_s: monotonic seconds, just before it was forwarded.
+        frame: all of it.
+    """
+
+    at_s: float
+    frame: bytes
+
+
+class Fault:
+    """What happens to the next requests of a kind and to their answers, which are noted.
+
+    Args:
+        api_key: of the requests.
+        times: to how many it happens.
+        after: bytes of a request that the broker gets before the connection is cut; None for all. A request that is not
+            longer is left alone.
+        loses: whether the broker's answer is lost.
+        cuts: whether the connection is lost with the answer.
+
+    Attributes:
+        left: to how many more requests it is to happen.
+        happened: to how many it has.
+        requests: when each came, in monotonic seconds.
+        answers: as they were forwarded, or lost.
+    """
+
+    def __init__(
+        self, api_key: int, times: int, after: int | None = None, *, loses: bool = False, cuts: bool = False
+    ) -> None:
+        self.api_key, self.times, self.after, self.loses, self.cuts = api_key, times, after, loses, cuts
+        self.left = times
+        self.happened = 0
+        self.requests: list[float] = []
+        self.answers: list[Answer] = []
+        self._all_happened = threading.Event()
+
+    def is_for(self, frame: bytes) -> bool:
+        """Return whether it happens to a request."""
+        return self.left > 0 and int.from_bytes(frame[4:6]) == self.api_key and len(frame) > (self.after or 0)
+
+    def note(self) -> None:
+        """Note that it has happened to a request."""
+        self.happened += 1
+        if self.happened == self.times:
+            self._all_happened.set()
+
+    def wait(self) -> None:
+        """Wait until it has happened as often as it was to."""
+        assert self._all_happened.wait(PATIENCE_S), f"it has happened {self.happened} times, and not {self.times} times"
+
+
+class Proxy(Server):
+    """A port that leads to another port of this machine.
+
+    Args:
+        to_port: where it leads to.
+        frames: whether it reads Kafka's frames.
+        delay_s: by which all comes back later, as from a server far away; without frames.
+    """
+
+    def __init__(self, to_port: int, *, frames: bool = True, delay_s: float = 0.0) -> None:
+        self._to_port, self._frames, self._delay_s = to_port, frames, delay_s
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+        super().__init__(free_port())  # stays reserved while connections are refused
+
+    @contextmanager
+    def listen(self, api_key: int) -> Iterator[Fault]:
+        """Do nothing to the requests of a kind that come meanwhile, and to their answers, but note them."""
+        listening = self._arm(Fault(api_key, sys.maxsize))
+        yield listening
+        with self._lock:
+            self._faults.remove(listening)
+
+    def cut_request(self, api_key: int, after: int) -> Fault:
+        """Cut the connection in the middle of the next request of a kind, after ``after`` of its bytes."""
+        return self._arm(Fault(api_key, 1, after))
+
+    def lose_response(self, api_key: int, times: int = 1, *, cut: bool = True) -> Fault:
+        """Lose the answers to the next requests of a kind; without ``cut``, the connection stays, and never answers."""
+        return self._arm(Fault(api_key, times, loses=True, cuts=cut))
+
+    def serve(self, client: socket.socket) -> None:
+        """Forward what comes, both ways, until either side ends, and end the other one."""
+        with socket.create_connection(("127.0.0.1", self._to_port)) as broker:
+            broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sockets.append(broker)
+            awaited: dict[bytes, Fault] = {}
+            requests = partial(self._forward_requests, client, broker, awaited)
+            responses = partial(self._forward_responses, broker, client, awaited)
+            if not self._frames:
+                requests = partial(self._forward_bytes, client, broker)
+                responses = partial(self._forward_later if self._delay_s else self._forward_bytes, broker, client)
+
+            def until_end(forward: Callable[[], None]) -> None:
+                with suppress(OSError):
+                    forward()
+                shut(client)
+                shut(broker)
+
+            back = threading.Thread(target=until_end, args=(responses,), daemon=True)
+            back.start()
+            until_end(requests)
+            back.join()
+            with self._lock:
+                for fault in awaited.values():  # the answers to these will not come any more: it is others' turn
+                    fault.left += 1
+
+    def _arm(self, fault: Fault) -> Fault:
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def _fault_of(self, request: bytes) -> Fault | None:
+        with self._lock:
+            fault = next((each for each in self._faults if each.is_for(request)), None)
+            if fault is not None:
+                fault.left -= 1
+                fault.requests.append(time.monotonic())
+        return fault
+
+    def _forward_requests(self, client: socket.socket, broker: socket.socket, awaited: dict[bytes, Fault]) -> None:
+        for frame in self.frames(client):
+            fault = self._fault_of(frame)
+            if fault is not None and fault.after is not None:
+                with suppress(OSError):  # the broker has closed it already: the rest cannot arrive either way
+                    broker.sendall(frame[: fault.after])
+                fault.note()  # before the client can see it
+                return
+            if fault is not None:
+                awaited[frame[8:12]] = fault
+            broker.sendall(frame)
+
+    def _forward_responses(self, broker: socket.socket, client: socket.socket, awaited: dict[bytes, Fault]) -> None:
+        for frame in self.frames(broker):
+            fault = awaited.pop(frame[4:8], None)
+            if fault is not None:
+                fault.answers.append(Answer(time.monotonic(), frame))
+                fault.note()  # before the client can see it
+            if fault is None or not fault.loses:
+                client.sendall(frame)
+            elif fault.cuts:
+                return
+
+    def _forward_bytes(self, source: socket.socket, target: socket.socket) -> None:
+        while data := source.recv(_CHUNK):
+            self.running.wait()
+            target.sendall(data)
+
+    def _forward_later(self, source: socket.socket, target: socket.socket) -> None:
+        """Forward bytes after the delay; another thread reads ahead, so that the delay costs no throughput."""
+        later: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+
+        def note() -> None:
+            data = b"-"
+            while data:
+                try:
+                    data = source.recv(_CHUNK)
+                except OSError:
+                    data = b""
+                later.put((time.monotonic() + self._delay_s, data))
+
+        threading.Thread(target=note, daemon=True).start()
+        while (due_and_data := later.get())[1]:
+            time.sleep(max(0.0, due_and_data[0] - time.monotonic()))
+            target.sendall(due_and_data[1])
