@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Final
 
@@ -16,16 +15,10 @@ from shmaccum import Producer
 from shmaccum._core import Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import Cluster
-from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node, TopicPartition
-from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaError
-from shmaccum.sender.process import make_transport
-from shmaccum.sender.sender import Sender
-from shmaccum.shm.lifecycle import detach
 from tools.sink import running_sink
-from tools.support.accumulators import Accumulators
+from tools.support.own_slab import OwnSlab, now_ms
 
 TOPIC: Final = "counted"
 PARTITIONS: Final = 8
@@ -96,51 +89,38 @@ def send_batch() -> Calls:
 # --- of the sender --------------------------------------------------------------------------------
 
 
-class _Slab:
-    """A slab whose producer and sender are this process."""
+class _Slab(OwnSlab):
+    """A slab whose batches are due at once."""
 
     def __init__(self, servers: str = "127.0.0.1:1") -> None:
-        self.config = ProducerConfig.parse(
-            {"bootstrap.servers": servers, "shmaccum.name": f"instructions-{os.getpid()}", "linger.ms": 0}
-        )
-        self.slab = attach_for(self.config)
-        self.accumulator = Accumulators(self.slab, self.config)
+        super().__init__({"bootstrap.servers": servers, "shmaccum.name": f"instructions-{os.getpid()}", "linger.ms": 0})
 
     def fill(self) -> None:
         """Begin a batch in each partition."""
         for number in range(PARTITIONS):
             self.accumulator.append(TopicPartition(TOPIC, number), 0, None, VALUE, max_block_ms=0)
 
-    def close(self) -> None:
-        self.accumulator.sender.recover()
-        self.accumulator.sender.abort_incomplete_batches(KafkaError)
-        self.slab.reap_dead()
-        detach(self.slab)
-
 
 @contextmanager
 def _alone() -> Iterator[tuple[_Slab, Callable[[], list[RecordBatch]], Callable[[list[RecordBatch]], None]]]:
     """Yield a slab, and what takes and what completes a batch of each partition."""
-    slab = _Slab()
     topic_partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     cluster = Cluster({0: Node(0)}, {TOPIC: PARTITIONS}, dict.fromkeys(topic_partitions, 0))
-    accumulator = slab.accumulator
-    accumulator.map.request(TOPIC)
-    accumulator.map.update(TOPIC, PARTITIONS, None)
-    accumulator.sender.sequences.use_producer_id(1, 0)
+    with closing(_Slab()) as slab:
+        accumulator = slab.accumulator
+        accumulator.map.request(TOPIC)
+        accumulator.map.update(TOPIC, PARTITIONS, None)
+        accumulator.sender.sequences.use_producer_id(1, 0)
 
-    def take() -> list[RecordBatch]:
-        now_ms = _now_ms() + 1
-        nodes = accumulator.sender.ready(cluster, now_ms).ready_nodes
-        return accumulator.sender.drain(cluster, nodes, slab.config.max_request_size, now_ms)[0]
+        def take() -> list[RecordBatch]:
+            now = now_ms() + 1
+            nodes = accumulator.sender.ready(cluster, now).ready_nodes
+            return accumulator.sender.drain(cluster, nodes, slab.config.max_request_size, now)[0]
 
-    def complete(drained: list[RecordBatch]) -> None:
-        accumulator.sender.complete([BatchOutcome(batch, 0) for batch in drained])
+        def complete(drained: list[RecordBatch]) -> None:
+            accumulator.sender.complete([BatchOutcome(batch, 0) for batch in drained])
 
-    try:
         yield slab, take, complete
-    finally:
-        slab.close()
 
 
 def drain() -> Calls:
@@ -168,38 +148,21 @@ def complete() -> Calls:
 
 def sender_passes() -> Calls:
     """Send a batch of each of 8 partitions in one request, and complete them: passes of the sender's loop."""
-    with running_sink(PARTITIONS) as servers:
-        slab = _Slab(servers)
-        transport = make_transport(slab.config)
-        transport.start()
-        doorbell = slab.slab.become_sender()
-        sender = Sender(slab.accumulator.sender, transport, doorbell, slab.config)
-        slab.accumulator.map.request(TOPIC)
+    with running_sink(PARTITIONS) as servers, closing(_Slab(servers)) as slab:
         words = slab.slab.words
+        with slab.sending(TOPIC, PARTITIONS) as (sender, doorbell):
 
-        def passes(now_ms: int, batches: int) -> None:
-            end = words[Super.BATCHES_SENT] + batches
-            while words[Super.BATCHES_SENT] < end:
-                sender.run_once(now_ms)
+            def passes(at_ms: int, batches: int) -> None:
+                end = words[Super.BATCHES_SENT] + batches
+                while words[Super.BATCHES_SENT] < end:
+                    sender.run_once(at_ms)
 
-        try:
-            while slab.accumulator.map.queue(TopicPartition(TOPIC, PARTITIONS - 1)) is None:
-                sender.run_once(_now_ms())
-                slab.accumulator.map.refresh()
             while True:
                 doorbell.ring()  # so that the pass does not wait
-                sender.run_once(_now_ms())
+                sender.run_once(now_ms())
                 slab.fill()
                 # The clock stands still during the call: it takes so long that each pass would look for dead processes.
-                yield partial(passes, _now_ms() + 1, PARTITIONS)
-        finally:
-            transport.close()
-            slab.slab.resign_as_sender(doorbell)
-            slab.close()
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+                yield partial(passes, now_ms() + 1, PARTITIONS)
 
 
 OPERATIONS: Final[dict[str, Callable[[], Calls]]] = {
