@@ -19,32 +19,28 @@ as fast as those here.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from shmaccum import Producer
 from shmaccum.config.rules import CORES_OF_A_SHARD
 from shmaccum.observe.report import report
-from tools.bench_distance import page_views
+from tools.bench.distance import page_views
+from tools.bench.harness import Worker, broker, trusting
 from tools.benchmark.cpu import clock
 from tools.benchmark.svg import COLOURS, Line, lines
-from tools.kafka import KafkaCluster, ensure_kafka, make_certificates
-from tools.kafka.jvm import FOR_LOAD
+from tools.kafka import make_certificates
 from tools.sink import running_sink
-from tools.support.processes import adopt_orphans
+from tools.support.processes import adopt_orphans, descendants
 
-_FORK: Final = multiprocessing.get_context("fork")
 _SIZE: Final = 1000
 _SMALL: Final = 100
 _PARTITIONS: Final = 8
@@ -168,30 +164,6 @@ def _used(producers: list[int], sender: int, broker: list[int]) -> _Used:
     return _Used(sum(map(clock, producers)), loop, clock(sender) - loop, sum(map(clock, broker)))
 
 
-def _descendants(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            yield child
-            yield from _descendants(child)
-
-
-def _start(count: int, target: Callable[..., None], *args: object) -> tuple[list[Connection], list[ForkProcess]]:
-    """Fork processes, each with a link to it."""
-    links, processes = [], []
-    for _ in range(count):
-        ours, theirs = _FORK.Pipe()
-        processes.append(_FORK.Process(target=target, args=(theirs, *args), daemon=True))
-        processes[-1].start()
-        links.append(ours)
-    return links, processes
-
-
-def _end(processes: list[ForkProcess]) -> None:
-    for process in processes:
-        process.kill()
-        process.join()
-
-
 def _send(link: Connection, settings: Mapping[str, object], values: list[bytes]) -> None:
     producer = Producer(settings)
     producer.partitions_for("hosts")
@@ -207,17 +179,18 @@ def measure(
     producers: int, settings: Mapping[str, object], values: list[bytes], broker: list[int]
 ) -> tuple[float, Costs]:
     """Let producers send for some seconds; return the bytes acknowledged in a second, and costs of a byte."""
-    links, processes = _start(producers, _send, settings, values)
-    (name,) = {link.recv() for link in links}
+    workers = [Worker(_send, settings, values) for _ in range(producers)]
+    (name,) = {worker.link.recv() for worker in workers}
     time.sleep(_SECONDS / 2)
-    pids = [process.pid for process in processes if process.pid is not None]
+    pids = [worker.process.pid for worker in workers if worker.process.pid is not None]
     sender = report(name).sender.pid
     assert sender is not None
-    brokers = broker + [pid for each in broker for pid in _descendants(each)]
+    brokers = broker + [pid for each in broker for pid in descendants(each)]
     begun, before, sent = time.monotonic(), _used(pids, sender, brokers), report(name).metrics
     time.sleep(_SECONDS)
     passed, after, now = time.monotonic() - begun, _used(pids, sender, brokers), report(name).metrics
-    _end(processes)
+    for worker in workers:
+        worker.kill()
     count = (now["record-send-total"] - sent["record-send-total"]) * _SIZE
     used = _Used(*((later - earlier) / count for earlier, later in zip(before, after, strict=True)))
     wire = (now["byte-total"] - sent["byte-total"]) / count
@@ -249,31 +222,20 @@ def measure_lock(servers: str) -> Lock:
     }
     seconds = []
     for processes in (1, 2):
-        links, children = _start(processes, _append, settings)
-        (sender,) = {link.recv() for link in links}
+        workers = [Worker(_append, settings) for _ in range(processes)]
+        (sender,) = {worker.link.recv() for worker in workers}
         os.kill(sender, signal.SIGSTOP)
-        for link in links:
-            link.send(None)
-        seconds.append(statistics.mean(link.recv() for link in links))
+        for worker in workers:
+            worker.link.send(None)
+        seconds.append(statistics.mean(worker.link.recv() for worker in workers))
         os.kill(sender, signal.SIGCONT)
-        _end(children)
+        for worker in workers:
+            worker.kill()
         while report(f"hosts-{os.getpid()}").memory.used:
             time.sleep(0.1)
     alone, together = seconds
     # Mean value analysis of two: together = alone + held * held / alone.
     return Lock(alone, min(alone, max(0.0, (together - alone) * alone) ** 0.5))
-
-
-@contextmanager
-def _kafka_with_tls() -> Iterator[dict[str, object]]:
-    ensure_kafka()
-    with tempfile.TemporaryDirectory() as directory:
-        certificates = make_certificates(Path(directory, "tls"))
-        with KafkaCluster(Path(directory, "kafka"), certificates=certificates, jvm_options=FOR_LOAD) as cluster:
-            cluster.admin.create_topic("hosts", _PARTITIONS)
-            tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
-            tls["ssl.truststore.location"] = str(certificates.ca)
-            yield {"bootstrap.servers": cluster.bootstrap_servers, **tls}
 
 
 def main() -> None:
@@ -287,7 +249,7 @@ def main() -> None:
     loads: dict[str, Costs] = {}
     here = len(os.sched_getaffinity(0))
     with running_sink(_PARTITIONS) as servers:
-        sink = list(_descendants(os.getpid()))
+        sink = descendants(os.getpid())
         lock = measure_lock(servers)
         print(f"an append of {_SMALL} bytes: {lock.total * 1e9:.0f} ns, {lock.held * 1e9:.0f} of them under the lock")
         plain = {"bootstrap.servers": servers, "sender.idle.ms": 0}
@@ -298,8 +260,11 @@ def main() -> None:
         for count, (rate, _) in rates.items():
             model = predict(here, 1, float("inf"), loads["plain"], lock, share=1, producers=min(count, here))
             print(f"{count:9} {rate / 1e6:9,.0f} {model.rate / 1e6:10,.0f}  {model.bound}")
-    with _kafka_with_tls() as tls:
-        loads["TLS"] = measure(2, tls | {"sender.idle.ms": 0}, [os.urandom(_SIZE)], [])[1]
+    with tempfile.TemporaryDirectory() as directory:
+        certificates = make_certificates(Path(directory, "tls"))
+        with broker("apache", ["hosts"], _PARTITIONS, certificates=certificates) as servers:
+            tls = trusting(certificates) | {"bootstrap.servers": servers, "sender.idle.ms": 0}
+            loads["TLS"] = measure(2, tls, [os.urandom(_SIZE)], [])[1]
     print("\nns of a core for 1 kB    producer  sender's loop  its threads  bytes sent")
     for name, costs in loads.items():
         loads[name] = Costs(costs.producer, costs.loop, costs.threads, 0.0, costs.wire)

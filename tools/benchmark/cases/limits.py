@@ -156,12 +156,12 @@ def _into_sink(environment: Environment, seconds: float, in_flight: int) -> tupl
     )
 
 
-def produce_request(topic: str) -> bytes:
-    """Return a Produce request, version 7, with a full batch of one record for each of the first partitions."""
+def full_batch() -> memoryview:
+    """Return a sealed batch of one record, of `BATCH_SIZE`."""
     form = record_format(2)
     body = form.encode_body(None, bytes(BATCH_SIZE - form.header_size - form.record_overhead_max), ())
     record = form.encode_record(0, 0, 0, body)
-    batch = form.seal(
+    return form.seal(
         memoryview(bytearray(form.header_size) + record),
         record_count=1,
         base_timestamp=0,
@@ -171,7 +171,11 @@ def produce_request(topic: str) -> bytes:
         producer_epoch=-1,
         base_sequence=-1,
     )
-    name = topic.encode()
+
+
+def produce_request(topic: str) -> bytes:
+    """Return a Produce request, version 7, with a full batch for each of the first partitions."""
+    batch, name = full_batch(), topic.encode()
     parts = [struct.pack(">hhih", 0, 7, 1, -1), struct.pack(">hhi", -1, -1, 30_000)]
     parts += [struct.pack(">ih", 1, len(name)), name, struct.pack(">i", BATCHES_A_REQUEST)]
     for partition in range(BATCHES_A_REQUEST):

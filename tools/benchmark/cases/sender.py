@@ -1,9 +1,9 @@
-"""Case 8: the sender alone (`tools.bench_sender`): the cost of sending and of finding a batch."""
+"""Case 8: the sender alone (`tools.bench.sender`): the cost of sending and of finding a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.environment import Environment
@@ -20,6 +20,7 @@ TIMES: Final = 3
 """Times that a turn empties the slab; the median counts."""
 _SMOKE_BATCHES: Final = 128
 _FINDING_ROUNDS: Final = 20
+_Cost = TypeVar("_Cost")
 
 
 class SenderAlone:
@@ -42,19 +43,13 @@ def _sending(environment: Environment, partitions: int) -> Variant:
     batches = _SMOKE_BATCHES if environment.smoke else BATCHES
 
     def turn(contestant: str) -> dict[str, float]:
-        def measure() -> list[dict[str, Any]]:
-            from tools.bench_sender import sending_costs
+        def measure() -> list[dict[str, float]]:
+            from tools.bench.sender import sending_costs
 
-            return [cost._asdict() for cost in sending_costs(partitions, TIMES, batches=batches)]
+            return sending_costs(partitions, TIMES, batches=batches)
 
-        costs = sorted(_apart(environment, measure), key=lambda cost: cost["cpu_us_a_batch"])
-        cost = costs[len(costs) // 2]
-        return {
-            "cpu_us_per_batch": cost["cpu_us_a_batch"],
-            "mb_per_core_s": cost["megabytes_a_core_second"],
-            "system_us_per_batch": cost["system_us_a_batch"],
-            "batches_per_request": cost["batches_a_request"],
-        }
+        costs = sorted(_apart(environment, measure), key=lambda cost: cost["cpu_us_per_batch"])
+        return costs[len(costs) // 2]
 
     return Variant(
         name=sending_variant(partitions),
@@ -82,13 +77,12 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
     def turn(contestant: str) -> dict[str, float]:
         partitions = 1000 if contestant == MANY else 10
 
-        def measure() -> list[dict[str, Any]]:
-            from tools.bench_sender import finding_costs
+        def measure() -> list[float]:
+            from tools.bench.sender import finding_costs
 
-            return [cost._asdict() for cost in finding_costs(partitions, _FINDING_ROUNDS, lingering=lingering)]
+            return finding_costs(partitions, _FINDING_ROUNDS, lingering=lingering)
 
-        costs = _apart(environment, measure)
-        return {"cpu_us": min(cost["cpu_us"] for cost in costs)}
+        return {"cpu_us": min(_apart(environment, measure))}
 
     return Variant(
         name=finding_variant(lingering=lingering),
@@ -100,7 +94,7 @@ def _finding(environment: Environment, *, lingering: bool) -> Variant:
     )
 
 
-def _apart(environment: Environment, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _apart(environment: Environment, measure: Callable[[], list[_Cost]]) -> list[_Cost]:
     """Measure in a process of its own, because only that process imports the package."""
 
     def work(member: Member) -> None:
@@ -108,5 +102,5 @@ def _apart(environment: Environment, measure: Callable[[], list[dict[str, Any]]]
         member.done(measure())
 
     (report,) = environment.measure(None, [work]).reports
-    costs: list[dict[str, Any]] = report.result
+    costs: list[_Cost] = report.result
     return costs

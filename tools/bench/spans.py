@@ -1,4 +1,4 @@
-"""Measures what spans cost the thread that sends: processor time a record, without, unsampled and sampled.
+"""What spans cost the thread that sends: processor time a record, without, unsampled and sampled.
 
 The spans go to OpenTelemetry's batch processor and an exporter that drops them. Records of 100 bytes go into a log.
 """
@@ -6,7 +6,6 @@ The spans go to OpenTelemetry's batch processor and an exporter that drops them.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased,
 
 from shmaccum import Producer, ProducerInterceptor
 from shmaccum.opentelemetry import SpanInterceptor
+from tools.bench.harness import Figures, print_table, spread, take_turns
 
 
 class Dropping(SpanExporter):
@@ -29,7 +29,7 @@ class Dropping(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-def microseconds(records: int, interceptors: list[Any]) -> float:
+def microseconds(records: int, interceptors: list[Any]) -> Figures:
     """Return the thread's processor time for a record, from `send` to the end of `flush`."""
     with tempfile.TemporaryDirectory() as directory:
         settings = {"transport": "log", "log.dir": directory, "interceptor.classes": interceptors}
@@ -40,7 +40,7 @@ def microseconds(records: int, interceptors: list[Any]) -> float:
             for _ in range(records):
                 producer.send("t", value)
             producer.flush()
-            return (time.thread_time() - began) / records * 1e6
+            return {"µs": (time.thread_time() - began) / records * 1e6}
 
 
 def spans(sampler: Sampler) -> partial[SpanInterceptor]:
@@ -49,26 +49,19 @@ def spans(sampler: Sampler) -> partial[SpanInterceptor]:
     return partial(SpanInterceptor, provider)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
-    cases: dict[str, list[Any]] = {
+
+
+def run(options: argparse.Namespace) -> None:
+    interceptors: dict[str, list[Any]] = {
         "no interceptor": [],
         "an interceptor that does nothing": [ProducerInterceptor],
         "spans, none sampled": [spans(ALWAYS_OFF)],
         "spans, 1 % sampled": [spans(ParentBased(TraceIdRatioBased(0.01)))],
         "spans, all sampled": [spans(ALWAYS_ON)],
     }
-    times: dict[str, list[float]] = {case: [] for case in cases}
-    for _ in range(args.rounds):  # in turn, so that other programs' work hits all alike
-        for case, interceptors in cases.items():
-            times[case].append(microseconds(args.records, interceptors))
-    for case, of_case in times.items():
-        print(f"{case:34} {statistics.median(of_case):6.2f} µs a record (least {min(of_case):.2f})")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    contestants = {name: partial(microseconds, options.records, each) for name, each in interceptors.items()}
+    turns = take_turns(contestants, options.rounds)
+    print_table("µs a record", ((name, spread([each["µs"] for each in rounds])) for name, rounds in turns.items()))
