@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from pyspark.sql import SparkSession
 from shmaccum import ProducerConfig
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
 from shmaccum.spark.worker import close_all
+from tools.benchmark.errors import MissingError
+from tools.benchmark.spark.jars import spark_sink_jars
 
 SETTINGS = {"num.partitions": "3", "buffer.memory": str(2 << 20), "sender.idle.ms": "200"}
 """Of all producers here, but for what a test is about."""
@@ -104,14 +107,21 @@ def options(log_dir: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return a session with two cores, which finds the data source; in the end, everything of it must go."""
+    """Return a session with two cores, which finds the data source; in the end, everything of it must go.
+
+    It has Spark's own Kafka sink too, if that is available: a jar added later is unknown to other threads.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     scratch = tmp_path_factory.mktemp("spark")
+    jars: Sequence[Path] = ()
+    with suppress(MissingError):
+        _, jars = spark_sink_jars()
     session = (
         SparkSession.builder.master("local[2,2]")  # two cores, two attempts
         .config("spark.driver.memory", "1g")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
+        .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.ui.enabled", "false")
         .config("spark.local.dir", str(scratch))
         .config("spark.sql.catalogImplementation", "in-memory")
