@@ -957,6 +957,7 @@ class Appender:
     ) -> tuple[Any, ...]: ...
     def close(self) -> None: ...
 
+def v2_headers(headers: object) -> bytes | None: ...
 def murmur2(data: bytes) -> int: ...
 
 @disjoint_base
@@ -1000,6 +1001,9 @@ class RecordPath:
         max_body_size: int,
         ignores_keys: bool,
         is_direct: bool,
+        has_interceptors: bool,
+        serializers: object,
+        transactions: object,
         pool: BufferPool | None,
         unused: dict[int, list[Buffer]],
         partitions: object,

@@ -14,6 +14,8 @@ cdef extern from "Python.h":
     bint PyLong_CheckExact(object value)
     bint PyCallable_Check(object value)
     object PyUnicode_AsUTF8String(object text)
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    object PyBytes_FromStringAndSize(const char *data, Py_ssize_t size)
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 
@@ -54,6 +56,67 @@ cdef uint64_t _partition_for_key(bytes key, uint64_t count):
     """Return the partition of a serialized key (``BuiltInPartitioner.partitionForKey``)."""
     cdef uint32_t digest = _murmur2(<const uint8_t *>PyBytes_AS_STRING(key), <uint64_t>PyBytes_GET_SIZE(key))
     return (digest & 0x7FFFFFFF) % count
+
+
+def v2_headers(headers):
+    """Return the part of a record of format 2 behind its value: the number of headers, then each name and value.
+
+    Args:
+        headers: a list, tuple or dict of pairs: a name, which is text, and bytes, text or None.
+
+    Returns:
+        The bytes; None if anything has another type, or is text without a form in UTF-8.
+    """
+    return _v2_headers(headers)
+
+
+cdef bytes _v2_headers(headers):
+    cdef const char *data
+    cdef Py_ssize_t size = 0
+    cdef uint64_t whole
+    cdef uint8_t *at
+    cdef tuple pair
+    if type(headers) is dict:
+        headers = list((<dict>headers).items())
+    elif type(headers) is not list and type(headers) is not tuple:
+        return None
+    whole = _varint_size(len(headers))
+    for each in headers:
+        if type(each) is not tuple or len(<tuple>each) != 2:
+            return None
+        pair = each
+        if not PyUnicode_CheckExact(pair[0]):
+            return None
+        for field in pair:
+            if field is None:
+                whole += 1
+                continue
+            data = _header_field(field, &size)
+            if data == NULL:
+                return None
+            whole += _field_size(V2, size)
+    encoded = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>whole)
+    at = _put_varint(<uint8_t *>PyBytes_AS_STRING(encoded), len(headers))
+    for each in headers:
+        for field in <tuple>each:
+            size, data = -1, NULL
+            if field is not None:
+                data = _header_field(field, &size)
+            at = _put_field(at, V2, <const uint8_t *>data, size)
+    return encoded
+
+
+cdef const char *_header_field(field, Py_ssize_t *size) noexcept:
+    """Return a name or value as bytes, and their number; NULL if it is neither bytes nor text with a form in UTF-8."""
+    if PyBytes_CheckExact(field):
+        size[0] = PyBytes_GET_SIZE(field)
+        return PyBytes_AS_STRING(field)
+    if not PyUnicode_CheckExact(field):
+        return NULL
+    try:
+        return PyUnicode_AsUTF8AndSize(field, size)
+    except UnicodeEncodeError:
+        return NULL
 
 
 cdef class CallGuard:
@@ -165,6 +228,9 @@ cdef class RecordPath:
         max_body_size: most bytes of a record's body.
         ignores_keys: whether the partition does not depend on the key.
         is_direct: whether records are appended as they are given: no serializer, interceptor or transaction sees them.
+        has_interceptors: whether there are interceptors; Python code sends all records then.
+        serializers: ``key`` and ``value``, each with ``serialize(topic, data)``.
+        transactions: ``current`` is the open one; None without.
         pool: allocates new batches.
         unused: gets lists of slots that did not become batches, to be freed.
         partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
@@ -182,6 +248,9 @@ cdef class RecordPath:
     cdef uint64_t max_body_size
     cdef bint ignores_keys
     cdef bint is_direct
+    cdef bint has_interceptors
+    cdef object serializers
+    cdef object transactions
     cdef dict destinations
     """The topics that records can go to without a question, by name."""
     cdef object last_topic
@@ -197,6 +266,9 @@ cdef class RecordPath:
         uint64_t max_body_size,
         bint ignores_keys,
         bint is_direct,
+        bint has_interceptors,
+        serializers not None,
+        transactions,
         BufferPool pool not None,
         dict unused not None,
         partitions,
@@ -204,6 +276,7 @@ cdef class RecordPath:
         self.appender, self.guard, self.pending = appender, guard, pending
         self.pool, self.unused, self.partitions = pool, unused, partitions
         self.max_body_size, self.ignores_keys, self.is_direct = max_body_size, ignores_keys, is_direct
+        self.has_interceptors, self.serializers, self.transactions = has_interceptors, serializers, transactions
         self.destinations = {}
         self.burst = BURST_UNBOUNDED  # last: without it, nothing is appended
 
@@ -228,20 +301,67 @@ cdef class RecordPath:
         return self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     cdef FutureRecordMetadata _try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
-        cdef bytes body = None
+        cdef bytes body = None, encoded = None
+        if not self.is_direct:
+            return None
+        if PyUnicode_CheckExact(value):
+            value = _encoded(value)
+        if PyUnicode_CheckExact(key):
+            key = _encoded(key)
         if (
-            not self.is_direct
-            or (headers is not None and type(headers) is not list)  # the headers of an iterator can be read once
+            not _are_plain(headers)
             or (value is not None and not PyBytes_CheckExact(value))
             or (key is not None and not PyBytes_CheckExact(key))
         ):
             return None
         try:
-            if headers is not None and len(<list>headers):
-                body = self.encode_body(key, value, headers)
-            return self._append(None, topic, <bytes>value, <bytes>key, body, partition, timestamp_ms, on_delivery)
+            if headers is not None and len(headers):
+                encoded = _v2_headers(headers) if self.appender.magic == V2 else None
+                if encoded is None:
+                    body = self.encode_body(key, value, headers)
+            return self._append(
+                None, topic, <bytes>value, <bytes>key, body, encoded, partition, timestamp_ms, on_delivery
+            )
         except BaseException as error:
             self.refuse(error, topic, partition, on_delivery, headers)
+            raise
+
+    cdef FutureRecordMetadata _serialize_and_send(
+        self, topic, value, key, headers, partition, timestamp_ms, on_delivery
+    ):
+        """Send a record, as `Producer.send`, in the open transaction; None if nothing was done: Python code has to."""
+        cdef dict destinations = None
+        cdef bytes body = None, encoded = None
+        cdef FutureRecordMetadata future
+        if (
+            self.has_interceptors
+            or self.guard.closed
+            or not PyUnicode_CheckExact(topic)
+            or not _are_plain(headers)
+            or (on_delivery is not None and not PyCallable_Check(on_delivery))
+        ):
+            return None
+        transaction = None
+        if self.transactions is not None:
+            transaction = self.transactions.current
+            destinations = transaction.destinations
+        try:
+            key = self.serializers.key.serialize(topic, key)
+            value = self.serializers.value.serialize(topic, value)
+            if headers is not None and len(headers):
+                encoded = _v2_headers(headers) if self.appender.magic == V2 else None
+                if encoded is None:
+                    body = self.encode_body(key, value, headers)
+            future = self._append(
+                destinations, topic, <bytes>value, <bytes>key, body, encoded, partition, timestamp_ms, on_delivery
+            )
+            if future is None:
+                future = self.send_serialized(
+                    topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction
+                )
+            return future
+        except BaseException as error:
+            self.refuse(error, topic, partition, on_delivery, headers, transaction)
             raise
 
     def append(
@@ -273,10 +393,19 @@ cdef class RecordPath:
         Raises:
             SlabDamagedError: the deque is damaged.
         """
-        return self._append(destinations, topic, value, key, body, partition, timestamp_ms, on_delivery)
+        return self._append(destinations, topic, value, key, body, None, partition, timestamp_ms, on_delivery)
 
     cdef FutureRecordMetadata _append(
-        self, dict destinations, topic, bytes value, bytes key, bytes body, partition, timestamp_ms, on_delivery
+        self,
+        dict destinations,
+        topic,
+        bytes value,
+        bytes key,
+        bytes body,
+        bytes headers,
+        partition,
+        timestamp_ms,
+        on_delivery,
     ):
         cdef Appender appender = self.appender
         cdef Contributions contributions
@@ -343,6 +472,9 @@ cdef class RecordPath:
         if value is not None:
             record.value, record.value_size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
             record.sizes |= <uint64_t>record.value_size + 1
+        if headers is not None:
+            record.headers = <const uint8_t *>PyBytes_AS_STRING(headers)
+            record.headers_size = <uint64_t>PyBytes_GET_SIZE(headers)
         if body is None:
             record.body_size = body_size_of(&record)
         else:
@@ -508,6 +640,19 @@ cdef class RecordPath:
         return 0
 
 
+cdef bint _are_plain(headers) noexcept:
+    """Return whether headers can be read more than once, by no Python code."""
+    return headers is None or type(headers) is list or type(headers) is tuple or type(headers) is dict
+
+
+cdef object _encoded(text):
+    """Return text in UTF-8; the text itself if that is not possible: Python code says why."""
+    try:
+        return PyUnicode_AsUTF8String(text)
+    except UnicodeEncodeError:
+        return text
+
+
 cdef int64_t _as_number(value):
     """Return an int that has 63 bits at most; -1 for anything else."""
     cdef int overflow = 0
@@ -578,6 +723,8 @@ cdef class Producer:
         if path is None:
             raise AttributeError("the producer is not open: its __init__ was not called, or raised")
         future = path._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if future is None:
+            future = path._serialize_and_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is not None:
             return future
         return path.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)

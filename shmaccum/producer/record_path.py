@@ -131,6 +131,9 @@ class RecordPath(_core.RecordPath):
             destinations.max_body_size,
             destinations.ignore_keys,
             not self.is_record_by_record and transactions is None,
+            bool(interceptors),
+            serializers,
+            transactions,
             state.slab.pool,
             accumulator.batches.unused,
             destinations.map,
@@ -172,11 +175,32 @@ class RecordPath(_core.RecordPath):
         record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
         try:
             self.prepare(record)
-            future = self.try_append(record)
-            return self._accumulator.block(self.appending(record)) if future is None else future
+            return self._append_prepared(record)
         except BaseException as error:
             self.refuse_prepared(error, record)
             raise
+
+    def send_serialized(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+        transaction: Transaction | None,
+    ) -> FutureRecordMetadata:
+        """Send a serialized record that has to wait; the core cleans up after an error."""
+        record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
+        record.callback = on_delivery
+        if headers:
+            record.body = self.encode_body(key, value, headers)
+        return self._append_prepared(record)
+
+    def _append_prepared(self, record: Sending) -> FutureRecordMetadata:
+        future = self.try_append(record)
+        return self._accumulator.block(self.appending(record)) if future is None else future
 
     def send_in(
         self,

@@ -81,6 +81,9 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
                 size,
                 ignores_keys,
                 is_direct,
+                False,
+                SimpleNamespace(key=self, value=self),
+                None,
                 slab.pool,
                 self.unused,
                 SimpleNamespace(by_entry=[SimpleNamespace(topic_partition=f"p-{n}", lane=0) for n in range(20)]),
@@ -107,6 +110,10 @@ def path_of(slab: Slab, entry: int = LIVING, **options: Any) -> Any:
                 sticky.switch()
             if batch_is_full is not None:
                 self.wakes.append(batch_is_full)
+
+        def serialize(self, topic: str, data: Any) -> bytes | None:
+            """Be a serializer."""
+            return None if data is None else bytes(data)
 
         def refuse(self, error: BaseException, *what: object) -> None:
             self.errors.append(error)
@@ -178,6 +185,14 @@ def test_a_record_says_where_it_is_and_when_it_was_sent() -> None:
     assert [future.index for future in futures] == [0, 1]
     assert {future.topic_partition for future in futures} == {f"p-{FIRST + 2}"}
     assert {future.batch for future in futures} == {1 << 24}
+
+
+def test_text_is_sent_in_utf_8() -> None:
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    headers = {"größe": "5 €"}
+    assert send(path, "wert €", "schlüssel", headers=headers).sizes == sizes_word(10, 8)
+    assert v2.encode_body("schlüssel".encode(), "wert €".encode(), headers) in bytes(slab.segment)
 
 
 def test_headers_are_encoded_once() -> None:
@@ -268,10 +283,10 @@ def nothing_appended(slab: Slab) -> None:
         {"topic": "unknown"},
         {"topic": b"t"},
         {"topic": ["t"]},
-        {"value": "text"},
+        {"value": "\ud800"},
         {"value": bytearray(b"v")},
-        {"key": "text"},
-        {"headers": {"name": b"value"}},
+        {"key": "\ud800"},
+        {"headers": iter([("name", b"value")])},
         {"partition": COUNT},
         {"partition": -1},
         {"partition": True},

@@ -111,16 +111,11 @@ class SerializingProducer(Producer):
                     serialized[field] = serializer(serialized[field], _context(topic, field, headers))
                 except Exception as error:
                     raise _failure(field, error) from error
-        self._produce(
-            topic,
-            serialized["value"],
-            serialized["key"],
-            partition,
-            callback=on_delivery,
-            timestamp=timestamp,
-            headers=headers,
-            transaction=transaction,
-        )
+        value, key = serialized["value"], serialized["key"]
+        if transaction is None:
+            super().produce(topic, value, key, partition, on_delivery, timestamp=timestamp, headers=headers)
+        else:
+            self._produce(topic, value, key, partition, on_delivery, timestamp, headers, transaction)
 
     def close(self) -> bool:
         """Close the producer, then the serializers that builders made."""

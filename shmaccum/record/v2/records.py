@@ -19,6 +19,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
+from shmaccum._core import v2_headers
 from shmaccum.errors import SerializationError
 from shmaccum.later import crc32c
 from shmaccum.record.compression import CompressionType, compress
@@ -77,20 +78,19 @@ def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers
 
 
 def _encode_headers(headers: Headers) -> bytes:
+    encoded = v2_headers(headers)
+    if encoded is not None:
+        return encoded
     try:
         pairs = [(name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers)]
     except (TypeError, ValueError):
         raise SerializationError(f"headers must be pairs of name and value, not {headers!r:.60}") from None
-    parts = [encode_varint(len(pairs))]
-    for name, value in pairs:
-        encoded = header_name(name)
-        parts += encode_varint(len(encoded)), encoded
-        if value is None:
-            parts.append(NULL)
-        else:
-            plain = header_value(name, value)
-            parts += encode_varint(len(plain)), plain
-    return b"".join(parts)
+    plain = [
+        (header_name(name).decode(), None if value is None else header_value(name, value)) for name, value in pairs
+    ]
+    encoded = v2_headers(plain)
+    assert encoded is not None
+    return encoded
 
 
 def encode_record(offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
