@@ -301,26 +301,21 @@ cdef class RecordPath:
         return self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     cdef FutureRecordMetadata _try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
-        cdef bytes body = None, encoded = None
         if not self.is_direct:
             return None
-        if PyUnicode_CheckExact(value):
+        if value is not None and not PyBytes_CheckExact(value):
             value = _encoded(value)
-        if PyUnicode_CheckExact(key):
+            if not PyBytes_CheckExact(value):
+                return None
+        if key is not None and not PyBytes_CheckExact(key):
             key = _encoded(key)
-        if (
-            not _are_plain(headers)
-            or (value is not None and not PyBytes_CheckExact(value))
-            or (key is not None and not PyBytes_CheckExact(key))
-        ):
+            if not PyBytes_CheckExact(key):
+                return None
+        if not _are_plain(headers):
             return None
         try:
-            if headers is not None and len(headers):
-                encoded = _v2_headers(headers) if self.appender.magic == V2 else None
-                if encoded is None:
-                    body = self.encode_body(key, value, headers)
             return self._append(
-                None, topic, <bytes>value, <bytes>key, body, encoded, partition, timestamp_ms, on_delivery
+                None, topic, <bytes>value, <bytes>key, None, headers, partition, timestamp_ms, on_delivery
             )
         except BaseException as error:
             self.refuse(error, topic, partition, on_delivery, headers)
@@ -331,10 +326,10 @@ cdef class RecordPath:
     ):
         """Send a record, as `Producer.send`, in the open transaction; None if nothing was done: Python code has to."""
         cdef dict destinations = None
-        cdef bytes body = None, encoded = None
         cdef FutureRecordMetadata future
         if (
-            self.has_interceptors
+            self.burst == 0  # also without a constructor
+            or self.has_interceptors
             or self.guard.closed
             or not PyUnicode_CheckExact(topic)
             or not _are_plain(headers)
@@ -348,12 +343,8 @@ cdef class RecordPath:
         try:
             key = self.serializers.key.serialize(topic, key)
             value = self.serializers.value.serialize(topic, value)
-            if headers is not None and len(headers):
-                encoded = _v2_headers(headers) if self.appender.magic == V2 else None
-                if encoded is None:
-                    body = self.encode_body(key, value, headers)
             future = self._append(
-                destinations, topic, <bytes>value, <bytes>key, body, encoded, partition, timestamp_ms, on_delivery
+                destinations, topic, <bytes>value, <bytes>key, None, headers, partition, timestamp_ms, on_delivery
             )
             if future is None:
                 future = self.send_serialized(
@@ -402,7 +393,7 @@ cdef class RecordPath:
         bytes value,
         bytes key,
         bytes body,
-        bytes headers,
+        headers,
         partition,
         timestamp_ms,
         on_delivery,
@@ -413,6 +404,7 @@ cdef class RecordPath:
         cdef Destination destination
         cdef StickyPartition sticky = None
         cdef FutureRecordMetadata future
+        cdef bytes encoded = None
         cdef uint64_t number, ticket
         cdef int64_t timestamp
         cdef Queue queue
@@ -423,6 +415,10 @@ cdef class RecordPath:
             return None
         if on_delivery is not None and not PyCallable_Check(on_delivery):
             return None
+        if headers is not None and len(headers):
+            encoded = _v2_headers(headers) if appender.magic == V2 else None
+            if encoded is None:
+                body = self.encode_body(key, value, headers)
         segment = appender.segment
         if segment is None or ticket_of(segment) == 0:
             return None  # closed, or a forked child
@@ -472,9 +468,9 @@ cdef class RecordPath:
         if value is not None:
             record.value, record.value_size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
             record.sizes |= <uint64_t>record.value_size + 1
-        if headers is not None:
-            record.headers = <const uint8_t *>PyBytes_AS_STRING(headers)
-            record.headers_size = <uint64_t>PyBytes_GET_SIZE(headers)
+        if encoded is not None:
+            record.headers = <const uint8_t *>PyBytes_AS_STRING(encoded)
+            record.headers_size = <uint64_t>PyBytes_GET_SIZE(encoded)
         if body is None:
             record.body_size = body_size_of(&record)
         else:
@@ -645,12 +641,14 @@ cdef bint _are_plain(headers) noexcept:
     return headers is None or type(headers) is list or type(headers) is tuple or type(headers) is dict
 
 
-cdef object _encoded(text):
-    """Return text in UTF-8; the text itself if that is not possible: Python code says why."""
+cdef object _encoded(field):
+    """Return text in UTF-8; the field itself if it is none, or if that is not possible: Python code says why."""
+    if not PyUnicode_CheckExact(field):
+        return field
     try:
-        return PyUnicode_AsUTF8String(text)
+        return PyUnicode_AsUTF8String(field)
     except UnicodeEncodeError:
-        return text
+        return field
 
 
 cdef int64_t _as_number(value):
@@ -749,8 +747,15 @@ cdef class PollingProducer:
     cdef object header_list
     cdef Py_ssize_t max_messages
 
-    cpdef _open_path(
-        self, Reports reports, RecordPath path, dict parked, partitioner, callback, header_list, Py_ssize_t max_messages
+    def _open_path(
+        self,
+        Reports reports not None,
+        RecordPath path not None,
+        dict parked not None,
+        partitioner not None,
+        callback,
+        header_list not None,
+        Py_ssize_t max_messages,
     ):
         """Take calls.
 
@@ -768,7 +773,7 @@ cdef class PollingProducer:
         self.header_list, self.max_messages = header_list, max_messages
         self.is_sticky = partitioner(None, 1) is None
 
-    cpdef _close_path(self):
+    def _close_path(self):
         """Leave all calls to Python code."""
         self.path = None
 

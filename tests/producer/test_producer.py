@@ -67,6 +67,25 @@ def test_serializers(produce: Produce, log_dir: Path) -> None:
     assert [record[2:4] for record in read_partition(log_dir, "t")] == [(b"key", b'{"a": [1, null]}')]
 
 
+def test_a_serializer_is_called_once_whatever_its_record_waits_for(produce: Produce, log_dir: Path) -> None:
+    """For the topic, for memory, or for nothing; and a record with headers as one without."""
+    called: list[str] = []
+
+    def serialize(value: str) -> bytes:
+        called.append(value)
+        return value.encode()
+
+    producer = produce(value_serializer=serialize, buffer_memory=64 << 10, batch_size=4096, linger_ms=1)
+    values = [f"{number}".ljust(1500, ".") for number in range(200)]
+    for number, value in enumerate(values):
+        producer.send("t", value, "key", {"h": "größe"} if number % 2 else None, partition=0)
+    producer.flush()
+    assert called == values
+    stored = read_partition(log_dir, "t")
+    assert [record[3].decode() for record in stored] == values
+    assert [record.headers for record in stored[:2]] == [[], [("h", "größe".encode())]]
+
+
 class ThreePartitions:
     """A cluster as kafka-python's partitioner wants to see it."""
 

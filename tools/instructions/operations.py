@@ -68,6 +68,24 @@ def send_keyed() -> Calls:
             yield partial(producer.send, TOPIC, VALUE, b"%06d" % number)
 
 
+def send_text() -> Calls:
+    """Send text with a key and two headers, into the open batch of its partition."""
+    value = VALUE.decode()
+    headers: dict[str, bytes | str | None] = {"trace": b"0123456789abcdef", "kind": "text"}
+    with _producer() as producer:
+        number = 0
+        while True:
+            number += 1
+            yield partial(producer.send, TOPIC, value, f"{number:06}", headers)
+
+
+def send_serialized() -> Calls:
+    """Send what a serializer that does nothing returns, into an open batch."""
+    with _producer(value_serializer=bytes) as producer:
+        while True:
+            yield partial(producer.send, TOPIC, VALUE)
+
+
 def send_first() -> Calls:
     """Send a record for which a batch begins."""
     with _producer() as producer:
@@ -168,6 +186,8 @@ def sender_passes() -> Calls:
 OPERATIONS: Final[dict[str, Callable[[], Calls]]] = {
     "send": send,
     "send, keyed": send_keyed,
+    "send, text, two headers": send_text,
+    "send, serializer": send_serialized,
     "send, new batch": send_first,
     "send_batch, 100 rows": send_batch,
     "drain 8 batches": drain,
