@@ -14,6 +14,8 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -52,11 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except NotImplementedError as error:
             print(f"nothing can be counted: {error}", file=sys.stderr)
             return 2
-        counts = {name: _in_child(name, directory) for name in names}
+        with ThreadPoolExecutor(os.cpu_count()) as at_once:
+            counts = dict(zip(names, at_once.map(partial(_in_child, directory), names), strict=True))
     return compare(counts, record=options.record)
 
 
-def _in_child(name: str, directory: str) -> int:
+def _in_child(directory: str, name: str) -> int:
     """Count an operation in a process of its own, with a fixed seed of hashes."""
     command = [sys.executable, "-m", "tools.instructions", "--operation", name, "--child", directory]
     environment = os.environ | {"PYTHONHASHSEED": "0"}
