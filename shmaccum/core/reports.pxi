@@ -41,6 +41,8 @@ cdef class Reports:
     """
 
     cdef readonly Py_ssize_t waiting
+    cdef uint64_t epoch
+    """How often `clear` was called: what began before it no longer counts."""
     cdef readonly object due
     cdef object error_of
     cdef bint only_errors
@@ -74,7 +76,8 @@ cdef class Reports:
         return served
 
     def clear(self):
-        """Drop everything."""
+        """Drop everything, in a forked child or for good: messages that began before are not reported."""
+        self.epoch += 1
         self.waiting = 0
         self.due.clear()
 
@@ -113,6 +116,7 @@ cdef class Message:
     cdef object _metadata
     cdef double ended
     cdef int state
+    cdef uint64_t epoch
     cdef public unsigned long thread
     cdef readonly double began
     cdef public FutureRecordMetadata future
@@ -124,6 +128,7 @@ cdef class Message:
         self.reports, self._topic, self._key, self._value = reports, topic, key, value
         self._headers, self.callback = headers, callback
         self.began = _monotonic_s()
+        self.epoch = reports.epoch
         reports.waiting += 1
 
     def __reduce__(self):
@@ -163,7 +168,8 @@ cdef class Message:
                 self.future = future
             self.ended = _monotonic_s()
             self.state = MESSAGE_DUE
-            self.reports.due.append(self)
+            if self.epoch == self.reports.epoch:
+                self.reports.due.append(self)
         return 0
 
     def drop(self):
@@ -174,7 +180,8 @@ cdef class Message:
     cdef void _end(self) noexcept:
         if self.state != MESSAGE_OVER:
             self.state = MESSAGE_OVER
-            self.reports.waiting -= 1
+            if self.epoch == self.reports.epoch:
+                self.reports.waiting -= 1
 
     # --- for the callback ---------------------------------------------------------------------------
 

@@ -802,7 +802,7 @@ cdef class PollingProducer:
         cdef RecordPath path = self.path
         cdef Destination destination
         cdef Message message
-        if path is None or self.parked or self.reports.waiting >= self.max_messages:
+        if path is None or self.parked or self.reports.waiting >= self.max_messages or type(topic) is not str:
             return False
         if headers is not None:
             headers = self.header_list(headers)

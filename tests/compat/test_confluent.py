@@ -5,10 +5,12 @@ docs/compat.md lists confluent-kafka's own tests beside these.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import struct
 import threading
+import weakref
 from typing import Any
 
 import confluent_kafka
@@ -479,6 +481,26 @@ def test_a_forked_child_goes_on(existing: str, settings: dict[str, Any], conflue
     assert start(child, how="fork").result() == (0, 0, 1)
     assert (producer.flush(), len(reports)) == (0, 1)
     assert {record.value() for record in consume(settings, existing)[0]} == {b"parent", b"child"}
+
+
+def test_a_producer_that_is_dropped_keeps_no_message(tmp_path: Any, slab_name: str) -> None:
+    """Not even one whose report was never asked for."""
+
+    class Program:
+        def note(self, error: Any, message: Any) -> None:
+            raise AssertionError
+
+    program, producer = Program(), Producer(settings_of(slab_name, tmp_path / "log"))
+    kept = weakref.ref(program)
+    producer.produce("t", b"value", callback=program.note)
+    shared = producer._open()
+    while not producer.reports.due:
+        shared.poll(0.1)
+    del program, producer
+    gc.collect()
+    assert kept() is None
+    shared.close()
+    wait_until_gone(slab_name)
 
 
 def test_a_log_directory_does_as_well(tmp_path: Any, slab_name: str) -> None:

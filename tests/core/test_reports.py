@@ -122,6 +122,18 @@ def test_what_a_callback_raises_leaves_the_others_due() -> None:
     assert scene.told == [(None, 1)]
 
 
+def test_messages_of_before_a_fork_do_not_count() -> None:
+    """A child can go on with a call that its parent began: it drops that message, and begins another."""
+    scene = Scene()
+    complete, dropped = scene.message(), scene.message()
+    scene.reports.clear()
+    scene.message()
+    dropped.drop()
+    scene.complete(0, 1)
+    assert not complete.is_pending
+    assert (scene.reports.waiting, scene.reports.serve(), scene.told) == (1, 0, [])
+
+
 def test_a_refusal_in_its_own_call_is_left_to_the_caller() -> None:
     """`send` calls ``on_delivery`` for a record that it refuses, before it raises."""
     scene = Scene()

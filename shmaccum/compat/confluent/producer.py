@@ -94,6 +94,11 @@ class Producer(_core.PollingProducer, TransactionalCalls):
             )
         _made.add(self)
 
+    def __del__(self) -> None:
+        """Drop the reports that were not asked for: the garbage collector does not see that they lead back here."""
+        if self.reports is not None:
+            self.reports.clear()
+
     def __reduce__(self) -> NoReturn:
         raise no_pickle(self)
 

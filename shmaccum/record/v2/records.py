@@ -61,20 +61,14 @@ def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers
     Raises:
         SerializationError: key, value or a header's value is not bytes-like, or a header's name is not a str.
     """
-    # Written out twice, for key and value: this and `encode_record` are most of a record's cost in its producer.
-    if key is None:
-        key_size, key = NULL, b""
-    else:
-        if type(key) is not bytes:
-            key = plain_bytes("key", key)
-        key_size = encode_varint(len(key))
-    if value is None:
-        value_size, value = NULL, b""
-    else:
-        if type(value) is not bytes:
-            value = plain_bytes("value", value)
-        value_size = encode_varint(len(value))
-    return b"".join((key_size, key, value_size, value, _encode_headers(headers) if headers else b"\0"))
+    return _field("key", key) + _field("value", value) + (_encode_headers(headers) if headers else b"\0")
+
+
+def _field(what: str, data: BytesLike | None) -> bytes:
+    if data is None:
+        return NULL
+    plain = data if type(data) is bytes else plain_bytes(what, data)
+    return encode_varint(len(plain)) + plain
 
 
 def _encode_headers(headers: Headers) -> bytes:
