@@ -1,4 +1,8 @@
-"""A Celery worker with forked children: one is killed in its task, and the worker is restarted by SIGHUP."""
+"""A Celery worker with forked children: it is restarted by SIGHUP, and a child is killed in its task.
+
+In this order: Celery's children ask the system for SIGKILL when the thread that forked them ends. A child that replaced
+a killed one came from a thread that ends at the restart, so the restart kills it in its task, which can then be lost.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +47,15 @@ def test_celery_prefork(example: Example) -> None:
     with example.program(*command, cwd=example.directory, PYTHONPATH=path) as worker:
         receive(send())
         first = set(pids)
+        cut_short = send()
+        worker.process.send_signal(signal.SIGHUP)
+        receive(cut_short)
+        receive(send())
+        assert not set(pids[-TASKS:]) & first, "these children came with the restart"
         waiting = send()
         again = client.send_task("killed_task.accept_and_die", [f"{example.slab}-killed"])
         receive(waiting)
         assert again.get(timeout=PATIENCE_S, interval=0.01) != int((example.directory / "killed").read_text())
-        waiting = cut_short = send()
-        worker.process.send_signal(signal.SIGHUP)
-        receive(waiting)
-        receive(send())
-        assert not set(pids[-TASKS:]) & first, "these children came with the restart"
     stored = example.stored()
     assert stored.pop(f"{example.slab}-killed") == 2, "accepted before the kill, and again after it"
     assert stored.keys() == accepted.keys()
