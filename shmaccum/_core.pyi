@@ -77,6 +77,7 @@ class Super:
     MAX_TOPICS: Final[int]
     MAX_PARTITIONS: Final[int]
     CREATED_MS: Final[int]
+    BATCH_SLOTS: Final[int]
     TOKEN: Final[int]
     KEEPS_CHECKSUMS: Final[int]
     SENDER_ENTRY: Final[int]
@@ -314,6 +315,7 @@ class Geometry:
         max_partitions: int = 4096,
         max_lanes: int = 64,
         keeps_checksums: int = 0,
+        batch_slots: int = 1,
     ) -> None: ...
     slot_size: Final[int]
     slot_count: Final[int]
@@ -322,6 +324,8 @@ class Geometry:
     max_partitions: Final[int]
     max_lanes: Final[int]
     keeps_checksums: Final[int]
+    batch_slots: Final[int]
+    batch_size: Final[int]
     ring_length: Final[int]
     contributor_words: Final[int]
     slot_words: Final[int]

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final
 
 from shmaccum import _core
-from shmaccum._core import WORD, Buffer, MemoryTicket, Process, Super
+from shmaccum._core import Buffer, MemoryTicket, Process, Super
 from shmaccum.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -179,6 +179,17 @@ class BufferPool:
         self._wake(waiter)
         if freed < len(buffers):
             raise IllegalStateError(f"cannot free {len(buffers) - freed} of these buffers, not allocated: {buffers}")
+
+    def grow(self, buffer: Buffer, slots: int) -> None:
+        """Add free slots to a batch, which gets the new number, while no process waits for memory.
+
+        Args:
+            buffer: the batch's memory.
+            slots: how many, at most. It gets none if the batch was freed, or another process was faster.
+        """
+        for _ in range(slots):
+            if not self._lock.run(partial(self.slab.pool.grow, buffer))[1]:
+                return
 
     def extend(self, buffer: Buffer, own: Buffer, timeout_s: float | None = None) -> bool:
         """Add memory of this process to a batch.
@@ -350,11 +361,6 @@ class BufferPool:
         """
         self._closed = True
         self._wake(self.slab.processes.me)
-
-
-def slot_size_for(poolable_size: int) -> int:
-    """Return the slot size for ``poolable_size`` bytes, rounded up to whole words."""
-    return -(-poolable_size // WORD) * WORD
 
 
 def _do_nothing() -> None:

@@ -62,7 +62,7 @@ def idempotence_is_possible(config: ProducerSettings) -> Changes:
         obstacles.append("retries = 0")
     if config.acks != "all":
         obstacles.append(f"acks = {config.acks}")
-    if not _has_record_batches(config.message_format_version):
+    if not config.has_record_batches:
         obstacles.append(f"message.format.version = {config.message_format_version}")
     if not obstacles:
         return KEEP
@@ -124,11 +124,11 @@ def shards_are_possible(config: ProducerSettings) -> Changes:
 
 
 def batch_fits_memory(config: ProducerSettings) -> Changes:
-    """Check that the slab has at least one slot."""
+    """Check that the slab has room for a batch."""
     if config.batch_size > config.slab_memory:
         raise ConfigError(
-            f"batch.size = {config.batch_size}: must be at most {_memory(config)}; the slab would not have a single "
-            "slot"
+            f"batch.size = {config.batch_size}: must be at most {_memory(config)}; the slab would not hold a single "
+            "batch"
         )
     return KEEP
 
@@ -146,13 +146,13 @@ def slots_fit_layout(config: ProducerSettings) -> Changes:
             f"batch.size = {config.batch_size}: must be at most {LARGEST_BATCH}; the slab counts at most "
             f"{MOST_RECORDS} records in a batch, and the smallest record takes {SMALLEST_RECORD} bytes"
         )
-    slot_size = -(-config.batch_size // 8) * 8
+    slot_size, _ = config.slots_of_batch
     if config.slab_memory // slot_size > MOST_SLOTS:
         most = MOST_SLOTS * slot_size * config.shmaccum_shards
         raise ConfigError(
-            f"buffer.memory = {config.buffer_memory}: must be at most {most} with batch.size "
-            f"{config.batch_size}; a slab has at most {MOST_SLOTS} slots of batch.size bytes: lower buffer.memory or "
-            "raise batch.size"
+            f"buffer.memory = {config.buffer_memory}: must be at most {most} with batch.size {config.batch_size}; a "
+            f"slab has at most {MOST_SLOTS} slots, of {slot_size} bytes then: lower buffer.memory, or choose "
+            "batch.size = 65536, which makes the largest slots"
         )
     return KEEP
 
@@ -172,7 +172,7 @@ def request_fits_memory(config: ProducerSettings) -> Changes:
 
 def format_has_compression(config: ProducerSettings) -> Changes:
     """Check that the format has zstd: KIP-110 added it to record batches only, not to the formats before them."""
-    if config.compression_type == "zstd" and not _has_record_batches(config.message_format_version):
+    if config.compression_type == "zstd" and not config.has_record_batches:
         raise ConfigError(
             f"compression.type = zstd: message.format.version {config.message_format_version} does not support it; "
             "use 0.11 or later, or another compression"
@@ -199,7 +199,7 @@ def kafka_has_brokers(config: ProducerSettings) -> Changes:
 
 def kafka_has_record_batches(config: ProducerSettings) -> Changes:
     """Check that the format is one that brokers of Kafka 4 accept: record batches or later (KIP-896)."""
-    if config.transport == "kafka" and not _has_record_batches(config.message_format_version):
+    if config.transport == "kafka" and not config.has_record_batches:
         raise ConfigError(
             f"message.format.version = {config.message_format_version}: transport kafka sends record batches, which "
             "came with 0.11; leave it out, or set transport to log"
@@ -266,14 +266,6 @@ def topic_fits_table(config: ProducerSettings) -> Changes:
             f"{config.shmaccum_max_partitions}; the slab would not have room for a single topic"
         )
     return KEEP
-
-
-def _has_record_batches(version: str) -> bool:
-    """Return whether a valid ``message.format.version`` is 0.11 or later, the format v2 of KIP-98."""
-    if version.startswith("v"):
-        return version == "v2"
-    major, minor = version.split("-")[0].split(".")[:2]
-    return (int(major), int(minor)) >= (0, 11)
 
 
 RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (

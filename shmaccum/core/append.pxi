@@ -107,12 +107,18 @@ cdef struct Record:
 
 
 cdef struct Written:
-    # Encoded records: the bytes in one slot, and those that follow in the next, if any.
-    char *begin
-    uint64_t room
-    char *rest
-    # All of them.
+    # Encoded records in a batch's chain: the slot where they begin, the place in it, and their bytes.
+    uint64_t slot
+    uint64_t begin
     uint64_t size
+
+
+cdef struct Cursor:
+    # Where the next byte goes in a chain; whether a link is damaged, so that there is no such place.
+    const Slots *slots
+    uint64_t slot
+    uint64_t offset
+    bint is_damaged
 
 
 cdef struct EncodedRows:
@@ -229,44 +235,53 @@ cdef inline uint64_t v2_write(
     return whole
 
 
-cdef inline void _put_across(Written *written, const void *data, uint64_t size) noexcept nogil:
-    """Write bytes behind those that are written, into one slot or two."""
-    cdef uint64_t at = written.size, here = 0
-    if at < written.room:
-        here = min(size, written.room - at)
-        copy_bytes(written.begin + at, data, here)
-    if here < size:
-        copy_bytes(written.rest + (at + here - written.room), <const char *>data + here, size - here)
-    written.size += size
+cdef void _put_across(Cursor *cursor, const void *data, uint64_t size) noexcept nogil:
+    """Write bytes into the slots of a chain."""
+    cdef const Slots *slots = cursor.slots
+    cdef const char *at = <const char *>data
+    cdef uint64_t here
+    cdef int64_t link
+    while size:
+        if cursor.offset == slots.slot_size:
+            link = following(slots, cursor.slot)
+            if link < 0:
+                cursor.is_damaged = True
+                return
+            cursor.slot, cursor.offset = <uint64_t>link, 0
+        here = min(size, slots.slot_size - cursor.offset)
+        copy_bytes(slots.bytes + cursor.slot * slots.slot_size + cursor.offset, at, here)
+        cursor.offset += here
+        at += here
+        size -= here
 
 
-cdef inline void _put_field_across(Written *written, const uint8_t *field, int64_t size) noexcept nogil:
+cdef inline void _put_field_across(Cursor *cursor, const uint8_t *field, int64_t size) noexcept nogil:
     cdef uint8_t length[10]
-    _put_across(written, length, <uint64_t>(_put_varint(length, size) - length))
+    _put_across(cursor, length, <uint64_t>(_put_varint(length, size) - length))
     if size > 0:
-        _put_across(written, field, <uint64_t>size)
+        _put_across(cursor, field, <uint64_t>size)
 
 
 cdef void v2_write_across(
-    Written *written, uint64_t index, int64_t timestamp_delta, const Record *record
+    Cursor *cursor, uint64_t index, int64_t timestamp_delta, const Record *record
 ) noexcept nogil:
-    """Write a record of format 2 as `v2_write`, into two slots, which have room for it."""
+    """Write a record of format 2 as `v2_write`, into the slots of a chain, which have room for it."""
     cdef uint8_t head[31]
     cdef uint8_t *at
     at = _put_varint(head, 1 + _varint_size(timestamp_delta) + _varint_size(index) + record.body_size)
     at[0] = 0
     at = _put_varint(_put_varint(at + 1, timestamp_delta), index)
-    _put_across(written, head, <uint64_t>(at - head))
+    _put_across(cursor, head, <uint64_t>(at - head))
     if record.body != NULL:
-        _put_across(written, record.body, record.body_size)
+        _put_across(cursor, record.body, record.body_size)
         return
-    _put_field_across(written, record.key, record.key_size)
-    _put_field_across(written, record.value, record.value_size)
+    _put_field_across(cursor, record.key, record.key_size)
+    _put_field_across(cursor, record.value, record.value_size)
     head[0] = 0
     if record.headers != NULL:
-        _put_across(written, record.headers, record.headers_size)
+        _put_across(cursor, record.headers, record.headers_size)
     else:
-        _put_across(written, head, 1)
+        _put_across(cursor, head, 1)
 
 
 cdef uint64_t legacy_write(char *place, uint64_t room, uint64_t index, const Record *record) noexcept nogil:
@@ -293,6 +308,17 @@ cdef inline uint64_t record_write(
     if record.magic == V2:
         return v2_write(place, room, index, _delta(record.timestamp, base_timestamp), record)
     return legacy_write(place, room, index, record)
+
+
+cdef uint64_t record_write_across(
+    const Slots *slots, uint64_t slot, uint64_t begin, uint64_t index, int64_t base_timestamp, const Record *record,
+    uint64_t size
+) noexcept nogil:
+    """Write a record of format 2 into a chain, from a place in a slot on; return its bytes, 0 for a damaged chain."""
+    cdef Cursor cursor
+    cursor.slots, cursor.slot, cursor.offset, cursor.is_damaged = slots, slot, begin, False
+    v2_write_across(&cursor, index, _delta(record.timestamp, base_timestamp), record)
+    return 0 if cursor.is_damaged else size
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -345,7 +371,6 @@ cdef inline bint _commit(
     cdef uint64_t timeout_ms = limits & LIMITS_MASK, retries = limits >> LIMITS_SHIFT
     cdef uint64_t commit = load_relaxed(&header.commit), cell = commit & 1
     cdef uint64_t before = commit >> 1 & COMMIT_COUNT_MASK, latest = load_relaxed(&header.max_timestamp[cell])
-    cdef uint64_t here = min(written.size, written.room)
     cdef uint32_t crc
     cdef bint is_due_earlier = linger >> LINGER_SHIFT > producer.linger_ms
     # Before the commit: a death in between must not leave the record lingering too long, nor failing too early.
@@ -363,8 +388,8 @@ cdef inline bint _commit(
         cell ^= 1
         store_relaxed(&header.max_timestamp[cell], max(timestamp, latest))
     if producer.keeps_checksums:
-        crc = crc32c(checksum_of(header, commit & 1, before), written.begin, here)
-        crc = crc32c(crc, written.rest, written.size - here)
+        crc = checksum_of(header, commit & 1, before)
+        crc = crc32c_of_chain(&producer.deques.slots, written.slot, written.begin, written.size, crc)
         checksum_store(header, load_relaxed(&header.partition), cell, before + added, crc)
     store_release(
         &header.commit, (commit >> COMMIT_SIZE_SHIFT) + written.size << COMMIT_SIZE_SHIFT | before + added << 1 | cell
@@ -373,19 +398,32 @@ cdef inline bint _commit(
 
 
 cdef int64_t _slot_at(const Slots *slots, Contribution *made, const Record *record, uint64_t place) noexcept nogil:
-    """Return a slot of a batch's chain by its place in it; -1 for a damaged link. All but the first are FREE.
+    """Return a slot of a batch's chain by its place in it; -1 for a damaged link.
 
     Counted links do not change while the batch lives, so the way begins where this process wrote last.
     """
-    cdef uint64_t link
+    cdef int64_t link
     if made.written != _batch_of(record) or made.last_place > place:
         made.written, made.last_slot, made.last_place = _batch_of(record), record.slot, 0
     while made.last_place < place:
-        link = load_relaxed(&header_of(slots, made.last_slot).chain)
-        if not 0 < link <= slots.slot_count or load_relaxed(&header_of(slots, link - 1).state) & STATE_MASK:
+        link = following(slots, made.last_slot)
+        if link < 0:
             return -1
-        made.last_slot, made.last_place = link - 1, made.last_place + 1
+        made.last_slot, made.last_place = <uint64_t>link, made.last_place + 1
     return <int64_t>made.last_slot
+
+
+cdef bint _find_place(
+    const Slots *slots, Contribution *made, const Record *record, uint64_t size, Written *written
+) noexcept nogil:
+    """Find the place behind the `size` bytes of a batch; return whether its chain has it."""
+    cdef uint64_t place = size // slots.slot_size
+    cdef int64_t slot
+    if place >= record.slots or record.slots > slots.slot_count:
+        return False
+    slot = _slot_at(slots, made, record, place)
+    written.slot, written.begin = <uint64_t>slot, size % slots.slot_size
+    return slot >= 0
 
 
 cdef void _write_into_chain(
@@ -394,23 +432,22 @@ cdef void _write_into_chain(
 ) noexcept nogil:
     """Write a record behind the `size` committed bytes of a batch of several slots, if it has room for it."""
     cdef const Slots *slots = &producer.deques.slots
-    cdef uint64_t place = size // slots.slot_size, offset = size % slots.slot_size, whole
-    cdef int64_t base_timestamp = <int64_t>load_relaxed(&header.base_timestamp), slot, following
-    if place >= record.slots or record.slots > slots.slot_count:
+    cdef uint64_t whole
+    cdef int64_t base_timestamp = <int64_t>load_relaxed(&header.base_timestamp)
+    if not _find_place(slots, made, record, size, written):
         return
-    slot = _slot_at(slots, made, record, place)
-    if slot < 0:
-        return
-    written.begin, written.room = slots.bytes + <uint64_t>slot * slots.slot_size + offset, slots.slot_size - offset
-    written.size = record_write(written.begin, written.room, record.index, base_timestamp, record)
+    written.size = record_write(
+        slots.bytes + written.slot * slots.slot_size + written.begin,
+        slots.slot_size - written.begin,
+        record.index,
+        base_timestamp,
+        record,
+    )
     whole = record_size(record.magic, record.index, record.timestamp, base_timestamp, record.body_size)
-    if written.size or record.magic != V2 or place + 1 >= record.slots or whole > written.room + slots.slot_size:
-        return
-    following = _slot_at(slots, made, record, place + 1)
-    if following < 0:
-        return
-    written.rest = slots.bytes + <uint64_t>following * slots.slot_size
-    v2_write_across(written, record.index, _delta(record.timestamp, base_timestamp), record)
+    if not written.size and record.magic == V2 and size + whole <= record.slots * slots.slot_size:
+        written.size = record_write_across(
+            slots, written.slot, written.begin, record.index, base_timestamp, record, whole
+        )
 
 
 cdef uint64_t _most_slots(const Appending *producer, const Queue *queue) noexcept nogil:
@@ -424,17 +461,21 @@ cdef bint _may_grow(
 ) noexcept nogil:
     """Return whether an open batch without room for a record gets another slot rather than a successor.
 
-    It must have to wait, and must not have got one meanwhile: whoever waited for memory brings one. And it must be
-    young: its records have the batch's delivery timeout, which began when it was opened.
+    A full batch must have to wait. No batch may have got a slot meanwhile: whoever waited for memory brings one. And it
+    must be young: its records have the batch's delivery timeout, which began when it was opened.
     """
-    cdef uint64_t age_ms, timeout_ms
+    cdef uint64_t age_ms, timeout_ms, room = record.slots * producer.deques.slots.slot_size
     if not record.may_grow or record.magic != V2 or record.index >= COMMIT_COUNT_MASK:
         return False
-    if not load_relaxed(&queue.partition.in_flight) and load_relaxed(&queue.partition.queued) <= 1:
+    if (
+        room >= producer.deques.slots.batch_size
+        and not load_relaxed(&queue.partition.in_flight)
+        and load_relaxed(&queue.partition.queued) <= 1
+    ):
         return False
     if record.slots >= min(_most_slots(producer, queue), producer.deques.slots.slot_count):
         return False
-    if size + OVERHEAD_MAX + record.body_size <= record.slots * producer.deques.slots.slot_size:
+    if size + OVERHEAD_MAX + record.body_size <= room:
         return False
     age_ms = monotonic_us() // 1000 - (load_relaxed(&header.created_ms) & TIME_MASK)
     timeout_ms = load_relaxed(&header.limits) & LIMITS_MASK
@@ -447,7 +488,7 @@ cdef int append_to_open(
 ) noexcept nogil:
     """Append a record to the open batch, under the partition's lock."""
     cdef uint64_t commit, size, slot = load_relaxed(&queue.partition.open) - 1
-    cdef uint64_t slot_size = producer.deques.slots.slot_size
+    cdef uint64_t slot_size = producer.deques.slots.slot_size, batch_size = producer.deques.slots.batch_size
     cdef SlotHeader *header
     cdef Written written
     if slot == ALL_BITS:
@@ -463,12 +504,15 @@ cdef int append_to_open(
     commit = load_relaxed(&header.commit)
     size = commit >> COMMIT_SIZE_SHIFT
     record.index = commit >> 1 & COMMIT_COUNT_MASK
-    written.size, written.rest = 0, NULL
+    written.slot, written.begin, written.size = slot, size, 0
     record.slots = load_acquire(&header.slots)
     if size < slot_size and record.index < COMMIT_COUNT_MASK:
-        written.begin, written.room = producer.deques.slots.bytes + slot * slot_size + size, slot_size - size
         written.size = record_write(
-            written.begin, written.room, record.index, <int64_t>load_relaxed(&header.base_timestamp), record
+            producer.deques.slots.bytes + slot * slot_size + size,
+            slot_size - size,
+            record.index,
+            <int64_t>load_relaxed(&header.base_timestamp),
+            record,
         )
     if not written.size and record.slots > 1 and record.index < COMMIT_COUNT_MASK:
         _write_into_chain(producer, &contributions[slot], header, size, record, &written)
@@ -483,8 +527,8 @@ cdef int append_to_open(
     if not contributions_make(&contributions[slot], header, _batch_of(record), entry):
         return APPEND_NOT_CONTRIBUTOR
     record.is_due_earlier = _commit(producer, header, &written, 1, <uint64_t>record.timestamp, record.added)
-    record.is_news = record.is_due_earlier or size < slot_size <= size + record.added
-    record.is_full = size + record.added >= slot_size or deque_has_full(queue)
+    record.is_news = record.is_due_earlier or size < batch_size <= size + record.added
+    record.is_full = size + record.added >= batch_size or deque_has_full(queue)
     _count_record(producer, entry, record.added)
     return LOCK_TAKEN
 
@@ -494,14 +538,16 @@ cdef int append_rows(
     const EncodedRows *rows, Record *record, Damage *damage
 ) noexcept nogil:
     """Append encoded rows to the open batch, if that is as it was when they were encoded."""
-    cdef SlotHeader *header = header_of(&producer.deques.slots, rows.slot)
-    cdef char *place = producer.deques.slots.bytes + rows.slot * producer.deques.slots.slot_size
+    cdef const Slots *slots = &producer.deques.slots
+    cdef SlotHeader *header = header_of(slots, rows.slot)
     cdef Written written
+    cdef Cursor cursor
     cdef uint64_t commit, size
     cdef int status = stripe_enter(&producer.deques, queue, ticket, damage)
     if status != LOCK_TAKEN:
         return status
     record.slot, record.generation = rows.slot, load_relaxed(&header.generation)
+    record.slots = load_acquire(&header.slots)
     commit = load_relaxed(&header.commit)
     size = rows.commit >> COMMIT_SIZE_SHIFT
     if not _is_leased(queue):
@@ -513,7 +559,8 @@ cdef int append_rows(
         load_relaxed(&queue.partition.open) != rows.slot + 1
         or _batch_of(record) != rows.batch
         or commit != rows.commit
-        or size + rows.size > producer.deques.slots.slot_size
+        or size + rows.size > record.slots * slots.slot_size
+        or not _find_place(slots, &contributions[rows.slot], record, size, &written)
     ):
         status = APPEND_NO_ROOM
     elif not contributions[rows.slot].is_made and not _may_contribute(producer, entry):
@@ -521,13 +568,16 @@ cdef int append_rows(
     elif not contributions_make(&contributions[rows.slot], header, rows.batch, entry):
         status = APPEND_NOT_CONTRIBUTOR
     else:
-        copy_bytes(place + size, rows.bytes, rows.size)
-        written.begin, written.room, written.rest, written.size = place + size, rows.size, NULL, rows.size
-        record.is_due_earlier = _commit(producer, header, &written, rows.count, rows.timestamp, rows.largest)
-        record.is_full = size + rows.size == producer.deques.slots.slot_size
-        record.is_news = record.is_due_earlier or record.is_full
-        record.is_full = record.is_full or deque_has_full(queue)
-        _count(producer, entry, rows.count, rows.size)
+        written.size = rows.size
+        cursor.slots, cursor.slot, cursor.offset, cursor.is_damaged = slots, written.slot, written.begin, False
+        _put_across(&cursor, rows.bytes, rows.size)
+        if cursor.is_damaged:
+            status = APPEND_NO_ROOM
+        else:
+            record.is_due_earlier = _commit(producer, header, &written, rows.count, rows.timestamp, rows.largest)
+            record.is_news = record.is_due_earlier or size < slots.batch_size <= size + rows.size
+            record.is_full = size + rows.size >= slots.batch_size or deque_has_full(queue)
+            _count(producer, entry, rows.count, rows.size)
     _leave(producer, queue, record, damage)
     return status
 
@@ -690,7 +740,7 @@ cdef void batch_begin(
             partition,
             0,
             count,
-            crc32c_of_chain(slots, slot, producer.header_size, stored - producer.header_size),
+            crc32c_of_chain(slots, slot, producer.header_size, stored - producer.header_size, 0),
         )
     for index in range(producer.contributor_words):
         store_relaxed(&bits[index], 0)
@@ -849,27 +899,25 @@ cdef class Appender:
         return self._outcome(status, &record, &damage, future, partition, callback)
 
     def write_first(self, uint64_t slot, int64_t timestamp, bytes body not None):
-        """Write a record as the first into a slot that this process has allocated; return its bytes.
+        """Write a record as the first into slots that this process has allocated; return its bytes.
 
         Raises:
             ValueError: it does not fit.
         """
+        cdef const Slots *slots = &self.producer.deques.slots
         cdef Record record
-        cdef uint64_t added, header_size = self.producer.header_size
+        cdef uint64_t size, added = 0, begin = self.producer.header_size, room
         self._opened()
         self._check_slot(slot)
         _set_record(&record, self.magic, timestamp, body)
-        added = 0
-        if header_size < self.producer.deques.slots.slot_size:
-            added = record_write(
-                self.producer.deques.slots.bytes + slot * self.producer.deques.slots.slot_size + header_size,
-                self.producer.deques.slots.slot_size - header_size,
-                0,
-                timestamp,
-                &record,
-            )
+        room = load_relaxed(&header_of(slots, slot).slots) * slots.slot_size
+        size = record_size(self.magic, 0, timestamp, timestamp, record.body_size)
+        if begin + size <= slots.slot_size:
+            added = record_write(slots.bytes + slot * slots.slot_size + begin, size, 0, timestamp, &record)
+        elif begin + size <= room and self.magic == V2:
+            added = record_write_across(slots, slot, begin, 0, timestamp, &record, size)
         if not added:
-            raise ValueError(f"a record of {len(body)} bytes does not fit into a slot")
+            raise ValueError(f"a record of {len(body)} bytes does not fit into {room} bytes")
         return added
 
     def begin(

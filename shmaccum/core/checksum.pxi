@@ -145,10 +145,11 @@ cdef uint32_t checksum_kept(const SlotHeader *header) noexcept nogil:
     return checksum_of(header, commit & 1, commit >> 1 & COMMIT_COUNT_MASK)
 
 
-cdef uint32_t crc32c_of_chain(const Slots *slots, uint64_t slot, uint64_t begin, uint64_t size) noexcept nogil:
-    """Return the CRC-32C of bytes in the slots of a batch of this process, from byte `begin` of the first on."""
+cdef uint32_t crc32c_of_chain(
+    const Slots *slots, uint64_t slot, uint64_t begin, uint64_t size, uint32_t crc
+) noexcept nogil:
+    """Return the CRC-32C of some bytes and of those in a chain behind them, from byte `begin` of a slot on."""
     cdef uint64_t room = slots.slot_size - begin, here
-    cdef uint32_t crc = 0
     while slot < slots.slot_count:  # a damaged link makes a checksum that is wrong
         here = min(room, size)
         crc = crc32c(crc, slots.bytes + slot * slots.slot_size + slots.slot_size - room, here)

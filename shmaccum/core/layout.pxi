@@ -31,7 +31,7 @@ One segment holds these regions, in this order. Each starts on a cache line, the
     +----------------------+
     | slot headers         | the truth about every slot
     +----------------------+ page
-    | slots                | batch.size bytes each: the records
+    | slots                | slot_size bytes each: the records
     +----------------------+ total size
 
 All but the settings and the slots consists of aligned 8-byte words, used as unsigned integers. So each
@@ -136,9 +136,9 @@ cdef struct Superblock:
     word owner_uid
     # Digest of the settings that all users of the slab must agree on; lower 32 bits: of the secret ones.
     word digest
-    # Bytes in a slot: batch.size.
+    # Bytes in a slot: batch.size, or a part of it.
     word slot_size
-    # Slots: buffer.memory / batch.size.
+    # Slots: buffer.memory / slot_size.
     word slot_count
     # Entries in the process table.
     word max_processes
@@ -148,7 +148,8 @@ cdef struct Superblock:
     word max_partitions
     # Wall-clock milliseconds of the creation.
     word created_ms
-    word unused_12
+    # Slots of a full batch: batch.size / slot_size.
+    word batch_slots
     # Random, stored by the creator: the names of the semaphores and of the doorbell
     # derive from them, so that no other user can guess a name.
     word token[TOKEN_WORDS]
@@ -672,6 +673,8 @@ cdef struct Sizes:
     uint64_t max_lanes
     # Whether slot headers have checksums.
     uint64_t keeps_checksums
+    # Slots of a full batch.
+    uint64_t batch_slots
 
 
 cdef struct Regions:

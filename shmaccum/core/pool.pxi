@@ -137,6 +137,8 @@ cdef struct Slots:
     char *bytes
     uint64_t slot_size
     uint64_t slot_count
+    # Bytes of a full batch: whole slots.
+    uint64_t batch_size
 
 
 cdef struct Pool:
@@ -184,6 +186,7 @@ cdef Slots slots_of(Segment segment) noexcept:
     slots.bytes = segment.memory + segment.geometry.regions.slots
     slots.slot_size = segment.geometry.sizes.slot_size
     slots.slot_count = segment.geometry.sizes.slot_count
+    slots.batch_size = segment.geometry.sizes.batch_slots * slots.slot_size
     return slots
 
 
@@ -250,10 +253,10 @@ cdef int64_t _lowest_adjacent(const Pool *pool, uint64_t count) noexcept nogil:
 # --- slots ----------------------------------------------------------------------------------------
 
 
-cdef int64_t _following(const Pool *pool, uint64_t slot) noexcept nogil:
-    """Return the slot that a chain continues with, -1 if its link is damaged."""
-    cdef uint64_t link = load_relaxed(&_header(pool, slot).chain)
-    if not 0 < link <= pool.slots.slot_count or load_relaxed(&_header(pool, link - 1).state) & STATE_MASK:
+cdef int64_t following(const Slots *slots, uint64_t slot) noexcept nogil:
+    """Return the slot that a chain continues with, -1 if its link is damaged. All but the first are FREE."""
+    cdef uint64_t link = load_relaxed(&header_of(slots, slot).chain)
+    if not 0 < link <= slots.slot_count or load_relaxed(&header_of(slots, link - 1).state) & STATE_MASK:
         return -1
     return <int64_t>link - 1
 
@@ -352,7 +355,7 @@ cdef bint slots_give(Pool *pool, const Handle *handle) noexcept nogil:
         count -= 1
         if not count:
             return True
-        slot = _following(pool, slot)
+        slot = following(&pool.slots, slot)
     slots_rebuild(pool)  # the chain is damaged: only all headers show which slots are free
     return True
 
@@ -373,7 +376,7 @@ cdef void slots_rebuild(Pool *pool) noexcept nogil:
             bits = load_relaxed(&pool.bitmap[link // WORD_BITS])
             store_relaxed(&pool.bitmap[link // WORD_BITS], bits & ~(1ULL << link % WORD_BITS))
             count -= 1
-            link = _following(pool, link) if count else -1
+            link = following(&pool.slots, link) if count else -1
     for slot in range(words):
         free += bit_count(load_relaxed(&pool.bitmap[slot]))
     store_relaxed(&pool.superblock.free_slots, free)
@@ -811,7 +814,7 @@ cdef int64_t _last_of(const Pool *pool, const Handle *handle) noexcept nogil:
     if not _is_taken(pool, handle) or _count_of(pool, last) != left:
         return -1
     while left > 1 and last >= 0:
-        last = _following(pool, last)
+        last = following(&pool.slots, last)
         left -= 1
     return last
 

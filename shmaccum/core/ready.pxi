@@ -105,7 +105,7 @@ cdef inline bint _is_filling(const Slots *slots, const PartitionEntry *partition
     header = header_of(slots, slot)
     return (
         load_acquire(&header.state) & STATE_MASK == STATE_OPEN
-        and load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT < slots.slot_size
+        and load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT < slots.batch_size
     )
 
 

@@ -71,7 +71,7 @@ class ColumnPath:
             sticky,
             ignore_keys=destinations.ignore_keys,
             max_body_size=destinations.max_body_size,
-            batch_size=accumulator.records.slot_size,
+            batch_size=accumulator.records.batch_size,
             open_room=0 if transaction else accumulator.open_room(queues[sticky.within(len(queues))]),
         )
         to = {}

@@ -109,6 +109,24 @@ class TestMemory:
         assert_refused("batch.size = 16384: must be at most buffer.memory, which is 16383; .*", buffer_memory=16383)
         assert parse(buffer_memory=16384).batch_size == 16384
 
+    @pytest.mark.parametrize(
+        ("size", "slots"),
+        [
+            (1024, (1024, 1)),
+            (20_001, (20_000, 1)),
+            (65536, (65536, 1)),
+            (65537, (13104, 5)),
+            (1_000_000, (16128, 62)),
+            (1 << 20, (16384, 64)),
+        ],
+    )
+    def test_has_slots_of_a_batch_or_of_part_of_one(self, size: int, slots: tuple[int, int]) -> None:
+        assert parse(batch_size=size).slots_of_batch == slots
+
+    def test_has_slots_of_a_batch_of_an_old_format(self) -> None:
+        config = parse(batch_size=1_000_000, message_format_version="0.10.2", enable_idempotence=False)
+        assert config.slots_of_batch == (1_000_000, 1)
+
     def test_holds_a_request_that_was_given(self) -> None:
         message = "max.request.size = 32769: must be at most buffer.memory, which is 32768; .*"
         assert_refused(message, buffer_memory=32768, max_request_size=32769)

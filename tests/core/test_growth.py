@@ -22,12 +22,12 @@ MAX_BYTES = 4 * SLOT_SIZE
 SMALL, LARGE = body_of(b"a" * 50), body_of(b"b" * 150)
 
 
-def growing(core: Any = _core, slots: int = 8, **options: Any) -> tuple[Slab, Producer]:
-    """Return a slab with an open batch of one record, which has to wait, and the producer."""
-    slab = Slab(slots, core, slot_size=SLOT_SIZE)
-    producer = Producer(slab, core, max_bytes=MAX_BYTES, **options)
+def growing(core: Any = _core, slots: int = 8, batch_slots: int = 1) -> tuple[Slab, Producer]:
+    """Return a slab with an open batch of one record, which has to wait or is not full, and the producer."""
+    slab = Slab(slots, core, slot_size=SLOT_SIZE, batch_slots=batch_slots)
+    producer = Producer(slab, core, max_bytes=MAX_BYTES)
     producer.append(SMALL)
-    slab.words[slab.word("partitions", "in_flight", PARTITION)] = 1
+    slab.words[slab.word("partitions", "in_flight", PARTITION)] = batch_slots == 1
     return slab, producer
 
 
@@ -36,9 +36,12 @@ def header(slab: Slab, name: str, slot: int = 0) -> int:
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 160), st.integers(0, 1 << 40)), min_size=1, max_size=30))
-def test_records_lie_across_slots_as_they_lie_in_one(records: list[tuple[int, int]]) -> None:
-    slab, producer = growing(slots=40)
+@given(
+    st.sampled_from([1, MAX_BYTES // SLOT_SIZE]),
+    st.lists(st.tuples(st.integers(0, 160) | st.integers(160, 900), st.integers(0, 1 << 40)), min_size=1, max_size=20),
+)
+def test_records_lie_across_slots_as_they_lie_in_one(batch_slots: int, records: list[tuple[int, int]]) -> None:
+    slab, producer = growing(slots=100, batch_slots=batch_slots)
     expected = [[v2.encode_record(0, 0, 0, SMALL)]]
     bases = [0]
     for number, (size, timestamp) in enumerate(records):
@@ -61,6 +64,36 @@ def test_a_batch_that_crosses_its_size_is_news_once() -> None:
     found = [producer.append(SMALL)[2] for _ in range(8)]
     assert found == [False, False, *[True] * 6]
     assert [len(data) > 2 * SLOT_SIZE for _, _, data in batches(slab)] == [True]
+
+
+def test_a_batch_of_several_slots_grows_until_it_is_full() -> None:
+    """Though nothing is in flight. It is news where it is full, not where a slot is."""
+    slab, producer = growing(batch_slots=3)
+    found = [producer.append(body) for body in (LARGE, LARGE, LARGE, body_of(b"c" * 164), SMALL)]
+    assert [outcome[2:4] for outcome in found] == [(False, False)] * 3 + [(True, False), (True, True)]
+    assert [len(data) for _, _, data in batches(slab)] == [3 * SLOT_SIZE, found[-1][4]]
+    assert violations(slab.segment) == []
+
+
+def test_rows_go_into_the_slots_of_a_grown_batch() -> None:
+    slab, producer = growing()
+    for _ in range(6):
+        producer.append(SMALL)
+    batch, index = header(slab, "generation") << 24, 7
+
+    def append(*bodies: bytes) -> tuple[Any, ...]:
+        encoded = [v2.encode_record(index + number, 0, 0, body) for number, body in enumerate(bodies)]
+        commit, largest = header(slab, "commit"), max(map(len, encoded))
+        rows = b"".join(encoded)
+        return producer.core.append_rows(PARTITION, 0, 0, 0, batch, commit, rows, len(bodies), 0, largest)
+
+    assert append(SMALL)[0] == NO_ROOM, "its two slots have 52 bytes left"
+    grown = producer.core.growing(PARTITION, 3 * len(LARGE))[0]
+    assert grown is not None
+    assert [slab.pool.grow(grown)[1] for _ in range(2)] == [True, True]
+    assert append(LARGE, LARGE, LARGE)[0] == LOCK_TAKEN
+    assert [value for value, _ in records_of(slab)] == [b"a" * 50] * 7 + [b"b" * 150] * 3
+    assert violations(slab.segment) == []
 
 
 # --- what does not grow ---------------------------------------------------------------------------
@@ -181,21 +214,13 @@ def test_nothing_is_added_to_a_batch_that_has_changed() -> None:
     assert slab.pool.extend(batch, own)[0] != LOCK_TAKEN
 
 
-def test_rows_do_not_go_into_a_grown_batch() -> None:
-    slab, producer = growing()
-    for _ in range(6):
-        producer.append(SMALL)
-    rows = v2.encode_record(7, 0, 0, SMALL)
-    batch = header(slab, "generation") << 24
-    outcome = producer.core.append_rows(PARTITION, 0, 0, 0, batch, header(slab, "commit"), rows, 1, 0, len(rows))
-    assert outcome[0] == NO_ROOM
-
-
+@pytest.mark.parametrize("records", [2, 4])
 @pytest.mark.parametrize("link", [0, 1, 3, 1 << 40])
-def test_no_record_goes_where_a_damaged_link_leads(link: int) -> None:
-    """To no slot, the batch itself, another batch, or out of the slab."""
+def test_no_record_goes_where_a_damaged_link_leads(link: int, records: int) -> None:
+    """To no slot, the batch itself, another batch, or out of the slab. A part of it lies before the link, or none."""
     slab, producer = growing()
-    for _ in range(4):
+    assert slab.pool.grow(producer.core.growing(PARTITION, SLOT_SIZE)[0])[1]
+    for _ in range(records):
         producer.append(SMALL)
     other = Producer(slab, entry=2, max_bytes=MAX_BYTES)
     (taken,) = slab.take(1)
@@ -212,7 +237,7 @@ def test_no_record_goes_where_a_damaged_link_leads(link: int) -> None:
 # --- deaths ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", [50, 150])
+@pytest.mark.parametrize("first", [50, 150, 600])
 def test_a_death_at_any_step_of_an_append_that_grows(stepping: ModuleType, first: int) -> None:
     most = 0
     for step in itertools.count(1):

@@ -13,6 +13,7 @@ from splitting import SLOT, T0, T1, StartRun, batches_of
 
 from shmaccum._core import Partition, Super
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
+from shmaccum.cluster import TopicPartition
 from shmaccum.errors import BufferExhaustedError
 from shmaccum.record.columns.bodies import ColumnBodies
 
@@ -117,3 +118,58 @@ def test_who_waits_for_memory_gives_it_to_the_batch_that_waits(run: HandRun, log
     run.run(4)
     assert read_values(log_dir, "t", 0) == sent
     assert pool.available_memory() == pool.total_memory
+
+
+# --- batches of several slots, where nothing is in flight -----------------------------------------
+
+
+def test_a_batch_takes_memory_as_it_gets_records(start_run: StartRun, log_dir: Path) -> None:
+    """In a tenth of the memory that batches of this size would need, and a record may be larger than a slot."""
+    run = start_run(
+        num_partitions=6, batch_size=1 << 20, buffer_memory=2 << 20, linger_ms=10_000, shmaccum_checksum="append"
+    )
+    slot_size = run.slab.geometry.slot_size
+    assert slot_size == 16384
+    sent: dict[int, list[bytes]] = {partition: [] for partition in range(6)}
+    for size in (10, 5_000, 3 * slot_size, 20, 2 * slot_size, 9_000):
+        for partition, values_of in sent.items():
+            values_of.append(bytes([partition]) * size)
+            run.send(TopicPartition("t", partition), values_of[-1])
+    queues = run.accumulator.map.queues
+    assert {len(queues[TopicPartition("t", partition)]) for partition in sent} == {1}
+    run.run(1)
+    assert counter(run, Super.RECORDS_SENT) == 0, "they linger"
+    run.accumulator.producer.pending.begin_flush(run)
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 36)
+    assert {partition: read_values(log_dir, "t", partition) for partition in sent} == sent
+    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
+
+
+def test_columns_fill_a_batch_of_several_slots(start_run: StartRun, log_dir: Path) -> None:
+    run = start_run(batch_size=100_000, buffer_memory=1 << 20, linger_ms=10_000)
+    queue = run.accumulator.map.queues[T0]
+    sent = values(300, 1000)
+    for begin in range(0, 300, 30):
+        send_rows(run, sent[begin : begin + 30])
+    assert len(queue) == 4, "of 90 records and more"
+    run.accumulator.producer.pending.begin_flush(run)
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 300)
+    assert read_values(log_dir, "t", 0) == sent
+    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
+
+
+def test_without_memory_a_batch_of_several_slots_lingers_no_longer(start_run: StartRun, log_dir: Path) -> None:
+    run = start_run(batch_size=1 << 20, buffer_memory=1 << 20, linger_ms=10_000)
+    sent = values(80, 15_000)
+
+    def append() -> None:
+        for value in sent:
+            run.accumulator.append(T0, 0, None, value, max_block_ms=30_000)
+
+    appending = threading.Thread(target=append)
+    appending.start()
+    run.run_until(lambda: not appending.is_alive())
+    appending.join()
+    run.accumulator.producer.pending.begin_flush(run)
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 80)
+    assert read_values(log_dir, "t", 0) == sent

@@ -68,8 +68,9 @@ class Producer:
         return outcome
 
     def begin(self, body: bytes, timestamp: int = 0) -> Buffer:
-        """Make a batch of one record in a new slot."""
-        (buffer,) = self.slab.take(1)
+        """Make a batch of one record in as many new slots as it needs."""
+        size = self.header_size + len(v2.encode_record(0, 0, 0, body))
+        (buffer,) = self.slab.take(max(1, -(-size // SLOT_SIZE)) if self.max_bytes else 1)
         added = self.core.write_first(buffer.slot, timestamp, body)
         now_us = time.monotonic_ns() // 1000 if self.max_bytes else 1_000_000
         self.core.begin(PARTITION, buffer.slot, now_us, self.header_size + added, 1, timestamp, timestamp, added)

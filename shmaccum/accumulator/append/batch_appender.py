@@ -42,7 +42,7 @@ class BatchAppender:
         self._words = records.slab.words
         self._format = records.format
         self._slot_size = records.slot_size
-        self._large_body_size = records.slot_size - records.header_size - records.format.record_overhead_max
+        self._small_body_size = records.slot_size - records.header_size - records.format.record_overhead_max
         self._is_closed = False
         self.unused: Final[dict[int, list[Buffer]]] = {}
         """Slots of calls that are over, allocated and not placed in a deque, by an id. While its call goes on,
@@ -80,7 +80,9 @@ class BatchAppender:
             if result is not None:
                 return result
         # Compressed before slots are allocated: waiting for slots can take much longer than compressing.
-        large = None if len(body) < self._large_body_size else self._large_record(timestamp, body)
+        size, large = self._slot_size, None
+        if len(body) >= self._small_body_size:
+            size, large = self._size_of_batch(timestamp, body)
         if self.unused:
             self.free_unused()
         taken: list[Buffer] = []
@@ -90,8 +92,8 @@ class BatchAppender:
             yield SENDER
             while True:
                 left_ms = max(0.0, (deadline_s - time.monotonic()) * 1000)
-                wanted = self._wanted(queue, len(body)) if large is None else large.size
-                yield Memory(wanted, left_ms, taken)
+                wanted = 0 if large is not None else self._wanted(queue, len(body))
+                yield Memory(max(size, wanted), left_ms, taken)
                 if route is not None:  # another thread may have switched partitions during the wait for slots
                     queue = route.reroute(queue)
                 if large is not None or not self._extend(queue, taken, len(body)):
@@ -110,13 +112,13 @@ class BatchAppender:
         return result
 
     def _wanted(self, queue: PartitionQueue, body_size: int) -> int:
-        """Return how many bytes of memory to wait for.
+        """Return how many bytes to wait for, for an open batch that grows; 0 if it does not.
 
-        As many as others can spare, for a growing batch: each wait costs a wake-up.
+        As many as others can spare: each wait costs a wake-up.
         """
         open_batch, most = self._records.core.growing(queue.entry, body_size)
         if open_batch is None:
-            return self._slot_size
+            return 0
         share = self._slab.geometry.slot_count // (GROWTH_SHARE * max(1, self._words[Super.PARTITION_COUNT]))
         return self._slot_size * min(max(open_batch.slots // GROWTH_PART + 1, share), most)
 
@@ -133,14 +135,14 @@ class BatchAppender:
         del taken[:]
         return True
 
-    def _large_record(self, timestamp: int, body: bytes) -> LargeRecord | None:
-        """Return the record, compressed, if it takes a slot or more; else None."""
+    def _size_of_batch(self, timestamp: int, body: bytes) -> tuple[int, LargeRecord | None]:
+        """Return the bytes of a batch that a record begins, and the record, compressed, if no other one has room."""
         record = self._format.encode_record(0, timestamp, timestamp, body)
         size = self._records.header_size + len(record)
-        if size < self._slot_size:
-            return None
+        if size < self._records.batch_size:
+            return size, None
         records, compressed = self._compressor.compress(record)
-        return LargeRecord(records, size, compressed)
+        return size, LargeRecord(records, size, compressed)
 
     def free_unused(self) -> None:
         """Free the slots that did not become batches; can be repeated after an interrupt.

@@ -3,8 +3,9 @@
 The rows of a partition are first divided among batches by the sizes of their bodies. Each *turn* then encodes up to
 `TURN_BATCHES`, allocates as many slots as are free, fills them and queues them under one acquisition of the partition's
 lock. The first rows go into the open batch if it is still as it was when they were encoded. A record of another
-producer in between changes the offsets behind it; then these rows begin another batch. While the partition has
-others before them, batches are as large as a batch grows (``batch.max.bytes``), and fewer in a turn.
+producer in between changes the offsets behind it; then these rows begin another batch. The open batch grows if it can
+take all rows then. While the partition has others before them, batches are as large as a batch grows
+(``batch.max.bytes``), and fewer in a turn.
 
 Owners, locks and what a death leaves are as in `batch_appender`. `shmaccum._core.Appender` queues the batches; a death
 within leaves the first ones queued, the others allocated, and the lock's next holder rebuilds the deque.
@@ -35,6 +36,7 @@ the others.
 
 # Constants of this module: they are looked up for every batch.
 _COMMIT: Final = Slot.COMMIT
+_SLOTS: Final = Slot.SLOTS
 _GENERATION: Final = Slot.GENERATION
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
@@ -49,6 +51,7 @@ class _OpenBatch(NamedTuple):
     """Snapshot of the open batch; valid while all of it is unchanged."""
 
     slot: int
+    slots: int
     generation: int
     commit: int
     base_timestamp: int
@@ -105,6 +108,7 @@ class ColumnAppender:
         geometry = records.slab.geometry
         self._header_size = records.format.header_size
         self._slot_size = records.slot_size
+        self._batch_size = records.batch_size
         self._slot_count = geometry.slot_count
         self._slots_at = geometry.slot(0)
         self._headers_at = geometry.header(0)
@@ -130,7 +134,7 @@ class ColumnAppender:
         while row < len(bodies):
             if row > begin:  # the caller made sure of a sender, but only before the first turn
                 yield SENDER
-            size = max(queue.may_grow_to(self._records.max_bytes), self._slot_size)
+            size = max(queue.may_grow_to(self._records.max_bytes), self._batch_size)
             most = max(1, TURN_BATCHES * self._slot_size // size)
             records = bodies.lay_out(row, size - self._header_size, most)
             row = records.cuts[-1]
@@ -150,18 +154,30 @@ class ColumnAppender:
         if slot >= self._slot_count:
             raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {slot}")
         header = self._headers_at + slot * self._header_words
-        return _OpenBatch(slot, words[header + _GENERATION], words[header + _COMMIT], words[header + _BASE_TIMESTAMP])
+        slots, generation, commit = words[header + _SLOTS], words[header + _GENERATION], words[header + _COMMIT]
+        return _OpenBatch(slot, slots, generation, commit, words[header + _BASE_TIMESTAMP])
+
+    def _rows_for(self, queue: PartitionQueue, bodies: ColumnBodies, seen: _OpenBatch) -> _core.RowBatches | None:
+        """Lay out the first rows for the open batch, which grows if it can take all of them then."""
+        size, before = seen.commit >> _SIZE_SHIFT, seen.commit >> 1 & _COUNT_MASK
+        room = seen.slots * self._slot_size - size
+        buffer, most = self._records.core.growing(queue.entry, int(bodies.body_sizes.sum()))
+        if buffer is not None and (buffer.slot, buffer.generation) == (seen.slot, seen.generation):
+            records = bodies.add_to(room + most * self._slot_size, before, seen.base_timestamp)
+            if records is not None and records.cuts[-1] == len(bodies):
+                self._batches.pool.grow(buffer, -(-(records.sizes[0] - room) // self._slot_size))
+                room = buffer.slots * self._slot_size - size
+                if records.sizes[0] <= room:
+                    return records
+        return bodies.add_to(room, before, seen.base_timestamp) if room > 0 else None
 
     def _fill_open_batch(self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata) -> int:
         """Append the first rows to the open batch if it is unchanged; return how many."""
         seen = self._open_batch(queue)
         if seen is None:
             return 0
-        slot, generation, commit, base_timestamp = seen
-        size, before = commit >> _SIZE_SHIFT, commit >> 1 & _COUNT_MASK
-        if size >= self._slot_size:
-            return 0
-        records = bodies.add_to(self._slot_size - size, before, base_timestamp)
+        slot, _, generation, commit, _ = seen
+        records = self._rows_for(queue, bodies, seen)
         if records is None:
             return 0
         count, latest, largest = records.cuts[1], records.max_timestamps[0], records.largest[0]
@@ -170,7 +186,7 @@ class ColumnAppender:
         outcome = appender.run(queue, appender.core.append_rows, slot, batch, commit, rows, count, latest, largest)
         if outcome[0] == _NO_ROOM:
             return 0
-        future.add(Chunk([outcome[1]], bodies.rows, [0, count], before))
+        future.add(Chunk([outcome[1]], bodies.rows, [0, count], commit >> 1 & _COUNT_MASK))
         self._note_largest(largest)
         if outcome[2]:
             self._slab.button.press()
@@ -185,7 +201,7 @@ class ColumnAppender:
         sizes = [self._header_size + size for size in records.sizes]
         last = len(sizes) - 1
         # The next batch closes each one but the last at once.
-        is_open = cuts[last + 1] == len(bodies) and sizes[last] < self._slot_size
+        is_open = cuts[last + 1] == len(bodies) and sizes[last] < self._batch_size
         compressed, compressed_words = [], [0] * len(sizes)
         if self._compressor.is_active:
             for number in range(len(sizes) - is_open):

@@ -140,7 +140,7 @@ class RecordAccumulator:
         if not 0 <= slot < geometry.slot_count:
             return 0
         size = words[geometry.header(slot) + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
-        return max(0, geometry.slot_size - size)
+        return max(0, geometry.batch_size - size)
 
     def check_usable(self) -> None:
         """Prepare for an append: read the ring, which could overflow otherwise.

@@ -72,6 +72,7 @@ class RecordAppender:
 
     Attributes:
         core: the sections.
+        batch_size: bytes of a full batch.
         max_bytes: bytes of its largest batches, but for records that take more.
     """
 
@@ -92,7 +93,8 @@ class RecordAppender:
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.header_size = record_format.header_size
-        self.max_bytes = max(max_bytes, self.slot_size) if record_format.magic == MAGIC else self.slot_size
+        self.batch_size = slab.geometry.batch_size
+        self.max_bytes = max(max_bytes, self.batch_size) if record_format.magic == MAGIC else self.batch_size
         self.core = _core.Appender(
             slab.core,
             pending.contributions,
@@ -102,7 +104,7 @@ class RecordAppender:
             compressor.compression,
             delivery_timeout_ms,
             retries,
-            max_bytes,
+            self.max_bytes,
             slab.pool,
         )
         self._append: Callable[..., tuple[Any, ...]] = self.core.append

@@ -12,7 +12,7 @@ from typing import Final
 
 from shmaccum._core import Geometry
 from shmaccum.abi import VERSION
-from shmaccum.accumulator.buffer_pool import BufferPool, slot_size_for
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.config import ProducerConfig
 from shmaccum.record.compression import CompressionType
@@ -84,7 +84,7 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
 
 def slab_geometry(config: ProducerConfig) -> Geometry:
     """Return the layout of a slab created with these settings."""
-    slot_size = slot_size_for(config.batch_size)
+    slot_size, batch_slots = config.slots_of_batch
     return Geometry(
         slot_size,
         max(1, config.slab_memory // slot_size),
@@ -93,4 +93,5 @@ def slab_geometry(config: ProducerConfig) -> Geometry:
         config.shmaccum_max_partitions,
         config.shmaccum_max_transactions,
         config.shmaccum_checksum == "append",
+        batch_slots,
     )

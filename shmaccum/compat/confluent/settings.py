@@ -14,7 +14,7 @@ from typing import Any, Final
 from shmaccum.compat.common_settings import LEAST_BATCH, keystore_settings
 from shmaccum.compat.partitioners import DEFAULT, PARTITIONERS, Partitioner
 from shmaccum.config import ProducerConfig
-from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
+from shmaccum.config.rules import BATCHES_IN_MEMORY, MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -175,21 +175,20 @@ def translate(given: Mapping[str, object]) -> Translated:
             settings[kafkas] = value
     _convert(settings, special)
     settings.setdefault("max.block.ms", _TRANSACTIONAL_BLOCK_MS if settings.get("transactional.id") else 0)
-    config = _parsed(settings, most_batch=_integer(special, "batch.size", _INT_MAX))
+    config = ProducerConfig.parse(settings)
+    if "batch.size" in special:
+        config = ProducerConfig.parse(_batches(_integer(special, "batch.size", 0), config) | settings)
     wait_ms = min(_TOPIC_WAIT_MS, config.delivery_timeout_ms)
     return Translated(config, on_delivery, error_cb, partitioner, max_messages, only_errors, wait_ms / 1000)
 
 
-def _parsed(settings: dict[str, object], most_batch: int) -> ProducerConfig:
-    """Return a producer's settings; a batch grows to ``most_batch`` bytes, or less by default.
+def _batches(most: int, config: ProducerConfig) -> dict[str, object]:
+    """Return the settings for batches of ``most`` bytes or, as by default, the part of memory that one can have.
 
-    librdkafka's ``batch.size`` is the most that a batch can have. Kafka's is also the memory that each batch takes from
-    its beginning: with 1 MB, librdkafka's default, batches of 32 partitions would be all that fits.
+    librdkafka's ``batch.size`` is the most that a batch can have, even while its partition waits.
     """
-    config = ProducerConfig.parse(settings)
-    if "batch.max.bytes" not in settings and most_batch < config.batch_max_bytes:
-        config = ProducerConfig.parse({**settings, "batch.max.bytes": max(config.batch_size, most_batch)})
-    return config
+    size = max(LEAST_BATCH, min(most, config.slab_memory // BATCHES_IN_MEMORY))
+    return {"batch.size": size, "batch.max.bytes": size}
 
 
 def _check(name: str, value: object) -> None:
@@ -212,9 +211,6 @@ def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None
     """Add the settings that follow from several of librdkafka's, or have other units there."""
     if "queue.buffering.max.kbytes" in special:
         settings["buffer.memory"] = _integer(special, "queue.buffering.max.kbytes", 0) * 1024
-    if "batch.size" in special:
-        most = max(LEAST_BATCH, _integer(special, "batch.size", 0))
-        settings["batch.size"] = min(most, ProducerConfig.settings["batch.size"].default)
     if "linger.ms" in settings:
         settings["linger.ms"] = math.ceil(_float(settings, "linger.ms"))
     for name in ("send.buffer.bytes", "receive.buffer.bytes", "connections.max.idle.ms"):

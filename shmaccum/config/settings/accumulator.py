@@ -61,13 +61,14 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
     batch_size = Setting(
         INT,
         16384,
-        at_least(1024, "a slot of the slab holds one batch, so Kafka's 0, no batching, is not possible"),
+        at_least(1024, "a batch has at least a slot of the slab, so Kafka's 0, no batching, is not possible"),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
-        doc="""Bytes in a slot, which holds one batch: records of one partition, from any producer of the host. A
-            batch is sent once it is full or `linger.ms` have passed. If it cannot be sent then, it takes more slots, up
-            to `batch.max.bytes`. Every batch takes a whole slot, even with one small record. A record larger than a
-            slot gets its own batch, in as many free slots as it needs, adjacent or not.""",
+        doc="""Bytes of a full batch: records of one partition, from any producer of the host. A batch is sent once
+            it is full or `linger.ms` have passed. If it cannot be sent then, it grows, up to `batch.max.bytes`. Up to
+            65536, a batch begins with all of its memory, a slot of the slab, even for one small record. A larger one
+            takes slots of at most 16384 bytes as it gets records. A record larger than a batch gets its own, in as many
+            free slots as it needs, adjacent or not.""",
     )
     batch_max_bytes = Setting(
         INT_OR_AUTO,

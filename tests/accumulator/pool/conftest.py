@@ -8,7 +8,7 @@ import pytest
 from pools import MakePool, join_pool
 
 from shmaccum._core import Geometry
-from shmaccum.accumulator.buffer_pool import BufferPool, slot_size_for
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.shm.lifecycle import detach
 
 
@@ -18,8 +18,7 @@ def make_pool(slab_name: str) -> Iterator[MakePool]:
     pools: list[BufferPool] = []
 
     def make(memory: int, poolable_size: int) -> BufferPool:
-        slot_size = slot_size_for(poolable_size)
-        pools.append(join_pool(slab_name, Geometry(slot_size, max(1, memory // slot_size))))
+        pools.append(join_pool(slab_name, Geometry(poolable_size, max(1, memory // poolable_size))))
         return pools[-1]
 
     yield make

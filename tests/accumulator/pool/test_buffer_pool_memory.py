@@ -9,7 +9,7 @@ from pools import MakePool, join_pool
 from processes import Start
 
 from shmaccum._core import Buffer, Process, Slot, Super
-from shmaccum.accumulator.buffer_pool import BufferPool, slot_size_for
+from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
 from shmaccum.shm.layout import SlotState, owner_of, state_of
 from shmaccum.shm.lifecycle import detach
@@ -239,11 +239,6 @@ def test_statistics_of_a_wait(make_pool: MakePool) -> None:
 
 
 # --- the pool's slab ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("size", "slot_size"), [(1, 8), (8, 8), (9, 16), (16384, 16384), (1000, 1000), (1001, 1008)])
-def test_a_slot_is_whole_words(size: int, slot_size: int) -> None:
-    assert slot_size_for(size) == slot_size
 
 
 @pytest.mark.parametrize(("memory", "slots"), [(64, 8), (71, 8), (63, 7), (7, 1), (0, 1)])
