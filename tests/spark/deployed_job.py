@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -60,7 +61,7 @@ def main() -> None:
         sender = slab.sender().pid
         senders = seen(sender)["python"]
 
-    def send(numbers: Iterator[int]) -> Iterator[str]:
+    def send(numbers: Iterator[int]) -> Iterator[dict[str, Any]]:
         import shmaccum
         from shmaccum.spark import producer
 
@@ -68,16 +69,23 @@ def main() -> None:
         for number in numbers:
             mine.send("sent", b"%d" % number)
         mine.flush()
-        yield shmaccum.__file__
+        with look(config.slab_name(os.geteuid())) as slab:
+            yield {
+                "package": shmaccum.__file__,
+                "directory": os.getcwd(),
+                "is producer": any(each.pid == os.getpid() and Role.PRODUCER in each.roles for each in slab.processes()),
+                "sender": slab.sender().pid,
+                "sender starts": slab.sender().starts,
+            }
 
-    packages = session.sparkContext.range(0, ROWS, 1, TASKS).mapPartitions(send).collect()
+    tasks = session.sparkContext.range(0, ROWS, 1, TASKS).mapPartitions(send).collect()
     session.stop()
     found = {
         "slab": slab.name,
         "writers": writers,
         "sender": sender,
         "sender's python": senders,
-        "packages": sorted(set(packages)),
+        "tasks": tasks,
         "driver's package": shmaccum.__file__,
     }
     Path("found.json").write_text(json.dumps(found))

@@ -31,6 +31,9 @@ ROWS = 1000
 ARCHIVED = "./environment/bin/python"
 SETTINGS = {
     "spark.cores.max": "1",
+    "spark.executor.cores": "1",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task before all executors are there
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
@@ -160,7 +163,7 @@ def test_executors_have_an_archive_and_the_driver_its_own_environment(
     assert {writer["python"] for writer in found["writers"]} == {ARCHIVED}
     (executor,) = {writer["directory"] for writer in found["writers"]}
     assert Path(executor).is_relative_to(cluster.work)
-    (package,) = found["packages"]
+    (package,) = {task["package"] for task in found["tasks"]}
     assert Path(package).is_relative_to(f"{executor}/environment")
     assert found["sender's python"] == f"{executor}/environment/bin/python"
     assert found["driver's package"] == installed
@@ -169,7 +172,13 @@ def test_executors_have_an_archive_and_the_driver_its_own_environment(
 def test_an_image_has_the_environment_by_the_same_path_everywhere(
     deploy: Submit, cluster: Cluster, installed: str
 ) -> None:
-    found = deploy(PYSPARK_PYTHON=sys.executable)
+    """Of two executors, whose workers share one slab and one sender."""
+    found = deploy("--conf", "spark.cores.max=2", PYSPARK_PYTHON=sys.executable)
+    directories = {writer["directory"] for writer in found["writers"]}
+    assert len(directories) == 2
+    assert {task["directory"] for task in found["tasks"]} == directories
+    assert all(task["is producer"] for task in found["tasks"])
+    assert {(task["sender"], task["sender starts"]) for task in found["tasks"]} == {(found["sender"], 1)}
     assert {writer["python"] for writer in found["writers"]} == {sys.executable}
     assert all(Path(writer["directory"]).is_relative_to(cluster.work) for writer in found["writers"])
-    assert found["packages"] == [found["driver's package"]] == [installed]
+    assert {task["package"] for task in found["tasks"]} == {found["driver's package"]} == {installed}
