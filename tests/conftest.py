@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from processes import Child, How
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
 from tools import spark_jvm
 
 pytest_plugins = ("accumulator_fixtures", "brokers", "wire_fixtures")
+
+_SPARK = Path(__file__).with_name("spark")
 
 _states: list[tempfile.TemporaryDirectory[str]] = []
 
@@ -47,10 +51,24 @@ def pytest_unconfigure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the modules that take long, so that in the end no worker is left alone with one of them.
 
-    These are the ones with Spark, with Kafka, or with a test that has a timeout of its own.
+    These are the ones with a Spark session, with Kafka, or with a test that has a timeout of its own.
     """
     long = {item.path for item in items if _takes_long(item)}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: (item.path.parent != _SPARK, item.path not in long))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Give all tests with the Spark session to one worker: starting another session takes as long as ten of them."""
+    if config.getoption("dist") != "loadfile":
+        return None
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(super()._split_scope(nodeid))
+            return str(file.parent if file.parent.name == _SPARK.name else file)
+
+    return Scheduling(config, log)
 
 
 def _takes_long(item: pytest.Item) -> bool:

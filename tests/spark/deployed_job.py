@@ -70,10 +70,11 @@ def main() -> None:
             mine.send("sent", b"%d" % number)
         mine.flush()
         with look(config.slab_name(os.geteuid())) as slab:
+            (me,) = (process for process in slab.processes() if process.pid == os.getpid())
             yield {
                 "package": shmaccum.__file__,
                 "directory": os.getcwd(),
-                "is producer": any(each.pid == os.getpid() and Role.PRODUCER in each.roles for each in slab.processes()),
+                "is producer": Role.PRODUCER in me.roles,
                 "sender": slab.sender().pid,
                 "sender starts": slab.sender().starts,
             }
