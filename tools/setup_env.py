@@ -108,7 +108,7 @@ def fetch_kafka() -> None:
 
 
 def archive_spark(venv: Path) -> None:
-    """Have Spark's JVM leave an archive of its classes, for all the tests with Spark; without it they take longer."""
+    """Have Spark leave an archive of its classes and bytecode, for all its tests; without them they take longer."""
     print("starting Spark once; this takes half a minute", flush=True)
     command = (venv / "bin" / "python", "-m", "tools.spark_jvm")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
