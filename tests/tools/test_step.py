@@ -32,7 +32,7 @@ from tools.step.victim import Victim
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("way", "sample"), [((), 3), (("--stop",), 2), (("--pairs",), 8)], ids=["killed", "stopped", "pairs"]
+    ("way", "sample"), [((), 2), (("--stop",), 1), (("--pairs",), 4)], ids=["killed", "stopped", "pairs"]
 )
 def test_every_operation_may_end_anywhere(way: tuple[str, ...], sample: int) -> None:
     """Some points of each, always the same ones. All of them: ``make prove``."""
@@ -98,12 +98,12 @@ def test_lost_and_foreign_records_are_found(begin: Callable[[Victim], Callable[[
 
 def test_a_table_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Slab, "reap_dead", lambda slab: None)
-    findings = findings_of(OPERATIONS["attach"], 60)
+    findings = findings_of(OPERATIONS["attach"], 20)
     assert "is still that of dead process" in problems_of(findings)
     assert 0 < findings.survived < len(findings.outcomes)
 
 
-@pytest.mark.parametrize(("way", "sample"), [(Way.KILL, 0), (Way.PAIRS, 40)])
+@pytest.mark.parametrize(("way", "sample"), [(Way.KILL, 0), (Way.PAIRS, 20)])
 def test_memory_that_is_not_taken_back_from_the_dead_is_found(
     monkeypatch: pytest.MonkeyPatch, way: Way, sample: int
 ) -> None:
