@@ -160,7 +160,7 @@ class Sender:
         expired = self._accumulator.abort_expired_batches(now_ms)
         if expired:
             logger.warning("failed %d batches: delivery.timeout.ms expired", len(expired), extra={"seldom": "expired"})
-        sleep.at_most(self._accumulator.next_expiry_ms - now_ms)
+        sleep.at_most(self._accumulator.expirer.next_expiry_ms - now_ms)
         dropped = self._accumulator.drop_closed_lanes()
         if dropped:
             logger.info("dropped %d batches of transactions that are aborted", len(dropped))
@@ -266,7 +266,7 @@ class Sender:
         """
         accumulator = self._accumulator
         for _ in range(_REQUESTS_A_PASS):
-            drained = accumulator.drain(cluster, (node,), self._max_request_size, now_ms)[node.id]
+            drained = accumulator.drain(cluster, node, self._max_request_size, now_ms)
             sealed = self._seal_all(drained, now_ms)
             if sealed:
                 self._transport.send(node, sealed, now_ms)

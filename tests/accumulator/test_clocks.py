@@ -56,7 +56,7 @@ def test_creation_time_in_the_future_expires_from_now(accumulator: Accumulators)
     future = accumulator.append(TP0, 0, None, b"value").future
     made_ms = put_ahead(accumulator, Slot.CREATED_MS)
     assert accumulator.sender.abort_expired_batches(made_ms) == []
-    assert accumulator.sender.next_expiry_ms == made_ms + TIMEOUT_MS
+    assert accumulator.sender.expirer.next_expiry_ms == made_ms + TIMEOUT_MS
     assert len(accumulator.sender.abort_expired_batches(made_ms + TIMEOUT_MS)) == 1
     with pytest.raises(DeliveryTimeoutError):
         future.get(0)

@@ -50,7 +50,7 @@ def test_time_without_a_sender_does_not_expire_orphans(accumulator: Accumulators
     begun = created_ms(accumulator, TP0)
     assert begun >= long_ago + AGO_MS
     assert accumulator.sender.abort_expired_batches(begun + TIMEOUT_MS - 1) == []
-    assert accumulator.sender.next_expiry_ms == begun + TIMEOUT_MS
+    assert accumulator.sender.expirer.next_expiry_ms == begun + TIMEOUT_MS
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"0", b"1", b"2"]

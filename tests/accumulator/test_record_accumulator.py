@@ -17,8 +17,6 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from accumulators import (
     BATCH_SIZE,
@@ -77,8 +75,8 @@ def fill_a_batch(accumulator: Accumulators, to: TopicPartition) -> int:
     return count - 1
 
 
-def drained_partitions(drained: dict[int, list[RecordBatch]], accumulator: Accumulators) -> list[TopicPartition]:
-    return [partition_of(accumulator, batch) for node in (0, 1) for batch in drained[node]]
+def drained_partitions(drained: list[RecordBatch], accumulator: Accumulators) -> list[TopicPartition]:
+    return [partition_of(accumulator, batch) for batch in drained]
 
 
 # --- what is drained, and in which order ------------------------------------------------------------
@@ -88,7 +86,7 @@ def test_drain_batches(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(buffer_memory=20 * BATCH_SIZE)
 
     def drained(max_size: int) -> list[TopicPartition]:
-        return drained_partitions(accumulator.sender.drain(CLUSTER, [NODE0, NODE1], max_size, 0), accumulator)
+        return drained_partitions(drain(accumulator, max_size=max_size), accumulator)
 
     for partition in (TP0, TP1, TP2, TP3):
         add(accumulator, partition)
@@ -157,11 +155,11 @@ def test_partial_drain(accumulator: Accumulators) -> None:
     for partition in (TP0, TP1):
         fill_a_batch(accumulator, partition)
     assert accumulator.sender.ready(CLUSTER, 0).ready_nodes == {NODE0}
-    drained = accumulator.sender.drain(CLUSTER, [NODE0], BATCH_SIZE, 0)
-    assert drained_partitions({1: []} | drained, accumulator) == [TP0]
+    drained = accumulator.sender.drain(CLUSTER, NODE0, BATCH_SIZE, 0)
+    assert drained_partitions(drained, accumulator) == [TP0]
     # With room for both, both come: the other first, whose turn it is.
-    drained = accumulator.sender.drain(CLUSTER, [NODE0], 2 * BATCH_SIZE, 0)
-    assert drained_partitions({1: []} | drained, accumulator) == [TP1, TP0]
+    drained = accumulator.sender.drain(CLUSTER, NODE0, 2 * BATCH_SIZE, 0)
+    assert drained_partitions(drained, accumulator) == [TP1, TP0]
 
 
 def append_numbers(link: Link, name: str, child: int, count: int) -> None:
@@ -264,7 +262,7 @@ def test_ready_and_drain_when_a_batch_is_being_retried(accumulate: OpenAccumulat
     (batch,) = drain(accumulator, now)
     accumulator.sender.reenqueue(batch, now)
     assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
-    assert accumulator.sender.drain(CLUSTER, [NODE0], UNLIMITED, now + 1) == {0: []}
+    assert accumulator.sender.drain(CLUSTER, NODE0, UNLIMITED, now + 1) == []
 
     def send_after_the_back_off() -> None:
         assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
@@ -279,7 +277,7 @@ def test_ready_and_drain_when_a_batch_is_being_retried(accumulate: OpenAccumulat
 
 def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
-    assert accumulator.sender.drain(cluster_of(0), [NODE1], UNLIMITED, 0) == {1: []}
+    assert accumulator.sender.drain(cluster_of(0), NODE1, UNLIMITED, 0) == []
 
 
 def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
@@ -366,7 +364,8 @@ def test_flush(accumulate: OpenAccumulator) -> None:
 
     def send_what_is_ready() -> None:
         while nodes := accumulator.sender.ready(CLUSTER, now).ready_nodes:
-            log.take(itertools.chain(*accumulator.sender.drain(CLUSTER, nodes, UNLIMITED, now).values()))
+            for node in nodes:
+                log.take(accumulator.sender.drain(CLUSTER, node, UNLIMITED, now))
 
     send_what_is_ready()  # those that are full
     assert not all(future.succeeded() for future in futures)
@@ -503,7 +502,7 @@ def test_expired_batches_retry(accumulator: Accumulators) -> None:
     assert accumulator.sender.abort_expired_batches(created + 3000) == []
     accumulator.sender.reenqueue(batch, created + 3100)
     assert accumulator.sender.ready(CLUSTER, created + 3100).ready_nodes == set()
-    assert accumulator.sender.next_expiry_ms == created + 3200
+    assert accumulator.sender.expirer.next_expiry_ms == created + 3200
     assert accumulator.sender.abort_expired_batches(created + 3199) == []
     assert len(accumulator.sender.abort_expired_batches(created + 3200)) == 1
     with pytest.raises(DeliveryTimeoutError):
@@ -517,7 +516,7 @@ def test_soon_to_expire_batches_are_picked_up_for_expiry(accumulator: Accumulato
     created = created_ms(accumulator, TP0)
     accumulator.sender.ready(cluster_of(None), created)
     accumulator.sender.abort_expired_batches(created)
-    assert accumulator.sender.next_expiry_ms == created + 3200
+    assert accumulator.sender.expirer.next_expiry_ms == created + 3200
 
 
 # --- order and identity -------------------------------------------------------------------------------

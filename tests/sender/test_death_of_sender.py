@@ -103,7 +103,7 @@ def die_over_completing(config: ProducerConfig, refuse: dict[TopicPartition, typ
     handle = ResponseHandler.handle
     patch = pytest.MonkeyPatch()
     patch.setattr(ResponseHandler, "handle", lambda self, responses, now_ms: handle(self, responses[:1], now_ms))
-    patch.setattr(BatchCompleter, "completed", lambda *_: die())
+    patch.setattr(BatchCompleter, "deallocate", lambda *_: die())
     run.run(2)
 
 

@@ -48,7 +48,7 @@ def test_the_other_partitions_are_served(run: HandRun, log_dir: Path, caplog: py
         for number in range(10):
             run_until_done(run, run.send(T1, b"%d" % number))
         assert not any(future.is_done for future in held_up)
-        assert list(run.accumulator.sender.deferral._until_ms) == [LOCK_STRIPES]
+        assert list(run.accumulator.sender.deferral.until_ms) == [LOCK_STRIPES]
         # It is waited for once, and not once for every partition and pass.
         assert len(caplog.messages) < 10
         assert f"process {pid} holds it" in caplog.messages[0]
@@ -149,7 +149,7 @@ def test_memory_is_freed_once_the_pool_lock_is_free(run: HandRun) -> None:
 
     with stopped_with(run.slab.pool_lock):
         run_until_done(run, first, run.send(T1, b"b"))
-        assert list(run.accumulator.sender.deferral._until_ms) == [LOCK_POOL]
+        assert list(run.accumulator.sender.deferral.until_ms) == [LOCK_POOL]
         run.run(3)
         assert run.accumulator.pool.available_memory() < 16 * SLOT
 

@@ -94,10 +94,11 @@ def partition_of(accumulator: Accumulators, batch: RecordBatch) -> TopicPartitio
     return accumulator.map.by_entry[batch.partition].topic_partition
 
 
-def drain(accumulator: Accumulators, now_ms: int = 0, *, cluster: Cluster = CLUSTER) -> list[RecordBatch]:
+def drain(
+    accumulator: Accumulators, now_ms: int = 0, *, cluster: Cluster = CLUSTER, max_size: int = UNLIMITED
+) -> list[RecordBatch]:
     """Take one batch of every partition that has one, ready or not."""
-    drained = accumulator.sender.drain(cluster, [NODE0, NODE1], UNLIMITED, now_ms)
-    return [*drained[0], *drained[1]]
+    return [batch for node in (NODE0, NODE1) for batch in accumulator.sender.drain(cluster, node, max_size, now_ms)]
 
 
 def as_sent(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) -> bytes:

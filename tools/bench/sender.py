@@ -111,8 +111,8 @@ def finding_costs(partitions: int, rounds: int, *, lingering: bool) -> list[floa
             slab.fill(READY_BATCHES, READY_BATCHES)
             now = now_ms()
             begun = time.perf_counter()
-            ready = accumulator.sender.ready(cluster, now)
-            drained = accumulator.sender.drain(cluster, ready.ready_nodes, UNLIMITED, now)[0]
+            (node,) = accumulator.sender.ready(cluster, now).ready_nodes
+            drained = accumulator.sender.drain(cluster, node, UNLIMITED, now)
             costs.append((time.perf_counter() - begun) * 1e6)
             assert len(drained) == READY_BATCHES
             accumulator.sender.complete([BatchOutcome(batch, 0) for batch in drained])

@@ -160,8 +160,8 @@ def _be_sender(accumulator: Accumulators) -> None:
     incidents.note(NetworkError, "the broker has closed the connection", lasts=True)
     incidents.note_log("/var/log/sender.log")
     drained = [
-        *accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 0)[0],
-        *accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 0)[0],
+        *accumulator.sender.drain(CLUSTER, NODE, _LARGEST, 0),
+        *accumulator.sender.drain(CLUSTER, NODE, _LARGEST, 0),
     ]
     stored, tried_again, in_parts, completing = drained[:4]
     accumulator.sender.complete([BatchOutcome(stored, 0)])
@@ -169,7 +169,7 @@ def _be_sender(accumulator: Accumulators) -> None:
     accumulator.sender.reenqueue(in_parts, 0)
     accumulator.sender.reenqueue(tried_again, 0)
     accumulator.sender.counts.conclude(completing, 0, -1)
-    for batch in accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 10_000)[0]:
+    for batch in accumulator.sender.drain(CLUSTER, NODE, _LARGEST, 10_000):
         accumulator.slab.words[batch.at + Slot.DRAINED_MS] = 1
 
 

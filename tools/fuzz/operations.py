@@ -161,7 +161,7 @@ class Session:
         self._accumulator.sender.ready(CLUSTER, _now_ms())
 
     def _drain(self) -> None:
-        self._drained += self._accumulator.sender.drain(CLUSTER, [NODE], _MAX_REQUEST, _now_ms())[NODE.id]
+        self._drained += self._accumulator.sender.drain(CLUSTER, NODE, _MAX_REQUEST, _now_ms())
 
     def _complete(self) -> None:
         drained, self._drained = self._drained, []

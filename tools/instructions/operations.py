@@ -132,8 +132,8 @@ def _alone() -> Iterator[tuple[_Slab, Callable[[], list[RecordBatch]], Callable[
 
         def take() -> list[RecordBatch]:
             now = now_ms() + 1
-            nodes = accumulator.sender.ready(cluster, now).ready_nodes
-            return accumulator.sender.drain(cluster, nodes, slab.config.max_request_size, now)[0]
+            (node,) = accumulator.sender.ready(cluster, now).ready_nodes
+            return accumulator.sender.drain(cluster, node, slab.config.max_request_size, now)
 
         def complete(drained: list[RecordBatch]) -> None:
             accumulator.sender.complete([BatchOutcome(batch, 0) for batch in drained])

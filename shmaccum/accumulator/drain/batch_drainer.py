@@ -8,7 +8,6 @@ sender's alone and need no lock. If the sender dies, `recover` of the next one p
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from functools import partial
 
 from shmaccum._core import STATE_MASK, Partition, Sequences, Super
@@ -62,28 +61,25 @@ class BatchDrainer:
         self._throttle = throttle
         self._ahead = ahead
         self._words = slab.words
+        self._segment = slab.core
         self._drain_index: dict[int, int] = {}
         """Node id -> the first partition left out of its last full request."""
 
     # --- drain --------------------------------------------------------------------------------------
 
-    def drain(
-        self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
-    ) -> dict[int, list[RecordBatch]]:
-        """Take the first batch of every partition where it is due, up to ``max_size`` bytes for each node."""
-        self._ready_check.prepare(cluster)
+    def drain(self, cluster: Cluster, node: Node, max_size: int, now_ms: int) -> list[RecordBatch]:
+        """Take batches of a node out of the deques: at most one of a partition and ``max_size`` bytes.
+
+        A first batch larger than ``max_size`` is still taken. The partitions of a node take turns in being first, so
+        that none starves.
+        """
+        check, node_id = self._ready_check, node.id
+        check.prepare(cluster)
         if self._sequences.need_producer_id:
-            return {node.id: [] for node in nodes}
-        return {node.id: self._drain_node(node.id, max_size, now_ms) for node in nodes}
-
-    def has_backlog(self) -> bool:
-        """Return whether the last `drain` of a node left full batches that could go to it in another request."""
-        return self._ready_check.core.has_backlog()
-
-    def _drain_node(self, node_id: int, max_size: int, now_ms: int) -> list[RecordBatch]:
-        core = self._ready_check.core
-        # Begin at the partition where the last request to this node was full, so that none starves.
-        begin, may_leave = self._drain_index.get(node_id, 0), self._ready_check.room_to_leave(node_id, now_ms)
+            return []
+        core = check.core
+        # Begin at the partition where the last request to this node was full.
+        begin, may_leave = self._drain_index.get(node_id, 0), check.room_to_leave(node_id, now_ms)
         busy, first_left, growing, last_growing, large = core.choose(node_id + 1, begin, max_size, may_leave, now_ms)
         if first_left >= 0:
             self._drain_index[node_id] = first_left
@@ -92,10 +88,13 @@ class BatchDrainer:
         for stripe in busy:
             with contextlib.suppress(LockTimeoutError):
                 self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe))
-        drained = [RecordBatch(self._slab.core, slot) for slot in core.taken(now_ms)]
-        self._ahead.begin(large)
-        for batch in drained:
+        drained = []
+        for slot in core.taken(now_ms):
+            batch = RecordBatch(self._segment, slot)
             self._sequences.drained(batch)
+            drained.append(batch)
+        if large:
+            self._ahead.begin(large)
         return drained
 
     def mute(self, entry: int) -> None:

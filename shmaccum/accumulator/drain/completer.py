@@ -179,12 +179,13 @@ class BatchCompleter:
 
     def retry(self) -> None:
         """Free slots whose release was deferred."""
+        if not self._to_free:
+            return
         to_free, self._to_free = self._to_free, []
-        if to_free:
-            try:
-                self._deferral.run(self._slab.pool_lock, partial(self._free, to_free))
-            except LockTimeoutError:
-                self._to_free = to_free
+        try:
+            self._deferral.run(self._slab.pool_lock, partial(self._free, to_free))
+        except LockTimeoutError:
+            self._to_free = to_free
 
     def _free(self, buffers: list[Buffer], timeout_s: float) -> None:
         self._pool.deallocate(*buffers, timeout_s=timeout_s)

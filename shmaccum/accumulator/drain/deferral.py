@@ -29,24 +29,24 @@ RETRY_MS: Final = 1000
 
 
 class Deferral:
-    """Locks whose last acquire timed out. Used by the sender's one thread."""
+    """Locks whose last acquire timed out. Used by the sender's one thread.
+
+    Attributes:
+        until_ms: lock number -> when it can be tried again.
+    """
 
     def __init__(self) -> None:
-        self._until_ms: dict[int, int] = {}
-
-    def __bool__(self) -> bool:
-        """Return whether any lock is remembered as timed out."""
-        return bool(self._until_ms)
+        self.until_ms: dict[int, int] = {}
 
     def held_up(self) -> list[int]:
         """Return the numbers of the locks to skip now, and forget those that can be tried again."""
         now_ms = _now_ms()
-        self._until_ms = {number: until_ms for number, until_ms in self._until_ms.items() if until_ms > now_ms}
-        return list(self._until_ms)
+        self.until_ms = {number: until_ms for number, until_ms in self.until_ms.items() if until_ms > now_ms}
+        return list(self.until_ms)
 
     def retry_delay_ms(self) -> float:
         """Return how long until one of them can be tried again; infinite if there is none."""
-        return max(0.0, min(self._until_ms.values(), default=float("inf")) - _now_ms())
+        return max(0.0, min(self.until_ms.values(), default=float("inf")) - _now_ms())
 
     def section(self, lock: SlabLock, section: Callable[[], Outcome]) -> Outcome:
         """Run a section that takes a lock; return its outcome.
@@ -66,19 +66,19 @@ class Deferral:
         Raises:
             LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
         """
-        if self._until_ms.get(lock.number, 0) > _now_ms():
+        if self.until_ms and self.until_ms.get(lock.number, 0) > _now_ms():
             raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")
         try:
             done = work(STOPPED_TIMEOUT_S)
         except LockTimeoutError as error:
-            self._until_ms[lock.number] = _now_ms() + RETRY_MS
+            self.until_ms[lock.number] = _now_ms() + RETRY_MS
             logger.warning(
                 "%s; deferring the work that needs this lock for 1 s",
                 error,
                 extra={"seldom": ("deferred", lock.number)},
             )
             raise
-        self._until_ms.pop(lock.number, None)
+        self.until_ms.pop(lock.number, None)
         return done
 
 
@@ -89,17 +89,16 @@ class BatchReturns:
         deques: of the slab.
         partition_map: the same, by partition.
         deferral: of work that a stopped process blocks.
+
+    Attributes:
+        waiting: slot -> a batch that still waits to be put back, and what to call then.
     """
 
     def __init__(self, deques: _core.PartitionDeques, partition_map: PartitionMap, deferral: Deferral) -> None:
         self._deques = deques
         self._map = partition_map
         self._deferral = deferral
-        self._waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
-
-    def __bool__(self) -> bool:
-        """Return whether any batch still waits to be put back."""
-        return bool(self._waiting)
+        self.waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
 
     def put_back(self, batch: RecordBatch, if_later: Callable[[RecordBatch], None]) -> bool:
         """Put a batch back to its place in its deque, now or as soon as its lock is available.
@@ -113,14 +112,14 @@ class BatchReturns:
         """
         if self._try(batch):
             return True
-        self._waiting[batch.slot] = batch, if_later
+        self.waiting[batch.slot] = batch, if_later
         return False
 
     def retry(self) -> None:
         """Put back batches whose return was deferred."""
-        for batch, is_back in list(self._waiting.values()):
+        for batch, is_back in list(self.waiting.values()):
             if self._try(batch):
-                del self._waiting[batch.slot]
+                del self.waiting[batch.slot]
                 is_back(batch)
 
     def _try(self, batch: RecordBatch) -> bool:
@@ -131,13 +130,9 @@ class BatchReturns:
             return False
         return True
 
-    def is_waiting(self, batch: RecordBatch) -> bool:
-        """Return whether a batch still waits to be put back."""
-        return batch.slot in self._waiting
-
     def partitions(self) -> list[int]:
         """Return the partition entries of these batches: nothing behind one may be sent before it."""
-        return [batch.partition for batch, _ in self._waiting.values()]
+        return [batch.partition for batch, _ in self.waiting.values()]
 
 
 def _now_ms() -> int:

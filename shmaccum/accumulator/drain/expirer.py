@@ -31,6 +31,7 @@ from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
+_TIMEOUTS_CHANGED: Final = Super.TIMEOUTS_CHANGED
 MAX_RENEWALS: Final = 10
 """How often a batch's time is restarted. A batch that crashes every sender that tries to send it must expire."""
 
@@ -51,12 +52,6 @@ class DeliveryLimits:
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
         self._words = slab.words
-        self._changed = -1
-
-    def have_changed(self) -> bool:
-        """Return whether a process has stored a timeout since the last call."""
-        before, self._changed = self._changed, self._words[Super.TIMEOUTS_CHANGED]
-        return before != self._changed
 
     def shortest_ms(self) -> int:
         """Return a lower bound for the timeout of new batches, until timeouts change."""
@@ -107,13 +102,15 @@ class BatchExpirer:
         self._returns = returns
         self._limits = limits
         self.next_expiry_ms = 0.0
+        self._timeouts_seen = -1
+        """``Super.TIMEOUTS_CHANGED`` at the last look for what has expired."""
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
         """Fail the batches that are older than ``delivery.timeout.ms``; return their outcomes."""
-        if self._limits.have_changed():
-            self.next_expiry_ms = 0.0
-        if now_ms < self.next_expiry_ms:
+        changed = self._words[_TIMEOUTS_CHANGED]
+        if now_ms < self.next_expiry_ms and changed == self._timeouts_seen:
             return []
+        self._timeouts_seen = changed
         # A batch created from now on expires later than this.
         self.next_expiry_ms = now_ms + self._limits.shortest_ms()
         in_flight = [
@@ -141,7 +138,7 @@ class BatchExpirer:
         if orphans:
             logger.info("%d batches of dead processes are queued or in flight; sending them", len(orphans))
 
-    def abort_incomplete_batches(self, error: type[KafkaError], incident: int) -> list[BatchOutcome]:
+    def abort_incomplete_batches(self, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
         """Fail all queued batches because of an incident; return their outcomes."""
         aborted = self._take(None, error, incident)
         if aborted:
@@ -170,7 +167,7 @@ class BatchExpirer:
         slots = self._slab.deques.slots_in(SlotState.IN_FLIGHT, SlotState.IN_FLIGHT)
         batches = [RecordBatch(self._slab.core, slot) for slot in slots]
         expired = [batch for batch in batches if self._has_expired(batch, now_ms)]
-        returning = [batch for batch in expired if self._returns.is_waiting(batch)]
+        returning = [batch for batch in expired if batch.slot in self._returns.waiting]
         if returning:
             self._look_again(now_ms)  # they are not in flight: they wait to be put back into their deques
         return [batch for batch in expired if batch not in returning]

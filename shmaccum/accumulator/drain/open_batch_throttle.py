@@ -22,10 +22,10 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum._core import STATE_MASK, Slot, Super
-from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
 
+_FREE_SLOTS: Final = Super.FREE_SLOTS
 _SHARE: Final = 8
 A_FEW: Final = 100
 """Open batches whose sending takes negligible time."""
@@ -40,18 +40,20 @@ class OpenBatchThrottle:
 
     Args:
         slab: whose memory can be short.
-        pool: whether a producer waits for its memory.
+
+    Attributes:
+        rest_until_ms: until when batches that have merely lingered rest.
     """
 
-    def __init__(self, slab: Slab, pool: BufferPool) -> None:
+    def __init__(self, slab: Slab) -> None:
         self._words = slab.words
         self._geometry = slab.geometry
-        self._pool = pool
+        self._is_exhausted = slab.pool.is_exhausted
         self._slot_count = slab.geometry.slot_count
         self._least_free = max(1, self._slot_count // _SHARE)
         self._at_once = max(A_FEW, self._least_free)
         self._taken = 0
-        self._rest_until_ms = 0.0
+        self.rest_until_ms = 0.0
         self._last_taken: dict[int, tuple[int, int]] = {}
         """Node id -> slot and generation of the last open batch taken for it."""
 
@@ -60,7 +62,7 @@ class OpenBatchThrottle:
 
         0 only while a response of the node is outstanding.
         """
-        free = 0 if self._pool.is_exhausted() else self._words[Super.FREE_SLOTS]
+        free = 0 if self._is_exhausted() else self._words[_FREE_SLOTS]
         if free >= self._least_free:
             return min(free, self._slot_count)
         return 0 if self._is_under_way(node_id) else self._at_once
@@ -71,14 +73,10 @@ class OpenBatchThrottle:
         self._last_taken[node_id] = last_slot, self._words[header + Slot.GENERATION]
         self._taken += count
 
-    def rest_ms(self, now_ms: float) -> float:
-        """Return how long batches that have merely lingered still rest; at most 0 if they do not."""
-        return self._rest_until_ms - now_ms
-
     def rest_after(self, began_ms: float, ended_ms: float) -> None:
         """Start a rest if the pass between these times took more than `A_FEW` open batches."""
         if self._taken > A_FEW:
-            self._rest_until_ms = ended_ms + min(_REST * (ended_ms - began_ms), _LONGEST_REST_MS)
+            self.rest_until_ms = ended_ms + min(_REST * (ended_ms - began_ms), _LONGEST_REST_MS)
         self._taken = 0
 
     def _is_under_way(self, node_id: int) -> bool:

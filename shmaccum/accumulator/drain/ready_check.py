@@ -22,6 +22,7 @@ from shmaccum.errors import KafkaError
 from shmaccum.shm import validation
 from shmaccum.shm.slab import Slab
 
+_PARTITION_COUNT: Final = Super.PARTITION_COUNT
 FOREVER_MS: Final = float("inf")
 
 
@@ -130,27 +131,28 @@ class ReadyCheck:
         for leader in growing - leaders:
             if self.room_to_leave(leader - 1, now_ms) > 0:
                 leaders.add(leader)
-            elif (rest_ms := self._throttle.rest_ms(now_ms)) > 0:
+            elif (rest_ms := self._throttle.rest_until_ms - now_ms) > 0:
                 delay_ms = min(delay_ms, rest_ms)
-        queues = [self._map.by_entry[entry] for entry in leaderless]
-        for queue in queues:
+        if self._deferral.until_ms:
+            delay_ms = min(delay_ms, self._deferral.retry_delay_ms())
+        unknown = set()
+        for entry in leaderless:
+            queue = self._map.by_entry[entry]
             self._store_leader(queue, cluster)  # again: damage can have erased one that the cluster has
-        return ReadyCheckResult(
-            {cluster.nodes[leader - 1] for leader in leaders},
-            min(delay_ms, self._deferral.retry_delay_ms()),
-            {queue.topic_partition.topic for queue in queues},
-        )
+            unknown.add(queue.topic_partition.topic)
+        return ReadyCheckResult({cluster.nodes[leader - 1] for leader in leaders}, delay_ms, unknown)
 
     def room_to_leave(self, node_id: int, now_ms: int) -> int:
         """Return how many open batches may be taken for a node now."""
-        if self._throttle.rest_ms(now_ms) > 0 and not self.core.is_urgent:
+        if self._throttle.rest_until_ms > now_ms and not self.core.is_urgent:
             return 0
         return self._throttle.room(node_id)
 
     def prepare(self, cluster: Cluster) -> None:
         """Tell the core what has changed: leaders, and what a stopped process blocks."""
-        self._store_leaders(cluster)
-        if self._deferral or self._returns or self._is_holding_back:
+        if cluster is not self._cluster or self._words[_PARTITION_COUNT] != self._led:
+            self._store_leaders(cluster)
+        if self._deferral.until_ms or self._returns.waiting or self._is_holding_back:
             stripes = sum(1 << number - LOCK_STRIPES for number in self._deferral.held_up() if number >= LOCK_STRIPES)
             behind = self._returns.partitions()
             self.core.hold_back(stripes, behind)
@@ -158,13 +160,10 @@ class ReadyCheck:
 
     def _store_leaders(self, cluster: Cluster) -> None:
         """Store the leaders that have changed since the last cluster snapshot in the partition table."""
-        is_new = cluster is not self._cluster
-        if not is_new and self._words[Super.PARTITION_COUNT] == self._led:
-            return
         self._map.refresh()
         by_entry = self._map.by_entry
         queues, self._led = by_entry[self._led :], len(by_entry)
-        if is_new:
+        if cluster is not self._cluster:
             changed = cluster.changed_since(self._cluster)
             self._cluster = cluster
             queues = by_entry if changed is None else queues + self._map.all_of(changed)

@@ -7,7 +7,6 @@ one. If that dies, `recover` of the next sender goes on from the slot headers.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,10 +22,10 @@ from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaError
 from shmaccum.shm.layout import LIMITS_MASK, SlotState
+
+_LANES_CHANGED: Final = Super.LANES_CHANGED
 
 
 class SenderAccumulator:
@@ -42,50 +41,69 @@ class SenderAccumulator:
         lanes: of transactions.
         doubt: decides batches that the broker refused as out of order, and can still have.
         deferral: of work that a stopped process blocks.
+        expirer: of batches that are older than their ``delivery.timeout.ms``.
         counts: of what is sent and delivered.
         ahead: compresses large batches before they are drained.
+        drain, mute, unmute, reenqueue, put_back: see `BatchDrainer`.
+        has_backlog: see `shmaccum._core.ReadyCheck`.
+        rest_after: see `OpenBatchThrottle`.
+        complete, completed, release, has_room_for_part: see `BatchCompleter`.
+        abort_expired_batches, abort_incomplete_batches: see `BatchExpirer`.
     """
 
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
         slab, pool, known = state.slab, state.pool, state.map
         self.state: Final = state
         self.limits: Final = DeliveryLimits(slab)
-        self._slab = slab
+        self._words = slab.words
         self.lanes: Final = LaneTable(slab, known)
         self._lanes_seen = -1
         """``Super.LANES_CHANGED`` when closed lanes were last emptied."""
         self.sequences: Final = Sequences(slab.core, config.enable_idempotence)
         self.deferral: Final = Deferral()
         self._returns = BatchReturns(state.slab.deques, known, self.deferral)
-        self._throttle = OpenBatchThrottle(slab, pool)
-        self._completer = BatchCompleter(
+        throttle = OpenBatchThrottle(slab)
+        self.rest_after: Final = throttle.rest_after
+        completer = self._completer = BatchCompleter(
             slab, pool, known, self._returns, self.sequences, self.deferral, state.format.header_size
         )
-        self.counts: Final = self._completer.core
+        self.complete: Final = completer.complete
+        self.completed: Final = completer.completed
+        self.release: Final = completer.release
+        self.has_room_for_part: Final = completer.has_room_for_part
+        self.counts: Final = completer.core
         self._ready_check = ReadyCheck(
             slab,
             known,
             self.sequences,
             self.deferral,
             self._returns,
-            self._throttle,
+            throttle,
             config.max_in_flight_requests_per_connection,
         )
+        self.has_backlog: Final = self._ready_check.core.has_backlog
         self.ahead: Final = CompressionAhead(slab, self._ready_check.core, self.deferral, state.format)
         self.apply(config)
-        self._drainer = BatchDrainer(
+        drainer = self._drainer = BatchDrainer(
             slab,
             known,
-            self._completer,
+            completer,
             self.sequences,
             self._ready_check,
             self.deferral,
             self._returns,
-            self._throttle,
+            throttle,
             self.ahead,
         )
-        self.doubt: Final = SequenceDoubt(self.sequences, self._completer, self._drainer)
-        self._expirer = BatchExpirer(slab, known, self._completer, self.deferral, self._returns, self.limits)
+        self.drain: Final = drainer.drain
+        self.mute: Final = drainer.mute
+        self.unmute: Final = drainer.unmute
+        self.reenqueue: Final = drainer.reenqueue
+        self.put_back: Final = drainer.put_back
+        self.doubt: Final = SequenceDoubt(self.sequences, completer, drainer)
+        self.expirer: Final = BatchExpirer(slab, known, completer, self.deferral, self._returns, self.limits)
+        self.abort_expired_batches: Final = self.expirer.abort_expired_batches
+        self.abort_incomplete_batches: Final = self.expirer.abort_incomplete_batches
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
         """Return the nodes to which something can be sent.
@@ -106,82 +124,12 @@ class SenderAccumulator:
         self.ahead.collect()
         return self._ready_check.ready(cluster, now_ms)
 
-    def drain(
-        self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
-    ) -> dict[int, list[RecordBatch]]:
-        """Take batches out of the deques: by node id, at most one per partition and ``max_size`` bytes per node.
-
-        A first batch larger than ``max_size`` is still taken. The partitions of a node take turns in being
-        first, so that none starves.
-        """
-        return self._drainer.drain(cluster, nodes, max_size, now_ms)
-
-    def rest_after(self, began_ms: float, ended_ms: float) -> None:
-        """Let open batches rest for a while if sending the drained ones took long and many of them were open.
-
-        Args:
-            began_ms: monotonic milliseconds when the sender began to drain, for all nodes.
-            ended_ms: when it had sent the last batch.
-        """
-        self._throttle.rest_after(began_ms, ended_ms)
-
-    def has_backlog(self) -> bool:
-        """Return whether the last `drain`, of one node, left full batches that could go in another request at once."""
-        return self._drainer.has_backlog()
-
-    def mute(self, entry: int) -> None:
-        """Send nothing of a partition entry until `unmute`, to keep order while a batch of it is in flight."""
-        self._drainer.mute(entry)
-
-    def unmute(self, entry: int) -> None:
-        """Undo `mute`."""
-        self._drainer.unmute(entry)
-
-    def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
-        """Put a batch that failed because of an incident, and may succeed later, back in front of all later ones."""
-        self._drainer.reenqueue(batch, now_ms, incident)
-
-    def put_back(self, batch: RecordBatch) -> None:
-        """Put a batch back to be sent differently, without counting an attempt."""
-        self._drainer.put_back(batch)
-
-    def has_room_for_part(self, batch: RecordBatch, parts_in_flight: int) -> bool:
-        """Return whether one more part of a split batch can be sent: its contributors' rings have room."""
-        return self._completer.has_room_for_part(batch, parts_in_flight)
-
-    def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
-        """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
-        self._completer.complete(outcomes)
-
-    def completed(self, batches: Sequence[RecordBatch], contributors: Iterable[int]) -> None:
-        """Free batches whose outcomes `counts` has pushed to their contributors."""
-        self._completer.completed(batches, contributors)
-
-    def release(self, batch: RecordBatch, *, stored: bool) -> None:
-        """Free a batch that expired in flight, once it is answered; ``stored`` if the broker has it after all."""
-        self._completer.release(batch, stored=stored)
-
-    @property
-    def next_expiry_ms(self) -> float:
-        """Monotonic milliseconds before which no batch, queued or in flight, expires."""
-        return self._expirer.next_expiry_ms
-
-    def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
-        """Fail the batches that are older than their ``delivery.timeout.ms``; return their outcomes.
-
-        A batch in flight keeps its slot until `release`: the transport may still send from it.
-        """
-        return self._expirer.abort_expired_batches(now_ms)
-
-    def abort_incomplete_batches(self, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
-        """Fail all queued batches because of an incident; return their outcomes."""
-        return self._expirer.abort_incomplete_batches(error, incident)
-
     def drop_closed_lanes(self) -> list[BatchOutcome]:
         """Fail what is queued in lanes whose transaction has failed or ended, or whose holder has died; return it."""
-        if self._lanes_seen == self._slab.words[Super.LANES_CHANGED] and not self.sequences.lanes_failed:
+        changed = self._words[_LANES_CHANGED]
+        if self._lanes_seen == changed and not self.sequences.lanes_failed:
             return []
-        self._lanes_seen = self._slab.words[Super.LANES_CHANGED]
+        self._lanes_seen = changed
         self.sequences.lanes_failed = False
         self.sequences.review_lanes()
         entries = [
@@ -190,7 +138,7 @@ class SenderAccumulator:
             if not self.lanes.is_open(lane)
             for entry in self.lanes.entries_of(lane)
         ]
-        dropped = self._expirer.drop(entries, self.lanes)
+        dropped = self.expirer.drop(entries, self.lanes)
         if self.lanes.hold_any(entries):
             self._lanes_seen = -1  # what is in flight can come back
         return dropped
@@ -211,7 +159,7 @@ class SenderAccumulator:
         The ``delivery.timeout.ms`` of batches left by dead processes starts again.
         """
         self._drainer.recover()
-        self._expirer.renew_orphans(time.monotonic_ns() // 1_000_000)
+        self.expirer.renew_orphans(time.monotonic_ns() // 1_000_000)
 
     def apply(self, config: ProducerConfig) -> None:
         """Apply new values of the settings that the users of the slab share."""

@@ -128,7 +128,7 @@ def test_a_request_has_room_for_more_of_them(ahead: Ahead) -> None:
     ahead.compress()
     ahead.wait()
     ahead.look()
-    drained = ahead.sender.drain(CLUSTER, [NODE0], AHEAD_SIZE, 0)[0]
+    drained = ahead.sender.drain(CLUSTER, NODE0, AHEAD_SIZE, 0)
     assert len(drained) == 2
     assert sum(batch.size for batch in drained) > 2 * AHEAD_SIZE
 

@@ -127,11 +127,11 @@ def test_shorter_timeout_takes_effect_at_once(accumulate: OpenAccumulator, slab_
     add(accumulator, TP1)
     now_ms = created_ms(accumulator, TP1)
     assert accumulator.sender.abort_expired_batches(now_ms) == []
-    assert accumulator.sender.next_expiry_ms == now_ms + 60_000
+    assert accumulator.sender.expirer.next_expiry_ms == now_ms + 60_000
     other = start(append_and_stay, slab_name, LIMITS)
     other.hear()
     assert accumulator.sender.abort_expired_batches(now_ms + 1) == []
-    assert accumulator.sender.next_expiry_ms <= now_ms + 1 + 5_000
+    assert accumulator.sender.expirer.next_expiry_ms <= now_ms + 1 + 5_000
     (expired,) = accumulator.sender.abort_expired_batches(now_ms + 6_000)
     assert expired.batch.contributors() != [accumulator.slab.me]
     other.tell()

@@ -60,7 +60,7 @@ class Open:
 
     def drain(self, node: int = 0, now_ms: int = 0) -> list[RecordBatch]:
         """Take what there is for a request to a node, at a time when all of it has lingered."""
-        return self.accumulator.sender.drain(self.cluster, [NODES[node]], UNLIMITED, now_ms or self.late_ms)[node]
+        return self.accumulator.sender.drain(self.cluster, NODES[node], UNLIMITED, now_ms or self.late_ms)
 
     def answer(self, batches: list[RecordBatch]) -> None:
         self.accumulator.sender.complete([BatchOutcome(batch, 0) for batch in batches])

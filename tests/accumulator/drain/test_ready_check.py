@@ -144,7 +144,7 @@ def test_held_partition_is_neither_ready_nor_waited_for(many: Many, word: int) -
 
 def test_backoff_holds_during_a_flush(many: Many) -> None:
     begun_ms = many.linger()
-    (batch,) = many.accumulator.sender.drain(many.cluster, [NODE0], UNLIMITED, begun_ms)[0]
+    (batch,) = many.accumulator.sender.drain(many.cluster, NODE0, UNLIMITED, begun_ms)
     many.accumulator.sender.reenqueue(batch, begun_ms + 1000)
     many.accumulator.producer.pending.begin_flush("flush")
     result = many.accumulator.sender.ready(many.cluster, begun_ms + 1000)
@@ -157,7 +157,7 @@ def test_backoff_holds_during_a_flush(many: Many) -> None:
 
 def test_drain_follows_partition_order_across_stripes(many: Many) -> None:
     begun_ms = many.linger()
-    drained = many.accumulator.sender.drain(many.cluster, [NODE1], UNLIMITED, begun_ms)[1]
+    drained = many.accumulator.sender.drain(many.cluster, NODE1, UNLIMITED, begun_ms)
     assert [partition_of(many.accumulator, batch) for batch in drained] == many.partitions[1:]
     assert len(many.partitions) < 2 * STRIPES or len({batch.partition % STRIPES for batch in drained}) == STRIPES
 
@@ -166,7 +166,7 @@ def test_request_begins_where_the_last_one_was_full(many: Many) -> None:
     begun_ms = many.linger()
     size = created_size(many)
     taken: list[TopicPartition] = []
-    while drained := many.accumulator.sender.drain(many.cluster, [NODE1], 3 * size, begun_ms)[1]:
+    while drained := many.accumulator.sender.drain(many.cluster, NODE1, 3 * size, begun_ms):
         assert len(drained) <= 3
         taken += [partition_of(many.accumulator, batch) for batch in drained]
     assert taken == many.partitions[1:]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from accumulators import CLUSTER, TP0, TP1, Log, add
+from accumulators import TP0, TP1, Log, add, drain
 from faults import die
 from fixture_types import OpenAccumulator
 from killpoints import die_after, die_in, lines_here
@@ -30,8 +30,6 @@ from shmaccum.errors import (
 from shmaccum.record.columns.bodies import ColumnBodies
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held
-
-NODES = list(CLUSTER.nodes.values())
 
 
 @pytest.fixture
@@ -69,10 +67,8 @@ def test_batches_have_the_lanes_identity_and_requests_those_of_one_lane(
     accumulator.sender.send_all()
     found = []
     for _ in range(3):
-        drained = accumulator.sender.drain(CLUSTER, NODES, 1 << 20, 0)
-        batches = [batch for each in drained.values() for batch in each]
-        assert len(batches) == 1
-        found.append(batches[0].identity())
+        (batch,) = drain(accumulator)
+        found.append(batch.identity())
     assert sorted(found) == [(1, 0, 0), (9, 3, 0), (9, 5, 0)]
 
 
@@ -208,7 +204,7 @@ def test_a_batch_that_fails_closes_its_lane(accumulator: Accumulators, table: La
     lease = opened(table)
     append(accumulator, lease, TP0, b"fails")
     accumulator.sender.send_all()
-    (batch,) = (batch for each in accumulator.sender.drain(CLUSTER, NODES, 1 << 20, 0).values() for batch in each)
+    (batch,) = drain(accumulator)
     append(accumulator, lease, TP0, b"behind it")
     accumulator.sender.complete([BatchOutcome(batch, error=InvalidProducerEpochError)])
     assert lease.error is InvalidProducerEpochError
@@ -219,7 +215,7 @@ def test_a_batch_that_fails_closes_its_lane(accumulator: Accumulators, table: La
     assert lease.error is None
     append(accumulator, lease, TP0, b"next")
     assert accumulator.sender.drop_closed_lanes() == []  # notices that it is open again
-    (batch,) = (batch for each in accumulator.sender.drain(CLUSTER, NODES, 1 << 20, 0).values() for batch in each)
+    (batch,) = drain(accumulator)
     assert batch.identity() == (9, 4, 0)
 
 
@@ -228,7 +224,7 @@ def test_a_gap_fails_the_transaction_and_bumps_no_epoch(accumulator: Accumulator
     lease = opened(table)
     append(accumulator, lease, TP0, b"refused")
     accumulator.sender.send_all()
-    (batch,) = (batch for each in accumulator.sender.drain(CLUSTER, NODES, 1 << 20, 0).values() for batch in each)
+    (batch,) = drain(accumulator)
     accumulator.sender.sequences.refused(batch)
     accumulator.sender.put_back(batch)
     assert lease.error is OutOfOrderSequenceError

@@ -71,21 +71,21 @@ def _die_over_completing(accumulator: Accumulators, survivor: Survivor) -> None:
         handle(handler, responses[:1], now_ms)
 
     ResponseHandler.handle = handle_one  # type: ignore[method-assign, assignment]
-    BatchCompleter.completed = _die  # type: ignore[method-assign, assignment]
+    BatchCompleter.deallocate = _die  # type: ignore[method-assign, assignment]
     sender = HandSender(accumulator, survivor.config, refusing=False)
     accumulator.sender.recover()
     sender.run_once()
     sender.run_once()
 
 
-def _die(completer: BatchCompleter, batches: object, contributors: object) -> None:
+def _die(completer: BatchCompleter, batches: object) -> None:
     die()
 
 
 def _drain(sender: HandSender) -> list[RecordBatch]:
     cluster = sender.transport.cluster()
-    drained = sender.accumulator.sender.drain(cluster, cluster.nodes.values(), 1 << 20, later_ms())
-    return [batch for of_node in drained.values() for batch in of_node]
+    (node,) = cluster.nodes.values()
+    return sender.accumulator.sender.drain(cluster, node, 1 << 20, later_ms())
 
 
 def _serving(victim: Victim) -> HandSender:
