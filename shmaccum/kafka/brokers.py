@@ -141,9 +141,9 @@ class Brokers:
                 broker.connection.apply(config, client_id)
                 self.check_by(0.0)  # it can exceed the new connections.max.idle.ms
 
-    def failure(self, now_ms: float) -> type[KafkaError] | None:
+    def failure(self) -> type[KafkaError] | None:
         """Return why no broker has ever accepted a connection of ours; None once the next attempt is due."""
-        if self._failure is None or now_ms >= self._failure[0]:
+        if self._failure is None or monotonic_ms() >= self._failure[0]:
             return None
         for broker in self._brokers.values():
             if broker.ready_connection() is not None:
@@ -271,7 +271,8 @@ class Brokers:
 
     def check_by(self, time_ms: float) -> None:
         """Call `check` at this time at the latest."""
-        self.next_check_ms = min(self.next_check_ms, time_ms)
+        if time_ms < self.next_check_ms:
+            self.next_check_ms = time_ms
 
     def close(self) -> None:
         """Close all connections."""

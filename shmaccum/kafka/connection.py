@@ -167,7 +167,7 @@ class Connection:
         return (
             self._state is _READY
             and not self._output
-            and not self.is_full()
+            and len(self._in_flight) < self._max_in_flight
             and now_ms >= self._throttled_until_ms
             and now_ms < self._log_in_again_ms
         )
@@ -201,7 +201,7 @@ class Connection:
         self._notes.sent(self._queued_bytes - queued_before)
         if is_answered:
             self._in_flight.append(request)
-            self._note_in_flight()
+            self._notes.in_flight(len(self._in_flight), self._in_flight[0].sent_ms)
         else:
             self._unsent.append(_Unsent(self._queued_bytes, request))
         try:
@@ -268,7 +268,8 @@ class Connection:
             del output[:whole]
             if written:
                 output[0] = memoryview(output[0])[written:]
-        self._watch(READ | WRITE if output else READ)
+        if output or self._events != READ:
+            self._watch(READ | WRITE if output else READ)
         while self._unsent and self._unsent[0].end <= self._sent_bytes:
             self._unsent.pop(0).request.answered(b"")
 
@@ -276,7 +277,7 @@ class Connection:
         for data in self._channel.read():
             self.last_used_ms = now = monotonic_ms()
             self._frames.feed(data)
-            while self._state is not _CLOSED and (frame := self._next_frame()) is not None:
+            while self._frames.left and self._state is not _CLOSED and (frame := self._next_frame()) is not None:
                 self._answer(frame, now)
 
     def _next_frame(self) -> bytes | None:
@@ -291,21 +292,15 @@ class Connection:
         # The request stays in flight until its answer is decoded: if that fails, it fails with the connection.
         throttle_ms = request.answered(frame)
         if self._state is not _CLOSED:
-            self._in_flight.pop(0)
+            in_flight = self._in_flight
+            del in_flight[0]
             self._notes.answered(_SIZE_BYTES + len(frame), now_ms - request.sent_ms, now_ms)
-            self._note_in_flight()
+            self._notes.in_flight(len(in_flight), in_flight[0].sent_ms if in_flight else 0.0)
             if throttle_ms:
                 # At most request.timeout.ms: a broken broker could throttle us for days.
                 pause_ms = min(throttle_ms, self._request_timeout_ms)
                 self._throttled_until_ms = max(self._throttled_until_ms, now_ms + pause_ms)
                 self._notes.throttled(pause_ms, self._throttled_until_ms)
-
-    def _note_in_flight(self) -> None:
-        if self._in_flight:
-            request = self._in_flight[0]
-            self._notes.in_flight(len(self._in_flight), request.sent_ms)
-        else:
-            self._notes.in_flight(0, 0.0)
 
     # --- handshake -----------------------------------------------------------------------------------
 
@@ -417,7 +412,7 @@ class Connection:
         failed = [*self._in_flight, *(each.request for each in self._unsent)]
         self._in_flight.clear()
         self._unsent.clear()
-        self._note_in_flight()
+        self._notes.in_flight(0, 0.0)
         message = printable(f"connection to {describe(self.node)}: {message}")
         for request in failed:
             request.failed(RequestTimedOutError if request.deadline_ms <= late_ms else error or NetworkError, message)

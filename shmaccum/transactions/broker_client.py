@@ -230,7 +230,7 @@ class BrokerClient:
         """Send a request if its broker takes one now; return whether it is sent, or over."""
         connection = self._connection(exchange.node, now_ms)
         if connection is None:
-            failure = self._brokers.failure(now_ms)
+            failure = self._brokers.failure()
             if failure is not None and not failure.retriable:
                 exchange.error = failure(f"{_shown(exchange.node)}: {failure.meaning()}")
             elif exchange.node is not None and self._brokers.all_failed([exchange.node]):

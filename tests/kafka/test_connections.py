@@ -183,7 +183,7 @@ def test_poll_waits_for_the_doorbell(here: Wire) -> None:
     here.ask(batch())
     reader, writer = os.pipe()
     try:
-        here.until(lambda: here.transport._next_ms > now_ms() + 5000)
+        here.until(lambda: here.transport._inquire(now_ms()) > now_ms() + 5000)
         used = time.process_time()
         assert here.transport.poll(300, reader) == []
         assert time.process_time() - used < 0.1

@@ -80,18 +80,18 @@ def _require(condition: bool) -> None:
 
 def _produce(version: int, frame: bytes) -> None:
     version = OLDEST_PRODUCE + version % (NEWEST_PRODUCE - OLDEST_PRODUCE + 1)
-    answers = decode_answers(version, frame, _BATCHES, _NODE)
-    _require({answer.batch.topic_partition for answer in answers.responses} == set(_WHERE))
-    _require(len(answers.responses) == len(_WHERE))
-    for answer in answers.responses:
+    answers, hints, throttle_ms = decode_answers(version, frame, _BATCHES, _NODE)
+    _require({answer.batch.topic_partition for answer in answers} == set(_WHERE))
+    _require(len(answers) == len(_WHERE))
+    for answer in answers:
         _require(0 <= answer.base_offset + 1 <= _MAX_WORD)
         _require(0 <= (answer.log_append_time_ms + 1) << 16 <= _MAX_WORD)
         _require(isinstance(answer.message, str))
         _require(all(isinstance(each, int) for each in answer.invalid_records))
     metadata = _metadata_in_use()
-    metadata.follow(answers.hints)
+    metadata.follow(hints)
     _check_cluster(metadata)
-    _require(isinstance(answers.throttle_time_ms, int))
+    _require(isinstance(throttle_ms, int))
 
 
 def _metadata(version: int, frame: bytes) -> None:

@@ -74,7 +74,6 @@ class _ProduceRequest(Request):
         self._encoder = encoder
         self._batches = batches
         self._transactional_id = transactional_id
-        self.largest_answer = largest_answer(batches)
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         return self._encoder.encode(self._batches, correlation_id, self._transactional_id)
@@ -116,8 +115,6 @@ class KafkaTransport:
         """Whether `poll` returns for a change of the cluster, a node, the producer id or the failure."""
         self._has_new_nodes = False
         """Whether connections to nodes outside the cluster's metadata can be open, such as bootstrap servers."""
-        self._next_ms = FOREVER_MS
-        """When `_inquire` or a check of the connections is next due."""
 
     def start(self) -> None:
         """Read certificates and keys. Brokers are not needed yet.
@@ -147,8 +144,7 @@ class KafkaTransport:
 
     def failure(self) -> type[KafkaError] | None:
         """Return why nothing can be sent, from a refused attempt until the next one is due."""
-        now_ms = monotonic_ms()
-        return self._brokers.failure(now_ms) or self._producer_ids.failure(now_ms)
+        return self._brokers.failure() or self._producer_ids.failure()
 
     def cluster(self) -> Cluster:
         """Return the current metadata."""
@@ -171,7 +167,7 @@ class KafkaTransport:
 
     def is_busy(self) -> bool:
         """Return whether every broker has as many requests in flight as it may have."""
-        return self._brokers.are_busy(self.cluster().nodes.values())
+        return self._brokers.are_busy(self._metadata.cluster.nodes.values())
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         """Send a request: as much of it as the socket takes now, the rest from `poll`."""
@@ -185,7 +181,9 @@ class KafkaTransport:
         version, first = connection.handshake.produce_version, batches[0]
         if first.transactional_id is not None and first.transaction_version < _FIRST_IMPLICIT:
             version = min(version, NEWEST_BEFORE_KIP_890)
-        request = _ProduceRequest(self, connection, self._encoder(version), found, first.transactional_id)
+        encoder = self._encoders.get(version) or self._encoder(version)
+        request = _ProduceRequest(self, connection, encoder, found, first.transactional_id)
+        request.largest_answer = largest_answer(batches)
         connection.send(request, self._acks != 0)
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
@@ -195,9 +193,8 @@ class KafkaTransport:
         now_ms = monotonic_ms()
         end_ms = now_ms + timeout_ms
         while True:
-            self._inquire(now_ms)
-            wait_ms = 0.0 if self._has_something(now_ms) else min(end_ms, self._next_ms) - now_ms
-            rings = self._poller.wait(max(0.0, wait_ms))
+            until_ms = min(end_ms, self._inquire(now_ms))
+            rings = self._poller.wait(0.0 if self._has_something(now_ms) else max(0.0, until_ms - now_ms))
             now_ms = monotonic_ms()
             # After reading: an answer that came in time is not late because this process was stopped before reading it.
             if now_ms >= self._brokers.next_check_ms:
@@ -229,11 +226,9 @@ class KafkaTransport:
     # --- answers ------------------------------------------------------------------------------------
 
     def _encoder(self, version: int) -> ProduceEncoder:
-        """Return the encoder for requests of a version."""
-        encoder = self._encoders.get(version)
-        if encoder is None:
-            encoder = ProduceEncoder(version, self._client_id, self._acks, self._config.request_timeout_ms)
-            self._encoders[version] = encoder
+        """Make the encoder for requests of a version."""
+        encoder = ProduceEncoder(version, self._client_id, self._acks, self._config.request_timeout_ms)
+        self._encoders[version] = encoder
         return encoder
 
     def _stored(self, connection: Connection, batches: Batches, frame: bytes) -> int:
@@ -241,30 +236,36 @@ class KafkaTransport:
         if not self._acks:
             self._answers += [ProduceResponse(batch) for batch in each_of(batches)]
             return 0
-        answers = decode_answers(connection.handshake.produce_version, frame, batches, connection.node, self._shown)
-        self._answers += answers.responses
-        if answers.hints:
-            self._metadata.follow(answers.hints)
-        return answers.throttle_time_ms
+        version = connection.handshake.produce_version
+        responses, hints, throttle_ms = decode_answers(version, frame, batches, connection.node, self._shown)
+        self._answers += responses
+        if hints:
+            self._metadata.follow(hints)
+        return throttle_ms
 
     def _lost(self, batches: Batches, error: type[KafkaError], message: str) -> None:
         self._answers += refuse(each_of(batches), error, message)
 
     # --- inquiries ----------------------------------------------------------------------------------
 
-    def _inquire(self, now_ms: float) -> None:
-        """Close connections to nodes outside the cluster, send the inquiries that are due, compute `_next_ms`."""
+    def _inquire(self, now_ms: float) -> float:
+        """Close connections to nodes outside the cluster, and send the inquiries that are due.
+
+        Returns:
+            When to call again, or to check the connections.
+        """
+        metadata = self._metadata
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
-        if now_ms >= self._metadata.rebootstrap_ms():
+        if now_ms >= metadata.rebootstrap_ms():
             self._rebootstrap(now_ms)
-        metadata_ms, producer_id_ms = self._metadata.due_ms(), self._producer_ids.due_ms()
+        metadata_ms, producer_id_ms = metadata.due_ms(), self._producer_ids.due_ms()
         if now_ms >= metadata_ms:
-            self._metadata.trying(now_ms)
-            metadata_ms = self._ask(self._metadata, now_ms)
+            metadata.trying(now_ms)
+            metadata_ms = self._ask(metadata, now_ms)
         if now_ms >= producer_id_ms:
             producer_id_ms = self._ask(self._producer_ids, now_ms)
-        self._next_ms = min(metadata_ms, producer_id_ms, self._brokers.next_check_ms, self._metadata.rebootstrap_ms())
+        return min(metadata_ms, producer_id_ms, self._brokers.next_check_ms, metadata.rebootstrap_ms())
 
     def _rebootstrap(self, now_ms: float) -> None:
         """Start over from ``bootstrap.servers``: the known brokers can have left the cluster."""

@@ -90,14 +90,14 @@ class ProduceEncoder:
         name = client_id.encode()
         # The client id has a length of fixed size in every version. Behind it: the transactional id.
         self._client = _INT16.pack(len(name)) + name + (_NO_TAGS if self._is_flexible else b"")
-        self._no_id = _NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING
         self._behind_id = _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
+        self._without_id = (
+            self._client + (_NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING) + self._behind_id
+        )
 
     def _topic_head(self, topic: str) -> bytes:
         """Encode a topic's name."""
-        head = self._topic_heads.get(topic)
-        if head is None:
-            head = self._topic_heads[topic] = self._text(topic)
+        head = self._topic_heads[topic] = self._text(topic)
         return head
 
     def _text(self, text: str) -> bytes:
@@ -120,11 +120,14 @@ class ProduceEncoder:
             transactional_id: of the transaction that all of them belong to; None for none.
         """
         buffers: list[Buffer] = [b""]  # placeholder of the head, which holds the total size
-        head = self._client + (self._no_id if transactional_id is None else self._text(transactional_id))
-        head += self._behind_id + self._count(len(batches))
+        if transactional_id is None:
+            head = self._without_id
+        else:
+            head = self._client + self._text(transactional_id) + self._behind_id
+        head += self._count(len(batches))
         size = _FRAME_AND_HEADER_SIZE - _SIZE_SIZE
         for topic, of_topic in batches.items():
-            head += self._topic_head(topic)
+            head += self._topic_heads.get(topic) or self._topic_head(topic)
             head += self._count(len(of_topic))
             head, added = _core.add_buffers(buffers, head, of_topic, self._is_flexible)
             size += added

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from shmaccum import _core
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code, printable
 from shmaccum.kafka.codec import decode
-from shmaccum.kafka.frames import read_int32
 from shmaccum.kafka.messages import PRODUCE
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
 
@@ -44,35 +43,21 @@ class LeaderHint:
     node: Node | None
 
 
-class ProduceAnswers:
-    """A decoded Produce response.
-
-    Attributes:
-        responses: one for each batch, in any order.
-        hints: new leaders of partitions.
-        throttle_time_ms: how long the broker throttles us.
-    """
-
-    __slots__ = ("hints", "responses", "throttle_time_ms")
-
-    def __init__(self, responses: list[ProduceResponse], hints: list[LeaderHint], throttle_time_ms: int) -> None:
-        self.responses = responses
-        self.hints = hints
-        self.throttle_time_ms = throttle_time_ms
+Answers: TypeAlias = tuple[list[ProduceResponse], list[LeaderHint], int]
+"""One response for each batch, in any order; new leaders of partitions; how long the broker throttles us."""
 
 
-def largest_answer(batches: Batches) -> int:
+def largest_answer(batches: Iterable[ProduceBatch]) -> int:
     """Return the most bytes of the answer to a request: each batch and each record can have an error."""
     size = _LITTLE_BYTES
-    for of_topic in batches.values():
-        for batch in of_topic.values():
-            size += _BATCH_BYTES + _RECORD_BYTES * batch.record_count
+    for batch in batches:
+        size += _BATCH_BYTES + _RECORD_BYTES * batch.record_count
     return size
 
 
 def decode_answers(
     version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
-) -> ProduceAnswers:
+) -> Answers:
     """Decode the response to a request.
 
     Args:
@@ -88,7 +73,7 @@ def decode_answers(
     if version >= FIRST_FLEXIBLE_VERSION:
         responses = _core.read_stored(frame, batches)
         if responses is not None:
-            return ProduceAnswers(responses, [], read_int32(frame, len(frame) - _END_SIZE))
+            return responses, [], int.from_bytes(frame[-_END_SIZE:-1], signed=True)
     return _decode_any(version, frame, batches, node, shown)
 
 
@@ -99,7 +84,7 @@ def _is_place(base_offset: int, append_time_ms: int) -> bool:
 
 def _decode_any(
     version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
-) -> ProduceAnswers:
+) -> Answers:
     response = decode(PRODUCE, version, frame)
     found = {(topic.name, each.index): each for topic in response.responses for each in topic.partition_responses}
     nodes = {each.node_id: node_at(each.node_id, each.host, each.port) for each in response.node_endpoints}
@@ -114,7 +99,7 @@ def _decode_any(
             hints.append(
                 LeaderHint(batch.topic_partition, leader.leader_id, leader.leader_epoch, nodes.get(leader.leader_id))
             )
-    return ProduceAnswers(responses, hints, response.throttle_time_ms)
+    return responses, hints, response.throttle_time_ms
 
 
 def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str], str]) -> ProduceResponse:

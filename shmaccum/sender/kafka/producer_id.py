@@ -10,7 +10,7 @@ from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.kafka.backoff import ExponentialBackoff
 from shmaccum.kafka.handshake import SMALL_ANSWER
 from shmaccum.kafka.messages import INIT_PRODUCER_ID
-from shmaccum.kafka.poller import FOREVER_MS
+from shmaccum.kafka.poller import FOREVER_MS, monotonic_ms
 from shmaccum.kafka.schema import ApiMessage
 
 logger = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ class ProducerIds:
         self._wanted = answer is None
         return answer
 
-    def failure(self, now_ms: float) -> type[KafkaError] | None:
+    def failure(self) -> type[KafkaError] | None:
         """Return why the cluster refused one; None once the next attempt is due."""
-        return self._refused if now_ms < self._not_before_ms else None
+        return self._refused if self._refused is None or monotonic_ms() < self._not_before_ms else None
 
     def due_ms(self) -> float:
         """Return when to ask."""

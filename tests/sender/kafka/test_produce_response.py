@@ -13,7 +13,7 @@ from shmaccum._core import ProduceBatch, read_stored
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError
 from shmaccum.sender.kafka.produce_request import by_partition
-from shmaccum.sender.kafka.produce_response import ProduceAnswers, _decode_any, decode_answers
+from shmaccum.sender.kafka.produce_response import Answers, _decode_any, decode_answers
 from tools.support.messages import encoded, produced
 
 NODE = Node(1, "here", 9092)
@@ -34,14 +34,15 @@ def batch(to: TopicPartition) -> ProduceBatch:
 ONE = by_partition([batch(TopicPartition("t", 0))])
 
 
-def said(answers: ProduceAnswers) -> tuple[Any, ...]:
+def said(answers: Answers) -> tuple[Any, ...]:
     """Return all that answers say, in whatever order."""
+    responses, hints, throttle_ms = answers
     places = {
         each.batch: (each.base_offset, each.log_append_time_ms, each.error, each.message, each.invalid_records)
-        for each in answers.responses
+        for each in responses
     }
-    assert len(places) == len(answers.responses)
-    return places, answers.hints, answers.throttle_time_ms
+    assert len(places) == len(responses)
+    return places, hints, throttle_ms
 
 
 PARTITIONS = st.builds(TopicPartition, st.text("abc-", min_size=1, max_size=249), st.integers(0, 2**31 - 1))
@@ -59,8 +60,8 @@ def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any
     assert read_stored(data, batches) is not None
     answers = decode_answers(version, data, batches, NODE)
     assert said(answers) == said(_decode_any(version, data, batches, NODE))
-    assert answers.throttle_time_ms == throttle_ms
-    assert {answer.batch.topic_partition: answer.base_offset for answer in answers.responses} == {
+    assert answers[1:] == ([], throttle_ms)
+    assert {answer.batch.topic_partition: answer.base_offset for answer in answers[0]} == {
         to: result["base_offset"] for to, result in results.items()
     }
 
@@ -78,7 +79,7 @@ def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any
 def test_an_answer_with_more_to_say_is_the_librarys(result: dict[str, Any], tagged: dict[str, Any]) -> None:
     data = frame(12, {TopicPartition("t", 0): result}, **tagged)
     assert read_stored(data, ONE) is None
-    (answer,) = decode_answers(12, data, ONE, NODE).responses
+    (answer,) = decode_answers(12, data, ONE, NODE)[0]
     assert answer.base_offset == (-1 if "error_code" in result else 7)
 
 
@@ -96,7 +97,7 @@ def test_an_answer_for_others_is_not_taken_for_theirs(batches: list[tuple[str, i
     asked = by_partition(batch(TopicPartition(*each)) for each in batches)
     assert read_stored(data, asked) is None
     if batches == [("a", 0)]:
-        assert [answer.base_offset for answer in decode_answers(12, data, asked, NODE).responses] == [0]
+        assert [answer.base_offset for answer in decode_answers(12, data, asked, NODE)[0]] == [0]
     else:
         with pytest.raises(NetworkError, match="left a batch"):
             decode_answers(12, data, asked, NODE)
