@@ -29,7 +29,7 @@ from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import CorruptRecordError, LockTimeoutError, TransactionAbortedError
+from shmaccum.errors import CorruptRecordError, KafkaError, LockTimeoutError, TransactionAbortedError
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.handover import has_successor
 from shmaccum.sender.logfile import SELDOM
@@ -153,52 +153,57 @@ class Sender:
             self._apply_settings()
         # 1. Metadata, producers' requests for it, and the producer id.
         is_waiting = self._topic_requests.serve(transport.cluster())
-        self._update_producer_id()
-        self._give_up_if_out_of_reach()
+        if self._sequences.need_producer_id:
+            self._update_producer_id()
+        failure = transport.failure()
+        if failure is not None:
+            self._give_up(failure)
         cluster = transport.cluster()
         # 2. Expire batches; first, so that no expired batch is sent.
         expired = self._accumulator.abort_expired_batches(now_ms)
         if expired:
             logger.warning("failed %d batches: delivery.timeout.ms expired", len(expired), extra={"seldom": "expired"})
-        sleep.at_most(self._accumulator.expirer.next_expiry_ms - now_ms)
+        longest_ms = self._accumulator.expirer.next_expiry_ms - now_ms
         dropped = self._accumulator.drop_closed_lanes()
         if dropped:
             logger.info("dropped %d batches of transactions that are aborted", len(dropped))
-        self._doubt.give_up(now_ms)
+        if self._sequences.undecided_count:
+            self._doubt.give_up(now_ms)
         # 3. Ready check: nodes with ready batches, and topics with an unknown leader.
-        result = self._accumulator.ready(cluster, now_ms)
-        if result.unknown_leader_topics:
-            transport.request_update(result.unknown_leader_topics)
-        if is_waiting or result.unknown_leader_topics or self._sequences.need_producer_id:
-            sleep.at_most(LOOK_AGAIN_MS)
+        ready_nodes, delay_ms, unknown_leader_topics = result = self._accumulator.ready(cluster, now_ms)
+        if unknown_leader_topics:
+            transport.request_update(unknown_leader_topics)
+        if is_waiting or unknown_leader_topics or self._sequences.need_producer_id:
+            longest_ms = min(longest_ms, LOOK_AGAIN_MS)
         if self._stopping_since_ms is not None:
-            self._look_whether_blocked(result, now_ms)
+            longest_ms = min(longest_ms, self._look_whether_blocked(result, now_ms))
         # 4. Keep the nodes that take a request now.
-        for node in list(result.ready_nodes):
+        for node in list(ready_nodes):
             if not transport.ready(node, now_ms):
-                result.ready_nodes.discard(node)
-                sleep.at_most(transport.connection_delay_ms(node, now_ms))
+                ready_nodes.discard(node)
+                longest_ms = min(longest_ms, transport.connection_delay_ms(node, now_ms))
         # 5. Drain their batches and send them, by node.
         has_backlog = False
-        if result.ready_nodes:
+        if ready_nodes:
             if doorbell.is_listening:
                 doorbell.answer()
-            has_backlog = self._send(result.ready_nodes, cluster, now_ms)
+            has_backlog = self._send(ready_nodes, cluster, now_ms)
         # 6. Sleep, unless something can still be sent; no longer than until something becomes ready.
-        is_busy = transport.is_busy()
+        is_busy = self._responses.in_flight > 0 and transport.is_busy()
         if not is_busy:
-            sleep.at_most(0 if result.ready_nodes else result.next_ready_check_delay_ms)
-        if not self._reclaim_from_dead(now_ms):
+            longest_ms = 0 if ready_nodes else min(longest_ms, delay_ms)
+        if now_ms < self._next_housekeeping_ms:
             # No long sleep before the next housekeeping: a process can have died, and none be left to wake the sender.
-            sleep.at_most(self._next_housekeeping_ms - now_ms)
+            longest_ms = min(longest_ms, self._next_housekeeping_ms - now_ms)
         else:
+            self._reclaim_from_dead(now_ms)
             SELDOM.count_dropped()
         may_sleep = doorbell.is_listening or is_busy
         if not may_sleep:
-            sleep.at_most(0)  # the next pass checks again
+            longest_ms = 0  # the next pass checks again
             if not has_backlog:
                 doorbell.listen()
-        timeout_ms = sleep.begin(self._responses.in_flight > 0)
+        timeout_ms = sleep.begin(longest_ms, self._responses.in_flight > 0)
         # 7. Poll: wait, and handle the answers.
         if may_sleep and timeout_ms > 0:
             doorbell.sleep_until(now_ms + timeout_ms)
@@ -207,9 +212,10 @@ class Sender:
         responses = transport.poll(timeout_ms, doorbell.descriptor)
         if is_busy:
             self._coalescing.learn(len(responses), self._responses.in_flight)
-        if may_sleep and not responses:
+        if responses:
+            self._responses.handle(responses, _now_ms())
+        elif may_sleep:
             doorbell.answer()
-        self._responses.handle(responses, _now_ms())
 
     def _apply_settings(self) -> None:
         """Apply the shared settings that the slab holds now."""
@@ -229,20 +235,17 @@ class Sender:
     # --- who we are -------------------------------------------------------------------------------
 
     def _update_producer_id(self) -> None:
-        """Get a producer id if the slab needs one: in a new slab, or because the old one cannot be used further."""
-        if self._sequences.need_producer_id:
-            answer = self._transport.init_producer_id()
-            if answer is not None:
-                self._sequences.use_producer_id(*answer)
-                logger.info("producer id %d, epoch %d", *answer)
+        """Get the producer id that the slab needs: it is new, or its old one cannot be used further."""
+        answer = self._transport.init_producer_id()
+        if answer is not None:
+            self._sequences.use_producer_id(*answer)
+            logger.info("producer id %d, epoch %d", *answer)
 
-    def _give_up_if_out_of_reach(self) -> None:
-        """Fail all batches if the transport cannot send anything."""
-        failure = self._transport.failure()
-        if failure is not None:
-            aborted = self._accumulator.abort_incomplete_batches(failure, self._incidents.last_of(failure))
-            if aborted:
-                logger.error("failed %d batches, since nothing can be sent: %s", len(aborted), failure.__name__)
+    def _give_up(self, failure: type[KafkaError]) -> None:
+        """Fail all batches, since the transport cannot send anything."""
+        aborted = self._accumulator.abort_incomplete_batches(failure, self._incidents.last_of(failure))
+        if aborted:
+            logger.error("failed %d batches, since nothing can be sent: %s", len(aborted), failure.__name__)
 
     # --- sending ------------------------------------------------------------------------------------
 
@@ -309,9 +312,8 @@ class Sender:
         deadline_ms = _now_ms() + self._config.request_timeout_ms
         while self._responses.in_flight and not self._stop_now and (now_ms := _now_ms()) < deadline_ms:
             self._sleep.begin_pass(now_ms)
-            self._sleep.at_most(LOOK_AGAIN_MS)
             self._doorbell.answer()
-            responses = self._transport.poll(self._sleep.begin(True), self._doorbell.descriptor)
+            responses = self._transport.poll(self._sleep.begin(LOOK_AGAIN_MS, True), self._doorbell.descriptor)
             self._responses.handle(responses, _now_ms())
         logger.info("handed the role over, with %d batches in flight", self._responses.in_flight)
 
@@ -322,17 +324,21 @@ class Sender:
             now_ms = _now_ms()
             holds_batches = self._accumulator.holds_batches_older_than(self._stopping_since_ms, now_ms)
             return not holds_batches or self._is_blocked(now_ms)
-        return self._sleep.is_over(_now_ms())
+        return self._sleep.is_over()
 
-    def _look_whether_blocked(self, result: ReadyCheckResult, now_ms: int) -> None:
-        """Note since when no event of this sender can make a batch ready: then damage keeps back what is left."""
+    def _look_whether_blocked(self, result: ReadyCheckResult, now_ms: int) -> float:
+        """Note since when no event of this sender can make a batch ready: then damage keeps back what is left.
+
+        Returns:
+            How long to sleep at most.
+        """
         nodes, delay_ms, unknown = result
         if nodes or unknown or delay_ms < FOREVER_MS or self._responses.in_flight or self._sequences.need_producer_id:
             self._blocked_since_ms = None
-            return
+            return FOREVER_MS
         if self._blocked_since_ms is None:
             self._blocked_since_ms = now_ms
-        self._sleep.at_most(_BLOCKED_MS)
+        return _BLOCKED_MS
 
     def _is_blocked(self, now_ms: int) -> bool:
         return self._blocked_since_ms is not None and now_ms - self._blocked_since_ms >= _BLOCKED_MS
@@ -352,10 +358,8 @@ class Sender:
         if is_blocked:
             self._slab.check()
 
-    def _reclaim_from_dead(self, now_ms: int) -> bool:
-        """Reclaim the memory and the table entries of dead processes; return False if it is not time yet."""
-        if now_ms < self._next_housekeeping_ms:
-            return False
+    def _reclaim_from_dead(self, now_ms: int) -> None:
+        """Reclaim the memory and the table entries of dead processes."""
         self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
         with contextlib.suppress(LockTimeoutError):
             self._accumulator.take_lanes_from_dead()
@@ -363,7 +367,6 @@ class Sender:
             self._accumulator.deferral.run(self._slab.pool_lock, self._pool.reclaim)
         self._slab.reap_dead()
         self.has_handed_over = self._gives_way and has_successor(self._slab)
-        return True
 
 
 def _now_ms() -> int:

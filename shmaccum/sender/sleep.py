@@ -10,7 +10,6 @@ import time
 from typing import Final
 
 from shmaccum._core import SLEEP_BITS, Super
-from shmaccum.accumulator.drain.ready_check import FOREVER_MS
 from shmaccum.shm.layout import MAX_SLEEP_MS, Role
 from shmaccum.shm.reclaim import LEAVE_REQUEST_MS
 from shmaccum.shm.slab import Slab
@@ -33,7 +32,7 @@ _SHORTEST_NAP_MS: Final = 0.02
 
 
 class Sleep:
-    """The sleep at the end of a pass, which each step of the pass can shorten.
+    """The sleep at the end of a pass.
 
     Args:
         slab: the sender's slab.
@@ -47,34 +46,28 @@ class Sleep:
         self._idle_since_ms: int | None = None
         self._used_until_ms = 0
         self._now_ms = 0
-        self._longest_ms: float = FOREVER_MS
 
     def begin_pass(self, now_ms: int) -> None:
-        """Publish that the sender runs; forget the bounds of the last pass."""
+        """Publish that the sender runs."""
         self._now_ms = now_ms
-        self._longest_ms = FOREVER_MS
         self._words[_RAN] = now_ms << _SLEEP_BITS
 
-    def at_most(self, longest_ms: float) -> None:
-        """Sleep no longer than this in this pass; 0 or less: not at all."""
-        self._longest_ms = min(self._longest_ms, longest_ms)
-
-    def begin(self, has_batches: bool) -> float:
+    def begin(self, longest_ms: float, has_batches: bool) -> float:
         """Publish the coming sleep; return its most milliseconds.
 
         Args:
+            longest_ms: sleep no longer than this; 0 or less: not at all.
             has_batches: whether any are in flight.
         """
-        longest_ms = max(self._longest_ms, 0)
-        if longest_ms:
-            longest_ms = min(longest_ms, self._until_check_ms(has_batches))
+        longest_ms = min(longest_ms, self._until_check_ms(has_batches)) if longest_ms > 0 else 0
         self._words[_RAN] = self._now_ms << _SLEEP_BITS | int(min(longest_ms + 1, _MAX_SLEEP_MS))
         return longest_ms
 
-    def is_over(self, now_ms: int) -> bool:
+    def is_over(self) -> bool:
         """Return whether to leave: idle for ``sender.idle.ms``, or another slab's creator needs this one's memory."""
         if self._idle_ms < 0 or self._idle_since_ms is None:
             return False
+        now_ms = time.monotonic_ns() // 1_000_000
         wanted_ms = self._slab.words[Super.LEAVE_REQUEST]
         is_wanted = wanted_ms != 0 and now_ms - wanted_ms < LEAVE_REQUEST_MS
         return is_wanted or now_ms - self._idle_since_ms >= self._idle_ms

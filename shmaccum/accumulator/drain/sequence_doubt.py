@@ -64,10 +64,9 @@ class SequenceDoubt:
 
     def give_up(self, now_ms: int) -> None:
         """Reenqueue the undecided batches that no other batch is left to decide."""
-        if self._sequences.undecided_count:
-            for entry in self._sequences.undecided_partitions():
-                if not self._sequences.has_more_to_try(entry):
-                    self._reenqueue(entry, now_ms)
+        for entry in self._sequences.undecided_partitions():
+            if not self._sequences.has_more_to_try(entry):
+                self._reenqueue(entry, now_ms)
 
     def _reenqueue(self, entry: int, now_ms: int) -> None:
         for batch in self._sequences.take_undecided(entry):
