@@ -41,7 +41,7 @@ class Sender:
         self.counts = core.Completer(self.slab.segment, self.sequences, v2.HEADER_SIZE)
         self.deques = [SimpleNamespace(topic_partition=PLACE, lane=0) for _ in range(20)]
         partitions = SimpleNamespace(by_entry=self.deques)
-        self.sealer = core.InPlaceSealer(self.slab.segment, partitions, crc32c, {4: ("orders", 2)}.__getitem__)
+        self.sealer = core.InPlaceSealer(self.slab.segment, partitions, crc32c, {1: ("orders", 2)}.__getitem__)
         self.batch = core.RecordBatch(self.slab.segment, 0)
         self.batch.state = SlotState.IN_FLIGHT
         self.set("partitions", "in_flight", 1, PARTITION)
@@ -148,7 +148,8 @@ def test_a_batch_that_its_producer_compressed_says_so() -> None:
 
 def test_a_batch_of_a_transaction_says_so() -> None:
     sender = Sender()
-    sender.deques[PARTITION].lane = 5
+    sender.deques[PARTITION].lane = 2
+    sender.set("lanes", "producer_id", PRODUCER_ID + 1, 1)
     sealed = sender.send()
     assert (sealed.transactional_id, sealed.transaction_version) == ("orders", 2)
     read = MemoryRecords(bytes_of(sealed)).next_batch()
@@ -156,6 +157,22 @@ def test_a_batch_of_a_transaction_says_so() -> None:
     assert read.is_transactional
     assert read.attributes == v2.TRANSACTIONAL
     assert read.producer_id == PRODUCER_ID
+
+
+@pytest.mark.parametrize(
+    ("lane", "producer_id", "sequence"),
+    [(2, 0, 1), (2, PRODUCER_ID + 2, 1), (2, PRODUCER_ID + 1, 0), (3, PRODUCER_ID + 1, 1)],
+    ids=["closed", "of-another-id", "not-numbered", "no-lane"],
+)
+def test_a_batch_of_a_transaction_that_is_being_ended_is_not_sealed(lane: int, producer_id: int, sequence: int) -> None:
+    """Its lane can be closed at any time. Without a producer id, it would be visible whatever the transaction's end."""
+    sender = Sender()
+    sender.deques[PARTITION].lane = lane
+    sender.set("lanes", "producer_id", producer_id, 1)
+    if not sequence:
+        sender.set("headers", "sequence", 0)
+    assert sender.sealer.seal_all([sender.batch], sender.in_flight, sender.counts) == ([], [sender.batch])
+    assert sender.in_flight[0] is None
 
 
 def make_split(sender: Sender) -> None:
