@@ -169,7 +169,6 @@ cdef class InPlaceSealer:
         cdef int64_t producer_id = -1, epoch = -1, sequence = -1
         cdef ProduceBatch sealed
         cdef uint64_t attributes = compressed & COMPRESSION_MASK, lane
-        cdef const LaneEntry *lane_entry
         cdef list deques = self.partitions.by_entry
         cdef tuple views
         cdef uint8_t *at
@@ -180,16 +179,6 @@ cdef class InPlaceSealer:
         if not compressed and load_relaxed(&header.linger) & COMPRESSION_MASK:
             return None
         deque = deques[<Py_ssize_t>batch.partition]
-        commit, number = load_acquire(&header.commit), load_relaxed(&header.sequence)
-        lane = deque.lane
-        if lane:
-            # Its holder can close it at any time. A batch that was not numbered before must not be sent: without a
-            # producer id, it would be in no transaction, and visible at once.
-            lane_entry = <const LaneEntry *>(self.segment.memory + self.segment.geometry.regions.lanes) + (lane - 1)
-            if lane > self.segment.geometry.sizes.max_lanes or not number:
-                return None
-            if load_acquire(&lane_entry.producer_id) != load_relaxed(&header.producer_id):
-                return None
         size = stored_size(header)
         if size <= slot_size:
             views = (self.memory[begin:begin + size],)
@@ -197,6 +186,7 @@ cdef class InPlaceSealer:
             views = batch.views()
             if views is None:
                 return None
+        commit, number = load_acquire(&header.commit), load_relaxed(&header.sequence)
         count = commit >> 1 & COMMIT_COUNT_MASK
         if number:
             producer_id = <int64_t>load_relaxed(&header.producer_id) - 1
@@ -206,6 +196,7 @@ cdef class InPlaceSealer:
         sealed.record_count, sealed.magic, sealed.slot = count, V2, batch.slot
         sealed.producer_id, sealed.producer_epoch, sealed.base_sequence = producer_id, epoch, sequence
         sealed.max_timestamp = <int64_t>load_relaxed(&header.max_timestamp[commit & 1])
+        lane = deque.lane
         if lane:
             attributes |= TRANSACTIONAL
             sealed.transactional_id, sealed.transaction_version = self.identity(lane - 1)
@@ -252,7 +243,8 @@ cdef class InPlaceSealer:
         cdef ProduceBatch produced
         for batch in drained:
             produced = self._seal(batch)
-            if produced is None:
+            # Without a producer id, a batch of a closed lane would be in no transaction, and visible at once.
+            if produced is None or counts.sequences.is_closed(batch):
                 rest.append(batch)
             else:
                 in_flight[batch.slot] = batch

@@ -312,7 +312,7 @@ cdef class Sequences:
         self._check(entry)
         self._fail_lane(self._of(entry), error)
 
-    def is_closed(self, RecordBatch batch not None):
+    cpdef bint is_closed(self, RecordBatch batch):
         """Return whether a drained batch belongs to a lane that was closed before the batch got a number."""
         return self._of(batch.partition).lane != NULL and not self._is_numbered(batch.header, batch.partition)
 

@@ -167,7 +167,7 @@ class Connection:
         return (
             self._state is _READY
             and not self._output
-            and len(self._in_flight) < self._max_in_flight
+            and not self.is_full()
             and now_ms >= self._throttled_until_ms
             and now_ms < self._log_in_again_ms
         )

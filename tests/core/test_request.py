@@ -29,7 +29,14 @@ class Sender:
     """A sender with one drained batch of three records."""
 
     def __init__(
-        self, core: Any = _core, *, values: list[bytes] = VALUES, idempotent: bool = True, keeps_checksums: bool = True
+        self,
+        core: Any = _core,
+        *,
+        values: list[bytes] = VALUES,
+        idempotent: bool = True,
+        keeps_checksums: bool = True,
+        lane: int = 0,
+        opened: bool = True,
     ) -> None:
         self.slab = Slab(4, core, slot_size=SLOT_SIZE, keeps_checksums=keeps_checksums)
         producer = Producer(self.slab, core)
@@ -39,7 +46,10 @@ class Sender:
         if idempotent:
             self.sequences.use_producer_id(PRODUCER_ID, EPOCH)
         self.counts = core.Completer(self.slab.segment, self.sequences, v2.HEADER_SIZE)
-        self.deques = [SimpleNamespace(topic_partition=PLACE, lane=0) for _ in range(20)]
+        self.deques = [SimpleNamespace(topic_partition=PLACE, lane=lane) for _ in range(20)]
+        if lane:
+            self.set("partitions", "key", lane << 52, PARTITION)
+            self.set("lanes", "producer_id", (PRODUCER_ID + 1) * opened, lane - 1)
         partitions = SimpleNamespace(by_entry=self.deques)
         self.sealer = core.InPlaceSealer(self.slab.segment, partitions, crc32c, {1: ("orders", 2)}.__getitem__)
         self.batch = core.RecordBatch(self.slab.segment, 0)
@@ -147,10 +157,7 @@ def test_a_batch_that_its_producer_compressed_says_so() -> None:
 
 
 def test_a_batch_of_a_transaction_says_so() -> None:
-    sender = Sender()
-    sender.deques[PARTITION].lane = 2
-    sender.set("lanes", "producer_id", PRODUCER_ID + 1, 1)
-    sealed = sender.send()
+    sealed = Sender(lane=2).send()
     assert (sealed.transactional_id, sealed.transaction_version) == ("orders", 2)
     read = MemoryRecords(bytes_of(sealed)).next_batch()
     assert read.validate_crc()
@@ -159,18 +166,11 @@ def test_a_batch_of_a_transaction_says_so() -> None:
     assert read.producer_id == PRODUCER_ID
 
 
-@pytest.mark.parametrize(
-    ("lane", "producer_id", "sequence"),
-    [(2, 0, 1), (2, PRODUCER_ID + 2, 1), (2, PRODUCER_ID + 1, 0), (3, PRODUCER_ID + 1, 1)],
-    ids=["closed", "of-another-id", "not-numbered", "no-lane"],
-)
-def test_a_batch_of_a_transaction_that_is_being_ended_is_not_sealed(lane: int, producer_id: int, sequence: int) -> None:
-    """Its lane can be closed at any time. Without a producer id, it would be visible whatever the transaction's end."""
-    sender = Sender()
-    sender.deques[PARTITION].lane = lane
-    sender.set("lanes", "producer_id", producer_id, 1)
-    if not sequence:
-        sender.set("headers", "sequence", 0)
+@pytest.mark.parametrize("opened", [True, False], ids=["numbered", "not-numbered"])
+def test_a_batch_of_a_lane_that_is_closed_meanwhile_is_not_sent(opened: bool) -> None:
+    """Without a producer id, it would be visible whatever the transaction's end."""
+    sender = Sender(lane=2, opened=opened)
+    sender.set("lanes", "producer_id", 0, 1)
     assert sender.sealer.seal_all([sender.batch], sender.in_flight, sender.counts) == ([], [sender.batch])
     assert sender.in_flight[0] is None
 
