@@ -817,6 +817,17 @@ class ProduceRequestResult:
 
 @final
 class FutureRecordMetadata:
+    """Future of one record; asyncio code can ``await`` it.
+
+    It has the methods of `concurrent.futures.Future` and of kafka-python's futures. An accepted record
+    cannot be recalled: no future can be cancelled, and a cancelled ``await`` only stops waiting.
+
+    Args:
+        result: of its batch.
+        index: the record's index in its batch.
+        timestamp: the record's own.
+        sizes: bytes of the serialized key, plus 1, in the upper 32 bits, and of the value in the lower; 0 for a null.
+    """
     def __init__(self, result: ProduceRequestResult, index: int, timestamp: int, sizes: int = 0) -> None: ...
     def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
     @property
@@ -828,26 +839,60 @@ class FutureRecordMetadata:
     @property
     def sizes(self) -> int: ...
     @property
-    def topic_partition(self) -> TopicPartition: ...
+    def topic_partition(self) -> TopicPartition:
+        """Where the record goes."""
     @property
-    def batch(self) -> int: ...
+    def batch(self) -> int:
+        """The id of its batch."""
     @property
-    def is_done(self) -> bool: ...
+    def is_done(self) -> bool:
+        """Whether the record is acknowledged or has failed. Only changes when the producer polls."""
     @property
-    def value(self) -> RecordMetadata | None: ...
-    def outcome(self) -> tuple[ShmaccumError | None, RecordMetadata | None]: ...
-    def succeeded(self) -> bool: ...
-    def failed(self) -> bool: ...
-    def get(self, timeout: float | None = None) -> RecordMetadata: ...
-    def result(self, timeout: float | None = None) -> RecordMetadata: ...
-    def exception(self, timeout: float | None = None) -> ShmaccumError | None: ...
-    def done(self) -> bool: ...
-    def running(self) -> bool: ...
-    def cancel(self) -> bool: ...
-    def cancelled(self) -> bool: ...
-    def add_done_callback(self, function: Callable[[FutureRecordMetadata], Any]) -> None: ...
-    def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata: ...
-    def add_errback(self, errback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata: ...
+    def value(self) -> RecordMetadata | None:
+        """Where the record was stored; None while it is pending, or if it failed."""
+    def outcome(self) -> tuple[ShmaccumError | None, RecordMetadata | None]:
+        """Return `exception` and `value`."""
+    def succeeded(self) -> bool:
+        """Return whether the record is acknowledged."""
+    def failed(self) -> bool:
+        """Return whether the record failed."""
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait until the record is acknowledged; return where it is stored.
+
+        Args:
+            timeout: seconds; None for no limit (``delivery.timeout.ms`` bounds the wait).
+
+        Raises:
+            ResultTimeoutError: the time ran out; the record is still pending.
+            IllegalStateError: the producer was closed while the record was pending.
+            SenderError: the record is pending, but there is no sender, and none could be started.
+            KafkaError: why the record failed.
+        """
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Return the result: `get`."""
+    def exception(self, timeout: float | None = None) -> ShmaccumError | None:
+        """Wait until the record is complete; return why it failed, None if it is acknowledged.
+
+        Each call returns a new error. Errors about the wait are raised, as by `get`.
+        """
+    def done(self) -> bool:
+        """Return `is_done`."""
+    def running(self) -> bool:
+        """Return whether the record is pending."""
+    def cancel(self) -> bool:
+        """Return False: an accepted record cannot be recalled."""
+    def cancelled(self) -> bool:
+        """Return False, see `cancel`."""
+    def add_done_callback(self, function: Callable[[FutureRecordMetadata], Any]) -> None:
+        """Call ``function(future)`` when the record is complete; at once if it is.
+
+        It runs in the thread that next sends, polls, flushes or waits. If an event loop runs in the calling thread, it
+        runs in that loop, soon, with no further call of this package.
+        """
+    def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Call ``callback(*args, metadata, **kwargs)`` when the record is acknowledged; return the future."""
+    def add_errback(self, errback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Call ``errback(*args, error, **kwargs)`` when the record fails; return the future."""
 
 @final
 class Callbacks:
@@ -1038,6 +1083,12 @@ class RecordPath:
 
 @disjoint_base
 class Producer:
+    """The part of `shmaccum.Producer` that sends single records.
+
+    Attributes:
+        _records: the path of its records; None before it is open.
+    """
+
     _records: Any
     def send(
         self,
@@ -1048,7 +1099,81 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: DeliveryCallback | None = None,
-    ) -> FutureRecordMetadata: ...
+    ) -> FutureRecordMetadata:
+        """Send a record. On return it is accepted: it will be acknowledged, or its error reported.
+
+        Args:
+            topic: the topic; created on first use where the cluster does that.
+            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
+            key: what ``key.serializer`` takes; without one, bytes or text, or None.
+            headers: pairs of name and value, or a dict; a value is bytes, text or None.
+            partition: its number; by default from the key's hash or, without a key, the sticky partition.
+            timestamp_ms: milliseconds since the epoch; by default, now.
+            on_delivery: called with (error, None) or (None, metadata) when the record is complete. It runs in this
+                process, in the thread that next sends, polls, flushes or waits.
+
+        Returns:
+            Its future, with the methods of kafka-python's.
+
+        Raises:
+            KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
+            BufferExhaustedError: no memory became free within ``max.block.ms``.
+            LockTimeoutError: a stopped process held a lock for ``max.block.ms``; names the process.
+            SlabDamagedError: the shared memory is damaged.
+            RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
+            InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: an argument.
+            IllegalArgumentError: the partition is negative, or ``on_delivery`` cannot be called.
+            IllegalStateError: an interceptor's ``on_send`` returned None.
+            ProducerClosedError: the producer has been closed.
+            SenderError: there was no sender, and none could be started.
+
+        With a ``transactional.id`` it also raises IllegalStateError outside of a transaction, and the error of one that
+        has failed. The record belongs to the transaction that is open when `send` is called. If another thread ends
+        that one while the call waits, it raises IllegalStateError.
+
+        Like Kafka's producer, it calls ``on_delivery`` before it raises an error that is an ``ApiException`` there
+        (`KafkaError.is_api`): both are about the same record. Interceptors see every error.
+
+        After an error the record is not accepted, and will not be sent. The exception is an interrupt, such as
+        KeyboardInterrupt from a signal handler: it can arrive after the record is accepted and before `send` returns.
+        """
+
+@disjoint_base
+class AsyncProducer:
+    """The part of `shmaccum.AsyncProducer` that sends single records.
+
+    Attributes:
+        _records: the path of its records; None before it is started.
+    """
+
+    _records: Any
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> FutureRecordMetadata:
+        """Send a record. On return it is accepted: it will be acknowledged, or its error reported.
+
+        Args:
+            topic: the topic; created on first use where the cluster does that.
+            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
+            key: what ``key.serializer`` takes; without one, bytes or text, or None.
+            headers: pairs of name and value, or a dict; a value is bytes, text or None.
+            partition: its number; by default from the key's hash or, without a key, the sticky partition.
+            timestamp_ms: milliseconds since the epoch; by default, now.
+            on_delivery: called with (error, None) or (None, metadata) when the record is complete, in the event loop.
+
+        Returns:
+            Its future: ``await`` it for the acknowledgement.
+
+        Raises:
+            KafkaError: as `Producer.send`. After an error, or a cancellation, the record is not accepted.
+        """
 
 @final
 class Reports:
@@ -1062,6 +1187,23 @@ class Reports:
 
 @final
 class Message:
+    """A message, as its callback gets it: ``confluent_kafka.Message``, with what a producer knows of it.
+
+    Until it is reported, it is the ``on_delivery`` of its record.
+
+    Args:
+        reports: of its producer.
+        topic, key, value: its own.
+        headers: pairs of a name and bytes or None; None without.
+        callback: called with (error, message) once it is reported; None for none.
+
+    Attributes:
+        began: monotonic seconds of ``produce``.
+        thread: that sends it; 0 if none does.
+        future: of the record, once it is accepted.
+        is_pending: whether it is neither complete nor refused nor purged.
+    """
+
     OFFSET_INVALID: ClassVar[int]
     thread: int
     future: FutureRecordMetadata | None
@@ -1077,24 +1219,44 @@ class Message:
     @property
     def began(self) -> float: ...
     @property
-    def is_pending(self) -> bool: ...
+    def is_pending(self) -> bool:
+        """Whether it is neither complete nor refused nor purged."""
     def __call__(self, error: ShmaccumError | None, metadata: RecordMetadata | None) -> None: ...
     def __len__(self) -> int: ...
-    def report(self, error: object) -> None: ...
-    def drop(self) -> None: ...
-    def topic(self) -> str: ...
-    def partition(self) -> int: ...
-    def offset(self) -> int: ...
-    def key(self) -> bytes | None: ...
-    def value(self) -> bytes | None: ...
-    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
-    def error(self) -> Any: ...
-    def timestamp(self) -> tuple[int, int]: ...
-    def latency(self) -> float: ...
-    def leader_epoch(self) -> int | None: ...
+    def report(self, error: object) -> None:
+        """Make the report due. The first one counts: a message that is purged can be stored later."""
+    def drop(self) -> None:
+        """Report nothing: it was refused."""
+    def topic(self) -> str:
+        """Return the topic."""
+    def partition(self) -> int:
+        """Return the partition; -1 if the message was never given one."""
+    def offset(self) -> int:
+        """Return the offset in the partition; -1001 if it is not stored."""
+    def key(self) -> bytes | None:
+        """Return the key."""
+    def value(self) -> bytes | None:
+        """Return the value."""
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """Return the headers; None without."""
+    def error(self) -> Any:
+        """Return why it is not stored; None if it is."""
+    def timestamp(self) -> tuple[int, int]:
+        """Return (1, milliseconds), or (0, -1) if it is not stored."""
+    def latency(self) -> float:
+        """Return the seconds from `produce` to the acknowledgement."""
+    def leader_epoch(self) -> int | None:
+        """Return None: it is not known here."""
 
 @disjoint_base
 class PollingProducer:
+    """The part of `shmaccum.compat.confluent.Producer` that produces and polls.
+
+    Attributes:
+        reports: of its messages.
+        next_look: monotonic seconds; from then on, `poll` looks for more than reports.
+    """
+
     next_look: float
     @property
     def reports(self) -> Reports: ...
@@ -1119,8 +1281,24 @@ class PollingProducer:
         on_delivery: Callable[[Any, Message], Any] | None = None,
         timestamp: int = 0,
         headers: Any = None,
-    ) -> None: ...
-    def poll(self, timeout: float | None = -1) -> int: ...
+    ) -> None:
+        """Send a message; its callback runs in a later `poll` or `flush`.
+
+        It waits for the metadata of a topic that the slab does not know yet, 1 s at most. Then the message waits in
+        this process: a later `produce`, `poll` or `flush` sends it, or reports it after ``message.timeout.ms``.
+
+        Raises:
+            BufferError: too many messages are unreported, or the slab is full: poll, and try again.
+            KafkaException: the message is too large, its partition does not exist, or there is no transaction.
+            TypeError: an argument has the wrong type.
+            RuntimeError: the producer is closed.
+        """
+    def poll(self, timeout: float | None = -1) -> int:
+        """Call the callbacks of reported messages; wait for one up to ``timeout`` s, if it is not negative.
+
+        Returns:
+            How many messages were reported.
+        """
 
 @final
 class Cells:

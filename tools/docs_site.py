@@ -63,7 +63,10 @@ _OPTIONS: Final[Mapping[str, str]] = {"shmaccum": _INHERITED}
 _THEIRS: Final = frozenset(("KafkaError", "KafkaException"))
 """Names of `shmaccum.compat.confluent` that are confluent-kafka's own classes, where that is installed."""
 
-_METHODS: Final[Mapping[str, str]] = {"shmaccum.Producer": "shmaccum._core.Producer.send"}
+_METHODS: Final[Mapping[str, str]] = {
+    "shmaccum.Producer": "shmaccum._core.Producer.send",
+    "shmaccum.AsyncProducer": "shmaccum._core.AsyncProducer.send",
+}
 """Class -> a function that is its method, which mkdocstrings would leave out."""
 
 _LINK: Final = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")
@@ -100,7 +103,8 @@ def reference_page(root: Path, module: str) -> str:
         heading = f"    options:\n      heading: {name} ({code})\n" if code else ""
         entries.append(f"::: {module}.{name}\n{options}{heading}")
         if method := _METHODS.get(f"{module}.{name}"):
-            entries.append(f"::: {method}\n    options:\n      heading_level: 3\n")
+            heading = f"      heading: {method.removeprefix('shmaccum._core.')}\n"
+            entries.append(f"::: {method}\n    options:\n      heading_level: 3\n{heading}")
     return "\n".join([REFERENCE[module], *entries])
 
 

@@ -306,11 +306,13 @@ cdef uint64_t _big_endian(const uint8_t *at, int size) noexcept nogil:
 cdef int64_t _length(const uint8_t **at, const uint8_t *end) noexcept nogil:
     """Read a length of a flexible version; -1 for null, -2 if there is none. Advance behind it."""
     cdef uint64_t number = 0
+    cdef uint8_t byte
     cdef int shift = 0
     while shift <= LENGTH_BITS and at[0] < end:
-        number |= <uint64_t>(at[0][0] & 0x7F) << shift
+        byte = at[0][0]
         at[0] += 1
-        if at[0][-1] < 0x80:
+        number |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
             return <int64_t>number - 1
         shift += 7
     return -2

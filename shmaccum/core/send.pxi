@@ -293,7 +293,7 @@ cdef class RecordPath:
         return self.destinations.get(topic)
 
     def try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
-        """Send a record, as `Producer.send`, if no Python code has to see it and there is nothing to wait for.
+        """Send a record, as `Producer.send`, if no Python code has to see it, and there is nothing to wait for.
 
         Returns:
             Its future; None if it was not sent.
@@ -327,14 +327,7 @@ cdef class RecordPath:
         """Send a record, as `Producer.send`, in the open transaction; None if nothing was done: Python code has to."""
         cdef dict destinations = None
         cdef FutureRecordMetadata future
-        if (
-            self.burst == 0  # also without a constructor
-            or self.has_interceptors
-            or self.guard.closed
-            or not PyUnicode_CheckExact(topic)
-            or not _are_plain(headers)
-            or (on_delivery is not None and not PyCallable_Check(on_delivery))
-        ):
+        if not self._can_serialize(topic, headers, on_delivery):
             return None
         transaction = None
         if self.transactions is not None:
@@ -354,6 +347,17 @@ cdef class RecordPath:
         except BaseException as error:
             self.refuse(error, topic, partition, on_delivery, headers, transaction)
             raise
+
+    cdef bint _can_serialize(self, topic, headers, on_delivery) noexcept:
+        """Return whether a record needs no Python code but its serializers."""
+        return not (
+            self.burst == 0  # also without a constructor
+            or self.has_interceptors
+            or self.guard.closed
+            or not PyUnicode_CheckExact(topic)
+            or not _are_plain(headers)
+            or (on_delivery is not None and not PyCallable_Check(on_delivery))
+        )
 
     def append(
         self,
@@ -726,6 +730,61 @@ cdef class Producer:
         if future is not None:
             return future
         return path.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+
+cdef class AsyncProducer:
+    """The part of `shmaccum.AsyncProducer` that sends single records.
+
+    Attributes:
+        _records: the path of its records; None before it is started.
+    """
+
+    cdef public RecordPath _records
+
+    async def send(
+        self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
+    ):
+        """Send a record. On return it is accepted: it will be acknowledged, or its error reported.
+
+        Args:
+            topic: the topic; created on first use where the cluster does that.
+            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
+            key: what ``key.serializer`` takes; without one, bytes or text, or None.
+            headers: pairs of name and value, or a dict; a value is bytes, text or None.
+            partition: its number; by default from the key's hash or, without a key, the sticky partition.
+            timestamp_ms: milliseconds since the epoch; by default, now.
+            on_delivery: called with (error, None) or (None, metadata) when the record is complete, in the event loop.
+
+        Returns:
+            Its future: ``await`` it for the acknowledgement.
+
+        Raises:
+            KafkaError: as `Producer.send`. After an error, or a cancellation, the record is not accepted.
+        """
+        cdef RecordPath path = self._records
+        if path is None:
+            path = self._producer._records  # raises that it is not started
+        future = path._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if future is None:
+            if path._can_serialize(topic, headers, on_delivery):
+                try:
+                    key = path.serializers.key.serialize(topic, key)
+                    value = path.serializers.value.serialize(topic, value)
+                    future = path._append(
+                        None, topic, <bytes>value, <bytes>key, None, headers, partition, timestamp_ms, on_delivery
+                    )
+                    if future is None:
+                        future = await self._send_serialized(
+                            topic, value, key, headers, partition, timestamp_ms, on_delivery
+                        )
+                except BaseException as error:
+                    path.refuse(error, topic, partition, on_delivery, headers)
+                    raise
+            else:
+                future = await self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if on_delivery is not None or path.has_interceptors:
+            self._run_callbacks()
+        return future
 
 
 cdef class PollingProducer:

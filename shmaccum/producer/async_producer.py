@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
+from shmaccum import _core
 from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.cluster import RecordMetadata
@@ -37,7 +38,7 @@ from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, IllegalStateError, ShmaccumError
 from shmaccum.producer.loop_calls import LoopCalls, LoopProducer
 from shmaccum.producer.producer import check_timeout, no_pickle
-from shmaccum.producer.record_path import Sending
+from shmaccum.producer.record_path import RecordPath, Sending
 from shmaccum.record.fields import Headers
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _CLOSE_TIMEOUT_S: Final = 1.0
 """How often and how long `close` looks whether sends that waited for memory have ended; they end at once."""
 
 
-class AsyncProducer:
+class AsyncProducer(_core.AsyncProducer):
     """A Kafka producer for asyncio, which shares batches, memory and sender with all processes of the host.
 
     ``async with AsyncProducer(config) as producer: ...``, or `start` and `close`. Any number of tasks of one event loop
@@ -61,6 +62,8 @@ class AsyncProducer:
         ConfigError: a setting is unknown, has a wrong value, or contradicts another; or ``transactional.id`` is given.
     """
 
+    _records: RecordPath
+
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         if self.config.transactional_id:
@@ -71,7 +74,6 @@ class AsyncProducer:
         self._opened: LoopProducer | None = None
         self._calls: LoopCalls | None = None
         self._starting: asyncio.Lock | None = None
-        self._has_interceptors = bool(self.config.interceptor_classes)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -107,6 +109,7 @@ class AsyncProducer:
                     opening.abandon()
                     raise
                 self._calls = LoopCalls(self._opened)
+                self._records = self._opened._records
 
     @property
     def _producer(self) -> LoopProducer:
@@ -116,44 +119,34 @@ class AsyncProducer:
 
     # --- sending ------------------------------------------------------------------------------------
 
-    async def send(
+    async def _send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: DeliveryCallback | None = None,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
-        """Send a record. On return it is accepted: it will be acknowledged, or its error reported.
+        """Send a record that Python code has to see."""
+        assert self._calls is not None
+        return await self._calls.send(Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery))
 
-        Args:
-            topic: the topic; created on first use where the cluster does that.
-            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
-            key: what ``key.serializer`` takes; without one, bytes or text, or None.
-            headers: pairs of name and value, or a dict; a value is bytes, text or None.
-            partition: its number; by default from the key's hash or, without a key, the sticky partition.
-            timestamp_ms: milliseconds since the epoch; by default, now.
-            on_delivery: called with (error, None) or (None, metadata) when the record is complete, in the event loop.
-
-        Returns:
-            Its future: ``await`` it for the acknowledgement.
-
-        Raises:
-            KafkaError: as `Producer.send`. After an error, or a cancellation, the record is not accepted.
-        """
-        path = self._producer._records
-        future: FutureRecordMetadata | None = path.try_send(
-            topic, value, key, headers, partition, timestamp_ms, on_delivery
-        )
-        if future is None:
-            assert self._calls is not None
-            record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-            future = await self._calls.send(record)
-        if on_delivery is not None or self._has_interceptors:
-            self._run_callbacks()
-        return future
+    async def _send_serialized(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> FutureRecordMetadata:
+        """Send a serialized record that has to wait; the core cleans up after an error."""
+        assert self._calls is not None
+        record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return await self._calls.send_prepared(self._records.serialized(record))
 
     def _run_callbacks(self) -> None:
         assert self._calls is not None

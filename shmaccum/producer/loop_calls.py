@@ -84,23 +84,26 @@ class LoopCalls:
 
     async def send(self, record: Sending) -> FutureRecordMetadata:
         """Send a record; after an error or a cancellation it is not accepted."""
-        started = time.monotonic()
-        path = self._path
         self._guard.check_open()
         try:
-            path.prepare(record)
-            future = path.try_append(record)
-            while future is None:
-                try:
-                    future = await self._send_in_order(record, started)
-                except LockTimeoutError:
-                    if time.monotonic() - started > self._max_block_s:
-                        raise
-                    await asyncio.sleep(_LOCK_PAUSE_S)
-            return future
+            self._path.prepare(record)
+            return await self.send_prepared(record)
         except BaseException as error:
-            path.refuse_prepared(error, record)
+            self._path.refuse_prepared(error, record)
             raise
+
+    async def send_prepared(self, record: Sending) -> FutureRecordMetadata:
+        """Send a record that interceptors and serializers have seen; the caller cleans up after an error."""
+        started = time.monotonic()
+        future = self._path.try_append(record)
+        while future is None:
+            try:
+                future = await self._send_in_order(record, started)
+            except LockTimeoutError:
+                if time.monotonic() - started > self._max_block_s:
+                    raise
+                await asyncio.sleep(_LOCK_PAUSE_S)
+        return future
 
     async def _send_in_order(self, record: Sending, started: float) -> FutureRecordMetadata:
         """Append a record behind those that wait."""

@@ -193,10 +193,14 @@ class RecordPath(_core.RecordPath):
     ) -> FutureRecordMetadata:
         """Send a serialized record that has to wait; the core cleans up after an error."""
         record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
-        record.callback = on_delivery
-        if headers:
-            record.body = self.encode_body(key, value, headers)
-        return self._append_prepared(record)
+        return self._append_prepared(self.serialized(record))
+
+    def serialized(self, record: Sending) -> Sending:
+        """Return a record whose key and value are serialized, prepared; no interceptor has to see it."""
+        record.callback = record.on_delivery
+        if record.headers:
+            record.body = self.encode_body(record.key, record.value, record.headers)
+        return record
 
     def _append_prepared(self, record: Sending) -> FutureRecordMetadata:
         future = self.try_append(record)

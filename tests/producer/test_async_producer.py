@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import inspect
 import os
 import signal
 import threading
@@ -288,6 +289,26 @@ def test_interceptors_see_each_record_once(
 
     run(main())
     assert seen == [b"value", "other"]
+
+
+def test_serializers_see_each_record_once(run: Run, open_producer: Callable[..., AsyncProducer], log_dir: Path) -> None:
+    """Also one that waits for its topic's metadata, and one that is refused."""
+    seen: list[str] = []
+
+    def serialize(value: str) -> bytes:
+        seen.append(value)
+        return value.encode()
+
+    async def main() -> None:
+        async with open_producer(value_serializer=serialize, max_request_size=1000) as producer:
+            await producer.send_and_wait("t", "first", headers=[("name", b"value")], partition=0)
+            await producer.send("t", "second", partition=0)
+            with pytest.raises(RecordTooLargeError):
+                await producer.send("t", "x" * 2000)
+
+    run(main())
+    assert seen == ["first", "second", "x" * 2000]
+    assert read_values(log_dir, "t") == [b"first", b"second"]
 
 
 def test_interceptors_see_acknowledgements_that_nothing_awaits(
@@ -809,4 +830,5 @@ def test_awaited_records_need_no_slice(run: Run, open_producer: Callable[..., As
 
 
 def test_form() -> None:
-    assert asyncio.iscoroutinefunction(shmaccum.AsyncProducer.send)
+    """A mock of the class awaits what has to be awaited."""
+    assert inspect.iscoroutinefunction(shmaccum.AsyncProducer.send)

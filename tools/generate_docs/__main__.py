@@ -18,6 +18,7 @@ from shmaccum.config import describe_settings
 from shmaccum.config.configdef import Scope, Setting
 from tools.generate_docs.layout import slab_layout
 from tools.generate_docs.status import status
+from tools.generate_docs.stub import stub
 from tools.monitoring.alerts import rules, runbook
 from tools.monitoring.dashboard import dashboard
 from tools.monitoring.metrics import metrics
@@ -150,6 +151,7 @@ DOCUMENTS: Final[Mapping[str, Callable[[], str]]] = {
     "docs/monitoring/shmaccum-alerts.yml": rules,
     "docs/slab-layout.md": slab_layout,
     "docs/status.md": status,
+    "shmaccum/_core.pyi": stub,
 }
 """Path from the project's root -> what makes the text."""
 

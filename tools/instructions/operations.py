@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -11,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from shmaccum import Producer
+from shmaccum import AsyncProducer, Producer
 from shmaccum._core import Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import Cluster
@@ -33,8 +34,8 @@ Calls = Generator[Callable[[], object]]
 
 
 @contextmanager
-def _producer(**settings: object) -> Iterator[Producer]:
-    """Yield a producer whose sender writes a log, in a process of its own."""
+def _settings(**changes: object) -> Iterator[dict[str, object]]:
+    """Yield the settings of a producer whose sender writes a log, in a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         defaults: dict[str, object] = {
             "transport": "log",
@@ -46,10 +47,14 @@ def _producer(**settings: object) -> Iterator[Producer]:
             "delivery.timeout.ms": 1_000_000,
             "sender.idle.ms": 0,
         }
-        changes = {name.replace("_", "."): value for name, value in settings.items()}
-        with Producer(defaults | changes) as producer:
-            producer.partitions_for(TOPIC)
-            yield producer
+        yield defaults | {name.replace("_", "."): value for name, value in changes.items()}
+
+
+@contextmanager
+def _producer(**changes: object) -> Iterator[Producer]:
+    with _settings(**changes) as settings, Producer(settings) as producer:
+        producer.partitions_for(TOPIC)
+        yield producer
 
 
 def send() -> Calls:
@@ -93,6 +98,23 @@ def send_first() -> Calls:
             producer.flush()
             for partition in range(64):
                 yield partial(producer.send, TOPIC, VALUE, partition=partition)
+
+
+def send_async() -> Calls:
+    """Send a record without a key, into an open batch, in an event loop."""
+    with _settings() as settings, asyncio.Runner() as runner:
+        producer = AsyncProducer(settings)
+
+        async def send() -> None:
+            await producer.send(TOPIC, VALUE)
+
+        runner.run(producer.start())
+        try:
+            runner.run(producer.partitions_for(TOPIC))
+            while True:
+                yield partial(next, send().__await__(), None)
+        finally:
+            runner.run(producer.close())
 
 
 def send_batch() -> Calls:
@@ -188,6 +210,7 @@ OPERATIONS: Final[dict[str, Callable[[], Calls]]] = {
     "send, keyed": send_keyed,
     "send, text, two headers": send_text,
     "send, serializer": send_serialized,
+    "send, asyncio": send_async,
     "send, new batch": send_first,
     "send_batch, 100 rows": send_batch,
     "drain 8 batches": drain,
