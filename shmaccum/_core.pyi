@@ -77,7 +77,6 @@ class Super:
     MAX_TOPICS: Final[int]
     MAX_PARTITIONS: Final[int]
     CREATED_MS: Final[int]
-    BATCH_SLOTS: Final[int]
     TOKEN: Final[int]
     KEEPS_CHECKSUMS: Final[int]
     SENDER_ENTRY: Final[int]
@@ -298,6 +297,7 @@ class Slot:
     PART: Final[int]
     CHAIN: Final[int]
     LINGER: Final[int]
+    FULL: Final[int]
     OPENED_US: Final[int]
     LIMITS: Final[int]
     SLOTS: Final[int]
@@ -315,7 +315,6 @@ class Geometry:
         max_partitions: int = 4096,
         max_lanes: int = 64,
         keeps_checksums: int = 0,
-        batch_slots: int = 1,
     ) -> None: ...
     slot_size: Final[int]
     slot_count: Final[int]
@@ -324,8 +323,6 @@ class Geometry:
     max_partitions: Final[int]
     max_lanes: Final[int]
     keeps_checksums: Final[int]
-    batch_slots: Final[int]
-    batch_size: Final[int]
     ring_length: Final[int]
     contributor_words: Final[int]
     slot_words: Final[int]
@@ -948,6 +945,7 @@ class Appender:
         compression: int,
         delivery_timeout_ms: int,
         retries: int,
+        batch_size: int,
         max_bytes: int = 0,
         pool: BufferPool | None = None,
     ) -> Self: ...

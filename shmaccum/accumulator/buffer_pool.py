@@ -1,7 +1,7 @@
 """Kafka's BufferPool (``BufferPool.java``), for all processes of a host.
 
 It keeps Kafka's two promises. Memory is *bounded*, by ``buffer.memory`` for the whole host. Waiting is *fair*: first
-come, first served, over all processes. A request of ``batch.size`` gets one slot, a larger one a chain of slots,
+come, first served, over all processes. A request of a slot's size or less gets one slot, a larger one a chain of slots,
 wherever they are free. So the pool serves any request as soon as that number of slots is free. Until the first waiter's
 number is free, the pool serves no later request.
 

@@ -1,4 +1,4 @@
-"""What both clients' settings need: a certificate and a key in two files, and the smallest batch.
+"""What both clients' settings need: a certificate and a key in two files.
 
 Kafka's ``ssl.keystore.location`` is one file with both, ``ssl.keystore.certificate.chain`` and ``ssl.keystore.key`` are
 their texts. librdkafka and kafka-python name a file for each.
@@ -7,12 +7,8 @@ their texts. librdkafka and kafka-python name a file for each.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from shmaccum.errors import ConfigError
-
-LEAST_BATCH: Final = 1024
-"""The smallest ``batch.size``: other clients have smaller ones, down to 0 for none, and get this."""
 
 
 def keystore_settings(certificate: tuple[str, object] | None, key: tuple[str, object] | None) -> dict[str, object]:

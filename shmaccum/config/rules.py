@@ -33,6 +33,11 @@ SMALLEST_RECORD: Final = 7
 """Bytes of a record of message format 2 with neither key nor value: the smallest of all formats."""
 CORES_OF_A_SHARD: Final = 8
 """Cores for each shard of ``shmaccum.shards`` auto: docs/performance.md has the model that this comes from."""
+WORD: Final = 8
+"""``core/layout.pxi``: bytes of a word; slots have whole ones."""
+SLOT_SIZE: Final = 16384
+"""Bytes of a slot by default: what a batch with one small record takes. It is Kafka's default of ``batch.size``."""
+LEAST_SLOT: Final = 1024
 BATCHES_IN_MEMORY: Final = 16
 """Grown batches that ``buffer.memory`` holds at least, by default."""
 LARGEST_BATCH: Final = SMALLEST_RECORD * MOST_RECORDS
@@ -123,14 +128,15 @@ def shards_are_possible(config: ProducerSettings) -> Changes:
     return changes
 
 
-def batch_fits_memory(config: ProducerSettings) -> Changes:
-    """Check that the slab has room for a batch."""
-    if config.batch_size > config.slab_memory:
-        raise ConfigError(
-            f"batch.size = {config.batch_size}: must be at most {_memory(config)}; the slab would not hold a single "
-            "batch"
-        )
-    return KEEP
+def slots_fit_memory(config: ProducerSettings) -> Changes:
+    """Choose the size of slots, and check that the slab has room for one."""
+    size = config.shmaccum_slot_size
+    if size == AUTO:
+        size = SLOT_SIZE if config.has_record_batches else config.batch_size
+        size = max(LEAST_SLOT, min(size, config.slab_memory))
+    if size > config.slab_memory:
+        raise ConfigError(f"shmaccum.slot.size = {size}: must be at most {_memory(config)}")
+    return {"shmaccum.slot.size": size // WORD * WORD}
 
 
 def _memory(config: ProducerSettings) -> str:
@@ -146,13 +152,11 @@ def slots_fit_layout(config: ProducerSettings) -> Changes:
             f"batch.size = {config.batch_size}: must be at most {LARGEST_BATCH}; the slab counts at most "
             f"{MOST_RECORDS} records in a batch, and the smallest record takes {SMALLEST_RECORD} bytes"
         )
-    slot_size, _ = config.slots_of_batch
-    if config.slab_memory // slot_size > MOST_SLOTS:
-        most = MOST_SLOTS * slot_size * config.shmaccum_shards
+    if config.slab_memory // config.shmaccum_slot_size > MOST_SLOTS:
+        most = MOST_SLOTS * config.shmaccum_slot_size * config.shmaccum_shards
         raise ConfigError(
-            f"buffer.memory = {config.buffer_memory}: must be at most {most} with batch.size {config.batch_size}; a "
-            f"slab has at most {MOST_SLOTS} slots, of {slot_size} bytes then: lower buffer.memory, or choose "
-            "batch.size = 65536, which makes the largest slots"
+            f"buffer.memory = {config.buffer_memory}: must be at most {most} with shmaccum.slot.size "
+            f"{config.shmaccum_slot_size}; a slab has at most {MOST_SLOTS} slots: lower it, or raise shmaccum.slot.size"
         )
     return KEEP
 
@@ -215,11 +219,13 @@ def log_has_directory(config: ProducerSettings) -> Changes:
 
 
 def batch_fits_segment(config: ProducerSettings) -> Changes:
-    """Check that a segment can hold a full batch."""
-    if config.segment_bytes < config.batch_size:
+    """Check that a segment can hold a full batch, and one that fills its slot."""
+    sizes = {"batch.size": config.batch_size, "shmaccum.slot.size": config.shmaccum_slot_size}
+    largest = max(sizes, key=sizes.__getitem__)
+    if config.segment_bytes < sizes[largest]:
         raise ConfigError(
-            f"segment.bytes = {config.segment_bytes}: must be at least batch.size, which is {config.batch_size}; "
-            "the log would refuse a full batch"
+            f"segment.bytes = {config.segment_bytes}: must be at least {largest}, which is {sizes[largest]}; the log "
+            "would refuse a full batch"
         )
     return KEEP
 
@@ -274,7 +280,7 @@ RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     transactions_are_possible,
     delivery_covers_one_request,
     shards_are_possible,
-    batch_fits_memory,
+    slots_fit_memory,
     slots_fit_layout,
     request_fits_memory,
     format_has_compression,

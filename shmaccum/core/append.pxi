@@ -11,7 +11,7 @@ The stores of an append, in order, and what a death after each leaves:
 =====================  ================================================================================================
 contributors           a contributor without a record: it gets a completion that no future waits for
 bytes                  bytes behind the committed ones, which the next append overwrites
-linger, limits         values of a record that does not exist: sent sooner, or kept longer, than needed
+linger, full, limits   values of a record that does not exist: sent sooner, or kept longer, than needed
 max_timestamp          a value in the cell that the commit word does not select
 checksums              likewise (``checksum.pxi``), if the slab has them
 commit                 the record
@@ -70,7 +70,8 @@ cdef struct Appending:
     uint64_t limits
     uint64_t contributor_words
     uint64_t header_size
-    # Bytes that a batch can grow to.
+    # Bytes from which on its batches are full, and to which they can grow.
+    uint64_t batch_size
     uint64_t max_bytes
     bint keeps_checksums
 
@@ -359,23 +360,28 @@ cdef inline bint _may_contribute(const Appending *producer, uint64_t entry) noex
     return load_acquire(&process.ring_tail) == load_relaxed(&process.ring_head)
 
 
-cdef inline bint _commit(
+cdef inline void _commit(
     const Appending *producer, SlotHeader *header, const Written *written, uint64_t added, uint64_t timestamp,
-    uint64_t largest
+    uint64_t largest, Record *record
 ) noexcept nogil:
-    """Make `added` written records part of an open batch; return whether the batch is due earlier than before.
+    """Make `added` written records part of an open batch; note whether it is full or due earlier, and if that is news.
 
     `timestamp` and `largest` are the largest timestamp and the bytes of the largest record among them.
     """
     cdef uint64_t linger = load_relaxed(&header.linger), limits = load_relaxed(&header.limits)
     cdef uint64_t timeout_ms = limits & LIMITS_MASK, retries = limits >> LIMITS_SHIFT
     cdef uint64_t commit = load_relaxed(&header.commit), cell = commit & 1
+    cdef uint64_t size = commit >> COMMIT_SIZE_SHIFT, full = load_relaxed(&header.full)
     cdef uint64_t before = commit >> 1 & COMMIT_COUNT_MASK, latest = load_relaxed(&header.max_timestamp[cell])
     cdef uint32_t crc
-    cdef bint is_due_earlier = linger >> LINGER_SHIFT > producer.linger_ms
+    cdef bint was_full = size >= full
+    record.is_due_earlier = linger >> LINGER_SHIFT > producer.linger_ms
     # Before the commit: a death in between must not leave the record lingering too long, nor failing too early.
-    if is_due_earlier:
+    if record.is_due_earlier:
         store_relaxed(&header.linger, producer.linger_ms << LINGER_SHIFT | linger & COMPRESSION_MASK)
+    if full > producer.batch_size:
+        full = producer.batch_size
+        store_relaxed(&header.full, full)
     if limits != producer.limits:
         if producer.timeout_ms > timeout_ms:
             timeout_ms = producer.timeout_ms
@@ -391,10 +397,10 @@ cdef inline bint _commit(
         crc = checksum_of(header, commit & 1, before)
         crc = crc32c_of_chain(&producer.deques.slots, written.slot, written.begin, written.size, crc)
         checksum_store(header, load_relaxed(&header.partition), cell, before + added, crc)
-    store_release(
-        &header.commit, (commit >> COMMIT_SIZE_SHIFT) + written.size << COMMIT_SIZE_SHIFT | before + added << 1 | cell
-    )
-    return is_due_earlier
+    size += written.size
+    store_release(&header.commit, size << COMMIT_SIZE_SHIFT | before + added << 1 | cell)
+    record.is_full = size >= full
+    record.is_news = record.is_due_earlier or record.is_full and not was_full
 
 
 cdef int64_t _slot_at(const Slots *slots, Contribution *made, const Record *record, uint64_t place) noexcept nogil:
@@ -468,7 +474,7 @@ cdef bint _may_grow(
     if not record.may_grow or record.magic != V2 or record.index >= COMMIT_COUNT_MASK:
         return False
     if (
-        room >= producer.deques.slots.batch_size
+        room >= min(load_relaxed(&header.full), producer.batch_size)
         and not load_relaxed(&queue.partition.in_flight)
         and load_relaxed(&queue.partition.queued) <= 1
     ):
@@ -488,7 +494,7 @@ cdef int append_to_open(
 ) noexcept nogil:
     """Append a record to the open batch, under the partition's lock."""
     cdef uint64_t commit, size, slot = load_relaxed(&queue.partition.open) - 1
-    cdef uint64_t slot_size = producer.deques.slots.slot_size, batch_size = producer.deques.slots.batch_size
+    cdef uint64_t slot_size = producer.deques.slots.slot_size
     cdef SlotHeader *header
     cdef Written written
     if slot == ALL_BITS:
@@ -526,9 +532,8 @@ cdef int append_to_open(
         return APPEND_RING_UNREAD
     if not contributions_make(&contributions[slot], header, _batch_of(record), entry):
         return APPEND_NOT_CONTRIBUTOR
-    record.is_due_earlier = _commit(producer, header, &written, 1, <uint64_t>record.timestamp, record.added)
-    record.is_news = record.is_due_earlier or size < batch_size <= size + record.added
-    record.is_full = size + record.added >= batch_size or deque_has_full(queue)
+    _commit(producer, header, &written, 1, <uint64_t>record.timestamp, record.added, record)
+    record.is_full = record.is_full or deque_has_full(queue)
     _count_record(producer, entry, record.added)
     return LOCK_TAKEN
 
@@ -574,9 +579,8 @@ cdef int append_rows(
         if cursor.is_damaged:
             status = APPEND_NO_ROOM
         else:
-            record.is_due_earlier = _commit(producer, header, &written, rows.count, rows.timestamp, rows.largest)
-            record.is_news = record.is_due_earlier or size < slots.batch_size <= size + rows.size
-            record.is_full = size + rows.size >= slots.batch_size or deque_has_full(queue)
+            _commit(producer, header, &written, rows.count, rows.timestamp, rows.largest, record)
+            record.is_full = record.is_full or deque_has_full(queue)
             _count(producer, entry, rows.count, rows.size)
     _leave(producer, queue, record, damage)
     return status
@@ -733,6 +737,7 @@ cdef void batch_begin(
     store_relaxed(&header.part, 0)
     store_relaxed(&header.compressed, compressed)
     store_relaxed(&header.linger, producer.linger)
+    store_relaxed(&header.full, producer.batch_size)
     store_relaxed(&header.limits, producer.limits)
     if producer.keeps_checksums and stored > producer.header_size:
         checksum_store(
@@ -763,6 +768,7 @@ cdef class Appender:
         compression: likewise, as a number.
         delivery_timeout_ms: likewise.
         retries: likewise.
+        batch_size: likewise, in bytes.
         max_bytes: bytes that a batch can grow to.
         pool: has the memory for that; None if batches do not grow.
 
@@ -788,13 +794,14 @@ cdef class Appender:
         uint64_t compression,
         uint64_t delivery_timeout_ms,
         uint64_t retries,
+        uint64_t batch_size,
         uint64_t max_bytes=0,
         BufferPool pool=None,
     ):
         cdef const Regions *regions = &segment.geometry.regions
         self.segment, self.contributions, self.damaged = segment, contributions, damaged
         self.pool = pool
-        self.producer.max_bytes = max_bytes
+        self.producer.batch_size, self.producer.max_bytes = batch_size, max_bytes
         self.magic = magic
         self.producer.deques = deques_of(segment)
         self.producer.histograms = segment.memory + regions.histograms

@@ -136,7 +136,7 @@ cdef struct Superblock:
     word owner_uid
     # Digest of the settings that all users of the slab must agree on; lower 32 bits: of the secret ones.
     word digest
-    # Bytes in a slot: batch.size, or a part of it.
+    # Bytes in a slot: shmaccum.slot.size.
     word slot_size
     # Slots: buffer.memory / slot_size.
     word slot_count
@@ -148,8 +148,7 @@ cdef struct Superblock:
     word max_partitions
     # Wall-clock milliseconds of the creation.
     word created_ms
-    # Slots of a full batch: batch.size / slot_size.
-    word batch_slots
+    word unused_12
     # Random, stored by the creator: the names of the semaphores and of the doorbell
     # derive from them, so that no other user can guess a name.
     word token[TOKEN_WORDS]
@@ -649,6 +648,9 @@ cdef struct SlotHeader:
     # `linger.ms` << 8 | compression, as in `compressed`, of the producer that opened it; a producer with a lower one
     # lowers it when it appends, under the partition's lock.
     word linger
+    # Bytes from which on the batch is full: `batch.size` of the producer that opened it; a producer with a lower one
+    # lowers it when it appends, under the partition's lock.
+    word full
     # Monotonic microseconds when it was opened: a statistic.
     word opened_us
     # Retries << 32 | delivery.timeout.ms: the largest of the producers that appended. One with a larger value raises
@@ -673,8 +675,6 @@ cdef struct Sizes:
     uint64_t max_lanes
     # Whether slot headers have checksums.
     uint64_t keeps_checksums
-    # Slots of a full batch.
-    uint64_t batch_slots
 
 
 cdef struct Regions:

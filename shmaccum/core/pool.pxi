@@ -137,8 +137,6 @@ cdef struct Slots:
     char *bytes
     uint64_t slot_size
     uint64_t slot_count
-    # Bytes of a full batch: whole slots.
-    uint64_t batch_size
 
 
 cdef struct Pool:
@@ -186,7 +184,6 @@ cdef Slots slots_of(Segment segment) noexcept:
     slots.bytes = segment.memory + segment.geometry.regions.slots
     slots.slot_size = segment.geometry.sizes.slot_size
     slots.slot_count = segment.geometry.sizes.slot_count
-    slots.batch_size = segment.geometry.sizes.batch_slots * slots.slot_size
     return slots
 
 

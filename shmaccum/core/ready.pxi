@@ -98,14 +98,14 @@ def retry_backoff_ms(initial_ms, max_ms, uint64_t attempts, uint64_t partition=0
 
 
 cdef inline bint _is_filling(const Slots *slots, const PartitionEntry *partition, uint64_t slot) noexcept nogil:
-    """Return whether a partition's first batch is open and below ``batch.size``; later it never is again."""
+    """Return whether a partition's first batch is open and not full; later it never is again."""
     cdef const SlotHeader *header
     if load_relaxed(&partition.queued) > 1 or slot >= slots.slot_count:
         return False
     header = header_of(slots, slot)
     return (
         load_acquire(&header.state) & STATE_MASK == STATE_OPEN
-        and load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT < slots.batch_size
+        and load_acquire(&header.commit) >> COMMIT_SIZE_SHIFT < load_relaxed(&header.full)
     )
 
 

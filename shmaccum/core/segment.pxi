@@ -68,10 +68,8 @@ cdef class Geometry:
         slot_count: slots.
         max_processes, max_topics, max_partitions, max_lanes: entries in the tables.
         keeps_checksums: whether slot headers have checksums, 0 or 1.
-        batch_slots: slots of a full batch.
 
     Attributes:
-        batch_size: bytes of a full batch.
         ring_length: completions that a ring holds.
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
@@ -97,7 +95,6 @@ cdef class Geometry:
         max_partitions=4096,
         max_lanes=64,
         keeps_checksums=0,
-        batch_slots=1,
     ):
         self.sizes.slot_size = _size("slot_size", slot_size, WORD, _LARGEST, WORD)
         self.sizes.slot_count = _size("slot_count", slot_count, 1, MAX_SLOTS)
@@ -106,11 +103,9 @@ cdef class Geometry:
         self.sizes.max_partitions = _size("max_partitions", max_partitions, 1, _LARGEST)
         self.sizes.max_lanes = _size("max_lanes", max_lanes, 1, MAX_LANES)
         self.sizes.keeps_checksums = _size("keeps_checksums", keeps_checksums, 0, 1)
-        self.sizes.batch_slots = _size("batch_slots", batch_slots, 1, MAX_SLOTS)
         self.regions = lay_out(&self.sizes)
         places = {**self.sizes, **self.regions, "bitmap_size": (self.sizes.slot_count + 63) // 64 * WORD}
         places["slot_words"] = places.pop("header_size") // WORD
-        places["batch_size"] = self.sizes.batch_slots * self.sizes.slot_size
         for name, place in places.items():
             setattr(self, name, place)
 
@@ -204,7 +199,6 @@ cdef class Geometry:
             "max_partitions": self.sizes.max_partitions,
             "max_lanes": self.sizes.max_lanes,
             "keeps_checksums": self.sizes.keeps_checksums,
-            "batch_slots": self.sizes.batch_slots,
         }
 
 

@@ -56,7 +56,7 @@ class Destinations:
                 adaptive=self._config.partitioner_adaptive_partitioning_enable,
                 availability_timeout_ms=self._config.partitioner_availability_timeout_ms,
             )
-            new = StickyPartitioner(topic, self._config.batch_size, loads.choose)
+            new = StickyPartitioner(topic, max(1, self._config.batch_size), loads.choose)
             sticky = self.sticky.setdefault(topic.name, new)
         return sticky
 

@@ -33,7 +33,6 @@ _SIZES: Final = {
     "max_partitions": Super.MAX_PARTITIONS,
     "max_lanes": Super.MAX_LANES,
     "keeps_checksums": Super.KEEPS_CHECKSUMS,
-    "batch_slots": Super.BATCH_SLOTS,
 }
 """The attributes of `Geometry` that fix a layout -> their words."""
 

@@ -40,12 +40,10 @@ def parsed(**settings: Any) -> Any:
         ({"compression.type": "gzip", "compression.level": -1}, "compression.gzip.level", -1),
         ({"max.in.flight": 100}, "enable.idempotence", False),
         ({"max.in.flight": 100}, "max.in.flight.requests.per.connection", 100),
-        ({"batch.size": 1}, "batch.size", 1024),
-        ({"batch.size": 2000}, "batch.max.bytes", 2000),
-        ({"batch.size": 1_000_000}, "batch.size", 1_000_000),
-        ({"batch.size": 1_000_000}, "batch.max.bytes", 1_000_000),
-        ({"batch.size": 1_000_000, "buffer.memory": 8 << 20}, "batch.size", 512 << 10),
-        ({"batch.size": 1_000_000, "buffer.memory": 8 << 20}, "batch.max.bytes", 512 << 10),
+        ({}, "batch.size", 1_000_000),
+        ({}, "batch.max.bytes", 1 << 20),
+        ({"batch.size": 1}, "batch.size", 1),
+        ({"batch.size": "2000"}, "batch.max.bytes", 2000),
         ({"batch.size": 100_000, "batch.max.bytes": 50_000}, "batch.max.bytes", 50_000),
         ({"socket.send.buffer.bytes": 0}, "send.buffer.bytes", -1),
         ({"connections.max.idle.ms": 0}, "connections.max.idle.ms", -1),
@@ -80,9 +78,9 @@ def test_certificate_and_key_in_two_files(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_text("the key")
     files = {"certificate": str(tmp_path / "certificate.pem"), "key": str(tmp_path / "key.pem")}
     ours = {"certificate.location": files["certificate"], "key.location": files["key"]}
-    settings: dict[str, object] = {}
-    confluent_settings._convert(settings, {f"ssl.{name}": value for name, value in ours.items()})
-    assert settings == {"ssl.keystore.certificate.chain": "the certificate", "ssl.keystore.key": "the key"}
+    config = parsed(security_protocol="SSL", **{f"ssl.{name}": value for name, value in ours.items()}).config
+    found = config["ssl.keystore.certificate.chain"], config["ssl.keystore.key"]
+    assert [each.value for each in found] == ["the certificate", "the key"]
     with pytest.raises(KafkaConfigurationError, match="ssl_keyfile"):
         kafka_python_settings.translate({"bootstrap_servers": "h", "ssl_keyfile": files["key"]})
 
@@ -150,7 +148,7 @@ def test_kafka_pythons_settings_without_a_counterpart_are_refused_by_name(name: 
         ({"linger_ms": 7}, "linger.ms", 7),
         ({"retries": float("inf")}, "retries", (1 << 31) - 1),
         ({"compression_type": None}, "compression.type", "none"),
-        ({"batch_size": 0}, "batch.size", 1024),
+        ({"batch_size": 0}, "batch.size", 0),
         ({}, "send.buffer.bytes", -1),
         ({"ssl_check_hostname": False}, "ssl.endpoint.identification.algorithm", ""),
         ({"api_version": (2, 5)}, "acks", "all"),

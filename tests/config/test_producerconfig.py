@@ -37,7 +37,6 @@ PYTHON_SETTINGS = {
 OTHER_VALUES = {
     "shmaccum.checksum": "append",
     "acks": "1",
-    "batch.size": 8192,
     "bootstrap.servers": "a:1",
     "buffer.memory": 2**20,
     "enable.idempotence": False,
@@ -58,6 +57,7 @@ OTHER_VALUES = {
     "shmaccum.max.processes": 8,
     "shmaccum.max.topics": 8,
     "shmaccum.max.transactions": 8,
+    "shmaccum.slot.size": 8192,
     "ssl.endpoint.identification.algorithm": "",
     "ssl.keystore.location": "/data/client.pem",
     "ssl.truststore.location": "/data/ca.pem",
@@ -254,7 +254,7 @@ def test_an_explicit_name_is_taken_as_it_is_and_is_not_part_of_the_digest() -> N
 
 
 def test_the_digest_fits_a_word() -> None:
-    digests = [parse(**{"batch.size": 1024 + size}).slab_digest(UID) for size in range(50)]
+    digests = [parse(**{"buffer.memory": (1 << 20) + size}).slab_digest(UID) for size in range(50)]
 
     assert all(0 <= digest < 2**64 for digest in digests)
     assert max(digests) >= 2**56, "all 64 bits are in use"
@@ -266,7 +266,7 @@ def test_the_digest_fits_a_word() -> None:
         {"transport": st.just("log"), "log.dir": st.text(st.characters(exclude_characters="\0"), min_size=1)},
         optional={
             "acks": st.sampled_from(["all", "-1", "0", "1"]),
-            "batch.size": st.integers(1024, 2**20),
+            "batch.size": st.integers(0, 2**20),
             "buffer.memory": st.integers(2**20, 2**33),
             "linger.ms": st.integers(0, 2**63 - 1),
             "request.timeout.ms": st.integers(0, 2**31 - 1),

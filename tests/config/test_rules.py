@@ -2,6 +2,7 @@
 
 import logging
 import re
+from typing import Any
 
 import pytest
 
@@ -105,27 +106,28 @@ class TestDeliveryTimeout:
 
 
 class TestMemory:
-    def test_holds_a_batch(self) -> None:
-        assert_refused("batch.size = 16384: must be at most buffer.memory, which is 16383; .*", buffer_memory=16383)
-        assert parse(buffer_memory=16384).batch_size == 16384
-
     @pytest.mark.parametrize(
-        ("size", "slots"),
+        ("changes", "slot_size"),
         [
-            (1024, (1024, 1)),
-            (20_001, (20_000, 1)),
-            (65536, (65536, 1)),
-            (65537, (13104, 5)),
-            (1_000_000, (16128, 62)),
-            (1 << 20, (16384, 64)),
+            ({}, 16384),
+            ({"batch_size": 0}, 16384),
+            ({"batch_size": 1_000_000}, 16384),
+            ({"buffer_memory": 10_001}, 10_000),
+            ({"shmaccum_slot_size": 20_001}, 20_000),
+            ({"batch_size": 1_000_000, "message_format_version": "0.10.2", "enable_idempotence": False}, 1_000_000),
         ],
     )
-    def test_has_slots_of_a_batch_or_of_part_of_one(self, size: int, slots: tuple[int, int]) -> None:
-        assert parse(batch_size=size).slots_of_batch == slots
+    def test_has_slots_of_whole_words(self, changes: dict[str, Any], slot_size: int) -> None:
+        assert parse(**changes).shmaccum_slot_size == slot_size
 
-    def test_has_slots_of_a_batch_of_an_old_format(self) -> None:
-        config = parse(batch_size=1_000_000, message_format_version="0.10.2", enable_idempotence=False)
-        assert config.slots_of_batch == (1_000_000, 1)
+    def test_has_a_slot_for_each_shard(self) -> None:
+        message = "shmaccum.slot.size = 1024: must be at most buffer.memory divided by 64 shards, which is 1023"
+        kafka = {"transport": "kafka", "bootstrap_servers": "b:1"}
+        assert_refused(message, buffer_memory=65535, shmaccum_shards=64, **kafka)
+
+    def test_holds_a_slot_that_was_given(self) -> None:
+        message = "shmaccum.slot.size = 32769: must be at most buffer.memory, which is 32768"
+        assert_refused(message, buffer_memory=32768, shmaccum_slot_size=32769)
 
     def test_holds_a_request_that_was_given(self) -> None:
         message = "max.request.size = 32769: must be at most buffer.memory, which is 32768; .*"
@@ -156,7 +158,12 @@ def test_the_log_needs_a_directory() -> None:
 
 def test_a_segment_takes_a_full_batch() -> None:
     assert_refused("segment.bytes = 8192: must be at least batch.size, which is 16384; .*", segment_bytes=8192)
-    assert parse(segment_bytes=8192, batch_size=8192).segment_bytes == 8192
+    assert_refused(
+        "segment.bytes = 8192: must be at least shmaccum.slot.size, which is 16384; .*",
+        segment_bytes=8192,
+        batch_size=8192,
+    )
+    assert parse(segment_bytes=8192, batch_size=8192, shmaccum_slot_size=8192).segment_bytes == 8192
 
 
 def test_the_slab_has_room_for_a_topic() -> None:
@@ -258,9 +265,13 @@ class TestShards:
         assert four.batch_max_bytes == 512 << 10
         assert self.parse(shmaccum_shards=40).max_request_size == (32 << 20) // 40
         assert_refused(
-            r"batch.size = 20000: must be at most buffer.memory divided by 4 shards, which is 16384; .*",
-            transport="kafka", bootstrap_servers="b:1", shmaccum_shards=4, buffer_memory=65536, batch_size=20000,
-        )  # fmt: skip
+            r"shmaccum.slot.size = 20000: must be at most buffer.memory divided by 4 shards, which is 16384",
+            transport="kafka",
+            bootstrap_servers="b:1",
+            shmaccum_shards=4,
+            buffer_memory=65536,
+            shmaccum_slot_size=20000,
+        )
 
     def test_names(self) -> None:
         alone, named, auto = (

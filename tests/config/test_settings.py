@@ -83,6 +83,7 @@ OWN_DEFAULTS = {
     "shmaccum.max.transactions": 64,
     "shmaccum.name": "",
     "shmaccum.shards": 1,
+    "shmaccum.slot.size": AUTO,
     "ssl.keystore.location": "",
     "ssl.keystore.password": None,
     "ssl.keystore.type": "",
@@ -116,6 +117,7 @@ def test_documentation_names_only_settings_that_exist(setting: Setting[object]) 
 def test_what_may_differ_between_the_producers_of_a_slab() -> None:
     assert {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.PRODUCER} == {
         "batch.max.bytes",
+        "batch.size",
         "compression.type",
         "delivery.timeout.ms",
         "interceptor.classes",
@@ -163,7 +165,7 @@ def test_settings_of_scope_shared() -> None:
 @pytest.mark.parametrize(
     ("name", "lowest", "too_low"),
     [
-        ("batch.size", 1024, 1023),
+        ("batch.size", 0, -1),
         ("buffer.memory", 16384, 1023),
         ("delivery.timeout.ms", 30005, -1),
         ("flush.messages", 1, 0),
@@ -193,17 +195,13 @@ def test_settings_of_scope_shared() -> None:
         ("shmaccum.max.partitions", 1, 0),
         ("shmaccum.max.processes", 2, 1),
         ("shmaccum.max.topics", 1, 0),
+        ("shmaccum.slot.size", 1024, 1023),
     ],
 )
 def test_lower_bounds(name: str, lowest: int, too_low: int) -> None:
     assert ProducerConfig.parse({"transport": "log", "log.dir": "out", name: str(lowest)})[name] == lowest
     with pytest.raises(ConfigError, match=f"^{re.escape(name)} = {too_low}: must be "):
         ProducerConfig.parse({"transport": "log", "log.dir": "out", name: too_low})
-
-
-def test_batch_size_says_why_kafkas_zero_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"at least 1024 \(.*slot.*Kafka's 0, no batching"):
-        ProducerConfig.parse({"transport": "log", "log.dir": "out", "batch.size": 0})
 
 
 @pytest.mark.parametrize(

@@ -92,14 +92,22 @@ def test_batches_hold_what_the_formats_encode(magic: int, records: list[tuple[in
 
 def test_the_header_says_the_least_linger_and_the_longest_limits_of_all_producers() -> None:
     slab = Slab(4, slot_size=SLOT_SIZE)
-    Producer(slab, linger_ms=50, retries=9).append(body_of(b"a"))
-    header = {name: slab.word("headers", name) for name in ("linger", "limits")}
-    assert (slab.words[header["linger"]] >> 8, slab.words[header["limits"]]) == (50, 9 << 32 | 900)
-    assert Producer(slab, entry=2, linger_ms=100, retries=3).append(body_of(b"b"))[2] is False
-    assert Producer(slab, entry=3, linger_ms=20, retries=11).append(body_of(b"c"))[2] is True, "it is due earlier"
-    assert (slab.words[header["linger"]] >> 8, slab.words[header["limits"]]) == (20, 11 << 32 | 900)
+
+    def found() -> tuple[int, ...]:
+        linger, full, limits = (slab.words[slab.word("headers", name)] for name in ("linger", "full", "limits"))
+        return linger >> 8, full, limits >> 32, limits & 0xFFFFFFFF
+
+    Producer(slab, linger_ms=50, retries=9, batch_size=200).append(body_of(b"a"))
+    assert found() == (50, 200, 9, 900)
+    assert Producer(slab, entry=2, linger_ms=100, retries=3, batch_size=300).append(body_of(b"b"))[2] is False
+    assert found() == (50, 200, 9, 900)
+    earlier = Producer(slab, entry=3, linger_ms=20, retries=11, batch_size=150)
+    assert earlier.append(body_of(b"c"))[2] is True, "it is due earlier"
+    assert found() == (20, 150, 11, 900)
+    assert Producer(slab, entry=4, linger_ms=20, batch_size=80).append(body_of(b"d"))[2] is True, "it is full"
+    assert found() == (20, 80, 11, 900)
     contributors = slab.segment.view("headers")["contributors"][0].tolist()
-    assert contributors == [1 << LIVING | 1 << 2 | 1 << 3]
+    assert contributors == [1 << LIVING | 1 << 2 | 1 << 3 | 1 << 4]
 
 
 # --- statuses -------------------------------------------------------------------------------------

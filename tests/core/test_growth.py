@@ -24,8 +24,8 @@ SMALL, LARGE = body_of(b"a" * 50), body_of(b"b" * 150)
 
 def growing(core: Any = _core, slots: int = 8, batch_slots: int = 1) -> tuple[Slab, Producer]:
     """Return a slab with an open batch of one record, which has to wait or is not full, and the producer."""
-    slab = Slab(slots, core, slot_size=SLOT_SIZE, batch_slots=batch_slots)
-    producer = Producer(slab, core, max_bytes=MAX_BYTES)
+    slab = Slab(slots, core, slot_size=SLOT_SIZE)
+    producer = Producer(slab, core, batch_size=batch_slots * SLOT_SIZE, max_bytes=MAX_BYTES)
     producer.append(SMALL)
     slab.words[slab.word("partitions", "in_flight", PARTITION)] = batch_slots == 1
     return slab, producer
@@ -245,7 +245,7 @@ def test_a_death_at_any_step_of_an_append_that_grows(stepping: ModuleType, first
         slab, survivor = growing(stepping, batch_slots=batch_slots)
         if batch_slots == 1:
             survivor.append(body_of(whole[1][0]), 5)
-        victim = Producer(slab, stepping, DYING, max_bytes=MAX_BYTES)
+        victim = Producer(slab, stepping, DYING, batch_size=batch_slots * SLOT_SIZE, max_bytes=MAX_BYTES)
 
         def append(victim: Producer = victim, begin: int = len(records_of(slab))) -> None:
             for value, timestamp in whole[begin:]:

@@ -128,7 +128,7 @@ def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None
     ("changes", "said"),
     [
         (
-            {"batch_size": 1024, "buffer_memory": 1 << 40},
+            {"shmaccum_slot_size": 1024, "buffer_memory": 1 << 40},
             r"buffer\.memory = 1099511627776: must be at most 17179868160 ",
         ),
         ({"batch_size": 1 << 27, "buffer_memory": 1 << 40}, r"batch\.size = 134217728: must be at most 117440505; "),

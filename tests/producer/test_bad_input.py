@@ -197,7 +197,7 @@ def test_the_partition_table_is_full(produce: Produce) -> None:
     [
         ({"linger.mss": 5}, r"linger\.mss.*linger\.ms"),
         ({"linger.ms": "soon"}, r"linger\.ms"),
-        ({"batch.size": 2 << 20}, r"batch\.size = 2097152: must be at most buffer\.memory"),
+        ({"shmaccum.slot.size": 2 << 20}, r"shmaccum\.slot\.size = 2097152: must be at most buffer\.memory"),
         ({"delivery.timeout.ms": 100}, r"delivery\.timeout\.ms = 100: must be at least linger\.ms"),
         ({"max.request.size": 2 << 20}, r"max\.request\.size"),
         ({"log.dir": ""}, r"log\.dir is missing"),

@@ -71,6 +71,7 @@ def test_large_records_in_slots_that_are_not_adjacent(
         compression_type=compression,
         num_partitions=1,
         batch_size=1024,
+        shmaccum_slot_size=1024,
         buffer_memory=128 << 10,
         max_block_ms=5000,
     )

@@ -179,7 +179,7 @@ def test_interceptors_are_closed_if_another_constructor_raises(calls: Calls) -> 
 
 
 def test_interceptors_are_closed_if_the_producer_constructor_raises(tmp_path: Path, calls: Calls) -> None:
-    settings = settings_of("x", tmp_path, interceptor_classes=[Seen], buffer_memory=1 << 39, batch_size=1 << 16)
+    settings = settings_of("x", tmp_path, interceptor_classes=[Seen], buffer_memory=1 << 39, shmaccum_slot_size=1 << 16)
     with pytest.raises(SlabMemoryError):
         Producer(settings)
     assert calls == [("Seen", "close")]

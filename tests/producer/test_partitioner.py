@@ -134,7 +134,9 @@ def test_batches_are_spread_evenly() -> None:
 def config(slab_name: str, tmp_path: Path) -> ProducerConfig:
     """Return the settings of a slab with small batches and of a topic with many partitions."""
     return ProducerConfig.parse(
-        settings_of(slab_name, tmp_path / "log", batch_size=1024, num_partitions=100, linger_ms=10)
+        settings_of(
+            slab_name, tmp_path / "log", batch_size=1024, shmaccum_slot_size=1024, num_partitions=100, linger_ms=10
+        )
     )
 
 

@@ -21,7 +21,7 @@ KEYS = [b"key %d" % number for number in range(40)]
 @pytest.fixture
 def config(slab_name: str, tmp_path: Path) -> ProducerConfig:
     """Return the settings of a slab with small batches and of a topic with three partitions."""
-    return ProducerConfig.parse(settings_of(slab_name, tmp_path / "log", batch_size=1024))
+    return ProducerConfig.parse(settings_of(slab_name, tmp_path / "log", batch_size=1024, shmaccum_slot_size=1024))
 
 
 @pytest.fixture

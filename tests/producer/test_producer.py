@@ -353,9 +353,9 @@ def test_several_producers_of_one_process(produce: Produce, log_dir: Path) -> No
 
 def test_the_same_name_for_other_settings(produce: Produce) -> None:
     produce()
-    with pytest.raises(SlabAbiError, match=r"batch\.size is 16384 there and 8192 here.*choose another shmaccum\.name"):
-        produce(batch_size=8192)
-    produce(max_block_ms=19_000, linger_ms=7)  # these are not shared
+    with pytest.raises(SlabAbiError, match=r"slot\.size is 16384 there and 8192 here.*choose another shmaccum\.name"):
+        produce(shmaccum_slot_size=8192)
+    produce(max_block_ms=19_000, linger_ms=7, batch_size=8192)  # these are not shared
 
 
 def test_the_same_settings_without_a_name(settings: Settings, slab_name: str) -> None:

@@ -101,7 +101,7 @@ def test_changed_settings_use_the_existing_slab(
         assert sender_starts(new) == 1
 
 
-@pytest.mark.parametrize("changes", [{"acks": "1"}, {"batch_size": 8192}, {"buffer_memory": 1 << 19}], ids=str)
+@pytest.mark.parametrize("changes", [{"acks": "1"}, {"shmaccum_slot_size": 8192}, {"buffer_memory": 1 << 19}], ids=str)
 def test_layout_settings_make_a_separate_slab(settings: Settings, changes: dict[str, object]) -> None:
     config, other = ProducerConfig.parse(settings()), ProducerConfig.parse(settings(**changes))
     assert other.slab_name(os.geteuid()) != config.slab_name(os.geteuid())
@@ -119,12 +119,12 @@ def test_refusal_names_each_setting_and_both_values(
             other = start(stay, given)
             other.hear()
         with pytest.raises(SlabAbiError) as refused:
-            Producer(given | {"batch.size": 4096, "acks": "1", "linger.ms": 3})
+            Producer(given | {"shmaccum.slot.size": 4096, "acks": "1", "linger.ms": 3})
         assert str(refused.value) == (
-            f"slab '{slab_name}' is in use with other settings: acks is 'all' there and '1' here; batch.size is 16384 "
-            "there and 4096 here; enable.idempotence is true there and false here. Programs that share a slab need "
-            "equal settings: end the programs with the other values and try again, or choose another shmaccum.name "
-            "here"
+            f"slab '{slab_name}' is in use with other settings: acks is 'all' there and '1' here; enable.idempotence "
+            "is true there and false here; shmaccum.slot.size is 16384 there and 4096 here. Programs that share a slab "
+            "need equal settings: end the programs with the other values and try again, or choose another "
+            "shmaccum.name here"
         )
         if not is_here:
             other.tell()
@@ -146,6 +146,23 @@ def test_each_producer_has_its_own_linger(settings: Settings, start: Start) -> N
         assert time.monotonic() - started < 0.5
     patient.tell()
     patient.result()
+
+
+def test_a_batch_is_full_at_the_least_batch_size_of_its_producers(settings: Settings) -> None:
+    with (
+        Producer(settings(linger_ms=60_000, batch_size=1 << 20)) as large,
+        Producer(settings(linger_ms=60_000, batch_size=8192)) as small,
+        Producer(settings(linger_ms=60_000, batch_size=0)) as none,
+    ):
+        futures = [large.send("t", bytes(1000), partition=0) for _ in range(50)]
+        large.poll(0.3)
+        assert not any(future.is_done for future in futures)
+        futures.append(small.send("t", b"fills it", partition=0))
+        assert [future.get(20).offset for future in futures] == list(range(51))
+        last = small.send("t", b"lingers", partition=0)
+        small.poll(0.1)
+        assert not last.is_done
+        assert none.send("t", b"does not", partition=0).get(20).offset == 52
 
 
 def test_shared_batch_leaves_after_the_least_linger(settings: Settings, start: Start) -> None:

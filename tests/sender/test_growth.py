@@ -122,16 +122,17 @@ def test_who_waits_for_memory_gives_it_to_the_batch_that_waits(run: HandRun, log
 
 # --- batches of several slots, where nothing is in flight -----------------------------------------
 
+SLOT_SIZE = 16384
+
 
 def test_a_batch_takes_memory_as_it_gets_records(start_run: StartRun, log_dir: Path) -> None:
     """In a tenth of the memory that batches of this size would need, and a record may be larger than a slot."""
     run = start_run(
-        num_partitions=6, batch_size=1 << 20, buffer_memory=2 << 20, linger_ms=10_000, shmaccum_checksum="append"
-    )
-    slot_size = run.slab.geometry.slot_size
-    assert slot_size == 16384
+        num_partitions=6, batch_size=1 << 20, buffer_memory=2 << 20, linger_ms=10_000, shmaccum_checksum="append",
+        shmaccum_slot_size=SLOT_SIZE,
+    )  # fmt: skip
     sent: dict[int, list[bytes]] = {partition: [] for partition in range(6)}
-    for size in (10, 5_000, 3 * slot_size, 20, 2 * slot_size, 9_000):
+    for size in (10, 5_000, 3 * SLOT_SIZE, 20, 2 * SLOT_SIZE, 9_000):
         for partition, values_of in sent.items():
             values_of.append(bytes([partition]) * size)
             run.send(TopicPartition("t", partition), values_of[-1])
@@ -146,7 +147,7 @@ def test_a_batch_takes_memory_as_it_gets_records(start_run: StartRun, log_dir: P
 
 
 def test_columns_fill_a_batch_of_several_slots(start_run: StartRun, log_dir: Path) -> None:
-    run = start_run(batch_size=100_000, buffer_memory=1 << 20, linger_ms=10_000)
+    run = start_run(batch_size=100_000, buffer_memory=1 << 20, linger_ms=10_000, shmaccum_slot_size=SLOT_SIZE)
     queue = run.accumulator.map.queues[T0]
     sent = values(300, 1000)
     for begin in range(0, 300, 30):
@@ -159,7 +160,7 @@ def test_columns_fill_a_batch_of_several_slots(start_run: StartRun, log_dir: Pat
 
 
 def test_without_memory_a_batch_of_several_slots_lingers_no_longer(start_run: StartRun, log_dir: Path) -> None:
-    run = start_run(batch_size=1 << 20, buffer_memory=1 << 20, linger_ms=10_000)
+    run = start_run(batch_size=1 << 20, buffer_memory=1 << 20, linger_ms=10_000, shmaccum_slot_size=SLOT_SIZE)
     sent = values(80, 15_000)
 
     def append() -> None:

@@ -45,6 +45,7 @@ def config_of(name: str, **settings: object) -> ProducerConfig:
         "transport": "log",
         "log.dir": "/nowhere",
         "batch.size": BATCH_SIZE,
+        "shmaccum.slot.size": BATCH_SIZE,
         "buffer.memory": 10 * BATCH_SIZE,
         "linger.ms": 10,
         "request.timeout.ms": 1000,

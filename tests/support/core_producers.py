@@ -32,6 +32,7 @@ class Producer:
         magic: of its records.
         compression: of its batches.
         linger_ms: likewise.
+        batch_size: bytes from which on they are full.
         max_bytes: to which they grow while they are young; 0: they do not.
     """
 
@@ -44,6 +45,7 @@ class Producer:
         compression: int = 0,
         linger_ms: int = 5,
         retries: int = 7,
+        batch_size: int = SLOT_SIZE,
         max_bytes: int = 0,
     ) -> None:
         self.slab, self.entry, self.header_size, self.max_bytes = slab, entry, HEADER_SIZES[magic], max_bytes
@@ -57,6 +59,7 @@ class Producer:
             compression,
             1_000_000 if max_bytes else 900,
             retries,
+            batch_size,
             max_bytes,
             slab.pool if max_bytes else None,
         )

@@ -54,7 +54,6 @@ class Slab:
         core: the module to use.
         slot_size: bytes of each.
         keeps_checksums: whether headers have checksums; those are then among the stores of each append.
-        batch_slots: slots of a full batch.
     """
 
     def __init__(
@@ -63,9 +62,8 @@ class Slab:
         core: Any = _core,
         slot_size: int = 64,
         keeps_checksums: bool = True,
-        batch_slots: int = 1,
     ) -> None:
-        geometry = core.Geometry(slot_size, slot_count, 8, 1, 20, 2, keeps_checksums, batch_slots)
+        geometry = core.Geometry(slot_size, slot_count, 8, 1, 20, 2, keeps_checksums)
         self.descriptor = os.memfd_create("slab")
         os.ftruncate(self.descriptor, geometry.total_size)
         self.segment = core.Segment(self.descriptor, geometry)
@@ -79,7 +77,6 @@ class Slab:
             "slot_size": slot_size,
             "slot_count": slot_count,
             "keeps_checksums": keeps_checksums,
-            "batch_slots": batch_slots,
         }
         for name, size in sizes.items():
             self.words[self.word("superblock", name)] = size

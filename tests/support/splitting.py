@@ -27,6 +27,7 @@ def config_of(name: str, log_dir: Path, **settings: object) -> ProducerConfig:
         "log.dir": str(log_dir),
         "num.partitions": 2,
         "batch.size": SLOT,
+        "shmaccum.slot.size": SLOT,
         "buffer.memory": SLOTS * SLOT,
         "linger.ms": 5,
         "retry.backoff.ms": 10,

@@ -25,7 +25,7 @@ from tools.bench.harness import Figures, Row, compared, print_table, spread, tak
 from tools.benchmark.cpu import clock
 
 _SCRAPES: Final = 50
-_LARGE: Final = {"buffer.memory": 4096 * 4096, "batch.size": 4096, "shmaccum.max.partitions": 4096}
+_LARGE: Final = {"buffer.memory": 4096 * 4096, "shmaccum.slot.size": 4096, "shmaccum.max.partitions": 4096}
 
 
 def scrape_times(partitions: int) -> Iterator[Row]:

@@ -95,7 +95,7 @@ cdef Appending appending_of() noexcept nogil:
     producer.deques.slots.header_size = HEADER_SIZE
     producer.deques.slots.slot_count = SLOTS
     producer.deques.slots.bytes = shared.slots
-    producer.deques.slots.slot_size = producer.deques.slots.batch_size = slot_size
+    producer.deques.slots.slot_size = producer.batch_size = slot_size
     producer.deques.superblock = &shared.superblock
     producer.deques.partitions = <char *>&shared.partition
     producer.deques.locks = <char *>shared.locks

@@ -498,8 +498,8 @@ MUTANTS: Final = (
     Mutant(
         "COUNT_STAYS",
         "append.pxi",
-        "<< COMMIT_SIZE_SHIFT | before + added << 1 | cell\n",
-        "<< COMMIT_SIZE_SHIFT | 1 << 1 | cell\n",
+        "store_release(&header.commit, size << COMMIT_SIZE_SHIFT | before + added << 1 | cell)\n",
+        "store_release(&header.commit, size << COMMIT_SIZE_SHIFT | 1 << 1 | cell)\n",
         Scenario("batches", 2, 0, records=2),
         "a batch counts its records wrongly",
     ),

@@ -229,6 +229,7 @@ class SettingsTarget(BytesTarget):
         settings = {
             "bootstrap.servers": "one:9092,[::1]:9093",
             "batch.size": 1024,
+            "shmaccum.slot.size": 1024,
             "linger.ms": "5",
             "compression.type": "lz4",
             "security.protocol": "SASL_SSL",

@@ -91,6 +91,7 @@ class FlipsTarget:
                 "log.dir": str(self._log_dir),
                 "num.partitions": 1,
                 "batch.size": _SLOT,
+                "shmaccum.slot.size": _SLOT,
                 "buffer.memory": _SLOTS * _SLOT,
                 "linger.ms": 10_000,
                 "compression.type": plan["compression"],

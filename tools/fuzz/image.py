@@ -49,6 +49,7 @@ def config_of(name: str, log_dir: Path) -> ProducerConfig:
             "log.dir": str(log_dir),
             "num.partitions": PARTITIONS,
             "batch.size": SLOT_SIZE,
+            "shmaccum.slot.size": SLOT_SIZE,
             "buffer.memory": _SLOTS * SLOT_SIZE,
             "linger.ms": 0,
             "compression.type": "lz4",

@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shmaccum import _core
 from shmaccum.abi import ABI_VERSION
+from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.config import ProducerConfig
 from shmaccum.shm import layout
 
@@ -158,11 +158,7 @@ def _as_code_block(text: str) -> str:
 
 def _default_sizes() -> Iterator[str]:
     """Yield a table of the regions of a slab with default settings."""
-    settings = ProducerConfig.settings
-    batch_size, memory = settings["batch.size"].default, settings["buffer.memory"].default
-    assert isinstance(batch_size, int)
-    assert isinstance(memory, int)
-    geometry = _core.Geometry(batch_size, memory // batch_size)
+    geometry = slab_geometry(ProducerConfig.parse({"bootstrap.servers": "broker:9092"}))
     yield from ("## A slab with default settings", "", "| Region | Begins at | Bytes |", "| --- | ---: | ---: |")
     begins = [("superblock", 0), *((title, getattr(geometry, name)) for name, title in REGIONS)]
     for (title, start), (_, end) in pairwise(begins):

@@ -30,6 +30,7 @@ def config_of(name: str, log_dir: Path, settings: Mapping[str, object]) -> Produ
             "log.dir": str(log_dir),
             "num.partitions": len(PARTITIONS),
             "batch.size": SLOT,
+            "shmaccum.slot.size": SLOT,
             "buffer.memory": SLOTS * SLOT,
             "linger.ms": 0,
             "shmaccum.checksum": "append",  # its stores are then among the others

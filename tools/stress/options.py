@@ -14,7 +14,7 @@ import tools.stress
 
 TOPICS: Final = ("stress-a", "stress-b")
 SLOT_SIZE: Final = 4096
-"""``batch.size``: small, so that there are many batches to open, seal, send and free."""
+"""Of a slot, and of a batch: small, so that there are many batches to open, seal, send and free."""
 LARGE_SLOT_SIZE: Final = 16 * SLOT_SIZE
 """The same with compression."""
 SLOTS: Final = 64

@@ -74,6 +74,7 @@ def producer_settings(options: Options, name: str, target: Target, places: Place
         **target.settings,
         "shmaccum.name": name,
         "batch.size": slot_size,
+        "shmaccum.slot.size": slot_size,
         "buffer.memory": SLOTS * slot_size,
         "compression.type": options.compression,
         "sender.idle.ms": SENDER_IDLE_MS,

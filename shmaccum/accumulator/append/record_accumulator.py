@@ -76,6 +76,7 @@ class RecordAccumulator:
             config.linger_ms,
             config.delivery_timeout_ms,
             config.retries,
+            config.batch_size,
             config.batch_max_bytes,
         )
         self.batches = BatchAppender(self.records, state.pool)
@@ -140,7 +141,7 @@ class RecordAccumulator:
         if not 0 <= slot < geometry.slot_count:
             return 0
         size = words[geometry.header(slot) + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
-        return max(0, geometry.batch_size - size)
+        return max(0, self.records.batch_size - size)
 
     def check_usable(self) -> None:
         """Prepare for an append: read the ring, which could overflow otherwise.

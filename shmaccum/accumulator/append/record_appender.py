@@ -68,11 +68,12 @@ class RecordAppender:
         linger_ms: the producer's.
         delivery_timeout_ms: likewise.
         retries: likewise.
-        max_bytes: to which its batches grow.
+        batch_size: bytes from which on its batches are full.
+        max_bytes: to which they grow.
 
     Attributes:
         core: the sections.
-        batch_size: bytes of a full batch.
+        batch_size: bytes of a full batch; at least a slot, which it can fill.
         max_bytes: bytes of its largest batches, but for records that take more.
     """
 
@@ -85,6 +86,7 @@ class RecordAppender:
         linger_ms: int,
         delivery_timeout_ms: int,
         retries: int,
+        batch_size: int,
         max_bytes: int,
     ) -> None:
         self.slab = slab
@@ -93,8 +95,9 @@ class RecordAppender:
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.header_size = record_format.header_size
-        self.batch_size = slab.geometry.batch_size
-        self.max_bytes = max(max_bytes, self.batch_size) if record_format.magic == MAGIC else self.batch_size
+        grows = record_format.magic == MAGIC
+        self.batch_size = max(batch_size, self.slot_size) if grows else self.slot_size
+        self.max_bytes = max(max_bytes, self.batch_size) if grows else self.slot_size
         self.core = _core.Appender(
             slab.core,
             pending.contributions,
@@ -104,6 +107,7 @@ class RecordAppender:
             compressor.compression,
             delivery_timeout_ms,
             retries,
+            batch_size,
             self.max_bytes,
             slab.pool,
         )

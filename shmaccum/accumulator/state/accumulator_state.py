@@ -84,14 +84,12 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
 
 def slab_geometry(config: ProducerConfig) -> Geometry:
     """Return the layout of a slab created with these settings."""
-    slot_size, batch_slots = config.slots_of_batch
     return Geometry(
-        slot_size,
-        max(1, config.slab_memory // slot_size),
+        config.shmaccum_slot_size,
+        config.slab_memory // config.shmaccum_slot_size,
         config.shmaccum_max_processes,
         config.shmaccum_max_topics,
         config.shmaccum_max_partitions,
         config.shmaccum_max_transactions,
         config.shmaccum_checksum == "append",
-        batch_slots,
     )

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shmaccum.compat.common_settings import LEAST_BATCH, keystore_settings
+from shmaccum.compat.common_settings import keystore_settings
 from shmaccum.compat.partitioners import DEFAULT, PARTITIONERS, Partitioner
 from shmaccum.config import ProducerConfig
-from shmaccum.config.rules import BATCHES_IN_MEMORY, MAX_IN_FLIGHT_FOR_IDEMPOTENCE
+from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -119,6 +119,8 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """librdkafka's setting -> what to do instead."""
 
+_BATCH_SIZE: Final = 1_000_000
+"""librdkafka's default of ``batch.size``."""
 _MOST_MESSAGES: Final = 100_000
 """librdkafka's default of ``queue.buffering.max.messages``."""
 _TOPIC_WAIT_MS: Final = 1000
@@ -176,19 +178,8 @@ def translate(given: Mapping[str, object]) -> Translated:
     _convert(settings, special)
     settings.setdefault("max.block.ms", _TRANSACTIONAL_BLOCK_MS if settings.get("transactional.id") else 0)
     config = ProducerConfig.parse(settings)
-    if "batch.size" in special:
-        config = ProducerConfig.parse(_batches(_integer(special, "batch.size", 0), config) | settings)
     wait_ms = min(_TOPIC_WAIT_MS, config.delivery_timeout_ms)
     return Translated(config, on_delivery, error_cb, partitioner, max_messages, only_errors, wait_ms / 1000)
-
-
-def _batches(most: int, config: ProducerConfig) -> dict[str, object]:
-    """Return the settings for batches of ``most`` bytes or, as by default, the part of memory that one can have.
-
-    librdkafka's ``batch.size`` is the most that a batch can have, even while its partition waits.
-    """
-    size = max(LEAST_BATCH, min(most, config.slab_memory // BATCHES_IN_MEMORY))
-    return {"batch.size": size, "batch.max.bytes": size}
 
 
 def _check(name: str, value: object) -> None:
@@ -211,6 +202,9 @@ def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None
     """Add the settings that follow from several of librdkafka's, or have other units there."""
     if "queue.buffering.max.kbytes" in special:
         settings["buffer.memory"] = _integer(special, "queue.buffering.max.kbytes", 0) * 1024
+    size = settings["batch.size"] = _integer(special, "batch.size", _BATCH_SIZE)
+    if "batch.size" in special:
+        settings.setdefault("batch.max.bytes", size)  # there, a batch has no more, even while its partition waits
     if "linger.ms" in settings:
         settings["linger.ms"] = math.ceil(_float(settings, "linger.ms"))
     for name in ("send.buffer.bytes", "receive.buffer.bytes", "connections.max.idle.ms"):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kafka.errors import KafkaConfigurationError
 from kafka.producer.kafka import KafkaProducer as TheirProducer
 
-from shmaccum.compat.common_settings import LEAST_BATCH, keystore_settings
+from shmaccum.compat.common_settings import keystore_settings
 from shmaccum.config import ProducerConfig
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import ConfigError
@@ -112,8 +112,6 @@ def translate(given: Mapping[str, Any]) -> ProducerConfig:
 
 def _convert(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
     """Add the settings that follow from several of theirs, or have other values there."""
-    if isinstance(settings.get("batch.size"), int):
-        settings["batch.size"] = max(LEAST_BATCH, settings["batch.size"])
     if settings.get("retries") == math.inf:
         settings["retries"] = _INT_MAX
     for name in ("linger.ms", "delivery.timeout.ms", "retries"):

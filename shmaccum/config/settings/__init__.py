@@ -6,8 +6,6 @@ documentation gives the reason.
 
 from __future__ import annotations
 
-from typing import Final
-
 from shmaccum.config.settings.accumulator import AccumulatorSettings
 from shmaccum.config.settings.connection import ConnectionSettings
 from shmaccum.config.settings.delivery import DeliverySettings
@@ -15,13 +13,6 @@ from shmaccum.config.settings.log import LogSettings
 from shmaccum.config.settings.producer import OwnSettings
 from shmaccum.config.settings.security import SecuritySettings
 from shmaccum.config.settings.slab import SlabSettings
-
-LARGEST_SLOT: Final = 65536
-"""Bytes up to which a batch has a single slot."""
-SLOT_OF_MANY: Final = 16384
-"""Bytes of each slot of larger batches: what a batch with one small record takes."""
-WORD: Final = 8
-"""``core/layout.pxi``: bytes of a word; slots have whole ones."""
 
 
 class ProducerSettings(
@@ -50,13 +41,3 @@ class ProducerSettings(
             return version == "v2"
         major, minor = version.split("-")[0].split(".")[:2]
         return (int(major), int(minor)) >= (0, 11)
-
-    @property
-    def slots_of_batch(self) -> tuple[int, int]:
-        """Bytes in a slot, and slots of a full batch; together they have ``batch.size`` bytes, or a few less.
-
-        A batch of an old message format is in one slot.
-        """
-        is_one = self.batch_size <= LARGEST_SLOT or not self.has_record_batches
-        slots = 1 if is_one else -(-self.batch_size // SLOT_OF_MANY)
-        return self.batch_size // slots // WORD * WORD, slots

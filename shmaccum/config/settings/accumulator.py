@@ -61,14 +61,14 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
     batch_size = Setting(
         INT,
         16384,
-        at_least(1024, "a batch has at least a slot of the slab, so Kafka's 0, no batching, is not possible"),
+        at_least(0),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
-        doc="""Bytes of a full batch: records of one partition, from any producer of the host. A batch is sent once
-            it is full or `linger.ms` have passed. If it cannot be sent then, it grows, up to `batch.max.bytes`. Up to
-            65536, a batch begins with all of its memory, a slot of the slab, even for one small record. A larger one
-            takes slots of at most 16384 bytes as it gets records. A record larger than a batch gets its own, in as many
-            free slots as it needs, adjacent or not.""",
+        scope=Scope.PRODUCER,
+        doc="""Bytes of a full batch: records of one partition, from any producer of the host. A batch of several
+            producers uses the smallest of theirs. A batch is sent once it is full or `linger.ms` have passed; 0 sends
+            each as soon as possible. If it cannot be sent then, it grows, up to `batch.max.bytes`. A batch takes slots
+            of `shmaccum.slot.size` as it gets records, adjacent or not, and can fill the last one. A record larger than
+            a batch gets its own.""",
     )
     batch_max_bytes = Setting(
         INT_OR_AUTO,
@@ -80,8 +80,8 @@ class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
         doc="""Bytes up to which a batch grows beyond `batch.size` (KIP-782). A batch grows, slot by slot, while its
             partition has others in flight or queued before it. So batches stay small where brokers answer at once, and
             are large where they are far or busy. It counts records before any
-            compression. `auto`: `max.request.size`, and at most a sixteenth of `buffer.memory`. With a value of
-            `batch.size` or less, batches do not grow.""",
+            compression, and whole slots, at least one. `auto`: `max.request.size`, and at most a sixteenth of
+            `buffer.memory`. With a value of `batch.size` or less, batches do not grow.""",
     )
     linger_ms = Setting(
         LONG,

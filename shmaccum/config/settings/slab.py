@@ -131,3 +131,14 @@ class SlabSettings(Config, group=Group.SLAB):
             for the records of a process in a partition. The shards divide `buffer.memory`. `auto`: one for every 8
             cores that the process can use, by its affinity and the quotas of its cgroups. Needs transport `kafka`.""",
     )
+    shmaccum_slot_size = Setting(
+        INT_OR_AUTO,
+        AUTO,
+        Validator(lambda value: value == AUTO or value >= 1024, "auto, or at least 1024"),
+        shown_default="auto",
+        importance=Importance.LOW,
+        scope=Scope.SLAB,
+        doc="""Bytes of a slot, rounded down to a multiple of 8. A batch takes memory slot by slot, so one small record
+            takes this much. `auto`: 16384. With a `message.format.version` before 0.11, a batch has one slot, and
+            `auto` is `batch.size`.""",
+    )
