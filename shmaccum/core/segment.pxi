@@ -12,7 +12,7 @@ cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
     int munmap(void *address, size_t length)
     void *MAP_FAILED
-    int MAP_SHARED
+    int MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE, MAP_FIXED
     int PROT_READ
     int PROT_WRITE
 
@@ -330,6 +330,20 @@ cdef class Segment:
         self.ticket = (entry + 1) | incarnation << TICKET_SHIFT
         self.forks = _forks
         return self.ticket
+
+    def release(self):
+        """Give the shared memory back: what still uses the segment finds zeros, in memory of this process.
+
+        To unmap it instead would need a check before every use.
+        """
+        mmap(
+            self.memory,
+            self.geometry.regions.total_size,
+            PROT_READ | PROT_WRITE,
+            MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+            -1,
+            0,
+        )
 
     def leave(self):
         """Become no process: locks and sections refuse this one from now on."""

@@ -199,11 +199,13 @@ class Segment:
                 ) from error
 
     def close(self) -> None:
-        """Release the mapping; views that the caller still holds keep the memory mapped until they are freed."""
+        """Release the shared memory; views that something still holds have zeros from now on."""
         with contextlib.suppress(BufferError):  # after a failed attach, something can still hold views
             self.words.release()
             self.buffer.release()
-        self.core = None
+        if self.core is not None:
+            self.core.release()
+            self.core = None
 
 
 @contextlib.contextmanager

@@ -208,6 +208,7 @@ def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None
         assert rows.get(0).offsets.tolist() == [0]
         with pytest.raises(IllegalStateError, match="gets no more wake-ups"):
             under_way.get(5)
+        assert "/dev/shm/shmaccum-" not in Path("/proc/self/maps").read_text(), "they hold no shared memory"
 
 
 def test_send_is_a_method_like_any_other(produce: Produce, settings: Settings) -> None:

@@ -95,6 +95,7 @@ class Harness:
         # In memory: these tests do not cover the death of the host.
         self._directory = Path(tempfile.mkdtemp(prefix="step-", dir=names.SHM_DIRECTORY))
         self._library = stores.build(self._directory)
+        gc.collect()  # else victims would watch semaphores that this process has closed
         _warm_up(f"{self._prefix}warm-up", self._directory / "warm-up")
         return self
 

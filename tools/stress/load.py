@@ -23,6 +23,7 @@ from shmaccum.producer.partitioner import StickyPartitioner
 from shmaccum.producer.producer import Producer
 from shmaccum.record.format import record_format
 from tools.stress.account import CAPACITY, Account
+from tools.stress.options import BATCH_SIZES
 from tools.stress.records import Route, make_value, random_size, route_of, topic_of
 
 MOST_ROWS: Final = 200
@@ -166,7 +167,7 @@ def produce(load: Load, writers: Sequence[int]) -> int:
     failed: list[BaseException] = []
     threading.excepthook = lambda of: ended_by_error(of.exc_type, of.exc_value or of.exc_type(), of.exc_traceback)
     signal.signal(signal.SIGTERM, stop)
-    producer = Producer(load.settings)
+    producer = Producer({**load.settings, "batch.size": random.choice(BATCH_SIZES)})
     parts = [Writer(load, producer, writer) for writer in writers]
     threads = [threading.Thread(target=part.run, args=(stopping.is_set,)) for part in parts]
     for thread in threads:

@@ -14,9 +14,11 @@ import tools.stress
 
 TOPICS: Final = ("stress-a", "stress-b")
 SLOT_SIZE: Final = 4096
-"""Of a slot, and of a batch: small, so that there are many batches to open, seal, send and free."""
+"""Small, so that there are many batches to open, seal, send and free."""
 LARGE_SLOT_SIZE: Final = 16 * SLOT_SIZE
 """The same with compression."""
+BATCH_SIZES: Final = (0, SLOT_SIZE, SLOT_SIZE, 4 * SLOT_SIZE)
+"""``batch.size``: each producer has one of these."""
 SLOTS: Final = 64
 """``buffer.memory`` in slots: so few that producers wait for memory."""
 SENDER_IDLE_MS: Final = 10_000

@@ -73,7 +73,6 @@ def producer_settings(options: Options, name: str, target: Target, places: Place
     return {
         **target.settings,
         "shmaccum.name": name,
-        "batch.size": slot_size,
         "shmaccum.slot.size": slot_size,
         "buffer.memory": SLOTS * slot_size,
         "compression.type": options.compression,
