@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.abi import shard_of
+from shmaccum.config.settings.slab import LEAST_SLOT
 from shmaccum.config.valuetypes import AUTO, INT_MAX
 from shmaccum.errors import ConfigError
 from shmaccum.procfs import usable_cores
@@ -37,7 +38,6 @@ WORD: Final = 8
 """``core/layout.pxi``: bytes of a word; slots have whole ones."""
 SLOT_SIZE: Final = 16384
 """Bytes of a slot by default: what a batch with one small record takes. It is Kafka's default of ``batch.size``."""
-LEAST_SLOT: Final = 1024
 BATCHES_IN_MEMORY: Final = 16
 """Grown batches that ``buffer.memory`` holds at least, by default."""
 LARGEST_BATCH: Final = SMALLEST_RECORD * MOST_RECORDS

@@ -293,7 +293,7 @@ cdef class RecordPath:
         return self.destinations.get(topic)
 
     def try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
-        """Send a record, as `Producer.send`, if no Python code has to see it, and there is nothing to wait for.
+        """Send a record, as `Producer.send`, if no Python code has to see it and there is nothing to wait for.
 
         Returns:
             Its future; None if it was not sent.
@@ -774,14 +774,14 @@ cdef class AsyncProducer:
                         None, topic, <bytes>value, <bytes>key, None, headers, partition, timestamp_ms, on_delivery
                     )
                     if future is None:
-                        future = await self._send_serialized(
-                            topic, value, key, headers, partition, timestamp_ms, on_delivery
+                        future = await self._send(
+                            True, topic, value, key, headers, partition, timestamp_ms, on_delivery
                         )
                 except BaseException as error:
                     path.refuse(error, topic, partition, on_delivery, headers)
                     raise
             else:
-                future = await self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                future = await self._send(False, topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if on_delivery is not None or path.has_interceptors:
             self._run_callbacks()
         return future

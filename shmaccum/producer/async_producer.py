@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from shmaccum import _core
 from shmaccum._core import FutureRecordMetadata
-from shmaccum.accumulator.append.futures import DeliveryCallback, FutureColumnsMetadata
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import RecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
@@ -119,34 +119,16 @@ class AsyncProducer(_core.AsyncProducer):
 
     # --- sending ------------------------------------------------------------------------------------
 
-    async def _send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> FutureRecordMetadata:
-        """Send a record that Python code has to see."""
-        assert self._calls is not None
-        return await self._calls.send(Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery))
+    async def _send(self, is_serialized: bool, *fields: Any) -> FutureRecordMetadata:
+        """Send a record that has to wait, or that Python code has to see, with the arguments of `send`.
 
-    async def _send_serialized(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> FutureRecordMetadata:
-        """Send a serialized record that has to wait; the core cleans up after an error."""
+        The core cleans up after an error of a serialized one.
+        """
         assert self._calls is not None
-        record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        return await self._calls.send_prepared(self._records.serialized(record))
+        record = Sending(*fields)
+        if is_serialized:
+            return await self._calls.send_prepared(self._records.serialized(record))
+        return await self._calls.send(record)
 
     def _run_callbacks(self) -> None:
         assert self._calls is not None

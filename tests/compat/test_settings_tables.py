@@ -42,6 +42,7 @@ def parsed(**settings: Any) -> Any:
         ({"max.in.flight": 100}, "max.in.flight.requests.per.connection", 100),
         ({}, "batch.size", 1_000_000),
         ({}, "batch.max.bytes", 1 << 20),
+        ({"queue.buffering.max.kbytes": 100}, "batch.size", 1_000_000),
         ({"batch.size": 1}, "batch.size", 1),
         ({"batch.size": "2000"}, "batch.max.bytes", 2000),
         ({"batch.size": 100_000, "batch.max.bytes": 50_000}, "batch.max.bytes", 50_000),

@@ -9,6 +9,8 @@ from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import Validator, at_least, between, matching, one_of
 from shmaccum.config.valuetypes import AUTO, BOOLEAN, INT, INT_OR_AUTO, LONG, STRING, path_or
 
+LEAST_SLOT: Final = 1024
+"""Least bytes of a slot."""
 NO_LOG: Final = "none"
 """Instead of a file: write no log."""
 _AUTO_OR_SOME: Final[Validator[int]] = Validator(lambda value: value == AUTO or value >= 1, "auto, or at least 1")
@@ -134,7 +136,7 @@ class SlabSettings(Config, group=Group.SLAB):
     shmaccum_slot_size = Setting(
         INT_OR_AUTO,
         AUTO,
-        Validator(lambda value: value == AUTO or value >= 1024, "auto, or at least 1024"),
+        Validator(lambda value: value == AUTO or value >= LEAST_SLOT, f"auto, or at least {LEAST_SLOT}"),
         shown_default="auto",
         importance=Importance.LOW,
         scope=Scope.SLAB,
