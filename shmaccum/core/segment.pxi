@@ -11,8 +11,9 @@ of its entry, which the `Geometry` gives, plus its number.
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int descriptor, off_t offset)
     int munmap(void *address, size_t length)
+    void *mremap(void *address, size_t length, size_t new_length, int flags, ...)
     void *MAP_FAILED
-    int MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE, MAP_FIXED
+    int MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE, MREMAP_MAYMOVE, MREMAP_FIXED
     int PROT_READ
     int PROT_WRITE
 
@@ -334,16 +335,15 @@ cdef class Segment:
     def release(self):
         """Give the shared memory back: what still uses the segment finds zeros, in memory of this process.
 
-        To unmap it instead would need a check before every use.
+        To unmap it instead would need a check before every use. Without room for the zeros, the memory stays until the
+        segment is freed. They are moved into its place: to map them there could fail after it was unmapped.
         """
-        mmap(
-            self.memory,
-            self.geometry.regions.total_size,
-            PROT_READ | PROT_WRITE,
-            MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-            -1,
-            0,
+        cdef uint64_t size = self.geometry.regions.total_size
+        cdef void *zeros = mmap(
+            NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0
         )
+        if zeros != MAP_FAILED:
+            mremap(zeros, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, self.memory)
 
     def leave(self):
         """Become no process: locks and sections refuse this one from now on."""

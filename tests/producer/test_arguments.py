@@ -140,7 +140,7 @@ def test_memory_beyond_the_layout(settings: Settings, changes: Any, said: str) -
 
 
 def test_the_layout_is_that_of_the_rules() -> None:
-    assert rules.MOST_SLOTS == _core.MAX_SLOTS
+    assert (rules.WORD, rules.MOST_SLOTS) == (_core.WORD, _core.MAX_SLOTS)
     assert rules.MOST_RECORDS == _core.COMMIT_COUNT_MASK
 
 
