@@ -13,7 +13,7 @@ from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.futures import Waiter as FutureWaiter
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import KafkaError, ShmaccumError
-from shmaccum.record.fields import BatchMemory, Headers
+from shmaccum.record.fields import BatchMemory, BytesLike, Headers
 
 _Batch = TypeVar("_Batch", bound="RecordBatch")
 
@@ -762,7 +762,6 @@ class InPlaceSealer:
         cls,
         segment: Segment,
         partitions: object,
-        checksum: Callable[[memoryview, int], int],
         identity: Callable[[int], tuple[str, int]],
     ) -> Self: ...
     def seal(self, batch: RecordBatch) -> ProduceBatch | None: ...
@@ -1005,6 +1004,7 @@ class Appender:
     ) -> tuple[Any, ...]: ...
     def close(self) -> None: ...
 
+def crc32c_of(view: BytesLike, crc: int = 0) -> int: ...
 def v2_headers(headers: object) -> bytes | None: ...
 def murmur2(data: bytes) -> int: ...
 

@@ -1,9 +1,11 @@
-"""Libraries that are imported when they are first used, since `Producer.send` needs none of them.
+"""Libraries in the form that takes least of a process: most are imported when they are first used.
 
 numpy takes half of a producer's memory, and of its start. Modules that a program imports in order to send take ``np``
 from here, for their functions that rebuild, inspect or wait for many records. A sender needs none of it, either. What
-works on columns imports numpy itself. Producers leave checksums to the sender: crc32c imports ``argparse``, and so
-takes more memory than numpy's largest module.
+works on columns imports numpy itself.
+
+hashlib loads OpenSSL, which takes 4 MB. Its ``blake2b`` is here without that, as the standard library's ``random`` has
+its hash.
 
 This module is at the bottom: it imports nothing of the package.
 """
@@ -13,11 +15,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["cramjam", "crc32c", "np"]
+__all__ = ["blake2b", "cramjam", "np"]
+
+try:
+    from _blake2 import blake2b
+except ImportError:  # another Python can have it elsewhere
+    from hashlib import blake2b
 
 if TYPE_CHECKING:
     import cramjam
-    import crc32c
     import numpy as np
 else:
 
@@ -33,5 +39,4 @@ else:
             return value
 
     cramjam = _Later("cramjam")
-    crc32c = _Later("crc32c")
     np = _Later("numpy")

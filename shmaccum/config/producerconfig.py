@@ -7,7 +7,6 @@ a version that brings new settings still finds the slab of the version before.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from shmaccum.config.security_rules import SECURITY_RULES
 from shmaccum.config.settings import ProducerSettings
 from shmaccum.config.valuetypes import PASSWORD, Password
 from shmaccum.errors import ConfigError
+from shmaccum.later import blake2b
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,9 @@ class ProducerConfig(ProducerSettings):
         if not secrets:
             return settings << 32
         text = json.dumps(secrets, sort_keys=True).encode()
-        key = hashlib.scrypt(text, salt=self.slab_name(uid).encode(), n=_SCRYPT_COST, r=8, p=1, dklen=4)
+        from hashlib import scrypt
+
+        key = scrypt(text, salt=self.slab_name(uid).encode(), n=_SCRYPT_COST, r=8, p=1, dklen=4)
         return settings << 32 | int.from_bytes(key, "big")
 
     def fixed_settings(self) -> dict[str, object]:
@@ -159,7 +161,7 @@ class ProducerConfig(ProducerSettings):
         fixed = {
             name: value for name, value in self.fixed_settings().items() if value != _plain(self.settings[name].default)
         }
-        return hashlib.sha256(json.dumps([fixed, beside], sort_keys=True).encode()).digest()
+        return blake2b(json.dumps([fixed, beside], sort_keys=True).encode()).digest()
 
 
 _OWN: Final = frozenset(name for name, setting in ProducerConfig.settings.items() if setting.group == Group.PRODUCER)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from shmaccum.config.jaas import parse_jaas
-from shmaccum.config.krb5loginmodule import kerberos_settings
 from shmaccum.config.rules import KEEP, Changes
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
@@ -31,6 +29,9 @@ def jaas_is_spelled_out(config: ProducerSettings) -> Changes:
     """Replace ``sasl.jaas.config`` by the equivalent settings."""
     if config.sasl_jaas_config is None:
         return KEEP
+    from shmaccum.config.jaas import parse_jaas
+    from shmaccum.config.krb5loginmodule import kerberos_settings
+
     try:
         module, options = parse_jaas(config.sasl_jaas_config.value)
     except ValueError as error:

@@ -19,10 +19,10 @@ from shmaccum.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-_ESCAPE: Final = re.compile(r"\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<char>.))", re.DOTALL)
+_ESCAPE: Final = r"(?s)\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<char>.))"
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 # The key ends at the first separator without a backslash before it; one = or : and the blanks around it are dropped.
-_PROPERTY: Final = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
+_PROPERTY: Final = r"(?s)(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)"
 _BLANKS: Final = " \t\f"
 
 
@@ -74,7 +74,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """Return the keys and values of Java properties (``java.util.Properties.load``); the last value of a key wins."""
     found = {}
     for line in _logical_lines(text):
-        match = _PROPERTY.fullmatch(line)
+        match = re.fullmatch(_PROPERTY, line)
         assert match is not None  # a key and a value may both be empty
         found[_unescape(match["key"])] = _unescape(match["value"])
     return found
@@ -102,4 +102,4 @@ def _unescape(text: str) -> str:
     def plain(match: re.Match[str]) -> str:
         return chr(int(match["code"], 16)) if match["code"] else _ESCAPED.get(match["char"], match["char"])
 
-    return _ESCAPE.sub(plain, text)
+    return re.sub(_ESCAPE, plain, text)

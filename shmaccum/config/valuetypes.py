@@ -7,7 +7,6 @@ value parses to itself, so that one process can parse what another resolved.
 from __future__ import annotations
 
 import os
-import pkgutil
 import re
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
@@ -142,7 +141,9 @@ def _resolved(value: object, what: str) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return pkgutil.resolve_name(value.strip())
+        from pkgutil import resolve_name
+
+        return resolve_name(value.strip())
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"expected the dotted name of {what}: {error}") from error
 

@@ -12,10 +12,14 @@ The sender seals with that checksum. So bytes that change between `send` and the
 cdef extern from "crc32c.h" nogil:
     bint crc32c_has_instruction()
     uint32_t crc32c_by_instruction(uint32_t crc, const uint8_t *data, uint64_t size)
+    uint32_t crc32c_of_zeros[4][256]
+    enum:
+        CRC32C_STREAM
 
 cdef enum:
     CELL_BITS = 32
     SQUARES = 40  # bits of the largest number of bits in a batch
+    LONG_CRC_SIZE = 1 << 16  # bytes whose checksum takes longer than to release and take the GIL
 
 
 cdef uint32_t CRC_32 = 0xEDB88320  # the polynomials, lowest power first
@@ -101,17 +105,37 @@ cdef uint32_t crc32c_joined(uint32_t first, uint32_t second, uint64_t size) noex
 
 
 cdef void _make_checksums() noexcept:
-    cdef int square
+    cdef int square, byte, value
+    cdef uint32_t zeros = 0x80000000  # 1
     global _has_instruction
     _make_tables(&_crc32_tables, CRC_32)
     _make_tables(&_crc32c_tables, CRC_32C)
     _squares[0] = 0x40000000  # x
     for square in range(1, SQUARES):
         _squares[square] = _product(_squares[square - 1], _squares[square - 1])
+    zeros = crc32c_joined(zeros, 0, CRC32C_STREAM)
+    for byte in range(4):
+        for value in range(256):
+            crc32c_of_zeros[byte][value] = _product(zeros, <uint32_t>value << 8 * byte)
     _has_instruction = crc32c_has_instruction()
 
 
 _make_checksums()
+
+
+def crc32c_of(const uint8_t[::1] view not None, uint32_t crc=0):
+    """Return the CRC-32C of these bytes, behind others that have the one given.
+
+    Args:
+        view: the bytes, contiguous.
+        crc: of those before them; 0 if there are none.
+    """
+    cdef uint64_t size = <uint64_t>view.shape[0]
+    if size < LONG_CRC_SIZE:
+        return crc32c(crc, &view[0], size) if size else crc
+    with nogil:
+        crc = crc32c(crc, &view[0], size)
+    return crc
 
 
 # --- cells ----------------------------------------------------------------------------------------

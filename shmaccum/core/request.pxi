@@ -143,18 +143,16 @@ cdef class InPlaceSealer:
     Args:
         segment: the slab.
         partitions: has the deques, ``by_entry``: each with its ``topic_partition`` and ``lane``.
-        checksum: ``checksum(view, crc)`` continues a CRC-32C.
         identity: ``identity(lane)`` returns the transactional id of a lane and its protocol's version.
     """
 
     cdef Segment segment
     cdef object partitions
     cdef object identity
-    cdef object checksum
     cdef object memory
 
-    def __cinit__(self, Segment segment not None, partitions not None, checksum not None, identity not None):
-        self.segment, self.partitions, self.checksum, self.identity = segment, partitions, checksum, identity
+    def __cinit__(self, Segment segment not None, partitions not None, identity not None):
+        self.segment, self.partitions, self.identity = segment, partitions, identity
         self.memory = segment.writable()
 
     def seal(self, RecordBatch batch not None):
@@ -172,6 +170,8 @@ cdef class InPlaceSealer:
         cdef list deques = self.partitions.by_entry
         cdef tuple views
         cdef uint8_t *at
+        cdef uint32_t crc
+        cdef const uint8_t[::1] following
         if load_relaxed(&header.part) or slot_size < V2_HEADER_SIZE or not batch._is_sound(V2_HEADER_SIZE):
             return None
         if attributes > LAST_COMPRESSION or batch.partition >= <uint64_t>len(deques):
@@ -215,9 +215,9 @@ cdef class InPlaceSealer:
         at = _put_big_endian(at, <uint64_t>sequence, 4)
         _put_big_endian(at, count, 4)
         at = <uint8_t *>self.segment.memory + begin
-        crc = 0
-        for view in views:
-            crc = self.checksum(view[V2_CRC_COVERS:] if view is views[0] else view, crc)
+        crc = crc32c(0, at + V2_CRC_COVERS, <uint64_t>len(views[0]) - V2_CRC_COVERS)
+        for following in views[1:]:
+            crc = crc32c(crc, &following[0], <uint64_t>following.shape[0])
         if self.segment.geometry.sizes.keeps_checksums and crc != crc32c_joined(
             crc32c(0, at + V2_CRC_COVERS, V2_HEADER_SIZE - V2_CRC_COVERS),
             checksum_kept(header),

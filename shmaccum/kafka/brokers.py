@@ -9,7 +9,6 @@ import encodings.idna  # noqa: F401  # imported here, or else by the first name 
 import logging
 import random
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -20,8 +19,9 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
 from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
 from shmaccum.kafka.backoff import ExponentialBackoff
-from shmaccum.kafka.channel import Address, Channel, TlsChannel
+from shmaccum.kafka.channel import Address, Channel
 from shmaccum.kafka.connection import Connection, describe
+from shmaccum.kafka.credentials import Security
 from shmaccum.kafka.handshake import Handshake
 from shmaccum.kafka.journal import BrokerNotes, Journal, NoNotes
 from shmaccum.kafka.masking import Mask
@@ -94,8 +94,7 @@ class Brokers:
     Args:
         config: the settings.
         client_id: our name.
-        tls: None for plain connections.
-        mechanism: Makes the SASL mechanism for a host; None without SASL.
+        security: How connections are secured.
         poller: Waits for the connections.
         on_change: Called when a connection becomes ready, and when one ends with an error.
         journal: Records failed connections as incidents.
@@ -107,16 +106,14 @@ class Brokers:
         self,
         config: ProducerConfig,
         client_id: str,
-        tls: ssl.SSLContext | None,
-        mechanism: Callable[[str], Any] | None,
+        security: Security,
         poller: Poller,
         on_change: Callable[[type[KafkaError] | None], None],
         journal: Journal,
         mask: Mask,
         background_calls: BackgroundCalls,
     ) -> None:
-        self._tls = tls
-        self._mechanism = mechanism
+        self._security = security
         self._poller = poller
         self._on_change = on_change
         self._journal = journal
@@ -307,7 +304,7 @@ class Brokers:
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
-        handshake = Handshake(self._mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
+        handshake = Handshake(self._security.mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
         broker.connection = Connection(
             broker.node,
             channel,
@@ -366,10 +363,8 @@ class Brokers:
             OSError: the address cannot be reached.
         """
         address = broker.addresses.pop(0)
-        send_buffer, receive_buffer = self._config.send_buffer_bytes, self._config.receive_buffer_bytes
-        if self._tls is None:
-            return Channel(address, send_buffer, receive_buffer)
-        return TlsChannel(address, send_buffer, receive_buffer, self._tls, broker.node.host)
+        config = self._config
+        return self._security.channel(address, config.send_buffer_bytes, config.receive_buffer_bytes, broker.node.host)
 
     def connection_ready(self, connection: Connection) -> None:
         """See `Owner`."""

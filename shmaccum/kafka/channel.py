@@ -1,7 +1,7 @@
-"""Non-blocking streams to a broker: TCP, or TLS over it.
+"""A non-blocking stream to a broker: TCP here, and TLS over it in `shmaccum.kafka.tls`.
 
-Bytes go from their place straight into the system call (TCP) or the cipher (TLS); the caller keeps what did not fit.
-A channel keeps no reference to a caller's memory: once it is closed, that memory can be reused.
+Bytes go from their place straight into the system call or the cipher; the caller keeps what did not fit. A channel
+keeps no reference to a caller's memory: once it is closed, that memory can be reused.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ import errno
 import os
 import select
 import socket
-import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 READ_SIZE: Final = 1 << 16
-_MOST_READS: Final = 64
-"""TLS records, of up to 16 KiB each, after which `TlsChannel.read` leaves the rest in the socket."""
 _MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -84,9 +81,17 @@ class Channel:
             ConnectionError: the broker closed the connection.
         """
         try:
-            return [_not_empty(self._socket.recv(READ_SIZE))]
+            return [not_empty(self._socket.recv(READ_SIZE))]
         except BlockingIOError:
             return []
+
+    def reason(self, error: OSError) -> str:
+        """Return why an error ended this connection."""
+        return error.strerror or type(error).__name__
+
+    def is_refusal(self, error: OSError) -> bool:
+        """Return whether an error means that one side does not accept the other's certificate or version."""
+        return False
 
     def close(self) -> None:
         """Close the connection; unsent bytes are lost."""
@@ -94,84 +99,12 @@ class Channel:
         self._socket.close()
 
 
-class TlsChannel(Channel):
-    """A TLS connection, opening or open.
+def not_empty(data: bytes) -> bytes:
+    """Return what was received.
 
-    Args:
-        address: to connect to.
-        send_buffer: see `Channel`.
-        receive_buffer: see `Channel`.
-        context: trusted certificates, and our own.
-        host: the name that the broker's certificate must have.
+    Raises:
+        ConnectionResetError: it is empty: the broker closed the connection.
     """
-
-    def __init__(
-        self, address: Address, send_buffer: int, receive_buffer: int, context: ssl.SSLContext, host: str
-    ) -> None:
-        super().__init__(address, send_buffer, receive_buffer)
-        self._context = context
-        self._host = host
-        self._tls: ssl.SSLSocket | None = None
-
-    def open(self) -> int:
-        """Continue connecting and the handshake (see `Channel.open`).
-
-        Raises:
-            ssl.SSLError: one side does not accept the other.
-            OSError: the connection cannot be opened.
-        """
-        if self._tls is None:
-            if event := super().open():
-                return event
-            self._tls = self._context.wrap_socket(
-                self._socket, server_hostname=self._host, do_handshake_on_connect=False
-            )
-            self._socket = self._tls
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return select.EPOLLIN
-        except ssl.SSLWantWriteError:
-            return select.EPOLLOUT
-        return 0
-
-    def write(self, buffers: Sequence[Buffer]) -> int:
-        """Encrypt and send as much as goes without waiting; return the bytes of the buffers sent.
-
-        The first unsent buffer must come first in the next call: OpenSSL can have begun to encrypt it.
-        """
-        written = 0
-        for buffer in buffers:
-            try:
-                sent = self._socket.send(buffer)
-            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                break
-            written += sent
-            if sent < len(buffer):
-                break
-        return written
-
-    def read(self) -> list[bytes]:
-        """Return the bytes that have arrived, including all that OpenSSL holds: those wake no ``epoll``.
-
-        After `_MOST_READS` it leaves bytes in the socket: a broker that sends without end must not fill the memory.
-        """
-        assert self._tls is not None
-        found: list[bytes] = []
-        while True:
-            try:
-                found.append(_not_empty(self._socket.recv(READ_SIZE)))
-                if len(found) >= _MOST_READS and not self._tls.pending():
-                    return found
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return found
-            except OSError:
-                if not found:
-                    raise
-                return found  # the next call meets the same error
-
-
-def _not_empty(data: bytes) -> bytes:
     if not data:
         raise ConnectionResetError(errno.ECONNRESET, "the broker closed the connection")
     return data

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import ssl
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
@@ -228,14 +227,10 @@ class Connection:
         """End the connection with an error."""
         if isinstance(error, KafkaError):
             self.close(type(error), str(error))
-        elif isinstance(error, ssl.SSLEOFError):
-            self.close(NetworkError, "the broker closed the connection")
-        elif isinstance(error, ssl.SSLError):
-            # In TLS 1.3 a broker can refuse our certificate after the handshake.
-            kind = NetworkError if self.has_been_ready else SslAuthenticationError
-            self.close(kind, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error.strerror}")
         else:
-            self.close(NetworkError, error.strerror or type(error).__name__)
+            # In TLS 1.3 a broker can refuse our certificate after the handshake.
+            is_refusal = self._channel.is_refusal(error) and not self.has_been_ready
+            self.close(SslAuthenticationError if is_refusal else NetworkError, self._channel.reason(error))
 
     def _open(self) -> None:
         if event := self._channel.open():

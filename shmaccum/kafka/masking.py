@@ -1,4 +1,4 @@
-"""Hides passwords and tokens in the texts of brokers.
+"""Hides passwords and tokens in the texts of brokers, and in errors of settings.
 
 A broker that refuses a login can repeat in its message what it was sent. Such messages reach logs, the slab and the
 errors of every process. So every text of a broker goes through `Mask.shown`.
@@ -6,12 +6,14 @@ errors of every process. So every text of a broker goes through `Mask.shown`.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from shmaccum.errors import printable
+from shmaccum.errors import ConfigError, printable
 
 HIDDEN: Final = "[hidden]"
 _TELLING: Final = 16
@@ -51,3 +53,15 @@ def _mark(hidden: bytearray, text: str, secret: str) -> None:
     for at in range(len(text) - size + 1):
         if text[at : at + size] in parts:
             hidden[at : at + size] = b"\1" * size
+
+
+@contextlib.contextmanager
+def naming(setting: str, path: str = "") -> Iterator[None]:
+    """Turn errors into a ConfigError that names the setting, and no secret."""
+    given = f"{setting} = {path!r}" if path else f"{setting} = {HIDDEN}"
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{given}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{given}: {error}") from None

@@ -242,7 +242,7 @@ def record_format(magic: int) -> RecordFormat:
     return _FORMATS[magic]
 
 
-_VERSION: Final = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)*(-IV\d+)?")
+_VERSION: Final = r"(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)*(-IV\d+)?"
 _FIRST_MAGIC_2: Final = (0, 11)
 _FIRST_MAGIC_1: Final = (0, 10)
 
@@ -258,7 +258,7 @@ def message_format_magic(version: str) -> int:
     """
     if version in ("v1", "v2"):
         return int(version[1])
-    match = _VERSION.fullmatch(version)
+    match = re.fullmatch(_VERSION, version)
     release = (int(match["major"]), int(match["minor"])) if match else (0, 0)
     is_kafka = release >= _FIRST_MAGIC_1 and (release[0] > 0 or release[1] <= 11)
     if not is_kafka:

@@ -7,12 +7,14 @@ other. Each record keeps everything but its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from shmaccum.record.format import RecordFormat
-from shmaccum.record.reader import Record, iter_batches
+
+if TYPE_CHECKING:
+    from shmaccum.record.reader import Record
 
 
 class BatchPart(NamedTuple):
@@ -49,6 +51,8 @@ def read_records(
     Raises:
         CorruptRecordError: the records are invalid.
     """
+    from shmaccum.record.reader import iter_batches  # few senders split a batch
+
     sealed = record_format.seal(
         memoryview(bytearray(batch)),
         record_count=record_count,

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shmaccum._core import PARTS_IN_FLIGHT, Partition, ProduceResponse, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
@@ -29,27 +28,28 @@ from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, RecordTooLargeError
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.reader import Record
 from shmaccum.record.split import BatchPart, read_records, write_part
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from shmaccum.record.reader import Record
 
+logger = logging.getLogger(__name__)
 
 _KEPT: Final = 8
 """Batches whose records and refusals are kept; the others are read, and asked for, again."""
 
 
-@dataclass
 class _Split:
     """What this sender knows of a batch that it sends in parts."""
 
-    generation: int
-    records: list[Record] | None = None
-    invalid: dict[int, str] = field(default_factory=dict)
-    """Numbers of the records that a broker refused, and why."""
-    error: type[KafkaError] = KafkaError
-    message: str = ""
-    words: str = ""
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self.records: list[Record] | None = None
+        self.invalid: dict[int, str] = {}
+        """Numbers of the records that a broker refused, and why."""
+        self.error: type[KafkaError] = KafkaError
+        self.message = ""
+        self.words = ""
 
 
 class BatchSplitter:

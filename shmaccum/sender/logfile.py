@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from shmaccum.config import ProducerConfig
@@ -114,15 +113,19 @@ def _opened(path: str, mode: int) -> TextIOWrapper:
     return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
-def default_directory() -> Path:
+def default_directory() -> str:
     """Return the directory of the default logs, by the XDG base directory specification.
 
     Raises:
         RuntimeError: the user has no home.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    return base / "shmaccum"
+    if not os.path.isabs(state):
+        home = os.path.expanduser("~")
+        if home == "~":
+            raise RuntimeError("the user has no home")
+        state = os.path.join(home, ".local", "state")
+    return os.path.join(state, "shmaccum")
 
 
 def log_path(config: ProducerConfig) -> str:
@@ -134,7 +137,7 @@ def log_path(config: ProducerConfig) -> str:
     named = config.sender_log_file
     if named:
         return "" if named == NO_LOG else named
-    return str(default_directory() / f"{config.slab_name(os.geteuid())}.log")
+    return os.path.join(default_directory(), f"{config.slab_name(os.geteuid())}.log")
 
 
 def begin_log(config: ProducerConfig) -> str:
@@ -162,7 +165,7 @@ def begin_log(config: ProducerConfig) -> str:
     try:
         path = log_path(config)
         directory = default_directory()
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
         _remove_old(directory)
         _log_to(_RotatingFile(path, maxBytes=MAX_BYTES, backupCount=1))
     except (OSError, RuntimeError) as error:
@@ -179,9 +182,9 @@ def _log_to(handler: logging.Handler) -> None:
     root.setLevel(logging.INFO)
 
 
-def _remove_old(directory: Path) -> None:
+def _remove_old(directory: str) -> None:
     """Remove logs unwritten for `_KEPT_S`: slabs' names change with their settings, and leave logs behind."""
-    for path in directory.glob("*.log*"):
+    for entry in os.scandir(directory):
         with contextlib.suppress(OSError):
-            if path.lstat().st_mtime < time.time() - _KEPT_S:
-                path.unlink()
+            if ".log" in entry.name and entry.stat(follow_symlinks=False).st_mtime < time.time() - _KEPT_S:
+                os.unlink(entry.path)

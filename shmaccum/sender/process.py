@@ -222,9 +222,11 @@ def _serve_once(
     supervised: bool,
 ) -> bool:
     """Serve once; return True if stopped or if the role was handed over, False if idle."""
-    # Else the first batch would wait for these imports, and `gc.freeze` would miss them.
-    import cramjam  # noqa: F401
-    import crc32c  # noqa: F401
+    if config.compression_type != "none":
+        # Else the first batch would wait for these imports, and `gc.freeze` would miss them.
+        import concurrent.futures.thread  # noqa: F401
+
+        import cramjam  # noqa: F401
 
     from shmaccum.sender.sender import Sender
     from shmaccum.shm.broker_table import BrokerJournal

@@ -14,7 +14,6 @@ from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import CorruptRecordError, IllegalStateError, UnsupportedCompressionTypeError
-from shmaccum.later import crc32c
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
 from shmaccum.record.v2.records import MAGIC
@@ -53,9 +52,7 @@ class Sealer:
         self._splitter = splitter
         self._ahead = ahead
         self.core: Final = (
-            InPlaceSealer(state.slab.core, state.map, crc32c.crc32c, self._lanes.identity)
-            if state.format.magic == MAGIC
-            else None
+            InPlaceSealer(state.slab.core, state.map, self._lanes.identity) if state.format.magic == MAGIC else None
         )
         """Seals what Python code need not see."""
         self._compressed_at = state.slab.geometry.process(state.slab.me) + Process.COMPRESSED

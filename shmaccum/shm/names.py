@@ -8,7 +8,6 @@ FIFOs ``shmaccum-NAME.wakeup.*``.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import stat
@@ -18,6 +17,7 @@ from typing import Final
 from shmaccum._core import TOKEN_WORDS, WORD, Super
 from shmaccum.abi import SHARD_PATTERN, SLAB_NAME_PATTERN, SLAB_NAME_RULE, shard_name, shard_of
 from shmaccum.errors import SlabError, SlabMemoryError
+from shmaccum.later import blake2b
 
 SHM_DIRECTORY: Final = "/dev/shm"
 PREFIX: Final = "shmaccum-"
@@ -26,7 +26,7 @@ _IS_MUSL: Final = str(getattr(sys.implementation, "_multiarch", "")).endswith("m
 """The C library is musl: its semaphores have the file of their whole name, and other words than those of glibc."""
 
 _LEGAL_NAME = re.compile(f"{SLAB_NAME_PATTERN}(?:{SHARD_PATTERN})?")
-_OF_A_SLAB = re.compile(rf"{PREFIX}({_LEGAL_NAME.pattern})(?:\.lock|\.wakeup(?:\.[0-9a-f]+)?)?")
+_OF_A_SLAB: Final = rf"{PREFIX}({_LEGAL_NAME.pattern})(?:\.lock|\.wakeup(?:\.[0-9a-f]+)?)?"
 _TOKEN_BYTES: Final = TOKEN_WORDS * WORD
 
 
@@ -118,7 +118,7 @@ class PrivateNames:
         return f"{before_semaphores()}{PREFIX}{self._name}.{what}.{digest}"
 
     def _digest(self, what: str) -> str:
-        return hashlib.blake2b(what.encode(), key=self._token, digest_size=8).hexdigest()
+        return blake2b(what.encode(), key=self._token, digest_size=8).hexdigest()
 
 
 def new_token() -> memoryview:
@@ -148,7 +148,7 @@ def slab_names() -> list[str]:
     Raises:
         SlabMemoryError: /dev/shm does not exist, or cannot be read.
     """
-    return sorted({found[1] for entry in _entries() if (found := _OF_A_SLAB.fullmatch(entry))})
+    return sorted({found[1] for entry in _entries() if (found := re.fullmatch(_OF_A_SLAB, entry))})
 
 
 def slabs_of(name: str) -> list[str]:

@@ -19,7 +19,7 @@ from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, Produce
 from shmaccum.kafka.background_calls import BackgroundCalls
 from shmaccum.kafka.brokers import Brokers
 from shmaccum.kafka.connection import Connection, describe
-from shmaccum.kafka.credentials import sasl_mechanism, tls_context
+from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import Journal, NoNotes, OwnJournal
 from shmaccum.kafka.masking import Mask
@@ -162,7 +162,7 @@ class BrokerClient:
         """Kind and key -> their coordinator, as far as known. A task of Spark has the id of an earlier one."""
         self._lock = threading.Lock()
         mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
-        tls, mechanism = tls_context(config), sasl_mechanism(config, mask)
+        security = secure(config, mask)
         self.shown = mask.shown
         """Hides secrets in brokers' texts."""
         self._causes = _Causes(journal or OwnJournal())
@@ -171,8 +171,7 @@ class BrokerClient:
         self._brokers = Brokers(
             config,
             config.client_id or "shmaccum-transactions",
-            tls,
-            mechanism,
+            security,
             self._poller,
             self._on_change,
             self._causes,

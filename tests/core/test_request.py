@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of
 from core_slabs import DYING, LIVING, Slab, die_at
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
@@ -51,7 +50,7 @@ class Sender:
             self.set("partitions", "key", lane << 52, PARTITION)
             self.set("lanes", "producer_id", (PRODUCER_ID + 1) * opened, lane - 1)
         partitions = SimpleNamespace(by_entry=self.deques)
-        self.sealer = core.InPlaceSealer(self.slab.segment, partitions, crc32c, {1: ("orders", 2)}.__getitem__)
+        self.sealer = core.InPlaceSealer(self.slab.segment, partitions, {1: ("orders", 2)}.__getitem__)
         self.batch = core.RecordBatch(self.slab.segment, 0)
         self.batch.state = SlotState.IN_FLIGHT
         self.set("partitions", "in_flight", 1, PARTITION)

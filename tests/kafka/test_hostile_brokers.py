@@ -21,8 +21,8 @@ from wires import MakeWire, Wire, now_ms
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, SaslAuthenticationError, TopicAuthorizationError
-from shmaccum.kafka.channel import TlsChannel
 from shmaccum.kafka.masking import Mask
+from shmaccum.kafka.tls import TlsChannel
 from shmaccum.shm.layout import BrokerState
 from shmaccum.shm.lifecycle import look
 from tools.kafka import Certificates
@@ -286,7 +286,7 @@ def test_a_flood_through_tls_is_read_by_and_by(certificates: Certificates) -> No
 
     thread = threading.Thread(target=flood, daemon=True)
     thread.start()
-    channel = TlsChannel((socket.AF_INET, listener.getsockname()), -1, -1, client, "localhost")
+    channel = TlsChannel(client, (socket.AF_INET, listener.getsockname()), -1, -1, "localhost")
     with listener, selectors.DefaultSelector() as selector:
         selector.register(channel.fileno(), selectors.EVENT_READ | selectors.EVENT_WRITE)
         while channel.open():

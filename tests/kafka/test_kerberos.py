@@ -51,11 +51,11 @@ def by_keytab(keytab: Path, principal: str = "alice", **more: object) -> dict[st
 def library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass for having the package gssapi, of which nothing is used."""
     if find_spec("gssapi") is None:
-        monkeypatch.setattr("shmaccum.kafka.credentials.find_spec", lambda name: True)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmaccum.kafka.credentials.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ApiVersionError, match=r"pip install 'shmaccum\[kerberos\]'"):
         start_transport(**BY_KERBEROS)
 

@@ -13,8 +13,8 @@ from javastores import KEY, KINDS, STORE, Stores, settings_of
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ApiVersionError, ConfigError
-from shmaccum.kafka.credentials import tls_context
 from shmaccum.kafka.keystores import KeyStore, read_keystore
+from shmaccum.kafka.tls import tls_context
 from tools.kafka import Certificates
 
 

@@ -64,7 +64,7 @@ def trap(tmp_path: Path) -> Path:
     """Return a directory of modules that note who imports them, and break it."""
     directory = tmp_path / "downloads"
     directory.mkdir()
-    for name in ("json", "types", "signal", "enum", "socket", "select", "numpy", "crc32c", "shmaccum"):
+    for name in ("json", "types", "signal", "enum", "socket", "select", "numpy", "cramjam", "shmaccum"):
         note = tmp_path / f"ran-{name}"
         (directory / f"{name}.py").write_text(f"open({str(note)!r}, 'w').close()\nraise SystemExit\n")
     return directory

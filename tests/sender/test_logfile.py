@@ -113,7 +113,7 @@ def test_default_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/alice")
     for value in ("", "relative"):
         monkeypatch.setenv("XDG_STATE_HOME", value)
-        assert default_directory() == Path("/home/alice/.local/state/shmaccum")
+        assert default_directory() == "/home/alice/.local/state/shmaccum"
     monkeypatch.delenv("XDG_STATE_HOME")
     assert log_path(config_of("orders")) == "/home/alice/.local/state/shmaccum/orders.log"
     assert log_path(config_of("orders", sender_log_file="/x/y.log")) == "/x/y.log"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tools.kafka.jars import VERSION as KAFKA_VERSION
 
-PACKAGES: Final = ("confluent-kafka", "kafka-python", "aiokafka", "pyspark", "pyarrow", "numpy", "crc32c", "posix_ipc")
+PACKAGES: Final = ("confluent-kafka", "kafka-python", "aiokafka", "pyspark", "pyarrow", "numpy", "posix_ipc")
 
 
 def machine() -> dict[str, Any]:

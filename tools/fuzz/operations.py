@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Final
 
-import crc32c  # noqa: F401  # what the package imports when it needs it: once here, and not in each child
 import pyarrow as pa
 import rich.console
 import rich.table  # noqa: F401

@@ -19,7 +19,7 @@ from tools.wheels.building import cross_compiler
 from tools.wheels.interpreters import installation
 from tools.wheels.targets import Target, WheelError
 
-_DEPENDENCIES: Final = ("numpy", "crc32c", "cramjam", "rich")
+_DEPENDENCIES: Final = ("numpy", "cramjam", "rich")
 """Of the package, but for posix_ipc."""
 
 

@@ -14,9 +14,8 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum._core import COMPRESSING, STATE_MASK, ReadyCheck, Slot
 from shmaccum.accumulator.drain.deferral import Deferral
@@ -27,6 +26,9 @@ from shmaccum.record.fields import BatchMemory
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +72,8 @@ class CompressionAhead:
         self._deferral = deferral
         self._format = record_format
         self.levels: Mapping[CompressionType, int] = {}
+        self._thread_count = 0
+        """0 while nothing is compressed ahead."""
         self._threads: ThreadPoolExecutor | None = None
         self._wake: Callable[[], None] = _wake_nobody
         self._done: deque[tuple[RecordBatch, Contents, Future[Compressed]]] = deque()
@@ -82,8 +86,7 @@ class CompressionAhead:
         if not self._format.compresses_ahead:
             return
         self._wake = wake
-        count = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="shmaccum-compression")
+        self._thread_count = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
         self._core.ahead_size = AHEAD_SIZE
 
     def stop(self) -> None:
@@ -91,6 +94,7 @@ class CompressionAhead:
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
         self._threads = None
+        self._thread_count = 0
         self._core.forget_ahead()
         self._done.clear()
         self._results.clear()
@@ -108,8 +112,12 @@ class CompressionAhead:
             self._submit(batch)
 
     def _submit(self, batch: RecordBatch) -> None:
-        if self._threads is None:
+        if not self._thread_count:
             return
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor  # most senders compress nothing
+
+            self._threads = ThreadPoolExecutor(self._thread_count, thread_name_prefix="shmaccum-compression")
         contents = self._contents(batch.slot)
         try:
             batch.check(self._format.header_size)

@@ -7,9 +7,9 @@ partitions; this module knows the cluster: it stores the partitions' leaders, an
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from shmaccum import _core
 from shmaccum._core import LOCK_STRIPES, Sequences, Super
@@ -26,8 +26,10 @@ _PARTITION_COUNT: Final = Super.PARTITION_COUNT
 FOREVER_MS: Final = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class Cluster(NamedTuple):
     """A transport's snapshot of its cluster.
 
     The snapshots of a transport can share their mappings of topics, so that an update of a few topics copies no others.
@@ -47,15 +49,15 @@ class Cluster:
         version: of this snapshot.
     """
 
-    nodes: Mapping[int, Node] = field(default_factory=dict)
-    partition_counts: Mapping[str, int] = field(default_factory=dict)
-    leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
-    topic_errors: Mapping[str, type[KafkaError]] = field(default_factory=dict)
-    topic_ids: Mapping[str, int] = field(default_factory=dict)
-    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    nodes: Mapping[int, Node] = _NOTHING
+    partition_counts: Mapping[str, int] = _NOTHING
+    leaders: Mapping[TopicPartition, int] = _NOTHING
+    topic_errors: Mapping[str, type[KafkaError]] = _NOTHING
+    topic_ids: Mapping[str, int] = _NOTHING
+    leader_epochs: Mapping[TopicPartition, int] = _NOTHING
     pending: Collection[str] = frozenset()
-    changes: dict[str, int] | None = field(default=None, compare=False)
-    version: int = field(default=0, compare=False)
+    changes: dict[str, int] | None = None
+    version: int = 0
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
         """Return the node that leads the partition, or None where none is known."""

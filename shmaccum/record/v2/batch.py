@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from shmaccum._core import crc32c_of
 from shmaccum.errors import CorruptRecordError
-from shmaccum.later import crc32c
 from shmaccum.record.batch import TIMESTAMP_TYPE_MASK, Batch, Record, TimestampType
 from shmaccum.record.compression import CompressionType, decompress
 from shmaccum.record.v2.records import CRC_START, HEADER, HEADER_SIZE
@@ -62,7 +62,7 @@ class DefaultBatch(Batch):
 
     def is_valid(self) -> bool:
         """Return whether the CRC-32C matches all the bytes after it."""
-        return crc32c.crc32c(self._buf[CRC_START:]) == self.crc
+        return crc32c_of(self._buf[CRC_START:]) == self.crc
 
     def records(self) -> Iterator[Record]:
         """Yield the records, decoded one by one; the section is decompressed as a whole."""

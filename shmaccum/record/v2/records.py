@@ -19,9 +19,8 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from shmaccum._core import v2_headers
+from shmaccum._core import crc32c_of, v2_headers
 from shmaccum.errors import SerializationError
-from shmaccum.later import crc32c
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.fields import (
     LOG_OVERHEAD,
@@ -147,9 +146,9 @@ def write_header(
         base_sequence,
         record_count,
     )
-    crc = crc32c.crc32c(buf[CRC_START:size])
+    crc = crc32c_of(buf[CRC_START:size])
     for view in rest:
-        crc = crc32c.crc32c(view, crc)
+        crc = crc32c_of(view, crc)
         size += len(view)
     _UP_TO_CRC.pack_into(buf, 0, 0, size - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, crc)
 

@@ -21,7 +21,7 @@ from shmaccum.kafka.background_calls import BackgroundCalls
 from shmaccum.kafka.brokers import NOBODY, Brokers
 from shmaccum.kafka.channel import Buffer
 from shmaccum.kafka.connection import Connection
-from shmaccum.kafka.credentials import sasl_mechanism, tls_context
+from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import Journal, OwnJournal
 from shmaccum.kafka.masking import Mask
@@ -123,14 +123,13 @@ class KafkaTransport:
             ConfigError: a setting names a file or function that cannot be used.
             ApiVersionError: a needed library is missing.
         """
-        tls, mechanism = tls_context(self._config), sasl_mechanism(self._config, self._mask)
+        security = secure(self._config, self._mask)
         self._poller = Poller()
         self._background_calls = BackgroundCalls(self._poller)
         self._brokers = Brokers(
             self._config,
             self._client_id,
-            tls,
-            mechanism,
+            security,
             self._poller,
             self._on_change,
             self._journal,

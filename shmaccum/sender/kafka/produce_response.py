@@ -7,8 +7,7 @@ messages or tags.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from shmaccum import _core
 from shmaccum._core import ProduceBatch, ProduceResponse
@@ -33,8 +32,7 @@ _END_SIZE: Final = 5
 """The throttle time, and the number of tags."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderHint:
+class LeaderHint(NamedTuple):
     """The new leader of a partition, from a former one (KIP-951); its node if the address is included."""
 
     topic_partition: TopicPartition

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
+import os
 import select
 import time
 from collections.abc import Collection, Sequence
@@ -74,7 +74,7 @@ class LogTransport:
 
     def init_producer_id(self) -> tuple[int, int]:
         """Return a new producer id of 63 random bits, and epoch 0."""
-        return secrets.randbits(63), 0
+        return int.from_bytes(os.urandom(8), "little") >> 1, 0
 
     def failure(self) -> None:
         """Return None: a failure of one partition does not affect the others."""

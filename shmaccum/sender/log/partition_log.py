@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,19 +30,19 @@ _MAX_OFFSETS: Final = 2**31
 """Most offsets of a segment: an index stores offsets relative to the first in four bytes, signed."""
 
 
-@dataclass(slots=True)
 class LogConfig:
     """The settings that the partitions of a log share.
 
-    Attributes:
+    Args:
         segment_bytes: most bytes of a segment; can change.
         flush_messages: records after which a partition is synced.
         magic: message format of everything that is appended.
     """
 
-    segment_bytes: int
-    flush_messages: int
-    magic: int
+    def __init__(self, segment_bytes: int, flush_messages: int, magic: int) -> None:
+        self.segment_bytes = segment_bytes
+        self.flush_messages = flush_messages
+        self.magic = magic
 
 
 class PartitionLog:

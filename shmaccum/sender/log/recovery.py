@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from shmaccum.errors import CorruptRecordError
@@ -21,21 +20,23 @@ from shmaccum.sender.regularfile import open_regular
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
 class LogEnd:
     """Where the next batch of a partition goes.
 
-    Attributes:
+    Args:
         base_offset: of the last segment.
+
+    Attributes:
         size: bytes of the last segment.
         next_offset: offset of the next record.
         producers: the batches that can be resent.
     """
 
-    base_offset: int
-    size: int
-    next_offset: int
-    producers: RecentBatches = field(default_factory=RecentBatches)
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.size = 0
+        self.next_offset = base_offset
+        self.producers = RecentBatches()
 
 
 def recover(directory: Path, *, idempotent: bool) -> LogEnd:
@@ -64,7 +65,7 @@ def recover(directory: Path, *, idempotent: bool) -> LogEnd:
 def _recover_segment(segment: Path) -> LogEnd:
     """Truncate the segment behind its last whole batch; return its end."""
     base_offset = base_offset_of(segment)
-    end = LogEnd(base_offset, 0, base_offset)
+    end = LogEnd(base_offset)
     reader = SegmentReader(segment)
     reason = "the batch there is cut short"
     try:

@@ -1,0 +1,204 @@
+"""TLS: its context from the settings, and a connection with it.
+
+Only connections with TLS import this module: OpenSSL takes 6 MB of a process, and half of the other imports' time.
+No error shows a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import ssl
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import Password
+from shmaccum.kafka.channel import READ_SIZE, Address, Buffer, Channel, not_empty
+from shmaccum.kafka.keystores import KeyStore, read_keystore
+from shmaccum.kafka.masking import naming
+
+_MOST_READS: Final = 64
+"""TLS records, of up to 16 KiB each, after which `TlsChannel.read` leaves the rest in the socket."""
+
+
+class TlsChannel(Channel):
+    """A TLS connection, opening or open.
+
+    Args:
+        context: trusted certificates, and our own.
+        address: to connect to.
+        send_buffer: see `Channel`.
+        receive_buffer: see `Channel`.
+        host: the name that the broker's certificate must have.
+    """
+
+    def __init__(
+        self, context: ssl.SSLContext, address: Address, send_buffer: int, receive_buffer: int, host: str
+    ) -> None:
+        super().__init__(address, send_buffer, receive_buffer)
+        self._context = context
+        self._host = host
+        self._tls: ssl.SSLSocket | None = None
+
+    def open(self) -> int:
+        """Continue connecting and the handshake (see `Channel.open`).
+
+        Raises:
+            ssl.SSLError: one side does not accept the other.
+            OSError: the connection cannot be opened.
+        """
+        if self._tls is None:
+            if event := super().open():
+                return event
+            self._tls = self._context.wrap_socket(
+                self._socket, server_hostname=self._host, do_handshake_on_connect=False
+            )
+            self._socket = self._tls
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return select.EPOLLIN
+        except ssl.SSLWantWriteError:
+            return select.EPOLLOUT
+        return 0
+
+    def write(self, buffers: Sequence[Buffer]) -> int:
+        """Encrypt and send as much as goes without waiting; return the bytes of the buffers sent.
+
+        The first unsent buffer must come first in the next call: OpenSSL can have begun to encrypt it.
+        """
+        written = 0
+        for buffer in buffers:
+            try:
+                sent = self._socket.send(buffer)
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                break
+            written += sent
+            if sent < len(buffer):
+                break
+        return written
+
+    def read(self) -> list[bytes]:
+        """Return the bytes that have arrived, including all that OpenSSL holds: those wake no ``epoll``.
+
+        After `_MOST_READS` it leaves bytes in the socket: a broker that sends without end must not fill the memory.
+        """
+        assert self._tls is not None
+        found: list[bytes] = []
+        while True:
+            try:
+                found.append(not_empty(self._socket.recv(READ_SIZE)))
+                if len(found) >= _MOST_READS and not self._tls.pending():
+                    return found
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return found
+            except OSError:
+                if not found:
+                    raise
+                return found  # the next call meets the same error
+
+    def reason(self, error: OSError) -> str:
+        """Return why an error ended this connection."""
+        if isinstance(error, ssl.SSLEOFError):
+            return "the broker closed the connection"
+        if isinstance(error, ssl.SSLError):
+            return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error.strerror}"
+        return super().reason(error)
+
+    def is_refusal(self, error: OSError) -> bool:
+        """Return whether an error means that one side does not accept the other's certificate or version."""
+        return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+
+
+# --- the context ----------------------------------------------------------------------------------
+
+
+def tls_context(config: ProducerConfig) -> ssl.SSLContext:
+    """Return the context of connections with TLS.
+
+    Raises:
+        ConfigError: a certificate or key cannot be read; names the setting, without secret values.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
+    _trust(context, config)
+    _be_known(context, config)
+    return context
+
+
+def _trust(context: ssl.SSLContext, config: ProducerConfig) -> None:
+    if config.ssl_truststore_certificates is not None:
+        with _naming("ssl.truststore.certificates"):
+            context.load_verify_locations(cadata=config.ssl_truststore_certificates.value)
+    elif config.ssl_truststore_location:
+        path = config.ssl_truststore_location
+        with _naming("ssl.truststore.location", path):
+            store = _java_store(path, config.ssl_truststore_type, config.ssl_truststore_password)
+            if store is None:
+                context.load_verify_locations(cafile=path)
+            elif store.trusted:
+                context.load_verify_locations(cadata=store.trusted)
+            else:
+                raise ValueError("it holds no trusted certificate")
+    else:
+        context.load_default_certs()
+
+
+def _be_known(context: ssl.SSLContext, config: ProducerConfig) -> None:
+    # Never None: OpenSSL would ask the terminal for a password.
+    password = config.ssl_key_password.value if config.ssl_key_password is not None else ""
+    if config.ssl_keystore_location:
+        path = config.ssl_keystore_location
+        with _naming("ssl.keystore.location", path):
+            store = _java_store(path, config.ssl_keystore_type, config.ssl_keystore_password)
+            if store is None:
+                context.load_cert_chain(path, password=lambda: password)
+            else:
+                of_key = config.ssl_key_password or config.ssl_keystore_password
+                with _unnamed_file(store.identity(of_key.value if of_key is not None else None)) as pem_path:
+                    context.load_cert_chain(pem_path)
+    elif config.ssl_keystore_certificate_chain is not None and config.ssl_keystore_key is not None:
+        pem = f"{config.ssl_keystore_key.value}\n{config.ssl_keystore_certificate_chain.value}\n"
+        with _naming("ssl.keystore.certificate.chain and ssl.keystore.key"), _unnamed_file(pem) as path:
+            context.load_cert_chain(path, password=lambda: password)
+
+
+def _java_store(path: str, kind: str, password: Password | None) -> KeyStore | None:
+    """Read a Java keystore; return None if the file is PEM.
+
+    Raises:
+        OSError, ValueError, ApiVersionError: as `read_keystore`; or the file is not of the type that is set.
+    """
+    if kind == "PEM":
+        return None
+    store = read_keystore(path, password.value if password is not None else None)
+    if store is None and kind:
+        raise ValueError(f"the file is not {kind}")
+    if store is None and password is not None:
+        raise ValueError("the file is neither JKS nor PKCS#12, and no other type has a store password")
+    return store
+
+
+@contextlib.contextmanager
+def _naming(setting: str, path: str = "") -> Iterator[None]:
+    """Name the setting in errors; OpenSSL's name nothing."""
+    with naming(setting, path):
+        try:
+            yield
+        except ssl.SSLError as error:
+            reason = error.reason or "no PEM certificate, a key that does not match it, or a wrong password of the key"
+            raise ValueError(f"OpenSSL cannot use it: {reason}") from None
+
+
+@contextlib.contextmanager
+def _unnamed_file(text: str) -> Iterator[str]:
+    """Yield a path to text that never touches a disk: OpenSSL takes nothing but paths."""
+    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
