@@ -19,8 +19,10 @@ from shmaccum.kafka.channel import READ_SIZE, Address, Buffer, Channel, not_empt
 from shmaccum.kafka.keystores import KeyStore, read_keystore
 from shmaccum.kafka.masking import naming
 
+_RECORD_SIZE: Final = 1 << 14
+"""Most bytes of a TLS record, before they are encrypted."""
 _MOST_READS: Final = 64
-"""TLS records, of up to 16 KiB each, after which `TlsChannel.read` leaves the rest in the socket."""
+"""TLS records after which `TlsChannel.read` leaves the rest in the socket."""
 
 
 class TlsChannel(Channel):
@@ -67,16 +69,16 @@ class TlsChannel(Channel):
     def write(self, buffers: Sequence[Buffer]) -> int:
         """Encrypt and send as much as goes without waiting; return the bytes of the buffers sent.
 
-        The first unsent buffer must come first in the next call: OpenSSL can have begun to encrypt it.
+        The unsent bytes must come first in the next call: OpenSSL can have begun to encrypt them.
         """
         written = 0
-        for buffer in buffers:
+        for record in _records(buffers):
             try:
-                sent = self._socket.send(buffer)
+                sent = self._socket.send(record)
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 break
             written += sent
-            if sent < len(buffer):
+            if sent < len(record):  # OpenSSL had begun to encrypt a shorter one in the last call
                 break
         return written
 
@@ -110,6 +112,27 @@ class TlsChannel(Channel):
     def is_refusal(self, error: OSError) -> bool:
         """Return whether an error means that one side does not accept the other's certificate or version."""
         return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+
+
+def _records(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
+    """Yield what each TLS record gets: as much as it takes, copied if it comes from several buffers.
+
+    OpenSSL encrypts and sends each record on its own, and both cost more than a copy. A request has two buffers for
+    each batch, and most batches are smaller than a record.
+    """
+    parts: list[memoryview] = []
+    size = 0
+    for buffer in buffers:
+        rest = memoryview(buffer)
+        while rest:
+            parts.append(rest[: _RECORD_SIZE - size])
+            size += len(parts[-1])
+            rest = rest[len(parts[-1]) :]
+            if size == _RECORD_SIZE:
+                yield parts[0] if len(parts) == 1 else b"".join(parts)
+                parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
 
 
 # --- the context ----------------------------------------------------------------------------------

@@ -51,8 +51,12 @@ class _Wheel:
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
     chosen = [target for target in TARGETS if any(part in str(target) for part in arguments.only or [""])]
+    if not chosen:
+        tags = ", ".join(map(str, TARGETS))
+        parser.error(f"no wheel has {' or '.join(arguments.only)} in its tag; choose from {tags}")
     directory = Path(arguments.directory).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,0 +1,137 @@
+"""A TLS connection: what it writes arrives, in few records."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from producers import wait_until
+
+from shmaccum.kafka.tls import TlsChannel
+from tools.kafka import Certificates
+
+RECORD_SIZE = 1 << 14
+APPLICATION_DATA = 23
+
+
+class Peer:
+    """A server that decrypts what comes, and counts the TLS records that it comes in."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # a sender has to wait
+        self.address = self._listener.getsockname()
+        self._context = context
+        self._received = bytearray()
+        self.records = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = self._context.wrap_bio(incoming, outgoing, server_side=True)
+        connection, _ = self._listener.accept()
+        frames = bytearray()
+        is_open = False
+        with self._listener, connection, suppress(ConnectionResetError):
+            while data := connection.recv(1 << 16):
+                frames += data
+                while len(frames) >= 5 and len(frames) >= (end := 5 + struct.unpack_from(">H", frames, 3)[0]):
+                    self.records += is_open and frames[0] == APPLICATION_DATA
+                    incoming.write(bytes(frames[:end]))
+                    del frames[:end]
+                    try:
+                        if not is_open:
+                            tls.do_handshake()
+                            is_open = True
+                        else:
+                            self._received += tls.read(RECORD_SIZE)
+                    except ssl.SSLWantReadError:
+                        pass
+                    if outgoing.pending:
+                        connection.sendall(outgoing.read())
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes, once they have come."""
+        wait_until(lambda: len(self._received) >= size)
+        taken = bytes(self._received)
+        self._received.clear()
+        return taken
+
+    def end(self) -> None:
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def connected(certificates: Certificates) -> Iterator[tuple[TlsChannel, Peer]]:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificates.broker.pem)
+    client = ssl.create_default_context(cafile=str(certificates.ca))
+    peer = Peer(server)
+    channel = TlsChannel(client, (socket.AF_INET, peer.address), 1 << 14, -1, "localhost")
+    while event := channel.open():
+        wait(channel, event)
+    yield channel, peer
+    channel.close()
+    peer.end()
+
+
+def wait(channel: TlsChannel, event: int) -> None:
+    poll = select.poll()
+    poll.register(channel.fileno(), event)
+    assert poll.poll(60_000)
+
+
+def write_all(channel: TlsChannel, buffers: list[bytes]) -> int:
+    """Write as `Connection` does; return how often nothing went."""
+    rest: list[bytes | memoryview] = list(buffers)
+    waits = 0
+    while rest:
+        written = channel.write(rest)
+        if not written:
+            waits += 1
+            wait(channel, select.POLLOUT)
+        while rest and written >= len(rest[0]):
+            written -= len(rest.pop(0))
+        if written:
+            rest[0] = memoryview(rest[0])[written:]
+    return waits
+
+
+def noise(size: int) -> bytes:
+    return bytes(number * number % 251 for number in range(size))
+
+
+def test_small_buffers_share_records(connected: tuple[TlsChannel, Peer]) -> None:
+    channel, peer = connected
+    buffers = [noise(size) for _ in range(100) for size in (50, 3_000)]
+    size = sum(map(len, buffers))
+    records = peer.records
+    write_all(channel, buffers)
+    assert peer.take(size) == b"".join(buffers)
+    assert peer.records - records <= size // RECORD_SIZE + 1
+
+
+def test_a_large_buffer_fills_its_records(connected: tuple[TlsChannel, Peer]) -> None:
+    channel, peer = connected
+    buffers = [noise(50), noise(2_000_000)]
+    records = peer.records
+    assert write_all(channel, buffers) > 0
+    assert peer.take(2_000_050) == b"".join(buffers)
+    assert peer.records - records <= 2_000_050 // RECORD_SIZE + 1
+
+
+@given(sizes=st.lists(st.one_of(st.integers(1, 200), st.integers(RECORD_SIZE - 2, 40_000)), min_size=1, max_size=40))
+def test_all_bytes_arrive_in_order(connected: tuple[TlsChannel, Peer], sizes: list[int]) -> None:
+    channel, peer = connected
+    buffers = [noise(size)[::-1] for size in sizes]
+    write_all(channel, buffers)
+    assert peer.take(sum(sizes)) == b"".join(buffers)
