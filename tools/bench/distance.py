@@ -137,12 +137,6 @@ def _send(contestant: str, servers: str, load: Load) -> Figures:
     return {"MB/s": sent / load.seconds / 1e6, "CPU s/GB": (usage.ru_utime + usage.ru_stime) / (sent / 1e9 or nan)}
 
 
-def measure(contestant: str, kind: str, delay_ms: int, load: Load) -> Figures:
-    """Give a contestant its turn, with a broker of its own."""
-    with broker(kind, load.topics, _PARTITIONS, delay_ms, load.certificates) as servers:
-        return apart(_send, contestant, servers, load)
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delays", default="0,2,5,20,100", help="milliseconds until the broker answers")
     parser.add_argument("--topics", type=int, default=1, help="of four partitions each")
@@ -167,5 +161,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _rows(options: argparse.Namespace, load: Load) -> Iterator[Row]:
     for delay_ms in map(int, options.delays.split(",")):
-        contestants = {name: partial(measure, name, options.broker, delay_ms, load) for name in _CONTESTANTS}
-        yield from compared(take_turns(contestants, options.rounds), f"{delay_ms} ms, ")
+        with broker(options.broker, load.topics, _PARTITIONS, delay_ms, load.certificates) as servers:
+            contestants = {name: partial(apart, _send, name, servers, load) for name in _CONTESTANTS}
+            take_turns(contestants, 1)  # a JVM that has just started compiles itself more than it serves
+            yield from compared(take_turns(contestants, options.rounds), f"{delay_ms} ms, ")
