@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from shmaccum.errors import CorruptRecordError, SerializationError
 
@@ -28,6 +28,20 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_PARTITION_LEADER_EPOCH: Final = -1
 """Kafka's values for absent fields (``org.apache.kafka.common.record.RecordBatch``)."""
+
+
+class BatchFields(NamedTuple):
+    """What a batch says of its records, and of its producer if that is idempotent."""
+
+    record_count: int
+    base_timestamp: int
+    """Of its first record, milliseconds since the epoch. The timestamps of the others count from it."""
+    max_timestamp: int
+    """The largest, likewise."""
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    """Sequence number of the first record."""
 
 
 def plain_bytes(what: str, data: BytesLike) -> bytes:

@@ -12,10 +12,9 @@ from typing import Final
 
 from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import NO_PRODUCER_ID, BatchMemory, BytesLike, Headers
+from shmaccum.record.fields import NO_PRODUCER_ID, BatchFields, BatchMemory, BytesLike, Headers
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.v2 import records as v2
-from shmaccum.record.v2.records import write_header
 
 _UNCOMPRESSED: Final = CompressionType.NONE
 
@@ -59,13 +58,9 @@ class RecordFormat:
     def seal(
         self,
         batch: memoryview,
-        record_count: int,
-        base_timestamp: int,
-        max_timestamp: int,
+        fields: BatchFields,
         compression: CompressionType,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
+        *,
         compressed: bool = False,
         rest: BatchMemory = (),
         level: int | None = None,
@@ -75,13 +70,8 @@ class RecordFormat:
 
         Args:
             batch: writable memory: exactly `header_size` free bytes and the records.
-            record_count: records in all; at least one.
-            base_timestamp: timestamp of its first record, milliseconds since the epoch.
-            max_timestamp: largest timestamp in it.
+            fields: of the batch; at least one record.
             compression: of the sealed batch.
-            producer_id: of an idempotent producer, else -1, as for the next two.
-            producer_epoch: epoch of that id.
-            base_sequence: sequence number of the first record.
             compressed: whether the records in ``batch`` are already compressed; only if `compresses_ahead`.
             rest: memory of the records that are not in ``batch``.
             level: of the compression, None for Kafka's default.
@@ -122,48 +112,22 @@ class _DefaultFormat(RecordFormat):
     def seal(
         self,
         batch: memoryview,
-        record_count: int,
-        base_timestamp: int,
-        max_timestamp: int,
+        fields: BatchFields,
         compression: CompressionType,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
+        *,
         compressed: bool = False,
         rest: BatchMemory = (),
         level: int | None = None,
         transactional: bool = False,
     ) -> memoryview:
-        _check_not_empty(record_count)
+        _check_not_empty(fields)
         flags = v2.TRANSACTIONAL if transactional else 0
         if compressed or compression is _UNCOMPRESSED:
-            write_header(
-                batch,
-                len(batch),
-                compression | flags if flags else compression,
-                record_count,
-                base_timestamp,
-                max_timestamp,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                rest,
-            )
+            v2.write_header(batch, len(batch), compression | flags, fields, rest)
             return batch
         records = batch[v2.HEADER_SIZE :]
-        private = v2.compressed_batch(
-            memoryview(b"".join((records, *rest))) if rest else records,
-            compression,
-            level=level,
-            flags=flags,
-            record_count=record_count,
-            base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-        )
-        return memoryview(private)
+        whole = memoryview(b"".join((records, *rest))) if rest else records
+        return memoryview(v2.compressed_batch(whole, compression, fields, level=level, flags=flags))
 
     def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> None:
         v2.set_base_offset(sealed, base_offset)
@@ -189,33 +153,29 @@ class _LegacyFormat(RecordFormat):
     def seal(
         self,
         batch: memoryview,
-        record_count: int,
-        base_timestamp: int,
-        max_timestamp: int,
+        fields: BatchFields,
         compression: CompressionType,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
+        *,
         compressed: bool = False,
         rest: BatchMemory = (),
         level: int | None = None,
         transactional: bool = False,
     ) -> memoryview:
-        _check_not_empty(record_count)
+        _check_not_empty(fields)
         if compressed:
             raise IllegalStateError(f"message format {self.magic} is compressed when it is sealed, not before")
-        if producer_id != NO_PRODUCER_ID:
+        if fields.producer_id != NO_PRODUCER_ID:
             raise UnsupportedForMessageFormatError(
-                f"message format {self.magic} has no field for producer id {producer_id}: "
+                f"message format {self.magic} has no field for producer id {fields.producer_id}: "
                 "set message.format.version to 0.11.0 or newer, or enable.idempotence to false"
             )
         if rest:
             batch = memoryview(bytearray().join((batch, *rest)))
         if compression is _UNCOMPRESSED:
-            legacy.check_offsets(batch, record_count)
+            legacy.check_offsets(batch, fields.record_count)
             return batch
         wrapper = legacy.compressed_set(
-            batch, compression, level=level, record_count=record_count, max_timestamp=max_timestamp
+            batch, compression, level=level, record_count=fields.record_count, max_timestamp=fields.max_timestamp
         )
         return memoryview(wrapper)
 
@@ -223,9 +183,9 @@ class _LegacyFormat(RecordFormat):
         legacy.set_base_offset(sealed, record_count, base_offset)
 
 
-def _check_not_empty(record_count: int) -> None:
-    if record_count < 1:
-        raise IllegalStateError(f"a batch of {record_count} records cannot be sealed")
+def _check_not_empty(fields: BatchFields) -> None:
+    if fields.record_count < 1:
+        raise IllegalStateError(f"a batch of {fields.record_count} records cannot be sealed")
 
 
 _FORMATS: Final[dict[int, RecordFormat]] = {each.magic: each for each in (_LegacyFormat(), _DefaultFormat())}

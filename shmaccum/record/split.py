@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import RecordFormat
 
 if TYPE_CHECKING:
@@ -21,21 +21,15 @@ class BatchPart(NamedTuple):
     """A part of a split batch: some records as an unsealed batch, in private memory."""
 
     memory: memoryview
-    """Writable: `RecordFormat.header_size` free bytes and the records."""
-    record_count: int
-    base_timestamp: int
-    max_timestamp: int
-    compression: CompressionType | None = None
-    """How the records are already compressed; NONE if that gained nothing, None if it has not been tried."""
+    """Writable: `RecordFormat.header_size` free bytes and the records, not compressed."""
+    fields: BatchFields
+    """Without its producer's."""
 
 
 def read_records(
     record_format: RecordFormat,
     batch: memoryview,
-    *,
-    record_count: int,
-    base_timestamp: int,
-    max_timestamp: int,
+    fields: BatchFields,
     compression: CompressionType = CompressionType.NONE,
 ) -> list[Record]:
     """Return the records of an unsealed batch, without changing it.
@@ -43,9 +37,7 @@ def read_records(
     Args:
         record_format: of the batch.
         batch: exactly `RecordFormat.header_size` free bytes and the records.
-        record_count: records in it.
-        base_timestamp: timestamp of its first record, milliseconds since the epoch.
-        max_timestamp: largest timestamp in it.
+        fields: of the batch.
         compression: how its records are already compressed.
 
     Raises:
@@ -53,17 +45,8 @@ def read_records(
     """
     from shmaccum.record.reader import iter_batches  # few senders split a batch
 
-    sealed = record_format.seal(
-        memoryview(bytearray(batch)),
-        record_count=record_count,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        compression=compression,
-        compressed=compression is not CompressionType.NONE,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-    )
+    is_compressed = compression is not CompressionType.NONE
+    sealed = record_format.seal(memoryview(bytearray(batch)), fields, compression, compressed=is_compressed)
     # No check: `seal` has just computed the checksum.
     return [record for entry in iter_batches(sealed, check_crc=False) for record in entry.records()]
 
@@ -89,4 +72,5 @@ def write_part(record_format: RecordFormat, records: Sequence[Record], max_size:
         parts.append(encoded)
         count += 1
     max_timestamp = max(record.timestamp for record in records[:count])
-    return BatchPart(memoryview(bytearray(b"".join(parts))), count, base_timestamp, max_timestamp)
+    fields = BatchFields(count, base_timestamp, max_timestamp)
+    return BatchPart(memoryview(bytearray(b"".join(parts))), fields)

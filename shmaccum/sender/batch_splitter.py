@@ -28,6 +28,7 @@ from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, RecordTooLargeError
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchFields
 from shmaccum.record.split import BatchPart, read_records, write_part
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class BatchSplitter:
             return write_part(self._format, self._records(batch, batch.part_end))
         limit = self._words[batch.partition_at + Partition.MAX_BYTES]
         part = write_part(self._format, self._records(batch, batch.record_count), limit or None)
-        batch.cut(batch.completed + part.record_count)
+        batch.cut(batch.completed + part.fields.record_count)
         return part
 
     def sent(self, batch: RecordBatch) -> None:
@@ -149,7 +150,7 @@ class BatchSplitter:
         half = len(write_part(self._format, records).memory) // 2
         word = batch.partition_at + Partition.MAX_BYTES
         limit = self._words[word] = min(half, self._words[word] or half)
-        return write_part(self._format, records, limit).record_count
+        return write_part(self._format, records, limit).fields.record_count
 
     def _records(self, batch: RecordBatch, end: int) -> list[Record]:
         """Return the records of a batch from the first incomplete one to ``end``."""
@@ -158,10 +159,8 @@ class BatchSplitter:
             known.records = read_records(
                 self._format,
                 memoryview(b"".join(batch.memory())),
-                record_count=batch.record_count,
-                base_timestamp=batch.base_timestamp,
-                max_timestamp=batch.max_timestamp,
-                compression=batch.compression or CompressionType.NONE,
+                BatchFields(*batch.contents()),
+                batch.compression or CompressionType.NONE,
             )
         return known.records[batch.completed : end]
 

@@ -15,7 +15,7 @@ from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import CorruptRecordError, IllegalStateError, UnsupportedCompressionTypeError
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import BatchMemory
+from shmaccum.record.fields import BatchFields, BatchMemory
 from shmaccum.record.v2.records import MAGIC
 from shmaccum.sender.batch_splitter import BatchSplitter
 
@@ -68,13 +68,14 @@ class Sealer:
         if self._keeps_checksums and not batch.is_intact(self._header_size):
             raise CorruptRecordError("its bytes in shared memory have changed since they were appended")
         if batch.is_split:
-            memory, record_count, base_timestamp, max_timestamp, compression = self._splitter.next_part(batch)
-            views: BatchMemory = (memory,)
+            part = self._splitter.next_part(batch)
+            views: BatchMemory = (part.memory,)
+            contents, compression = part.fields[:3], None
         else:
             views = batch.memory()
             compression = batch.compression
-            record_count, base_timestamp, max_timestamp = batch.contents()
-        producer_id, producer_epoch, base_sequence = batch.identity()
+            contents = batch.contents()
+        fields = BatchFields(*contents, *batch.identity())
         queue = self._map.by_entry[batch.partition]
         is_compressed = compression is not None
         if compression is None:
@@ -88,27 +89,22 @@ class Sealer:
                     views = memoryview(bytearray(self._header_size)), memoryview(section)
         first = self._format.seal(
             views[0],
-            record_count,
-            base_timestamp,
-            max_timestamp,
+            fields,
             compression,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            is_compressed,
-            views[1:] if len(views) > 1 else (),
-            self._ahead.levels.get(compression),
-            queue.lane != 0,
+            compressed=is_compressed,
+            rest=views[1:],
+            level=self._ahead.levels.get(compression),
+            transactional=queue.lane != 0,
         )
         return ProduceBatch(
             queue.topic_partition,
             views if first is views[0] else (first,),
-            record_count,
+            fields.record_count,
             self._magic,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            max_timestamp,
+            fields.producer_id,
+            fields.producer_epoch,
+            fields.base_sequence,
+            fields.max_timestamp,
             batch.slot,
             *(self._lanes.identity(queue.lane - 1) if queue.lane else ()),
         )

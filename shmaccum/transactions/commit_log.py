@@ -39,7 +39,7 @@ from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import whole_entries
+from shmaccum.record.fields import BatchFields, whole_entries
 from shmaccum.record.reader import iter_batches
 from shmaccum.record.v2.records import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
 from shmaccum.shm import native
@@ -204,13 +204,8 @@ class CommitLog:
         batch = compressed_batch(
             memoryview(encode_record(0, now_ms, now_ms, encode_body(key, value, ()))),
             CompressionType.NONE,
+            BatchFields(1, now_ms, now_ms, me.producer_id, me.epoch, sequence),
             flags=TRANSACTIONAL,
-            record_count=1,
-            base_timestamp=now_ms,
-            max_timestamp=now_ms,
-            producer_id=me.producer_id,
-            producer_epoch=me.epoch,
-            base_sequence=sequence,
         )
         partition = self.partition_of(key)
         request = PRODUCE.of(

@@ -10,6 +10,7 @@ from runs import run_python
 
 from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
 from shmaccum.record.compression import CompressionType, compress
+from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import message_format_magic, record_format
 
 ONE = [Sample(b"key", b"value", [], NOW)]
@@ -110,16 +111,7 @@ def test_a_record_never_takes_more_than_the_most_it_may(magic: int) -> None:
 def test_an_empty_batch_is_not_sealed(magic: int) -> None:
     fmt = record_format(magic)
     with pytest.raises(IllegalStateError, match="0 records"):
-        fmt.seal(
-            memoryview(bytearray(fmt.header_size)),
-            record_count=0,
-            base_timestamp=NOW,
-            max_timestamp=NOW,
-            compression=CompressionType.NONE,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-        )
+        fmt.seal(memoryview(bytearray(fmt.header_size)), BatchFields(0, NOW, NOW), CompressionType.NONE)
 
 
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])

@@ -14,7 +14,7 @@ from record_batches import COMBINATIONS, NOW, Sample, by_ourselves, examples, ex
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.batch import TIMESTAMP_TYPE_MASK
 from shmaccum.record.compression import CompressionType, compress
-from shmaccum.record.fields import whole_entries
+from shmaccum.record.fields import BatchFields, whole_entries
 from shmaccum.record.format import record_format
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.reader import Batch, TimestampType, iter_batches, valid_prefix
@@ -22,19 +22,12 @@ from shmaccum.record.v2 import records as v2
 from shmaccum.record.v2.varint import encode_varint
 
 THREE = [Sample(b"k", b"v%d" % i, [], NOW + 1 - i) for i in range(3)]
-HEADER = {
-    "base_timestamp": NOW,
-    "max_timestamp": NOW + 1,
-    "producer_id": -1,
-    "producer_epoch": -1,
-    "base_sequence": -1,
-}
 
 
 def batch_of(section: bytes, record_count: int, attributes: int = 0) -> bytes:
     """A batch of format 2 with a right checksum, whatever is in it."""
     buf = bytearray(v2.HEADER_SIZE) + section
-    v2.write_header(memoryview(buf), size=len(buf), attributes=attributes, record_count=record_count, **HEADER)
+    v2.write_header(memoryview(buf), len(buf), attributes, BatchFields(record_count, NOW, NOW + 1))
     return bytes(buf)
 
 

@@ -9,6 +9,7 @@ from record_batches import DECODERS, NOW, Sample, examples, expected, fill, samp
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import RecordFormat, record_format
 from shmaccum.record.reader import Record
 from shmaccum.record.split import BatchPart, read_records, write_part
@@ -16,16 +17,14 @@ from shmaccum.record.split import BatchPart, read_records, write_part
 
 def records_of(fmt: RecordFormat, batch: bytearray, records: list[Sample]) -> list[Record]:
     timestamps = [record.timestamp for record in records]
-    return read_records(
-        fmt, memoryview(batch), record_count=len(records), base_timestamp=timestamps[0], max_timestamp=max(timestamps)
-    )
+    return read_records(fmt, memoryview(batch), BatchFields(len(records), timestamps[0], max(timestamps)))
 
 
 def parts_of(fmt: RecordFormat, records: list[Record], max_size: int | None) -> list[BatchPart]:
     parts = []
     while records:
         parts.append(write_part(fmt, records, max_size))
-        records = records[parts[-1].record_count :]
+        records = records[parts[-1].fields.record_count :]
     return parts
 
 
@@ -40,20 +39,11 @@ def test_pieces_hold_the_records_of_the_whole(magic: int) -> None:
         offset = base_offset
         found = []
         for part in parts_of(fmt, records_of(fmt, slot, records), max_size):
-            assert part.record_count == 1 or len(part.memory) <= max_size
-            sealed = fmt.seal(
-                part.memory,
-                record_count=part.record_count,
-                base_timestamp=part.base_timestamp,
-                max_timestamp=part.max_timestamp,
-                compression=CompressionType.NONE,
-                producer_id=-1,
-                producer_epoch=-1,
-                base_sequence=-1,
-            )
-            fmt.set_base_offset(sealed, part.record_count, offset)
+            assert part.fields.record_count == 1 or len(part.memory) <= max_size
+            sealed = fmt.seal(part.memory, part.fields, CompressionType.NONE)
+            fmt.set_base_offset(sealed, part.fields.record_count, offset)
             batch = bytes(sealed)
-            offset += part.record_count
+            offset += part.fields.record_count
             (first, *others) = [decode(batch) for decode in DECODERS]
             assert all(other == first for other in others)
             found += first
@@ -91,4 +81,4 @@ def test_damaged_memory_is_refused() -> None:
     batch = fill(fmt, [Sample(None, b"value", [], NOW)])
     batch[fmt.header_size] = 0x7E
     with pytest.raises(CorruptRecordError):
-        read_records(fmt, memoryview(batch), record_count=1, base_timestamp=NOW, max_timestamp=NOW)
+        read_records(fmt, memoryview(batch), BatchFields(1, NOW, NOW))

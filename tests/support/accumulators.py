@@ -18,6 +18,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchFields
 from tools.support.accumulators import Accumulators
 
 TOPIC = "test"
@@ -106,14 +107,9 @@ def as_sent(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0)
     """Seal a copy of a batch as the sender would: compressed if a producer did that already."""
     sealed = accumulator.format.seal(
         memoryview(bytearray().join(batch.memory())),
-        record_count=batch.record_count,
-        base_timestamp=batch.base_timestamp,
-        max_timestamp=batch.max_timestamp,
-        compression=batch.compression or CompressionType.NONE,
+        BatchFields(*batch.contents(), *batch.identity()),
+        batch.compression or CompressionType.NONE,
         compressed=batch.compression is not None,
-        producer_id=batch.producer_id if batch.has_sequence else -1,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
     )
     accumulator.format.set_base_offset(sealed, batch.record_count, base_offset)
     return bytes(sealed)

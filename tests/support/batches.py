@@ -5,6 +5,7 @@ from __future__ import annotations
 from shmaccum._core import ProduceBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import record_format
 
 T0 = TopicPartition("t", 0)
@@ -32,13 +33,8 @@ def make_batch(
     last_timestamp = first_timestamp + len(values) - 1
     payload = form.seal(
         memoryview(bytearray(form.header_size) + records),
-        record_count=len(values),
-        base_timestamp=first_timestamp,
-        max_timestamp=last_timestamp,
-        compression=compression,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
+        BatchFields(len(values), first_timestamp, last_timestamp, producer_id, epoch, sequence),
+        compression,
     )
     return ProduceBatch(to, (payload,), len(values), magic, producer_id, epoch, sequence, last_timestamp, slot=7)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import MAGIC_OFFSET, entry_end
+from shmaccum.record.fields import MAGIC_OFFSET, BatchFields, entry_end
 from shmaccum.record.format import RecordFormat, record_format
 from shmaccum.record.reader import Record, iter_batches
 
@@ -71,13 +71,15 @@ def seal(
     """What the sender makes of the slot."""
     return fmt.seal(
         memoryview(slot),
-        record_count=len(records),
-        base_timestamp=records[0].timestamp,
-        max_timestamp=max(record.timestamp for record in records),
-        compression=compression,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
+        BatchFields(
+            len(records),
+            records[0].timestamp,
+            max(record.timestamp for record in records),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+        ),
+        compression,
         compressed=compressed,
         rest=rest,
     )

@@ -186,16 +186,7 @@ class Hand:
         """Write a record into the log, as another producer would."""
         record = Record(0, 0, None, b"another's")
         piece = write_part(record_format(2), [record])
-        payload = record_format(2).seal(
-            piece.memory,
-            record_count=1,
-            base_timestamp=0,
-            max_timestamp=0,
-            compression=CompressionType.NONE,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-        )
+        payload = record_format(2).seal(piece.memory, piece.fields, CompressionType.NONE)
         self._log.send(NODE, [ProduceBatch(to, (payload,), 1, 2, -1, -1, -1, 0, 0)], 0)
         (answer,) = self._log.poll(0, -1)
         assert answer.error is None

@@ -28,7 +28,7 @@ from shmaccum.config.jaas import parse_jaas
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError
 from shmaccum.record.compression import CompressionType, compress, decompress
-from shmaccum.record.fields import LOG_OVERHEAD, MAGIC_OFFSET, NO_PRODUCER_ID
+from shmaccum.record.fields import LOG_OVERHEAD, MAGIC_OFFSET, BatchFields
 from shmaccum.record.format import record_format
 from shmaccum.record.legacy import records as legacy
 from shmaccum.record.reader import iter_batches, valid_prefix
@@ -151,7 +151,7 @@ def _read_slot(data: bytes, magic: int) -> str:
         (size,) = struct.unpack(">8xi", data[:LOG_OVERHEAD].ljust(LOG_OVERHEAD, b"\0"))
         data = data[: LOG_OVERHEAD + max(size, 0)].ljust(v2.HEADER_SIZE + 1, b"\0")
     try:
-        read_records(fmt, memoryview(bytearray(data)), record_count=3, base_timestamp=_NOW, max_timestamp=_NOW)
+        read_records(fmt, memoryview(bytearray(data)), BatchFields(3, _NOW, _NOW))
         fmt.set_base_offset(memoryview(bytearray(data)), 3, 100)
     except (CorruptRecordError, IllegalStateError):
         return f"no v{magic} slot"
@@ -284,16 +284,8 @@ def _log(magic: int, compression: CompressionType, base_offset: int = 500, batch
         batch = bytearray(fmt.header_size)
         for index, body in enumerate(bodies):
             batch += fmt.encode_record(index, _NOW + index, _NOW, body)
-        sealed = fmt.seal(
-            memoryview(batch),
-            record_count=len(bodies),
-            base_timestamp=_NOW,
-            max_timestamp=_NOW + 2,
-            compression=compression,
-            producer_id=7 if magic == 2 else NO_PRODUCER_ID,
-            producer_epoch=0 if magic == 2 else -1,
-            base_sequence=3 * number if magic == 2 else -1,
-        )
+        producer = (7, 0, 3 * number) if magic == 2 else ()
+        sealed = fmt.seal(memoryview(batch), BatchFields(len(bodies), _NOW, _NOW + 2, *producer), compression)
         fmt.set_base_offset(sealed, len(bodies), base_offset + 3 * number)
         parts.append(bytes(sealed))
     return b"".join(parts)

@@ -13,6 +13,7 @@ from shmaccum._core import KEY_TOPIC_SHIFT, WORD, Partition, Process, Slot, Supe
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchFields
 from shmaccum.record.split import read_records
 from shmaccum.shm.layout import KEY_TOPIC_MASK, SlotState, TopicState, owner_of, state_of
 from shmaccum.shm.slab import Slab
@@ -175,10 +176,8 @@ def _committed_records_are_whole(accumulator: Accumulators, batches: list[Record
             records = read_records(
                 accumulator.format,
                 memoryview(b"".join(batch.memory())),
-                record_count=batch.record_count,
-                base_timestamp=batch.base_timestamp,
-                max_timestamp=batch.max_timestamp,
-                compression=batch.compression or CompressionType.NONE,
+                BatchFields(*batch.contents()),
+                batch.compression or CompressionType.NONE,
             )
         except ShmaccumError as error:
             yield f"{batch!r}: {error}"

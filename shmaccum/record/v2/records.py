@@ -25,6 +25,7 @@ from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.fields import (
     LOG_OVERHEAD,
     NO_PARTITION_LEADER_EPOCH,
+    BatchFields,
     BatchMemory,
     BytesLike,
     Headers,
@@ -105,18 +106,7 @@ def record_size(offset_delta: int, timestamp_delta: int, body_size: int) -> int:
     return size_of_varint(size) + size
 
 
-def write_header(
-    buf: memoryview,
-    size: int,
-    attributes: int,
-    record_count: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    rest: BatchMemory = (),
-) -> None:
+def write_header(buf: memoryview, size: int, attributes: int, fields: BatchFields, rest: BatchMemory = ()) -> None:
     """Write the header, with the CRC, of a batch whose records are already in place.
 
     The base offset is 0 and the partition's leader epoch is unknown, as a producer sends it. Writing the same header
@@ -126,26 +116,11 @@ def write_header(
         buf: memory that begins with `HEADER_SIZE` bytes for the header; the section of records follows.
         size: bytes of the batch that are in ``buf``, with the header.
         attributes: compression id and flags.
-        record_count: records in the section.
-        base_timestamp: what the records' timestamp deltas count from, in milliseconds since the epoch.
-        max_timestamp: largest timestamp of the records.
-        producer_id: or -1, as for the epoch and the sequence: the batch is not idempotent.
-        producer_epoch: see above.
-        base_sequence: sequence number of the first record.
+        fields: of the batch.
         rest: more memory of the section of records.
     """
-    _COVERED_BY_CRC.pack_into(
-        buf,
-        CRC_START,
-        attributes,
-        record_count - 1,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
-    )
+    record_count, *others = fields
+    _COVERED_BY_CRC.pack_into(buf, CRC_START, attributes, record_count - 1, *others, record_count)
     crc = crc32c_of(buf[CRC_START:size])
     for view in rest:
         crc = crc32c_of(view, crc)
@@ -154,36 +129,20 @@ def write_header(
 
 
 def compressed_batch(
-    records: memoryview,
-    compression: CompressionType,
-    *,
-    level: int | None = None,
-    flags: int = 0,
-    record_count: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
+    records: memoryview, compression: CompressionType, fields: BatchFields, *, level: int | None = None, flags: int = 0
 ) -> bytearray:
-    """Return a whole batch in private memory, with the uncompressed section ``records`` compressed.
+    """Return a whole batch in private memory, with its section compressed.
 
-    ``level`` is that of the compression, and ``flags`` are the attributes besides it; the arguments after them are
-    those of `write_header`.
+    Args:
+        records: the section, uncompressed.
+        compression: of the batch.
+        fields: of the batch.
+        level: of the compression, None for Kafka's default.
+        flags: the attributes besides the compression.
     """
     section = compress(compression, records, MAGIC, level)
     batch = bytearray(HEADER_SIZE) + section
-    write_header(
-        memoryview(batch),
-        size=len(batch),
-        attributes=compression | flags,
-        record_count=record_count,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-    )
+    write_header(memoryview(batch), len(batch), compression | flags, fields)
     return batch
 
 

@@ -12,11 +12,12 @@ from record_batches import NOW, Sample, examples, fill, samples, seal
 
 from shmaccum.errors import SerializationError
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import record_format
 from shmaccum.record.v2 import records as v2
 
-FIELDS = {"record_count": 3, "base_timestamp": 1000, "max_timestamp": 2000}
 PRODUCER = {"producer_id": 7, "producer_epoch": 5, "base_sequence": 9}
+FIELDS = BatchFields(3, 1000, 2000, **PRODUCER)
 
 
 def test_a_record_written_by_hand() -> None:
@@ -88,7 +89,7 @@ def test_headers_are_pairs_or_a_dict_of_bytes_and_text() -> None:
 
 def test_a_header_is_written_in_place_and_nothing_else() -> None:
     memory = bytearray(b"\xee" * 100)
-    v2.write_header(memoryview(memory), size=80, attributes=0x08, **FIELDS, **PRODUCER)
+    v2.write_header(memoryview(memory), 80, 0x08, FIELDS)
     assert memory[61:] == b"\xee" * 39
     crc = crc32c_in_python(bytes(memory[21:80]))
     assert v2.HEADER.unpack_from(memory) == (0, 68, -1, 2, crc, 0x08, 2, 1000, 2000, 7, 5, 9, 3)
@@ -100,16 +101,16 @@ def test_the_header_ends_where_the_records_begin() -> None:
 
 def test_to_write_the_same_header_again_changes_nothing() -> None:
     memory = bytearray(100)
-    v2.write_header(memoryview(memory), size=100, attributes=0, **FIELDS, **PRODUCER)
+    v2.write_header(memoryview(memory), 100, 0, FIELDS)
     once = bytes(memory)
     v2.set_base_offset(memoryview(memory), 77)
-    v2.write_header(memoryview(memory), size=100, attributes=0, **FIELDS, **PRODUCER)
+    v2.write_header(memoryview(memory), 100, 0, FIELDS)
     assert bytes(memory) == once
 
 
 def test_the_base_offset_is_not_covered_by_the_checksum() -> None:
     memory = bytearray(100)
-    v2.write_header(memoryview(memory), size=100, attributes=0, **FIELDS, **PRODUCER)
+    v2.write_header(memoryview(memory), 100, 0, FIELDS)
     sealed = bytes(memory)
     v2.set_base_offset(memoryview(memory), 2**40)
     assert memory[:8] == struct.pack(">q", 2**40)
@@ -118,15 +119,14 @@ def test_the_base_offset_is_not_covered_by_the_checksum() -> None:
 
 def test_a_batch_without_records_has_a_header_only() -> None:
     memory = bytearray(61)
-    fields = {**FIELDS, "record_count": 0}
-    v2.write_header(memoryview(memory), size=61, attributes=0, **fields, **PRODUCER)
+    v2.write_header(memoryview(memory), 61, 0, FIELDS._replace(record_count=0))
     assert v2.HEADER.unpack_from(memory)[6] == -1
 
 
 def test_a_compressed_batch_leaves_the_records_alone() -> None:
     records = v2.encode_record(0, 0, 0, v2.encode_body(b"k", bytes(1000), ()))
     section = bytearray(records)
-    batch = v2.compressed_batch(memoryview(section), CompressionType.GZIP, **FIELDS, **PRODUCER)
+    batch = v2.compressed_batch(memoryview(section), CompressionType.GZIP, FIELDS)
     assert section == records
     assert len(batch) < 200
     assert v2.HEADER.unpack_from(batch)[5] == CompressionType.GZIP

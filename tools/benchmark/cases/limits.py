@@ -14,6 +14,7 @@ import posix_ipc
 
 from shmaccum._core import crc32c_of
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchFields
 from shmaccum.record.format import record_format
 from tools.benchmark.brokers import SINK
 from tools.benchmark.cases.base import Variant
@@ -161,16 +162,7 @@ def full_batch() -> memoryview:
     form = record_format(2)
     body = form.encode_body(None, bytes(BATCH_SIZE - form.header_size - form.record_overhead_max), ())
     record = form.encode_record(0, 0, 0, body)
-    return form.seal(
-        memoryview(bytearray(form.header_size) + record),
-        record_count=1,
-        base_timestamp=0,
-        max_timestamp=0,
-        compression=CompressionType.NONE,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-    )
+    return form.seal(memoryview(bytearray(form.header_size) + record), BatchFields(1, 0, 0), CompressionType.NONE)
 
 
 def produce_request(topic: str) -> bytes:
