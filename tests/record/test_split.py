@@ -63,8 +63,8 @@ def test_all_records_in_one_piece_are_the_batch_itself(magic: int) -> None:
         before = bytes(slot)
         (part,) = parts_of(fmt, records_of(fmt, slot, records), None)
         assert bytes(slot) == bytes(part.memory) == before
-        assert part.base_timestamp == records[0].timestamp
-        assert part.max_timestamp == max(record.timestamp for record in records)
+        assert part.fields.base_timestamp == records[0].timestamp
+        assert part.fields.max_timestamp == max(record.timestamp for record in records)
 
     check()
 
