@@ -8,15 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from fixture_types import Command
-from processes import wait_until
-
-from shmaccum.shm import names
-
-Settings = dict[str, object]
+from slab_settings import settings as settings
 
 
 @pytest.fixture(autouse=True)
@@ -26,20 +21,6 @@ def unfiltered_logs() -> Iterator[None]:
     yield
     for handler, filters in handlers:
         handler.filters[:] = filters
-
-
-@pytest.fixture
-def settings(tmp_path: Path, slab_name: str) -> Iterator[Settings]:
-    """Return settings of producers; when the test ends, so must their sender."""
-    yield {
-        "transport": "log",
-        "log.dir": tmp_path / "log",
-        "shmaccum.name": slab_name,
-        "sender.idle.ms": 50,
-        "num.partitions": 2,
-        "buffer.memory": 1 << 20,
-    }
-    wait_until(lambda: slab_name not in names.slab_names())
 
 
 @pytest.fixture

@@ -1,27 +1,3 @@
 """Producers with a real sender, whose slabs are looked at."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-from processes import wait_until
-
-from shmaccum.shm import names
-
-Settings = dict[str, object]
-
-
-@pytest.fixture
-def settings(tmp_path: Path, slab_name: str) -> Iterator[Settings]:
-    """Return settings of producers; when the test ends, so must their sender."""
-    yield {
-        "transport": "log",
-        "log.dir": tmp_path / "log",
-        "shmaccum.name": slab_name,
-        "sender.idle.ms": 50,
-        "num.partitions": 2,
-        "buffer.memory": 1 << 20,
-    }
-    wait_until(lambda: slab_name not in names.slab_names())
+from slab_settings import settings as settings

@@ -10,6 +10,7 @@ import pytest
 from fake_broker import FakeBroker, produced
 from fixture_types import Capture
 from processes import wait_until
+from producers import wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.cli.doctor.finding import Level
@@ -17,7 +18,6 @@ from shmaccum.cli.doctor.slabs import slab_findings
 from shmaccum.cli.main import main
 from shmaccum.observe.bottleneck import Bottleneck, Bound, bottleneck
 from shmaccum.observe.report import report
-from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.inspection import PartitionInfo
 from shmaccum.shm.layout import BrokerState
@@ -122,4 +122,4 @@ def test_a_broker_that_answers_late(slab_name: str, capsys: Capture) -> None:
             finally:
                 fake.resume()
             producer.flush()
-    wait_until(lambda: slab_name not in names.slab_names())
+    wait_until_gone(slab_name)

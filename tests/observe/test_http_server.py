@@ -17,7 +17,7 @@ from shmaccum.observe.http_server import CLIENTS, MetricsServer
 from shmaccum.observe.prometheus import SlabCollector
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[MetricsServer]:
     server = MetricsServer("127.0.0.1", 0, SlabCollector([]))
     server.start()
@@ -49,19 +49,12 @@ def test_metrics_as_text_and_as_openmetrics(server: MetricsServer) -> None:
     assert "shmaccum_slabs" in [family.name for family in parse_openmetrics(text.decode())]
 
 
-def test_head_has_no_content(server: MetricsServer) -> None:
+def test_what_else_is_served(server: MetricsServer) -> None:
     assert ask(server, "HEAD", "/metrics") == (200, "text/plain; version=0.0.4; charset=utf-8", b"")
-
-
-def test_the_first_page_leads_to_the_metrics(server: MetricsServer) -> None:
     status, _, page = ask(server, "GET", "/")
     assert status == 200
     assert b'href="/metrics"' in page
-
-
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/metric", 404), ("POST", "/metrics", 501)])
-def test_nothing_else_is_served(server: MetricsServer, method: str, path: str, status: int) -> None:
-    assert ask(server, method, path)[0] == status
+    assert [ask(server, *other)[0] for other in (("GET", "/metric"), ("POST", "/metrics"))] == [404, 501]
 
 
 def test_a_busy_port_is_refused(server: MetricsServer) -> None:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 from slab_helpers import overwrite
+from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum._core import HISTOGRAM_BUCKETS, INCIDENTS, WORD, Geometry, Partition, Super, Topic
@@ -35,7 +36,6 @@ from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import attach, detach, unlink
 from shmaccum.shm.slab import Slab
 
-Settings = dict[str, object]
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
@@ -73,29 +73,31 @@ def work(link: Link, settings: Settings, records: int) -> None:
         link.recv()
 
 
-@pytest.mark.parametrize("accept", ["", OPENMETRICS])
-@pytest.mark.parametrize("partitions", [False, True])
-def test_the_values_of_a_slab(settings: Settings, slab_name: str, accept: str, partitions: bool) -> None:
+def test_the_values_of_a_slab(settings: Settings, slab_name: str) -> None:
     with Producer(settings | {"compression.type": "gzip"}) as producer:
         for number in range(7):
             producer.send("t", b"x" * 1000, partition=number % 2)
         producer.flush()
-        seen = scrape(SlabCollector([slab_name], partitions=partitions), accept)
-
-    assert total(seen, "shmaccum_records_sent_total", slab=slab_name, topic="t") == 7
-    assert total(seen, "shmaccum_records_sent_total", partition="1") == (3 if partitions else 0)
-    assert total(seen, "shmaccum_records_appended_total", slab=slab_name) == 7
-    assert total(seen, "shmaccum_records_failed_total") == total(seen, "shmaccum_records_lost_total") == 0
-    assert total(seen, "shmaccum_sender_up", slab=slab_name) == 1
-    assert total(seen, "shmaccum_processes", role="producer", state="alive") == 1
-    assert total(seen, "shmaccum_processes", role="sender", state="alive") == 1
-    assert total(seen, "shmaccum_buffer_total_bytes") == 1 << 20
-    assert total(seen, "shmaccum_queue_time_seconds_count") == total(seen, "shmaccum_batches_sent_total")
-    assert total(seen, "shmaccum_compression_ratio_count") == total(seen, "shmaccum_batches_compressed_total")
-    assert total(seen, "shmaccum_record_size_bytes_count") == 7
-    assert 7000 < total(seen, "shmaccum_record_size_bytes_sum") < 7300
-    assert total(seen, "shmaccum_table_entries", table="partitions") == 2
-    assert total(seen, "shmaccum_slabs") == 1
+        scrapes = {
+            (partitions, accept): scrape(SlabCollector([slab_name], partitions=partitions), accept)
+            for partitions in (False, True)
+            for accept in ("", OPENMETRICS)
+        }
+    for (partitions, _), seen in scrapes.items():
+        assert total(seen, "shmaccum_records_sent_total", slab=slab_name, topic="t") == 7
+        assert total(seen, "shmaccum_records_sent_total", partition="1") == (3 if partitions else 0)
+        assert total(seen, "shmaccum_records_appended_total", slab=slab_name) == 7
+        assert total(seen, "shmaccum_records_failed_total") == total(seen, "shmaccum_records_lost_total") == 0
+        assert total(seen, "shmaccum_sender_up", slab=slab_name) == 1
+        assert total(seen, "shmaccum_processes", role="producer", state="alive") == 1
+        assert total(seen, "shmaccum_processes", role="sender", state="alive") == 1
+        assert total(seen, "shmaccum_buffer_total_bytes") == 1 << 20
+        assert total(seen, "shmaccum_queue_time_seconds_count") == total(seen, "shmaccum_batches_sent_total")
+        assert total(seen, "shmaccum_compression_ratio_count") == total(seen, "shmaccum_batches_compressed_total")
+        assert total(seen, "shmaccum_record_size_bytes_count") == 7
+        assert 7000 < total(seen, "shmaccum_record_size_bytes_sum") < 7300
+        assert total(seen, "shmaccum_table_entries", table="partitions") == 2
+        assert total(seen, "shmaccum_slabs") == 1
 
 
 def test_queued_records_and_the_age_of_the_oldest(settings: Settings, slab_name: str) -> None:
@@ -119,7 +121,7 @@ def test_no_counter_falls_when_processes_die_and_senders_change(
     before: Values = {}
     first = start(work, settings, 2)  # keeps the slab
     first.hear()
-    for records in (4, 3, 5):
+    for records in (4, 3):
         child = start(work, settings, records)
         child.hear()
         child.kill()
@@ -136,10 +138,9 @@ def test_no_counter_falls_when_processes_die_and_senders_change(
     first.tell()
     first.result()
 
-    assert total(before, "shmaccum_records_appended_total") == 2 + 4 + 3 + 5 + 3
-    assert total(before, "shmaccum_records_sent_total") == 2 + 4 + 3 + 5 + 3
-    assert total(before, "shmaccum_record_size_bytes_count") == 2 + 4 + 3 + 5 + 3
-    assert total(before, "shmaccum_sender_starts_total") == 4
+    for counter in ("records_appended_total", "records_sent_total", "record_size_bytes_count"):
+        assert total(before, f"shmaccum_{counter}") == 2 + 4 + 3 + 2
+    assert total(before, "shmaccum_sender_starts_total") == 3
 
 
 # --- slabs made by hand -------------------------------------------------------------------------------
@@ -172,7 +173,8 @@ def test_errors_that_the_slab_drops_stay_counted(slab: Slab) -> None:
     for number in range(1, 3 * INCIDENTS + 1):
         incidents.note(NetworkError, f"cause {number}")
         incidents.note(NetworkError, f"cause {number}")
-        assert total(scrape(collector), "shmaccum_errors_total", error="NetworkError") == 2 * number
+        if number % INCIDENTS < 2:  # before and after one of them is dropped, and a round of them
+            assert total(scrape(collector), "shmaccum_errors_total", error="NetworkError") == 2 * number
 
 
 def test_a_broker_has_one_series_and_bootstrap_servers_fail_only_before_it_is_known(slab: Slab) -> None:
@@ -239,18 +241,18 @@ def test_slabs_that_cannot_be_read_are_counted_and_break_nothing(slab: Slab) -> 
     assert total(scrape(collector), "shmaccum_unreadable_slabs") == 0
 
 
-@given(word=st.integers(0, 63) | st.integers(0, GEOMETRY.slots // WORD - 1), value=st.integers(0, (1 << 64) - 1))
-def test_no_damaged_word_breaks_a_scrape(word: int, value: int) -> None:
-    name = f"test{os.getpid()}-damage"
-    slab = attach(name, GEOMETRY)
-    kept = slab.words[word]
-    try:
-        slab.words[word] = value
-        seen = scrape(SlabCollector([name]))
-        assert total(seen, "shmaccum_slabs") + total(seen, "shmaccum_unreadable_slabs") == 1
-    finally:
-        slab.words[word] = kept
-        detach(slab)
+def test_no_damaged_word_breaks_a_scrape(slab: Slab) -> None:
+    @given(word=st.integers(0, 63) | st.integers(0, GEOMETRY.slots // WORD - 1), value=st.integers(0, (1 << 64) - 1))
+    def check(word: int, value: int) -> None:
+        kept = slab.words[word]
+        try:
+            slab.words[word] = value
+            seen = scrape(SlabCollector([slab.name]))
+            assert total(seen, "shmaccum_slabs") + total(seen, "shmaccum_unreadable_slabs") == 1
+        finally:
+            slab.words[word] = kept
+
+    check()
 
 
 def test_a_registry_of_ones_own_takes_it_without_reading_a_slab() -> None:
@@ -291,10 +293,9 @@ def test_names_follow_prometheus(slab: Slab) -> None:
     assert set(series_of(report(slab.name))) | {catalogue.ERRORS} == set(catalogue.OF_SLABS)
 
 
-@pytest.mark.parametrize("document", ["spark.md"])
-def test_queries_of_documents_name_metrics_and_their_labels(document: str) -> None:
+def test_queries_of_documents_name_metrics_and_their_labels() -> None:
     """A query that names none, or filters by a label that the metric lacks, would return nothing."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / document).read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
     named = re.findall(r"(shmaccum_\w+)(?:\{(\w+)=)?", text)
     labels = {metric.name: metric.labels for metric in catalogue.OF_SLABS}
     for name, label in named:

@@ -7,10 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from fake_broker import FakeBroker, Request, authenticated, produced, silent
 from fixture_types import Capture
 from processes import wait_until
+from producers import wait_until_gone
+from slab_settings import Settings
 
 from shmaccum import AsyncProducer, Producer
 from shmaccum.cli.main import main
@@ -31,11 +34,8 @@ from shmaccum.observe import catalogue
 from shmaccum.observe.report import report
 from shmaccum.observe.series import series_of
 from shmaccum.observe.verdict import Level, findings, verdict
-from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
 from tools.support.messages import METADATA, PRODUCE, SASL_AUTHENTICATE
-
-Settings = dict[str, object]
 
 
 def counted(slab: str, topic: str = "t") -> dict[str, float]:
@@ -55,7 +55,7 @@ def to_broker(fake: FakeBroker, slab_name: str) -> Iterator[Settings]:
         "retry.backoff.max.ms": 20,
         "sender.idle.ms": 50,
     }
-    wait_until(lambda: slab_name not in names.slab_names())
+    wait_until_gone(slab_name)
 
 
 def delete_topic(broker: FakeBroker) -> None:
@@ -99,8 +99,16 @@ def test_a_deleted_topic_is_never_healthy_while_its_sends_fail(
 
 def test_refused_sends_are_counted_by_topic_and_reason(settings: Settings, slab_name: str, capfd: Capture) -> None:
     """And stay counted when the producer's process has ended: they are in the slab."""
-    limits = {"max.request.size": 10_000, "max.block.ms": 20, "shmaccum.max.topics": 1, "linger.ms": 600_000}
-    with Producer(settings | {"delivery.timeout.ms": 700_000} | limits) as producer:
+    settings |= {"max.request.size": 10_000, "max.block.ms": 20, "shmaccum.max.topics": 1}
+    settings |= {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
+
+    async def fail() -> None:
+        async with AsyncProducer(settings) as producer:
+            await producer.send("t", b"x")
+            with pytest.raises(KafkaError):
+                await producer.send("t", b"x" * 20_000)
+
+    with Producer(settings) as producer:
         producer.send("t", b"x", partition=0)
         for _ in range(2):
             with pytest.raises(RecordTooLargeError):
@@ -121,6 +129,10 @@ def test_refused_sends_are_counted_by_topic_and_reason(settings: Settings, slab_
             "refused   calls of send to t: 2 too_large, 1 argument; the last: SerializationError"
             in capfd.readouterr().out
         )
+        with pytest.raises(SerializationError):
+            producer.send_batch("t", pa.RecordBatch.from_pydict({"unknown": [1]}))
+        asyncio.run(fail())
+        assert counted(slab_name) == {"too_large": 3, "argument": 2}
 
 
 def test_a_send_without_memory_is_counted(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:
@@ -137,26 +149,6 @@ def test_a_send_without_memory_is_counted(fake: FakeBroker, to_broker: Settings,
             assert "BufferExhaustedError: 1 call of send failed" in verdict(report(slab_name))
             fake.answers[PRODUCE] = lambda request: produced((0, 0))
             fake.cut()
-
-
-def test_send_batch_counts_a_refused_call(settings: Settings, slab_name: str) -> None:
-    pa = pytest.importorskip("pyarrow")
-    with Producer(settings) as producer:
-        producer.partitions_for("t")
-        with pytest.raises(SerializationError):
-            producer.send_batch("t", pa.RecordBatch.from_pydict({"unknown": [1]}))
-        assert counted(slab_name) == {"argument": 1}
-
-
-def test_async_sends_are_counted(settings: Settings, slab_name: str) -> None:
-    async def fail() -> None:
-        async with AsyncProducer(settings | {"max.request.size": 10_000}) as producer:
-            await producer.send("t", b"x")
-            with pytest.raises(KafkaError):
-                await producer.send("t", b"x" * 20_000)
-            assert counted(slab_name) == {"too_large": 1}
-
-    asyncio.run(fail())
 
 
 def test_a_refused_login_counts_from_the_first_broker(settings: Settings, slab_name: str) -> None:

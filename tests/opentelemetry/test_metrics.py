@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fixture_types import Link, Start
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
-from producers import settings_of, wait_until_gone
+from producers import wait_until_gone
 from prometheus_client.samples import Sample
+from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum.observe import catalogue
@@ -21,15 +20,7 @@ from shmaccum.observe.report import SlabReport, report
 from shmaccum.opentelemetry import instrument_slabs
 from shmaccum.opentelemetry.metrics import _ATTRIBUTES
 
-Settings = dict[str, object]
 Key = tuple[str, frozenset[tuple[str, str]]]
-
-
-@pytest.fixture
-def settings(slab_name: str, tmp_path: Path) -> Iterator[Settings]:
-    """Return the settings of the test's slab, which must be gone at the end."""
-    yield settings_of(slab_name, tmp_path / "log", num_partitions=2)
-    wait_until_gone(slab_name)
 
 
 class Instrumented:
@@ -68,43 +59,47 @@ def as_opentelemetry(metric: catalogue.Metric, sample: Sample) -> Key:
 CHANGES = {catalogue.READ_SECONDS.name, catalogue.OLDEST_RECORD_AGE.name}
 
 
-@pytest.mark.parametrize("partitions", [False, True])
-def test_the_numbers_are_the_exporters(settings: Settings, slab_name: str, partitions: bool) -> None:
-    metrics = Instrumented(slab_name, partitions=partitions)
+def test_the_numbers_are_the_exporters(settings: Settings, slab_name: str) -> None:
     described = {metric.name: metric for metric in (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER)}
     with Producer(settings | {"compression.type": "gzip"}) as producer:
         for number in range(7):
             producer.send("t", b"x" * 1000, partition=number % 2)
         producer.flush()
-        ours = values_of(metrics.collect())
-        families = SlabCollector([slab_name], partitions=partitions).collect()
-        theirs = {
-            as_opentelemetry(described[family.name], sample): sample.value
-            for family in families
-            if family.name not in CHANGES
-            for sample in family.samples
-        }
-    assert ours.keys() >= theirs.keys()
-    assert {key: ours[key] for key in theirs} == theirs
-    assert len(theirs) > 100
+        for partitions in (False, True):
+            ours = values_of(Instrumented(slab_name, partitions=partitions).collect())
+            theirs = {
+                as_opentelemetry(described[family.name], sample): sample.value
+                for family in SlabCollector([slab_name], partitions=partitions).collect()
+                if family.name not in CHANGES
+                for sample in family.samples
+            }
+            assert ours.keys() >= theirs.keys()
+            assert {key: ours[key] for key in theirs} == theirs
+            assert len(theirs) > 100
 
 
-def test_kinds_units_and_descriptions(settings: Settings, slab_name: str) -> None:
+def collected(link: Link, metrics: Instrumented) -> int:
+    return len(metrics.collect())
+
+
+def test_a_slab_is_observed_while_it_is_there_and_not_in_a_fork(
+    settings: Settings, slab_name: str, start: Start
+) -> None:
     metrics = Instrumented(slab_name)
     with Producer(settings) as producer:
         producer.send("t", b"value").get(20)
         found = metrics.collect()
-    sent = found["shmaccum.records_sent"]
+        assert len(found) > 50
+        assert start(collected, metrics, how="fork").result() == 0
+    sent, queued, age = (found[f"shmaccum.{name}"] for name in ("records_sent", "queued_bytes", "oldest_record_age"))
     assert (sent.unit, sent.description) == ("{record}", "Records acknowledged.")
+    assert [(type(each.data), each.unit) for each in (queued, age)] == [(Sum, "By"), (Gauge, "s")]
     assert isinstance(sent.data, Sum)
-    assert sent.data.is_monotonic
-    queued = found["shmaccum.queued_bytes"]
-    assert queued.unit == "By"
-    assert isinstance(queued.data, Sum)
-    assert not queued.data.is_monotonic
-    age = found["shmaccum.oldest_record_age"]
-    assert age.unit == "s"
-    assert isinstance(age.data, Gauge)
+    assert (sent.data.is_monotonic, queued.data.is_monotonic) == (True, False)
+    wait_until_gone(slab_name)
+    left = values_of(metrics.collect())
+    assert left["shmaccum.slabs", frozenset()] == 0
+    assert not any(name == "shmaccum.records_sent" for name, _ in left)
 
 
 def test_names_are_distinct() -> None:
@@ -131,25 +126,3 @@ def test_each_collection_reads_the_slabs_once(
             [point] = metrics.collect()["shmaccum.records_sent"].data.data_points
             assert point.value == len(reads) == number
             assert dict(point.attributes) == {"shmaccum.slab": slab_name, "messaging.destination.name": "t"}
-
-
-def test_slab_that_is_gone_has_no_values(settings: Settings, slab_name: str) -> None:
-    metrics = Instrumented(slab_name)
-    with Producer(settings) as producer:
-        producer.send("t", b"value").get(20)
-    wait_until_gone(slab_name)
-    found = values_of(metrics.collect())
-    assert found["shmaccum.slabs", frozenset()] == 0
-    assert not any(name == "shmaccum.records_sent" for name, _ in found)
-
-
-def collected(link: Link, metrics: Instrumented) -> int:
-    return len(metrics.collect())
-
-
-def test_forked_child_observes_nothing(settings: Settings, slab_name: str, start: Start) -> None:
-    metrics = Instrumented(slab_name)
-    with Producer(settings) as producer:
-        producer.send("t", b"value").get(20)
-        assert len(metrics.collect()) > 50
-        assert start(collected, metrics, how="fork").result() == 0

@@ -1,18 +1,23 @@
-"""Metrics by OTLP, to a receiver: with whole histograms."""
+"""Metrics and spans by OTLP, to a receiver; histograms are whole."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import example
 from fixture_types import Capture, MonkeyPatch
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.metrics import Counter, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -23,7 +28,10 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 from opentelemetry.sdk.metrics.view import DropAggregation, View
-from producers import settings_of, wait_until_gone
+from producers import wait_until_gone
+from runs import run_python
+from senders import read_partition
+from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
@@ -31,15 +39,31 @@ from shmaccum.observe import catalogue
 from shmaccum.opentelemetry import instrument_slabs
 from shmaccum.opentelemetry.otlp import HistogramExporter
 
-Settings = dict[str, object]
 Receiver = tuple[str, list[tuple[str, bytes]]]
 
 
 @pytest.fixture
-def settings(slab_name: str, tmp_path: Path) -> Iterator[Settings]:
-    """Return the settings of the test's slab, which must be gone at the end."""
-    yield settings_of(slab_name, tmp_path / "log")
-    wait_until_gone(slab_name)
+def receiver() -> Iterator[Receiver]:
+    """Return the address of a receiver of OTLP by HTTP, and the path and body of each request so far."""
+    received: list[tuple[str, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            is_packed = self.headers.get("Content-Encoding") == "gzip"
+            received.append((self.path, gzip.decompress(body) if is_packed else body))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", received
+        server.shutdown()
+        thread.join()
 
 
 def by_name(body: bytes) -> dict[str, Any]:
@@ -143,20 +167,41 @@ def test_an_unknown_protocol(monkeypatch: MonkeyPatch, capfd: Capture) -> None:
     assert "OTEL_EXPORTER_OTLP_PROTOCOL = 'smoke': must be one of http/protobuf, grpc" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("missing", "said"),
-    [
-        ("opentelemetry.metrics", "pip install 'shmaccum[opentelemetry]'"),
-        ("opentelemetry.sdk.metrics", "pip install opentelemetry-sdk"),
-        (
-            "opentelemetry.exporter.otlp.proto.http.metric_exporter",
-            "pip install opentelemetry-exporter-otlp-proto-http",
-        ),
-    ],
-)
-def test_the_error_of_a_missing_library_names_what_to_install(missing: str, said: str) -> None:
+MISSING = {
+    "opentelemetry.metrics": "pip install 'shmaccum[opentelemetry]'",
+    "opentelemetry.sdk.metrics": "pip install opentelemetry-sdk",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter": "pip install opentelemetry-exporter-otlp-proto-http",
+}
+
+
+def test_the_error_of_a_missing_library_names_what_to_install() -> None:
     code = (
-        f"import sys; sys.modules[{missing!r}] = None; from shmaccum.cli.main import main; main(['exporter', '--otlp'])"
+        "import sys; from shmaccum.cli.main import main\n"
+        f"for name in {[*MISSING]}: sys.modules[name] = None; main(['exporter', '--otlp']); del sys.modules[name]"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert said in done.stderr
+    said = run_python("-c", code).stderr.splitlines()
+    assert len(said) == len(MISSING)
+    for line, install in zip(said, MISSING.values(), strict=True):
+        assert install in line
+
+
+def test_the_documented_program_exports_a_span_of_its_record(
+    settings: Settings, slab_name: str, receiver: Receiver, tmp_path: Path
+) -> None:
+    """The program of docs/monitoring/opentelemetry.md, as users copy it."""
+    url, received = receiver
+    given = repr({name: str(value) for name, value in (settings | {"num.partitions": 1}).items()}).strip("{}")
+    changes = {'"bootstrap.servers": "broker1:9092"': given, "TraceIdRatioBased(0.01)": "TraceIdRatioBased(1)"}
+    program = example("Spans", changes, page="docs/monitoring/opentelemetry.md")
+    done = run_python("-c", program, env=os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+    assert done.returncode == 0, done.stderr
+    wait_until_gone(slab_name)
+    assert {path for path, _ in received} == {"/v1/traces"}
+    requests = [ExportTraceServiceRequest.FromString(body) for _, body in received]
+    scopes = [scope for request in requests for resource in request.resource_spans for scope in resource.scope_spans]
+    spans = {span.name: span for scope in scopes for span in scope.spans}
+    assert spans.keys() == {"order", "send orders"}
+    sent = spans["send orders"]
+    assert sent.parent_span_id == spans["order"].span_id
+    [record] = read_partition(tmp_path / "log", "orders")
+    assert dict(record.headers)["traceparent"].split(b"-")[2] == sent.span_id.hex().encode()

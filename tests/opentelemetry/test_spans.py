@@ -40,6 +40,12 @@ class Traces:
     def ended(self) -> list[ReadableSpan]:
         return list(self._exporter.get_finished_spans())
 
+    def take(self) -> ReadableSpan:
+        """Return the only span that has ended, and forget it."""
+        [span] = self.ended()
+        self._exporter.clear()
+        return span
+
 
 @pytest.fixture
 def traces() -> Traces:
@@ -93,14 +99,18 @@ def test_a_span_begins_at_send_and_ends_at_the_acknowledgement(traces: Traces, s
     ]
 
 
+def check_failed(span: ReadableSpan, error: BaseException) -> None:
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == type(error).__name__
+    assert "messaging.kafka.offset" not in span.attributes
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(error))
+
+
 def test_a_refused_record_is_a_failed_span(traces: Traces, settings: Make) -> None:
     with Producer(settings(interceptor_classes=[traces.interceptor], max_request_size=1024)) as producer:
         with pytest.raises(RecordTooLargeError) as caught:
             producer.send("t", b"x" * 2000, partition=0)
-        [span] = traces.ended()
-    assert span.attributes is not None
-    assert span.attributes["error.type"] == "RecordTooLargeError"
-    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(caught.value))
+        check_failed(traces.take(), caught.value)
 
 
 def test_a_record_without_metadata_is_a_failed_span(traces: Traces, slab_name: str) -> None:
@@ -114,12 +124,9 @@ def test_a_record_without_metadata_is_a_failed_span(traces: Traces, slab_name: s
         max_block_ms=300,
     )
     with Producer(settings) as producer:
-        with pytest.raises(KafkaTimeoutError):
+        with pytest.raises(KafkaTimeoutError) as caught:
             producer.send("t", b"value")
-        [span] = traces.ended()
-    assert span.attributes is not None
-    assert span.attributes["error.type"] == "KafkaTimeoutError"
-    assert span.status.status_code is StatusCode.ERROR
+        check_failed(traces.take(), caught.value)
     wait_until_gone(slab_name)
 
 
@@ -131,11 +138,7 @@ def test_an_accepted_record_that_fails_is_a_failed_span(traces: Traces, settings
         with in_the_way(tmp_path / "log" / "t-0"):
             error = producer.send("t", b"value").exception(30)
     assert error is not None
-    [span] = traces.ended()
-    assert span.attributes is not None
-    assert span.attributes["error.type"] == type(error).__name__
-    assert "messaging.kafka.offset" not in span.attributes
-    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(error))
+    check_failed(traces.take(), error)
 
 
 def test_unsampled_record_has_the_header_and_no_span(settings: Make, tmp_path: Path) -> None:
@@ -159,47 +162,35 @@ def test_without_an_sdk_records_are_sent_unchanged(settings: Make, tmp_path: Pat
     assert stored_headers(tmp_path) == [[("a", None)]]
 
 
-def test_context_that_the_record_has_stays_and_is_linked(traces: Traces, settings: Make, tmp_path: Path) -> None:
-    given = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
-        producer.send("t", b"value", headers=[("traceparent", given)])
-        producer.flush()
-    [span] = traces.ended()
-    assert [format_span_id(link.context.span_id) for link in span.links] == ["b7ad6b7169203331"]
-    assert stored_headers(tmp_path) == [[("traceparent", given)]]
+GIVEN = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-@pytest.mark.parametrize("value", [None, 7, "\ud800", 7.5])
-def test_wrong_values_beside_a_context_stay_as_they_are(traces: Traces, settings: Make, value: Any) -> None:
-    """`send` refuses them, or stores the null: nothing is made of them."""
-    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+def links(span: ReadableSpan) -> list[str]:
+    return [format_span_id(link.context.span_id) for link in span.links]
+
+
+def test_headers_of_the_record_stay(traces: Traces, settings: Make, tmp_path: Path) -> None:
+    """A context is linked, something else is not, and wrong headers are refused as without spans."""
     with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
-        headers = [("tracestate", value), ("traceparent", given)]
-        if value is None:
-            producer.send("t", b"value", headers=headers).get(20)
-        else:
+        producer.send("t", b"value", headers=[("traceparent", GIVEN)]).get(20)
+        assert links(traces.take()) == ["b7ad6b7169203331"]
+        producer.send("t", b"value", headers=[("tracestate", None), ("traceparent", GIVEN.decode())]).get(20)
+        span = traces.take()
+        assert (links(span), span.status.is_ok) == (["b7ad6b7169203331"], True)
+        for wrong in (7, "\ud800", 7.5):
             with pytest.raises(SerializationError):
-                producer.send("t", b"value", headers=headers)
-        [span] = traces.ended()
-    assert [format_span_id(link.context.span_id) for link in span.links] == ["b7ad6b7169203331"]
-    assert span.status.is_ok is (value is None)
-
-
-def test_header_that_is_no_context_does_not_replace_it(traces: Traces, settings: Make, tmp_path: Path) -> None:
-    with Producer(settings(interceptor_classes=[traces.interceptor])) as producer:
-        producer.send("t", b"value", headers=[("traceparent", b"\xff")])
-        producer.flush()
-    [span] = traces.ended()
-    assert stored_headers(tmp_path) == [[("traceparent", b"\xff"), ("traceparent", header_of(span))]]
-
-
-def test_wrong_headers_are_refused_as_without_spans(traces: Traces, settings: Make) -> None:
-    with (
-        Producer(settings(interceptor_classes=[traces.interceptor])) as producer,
-        pytest.raises(KafkaError, match="headers must be pairs"),
-    ):
-        producer.send("t", b"value", headers=7)  # type: ignore[arg-type]
-    assert traces.ended() == []
+                producer.send("t", b"value", headers=[("tracestate", wrong), ("traceparent", GIVEN.decode())])
+            span = traces.take()
+            assert (links(span), span.status.is_ok) == (["b7ad6b7169203331"], False)
+        with pytest.raises(KafkaError, match="headers must be pairs"):
+            producer.send("t", b"value", headers=7)  # type: ignore[arg-type]
+        assert traces.ended() == []
+        producer.send("t", b"value", headers=[("traceparent", b"\xff")]).get(20)
+        assert stored_headers(tmp_path) == [
+            [("traceparent", GIVEN)],
+            [("tracestate", None), ("traceparent", GIVEN)],
+            [("traceparent", b"\xff"), ("traceparent", header_of(traces.take()))],
+        ]
 
 
 def test_close_without_a_wait_ends_what_is_open(traces: Traces, settings: Make) -> None:
