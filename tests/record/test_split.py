@@ -73,7 +73,7 @@ def test_a_record_that_is_too_large_is_a_piece_by_itself() -> None:
     fmt = record_format(2)
     samples = [Sample(None, bytes(size), [], NOW) for size in (10, 10, 500, 10, 10)]
     records = records_of(fmt, fill(fmt, samples), samples)
-    assert [part.record_count for part in parts_of(fmt, records, 200)] == [2, 1, 2]
+    assert [part.fields.record_count for part in parts_of(fmt, records, 200)] == [2, 1, 2]
 
 
 def test_damaged_memory_is_refused() -> None:
