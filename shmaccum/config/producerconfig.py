@@ -82,9 +82,9 @@ class ProducerConfig(ProducerSettings):
         secrets = {name: value.value for name, value in self._values.items() if isinstance(value, Password)}
         if not secrets:
             return settings << 32
-        text = json.dumps(secrets, sort_keys=True).encode()
-        from hashlib import scrypt
+        from hashlib import scrypt  # loads OpenSSL
 
+        text = json.dumps(secrets, sort_keys=True).encode()
         key = scrypt(text, salt=self.slab_name(uid).encode(), n=_SCRYPT_COST, r=8, p=1, dklen=4)
         return settings << 32 | int.from_bytes(key, "big")
 

@@ -1,7 +1,8 @@
 """A non-blocking stream to a broker: TCP here, and TLS over it in `shmaccum.kafka.tls`.
 
-Bytes go from their place straight into the system call or the cipher; the caller keeps what did not fit. A channel
-keeps no reference to a caller's memory: once it is closed, that memory can be reused.
+Bytes go from their place straight into the system call or the cipher, but for small buffers, which TLS copies into one
+record. The caller keeps what did not fit. A channel keeps no reference to a caller's memory: once it is closed, that
+memory can be reused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Turns settings into what secures connections: TLS and SASL.
 
-TLS and the mechanisms are imported when the settings name them: with OpenSSL they take 6 MB of a process. No error of
-this module shows a secret.
+TLS and the mechanisms are imported when the settings name them, since they load OpenSSL. No error of this module shows
+a secret.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ def secure(config: ProducerConfig, mask: Mask) -> Security:
         ApiVersionError: GSSAPI, or a PKCS#12 store, needs a library that is not installed.
         ConfigError: a setting names a file or function that cannot be used; names the setting, without secret values.
     """
+    mechanism = sasl_mechanism(config, mask)
     if not config.security_protocol.endswith("SSL"):
-        return Security(_plain, sasl_mechanism(config, mask))
+        return Security(_plain, mechanism)
     from shmaccum.kafka.tls import TlsChannel, tls_context
 
-    return Security(partial(TlsChannel, tls_context(config)), sasl_mechanism(config, mask))
+    return Security(partial(TlsChannel, tls_context(config)), mechanism)
 
 
 def _plain(address: Address, send_buffer: int, receive_buffer: int, host: str) -> Channel:

@@ -1,7 +1,6 @@
 """TLS: its context from the settings, and a connection with it.
 
-Only connections with TLS import this module: OpenSSL takes 6 MB of a process, and half of the other imports' time.
-No error shows a secret.
+Only who connects with TLS imports this module: ``ssl`` and OpenSSL take 6 MB of a process. No error shows a secret.
 """
 
 from __future__ import annotations

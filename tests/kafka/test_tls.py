@@ -32,7 +32,7 @@ class Peer:
         self._context = context
         self._received = bytearray()
         self.records = 0
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

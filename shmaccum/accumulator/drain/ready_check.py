@@ -24,8 +24,6 @@ from shmaccum.shm.slab import Slab
 
 _PARTITION_COUNT: Final = Super.PARTITION_COUNT
 FOREVER_MS: Final = float("inf")
-
-
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
