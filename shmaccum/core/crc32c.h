@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CRC32C_STREAM 512 /* bytes: to join three takes a tenth of the time for them, and batches of 2 KiB have three */
+#define CRC32C_STREAM 512 /* bytes: shorter ones are joined more often, longer ones do not fit three times into 2 KiB */
 
 /* By the place of a byte in a CRC, and its value. The core fills it when it is imported (checksum.pxi). */
 static uint32_t crc32c_of_zeros[4][256];
