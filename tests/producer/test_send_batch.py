@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from fixture_types import Link, Produce, Settings, Start
 from processes import wait_until
-from producers import in_the_way, settings_of, wait_until_gone
+from producers import in_the_way, settings_of, wait_until_gone, wait_until_stored
 from senders import LogRecord, read_partition, read_topic
 
 from shmaccum import Producer
@@ -333,7 +333,7 @@ def test_closed_by_another_thread(produce: Produce, log_dir: Path) -> None:
     assert isinstance(error, ProducerClosedError)
     assert error.accepted is not None
     assert error.accepted.rows.tolist() == [0, 1, 2, 3]
-    wait_until(lambda: len(read_partition(log_dir, "t")) == 4, "the accepted rows are stored")
+    wait_until_stored(log_dir, 4)
 
 
 def test_an_error_before_the_first_row_has_accepted_none(producer: Producer) -> None:
