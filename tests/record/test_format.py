@@ -5,7 +5,20 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_batches import COMBINATIONS, DECODERS, NOW, Sample, examples, expected, fill, samples, seal, stored
+from record_batches import (
+    COMBINATIONS,
+    DECODERS,
+    NOW,
+    Case,
+    Sample,
+    cases,
+    expected,
+    fill,
+    many_examples,
+    samples,
+    seal,
+    stored,
+)
 from runs import run_python
 
 from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
@@ -16,16 +29,13 @@ from shmaccum.record.format import message_format_magic, record_format
 ONE = [Sample(b"key", b"value", [], NOW)]
 
 
-@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
-def test_independent_decoders_read_every_batch(magic: int, compression: CompressionType) -> None:
-    @examples
-    @given(samples(magic), st.integers(0, 2**40))
-    def check(records: list[Sample], base_offset: int) -> None:
-        batch = stored(magic, records, compression, base_offset)
-        for decode in DECODERS:
-            assert decode(batch) == expected(records, base_offset), decode.__name__
-
-    check()
+@many_examples
+@given(cases, st.integers(0, 2**40))
+def test_independent_decoders_read_every_batch(case: Case, base_offset: int) -> None:
+    (magic, compression), records = case
+    log = stored(magic, records, compression, base_offset)
+    for decode in DECODERS:
+        assert decode(log) == expected(records, base_offset), decode.__name__
 
 
 @pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
@@ -54,9 +64,8 @@ def test_to_seal_again_gives_the_same_batch(magic: int, compression: Compression
         assert decode(bytes(again)) == expected(ONE * 5), decode.__name__
 
 
-@pytest.mark.parametrize("compression", list(CompressionType))
-@examples
-@given(records=samples(2))
+@many_examples
+@given(st.sampled_from(CompressionType), samples(2))
 def test_records_that_were_compressed_ahead(compression: CompressionType, records: list[Sample]) -> None:
     """Byte for byte what sealing makes of the uncompressed ones, and in place."""
     fmt = record_format(2)
@@ -67,28 +76,24 @@ def test_records_that_were_compressed_ahead(compression: CompressionType, record
     assert sealed == seal(fmt, slot, records, compression, 3, 1, 8)
 
 
-@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
-def test_a_batch_whose_memory_is_not_adjacent(magic: int, compression: CompressionType) -> None:
+@many_examples
+@given(cases, st.data())
+def test_a_batch_whose_memory_is_not_adjacent(case: Case, data: st.DataObject) -> None:
     """The same bytes as in adjacent memory; format 2 leaves what it does not compress in place."""
+    (magic, compression), records = case
+    fmt = record_format(magic)
+    slot = fill(fmt, records)
+    where = st.integers(max(fmt.header_size, 1), len(slot))
+    cuts = [0, *sorted(data.draw(st.lists(where, min_size=1, max_size=4), "cuts")), len(slot)]
+    views = [memoryview(slot[begin:end]) for begin, end in pairwise(cuts)]
+    sealed = seal(fmt, slot, records, compression)
 
-    @examples
-    @given(records=samples(magic), data=st.data())
-    def check(records: list[Sample], data: st.DataObject) -> None:
-        fmt = record_format(magic)
-        slot = fill(fmt, records)
-        where = st.integers(max(fmt.header_size, 1), len(slot))
-        cuts = [0, *sorted(data.draw(st.lists(where, min_size=1, max_size=4), "cuts")), len(slot)]
-        views = [memoryview(slot[begin:end]) for begin, end in pairwise(cuts)]
-        sealed = seal(fmt, slot, records, compression)
+    first = seal(fmt, views[0], records, compression, rest=tuple(views[1:]))
 
-        first = seal(fmt, views[0], records, compression, rest=tuple(views[1:]))
-
-        in_place = magic == 2 and compression is CompressionType.NONE
-        assert (first.obj is views[0].obj) == in_place
-        assert b"".join((first, *(views[1:] if in_place else []))) == sealed
-        assert b"".join(views)[fmt.header_size :] == slot[fmt.header_size :]
-
-    check()
+    in_place = magic == 2 and compression is CompressionType.NONE
+    assert (first.obj is views[0].obj) == in_place
+    assert b"".join((first, *(views[1:] if in_place else []))) == sealed
+    assert b"".join(views)[fmt.header_size :] == slot[fmt.header_size :]
 
 
 def test_old_formats_are_not_compressed_ahead() -> None:

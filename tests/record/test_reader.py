@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
-from record_batches import COMBINATIONS, NOW, Sample, by_ourselves, examples, expected, fill, samples, seal, stored
+from record_batches import (
+    COMBINATIONS,
+    NOW,
+    Case,
+    Sample,
+    by_ourselves,
+    cases,
+    examples,
+    expected,
+    fill,
+    many_examples,
+    seal,
+    stored,
+)
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.batch import TIMESTAMP_TYPE_MASK
@@ -83,18 +96,15 @@ def test_each_message_of_an_uncompressed_set_is_a_batch() -> None:
     assert [batch.position for batch in batches] == [0, len(log) // 3, 2 * len(log) // 3]
 
 
-@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
-def test_batches_of_kafka_python_are_read(magic: int, compression: CompressionType) -> None:
-    @examples
-    @given(samples(magic))
-    def check(records: list[Sample]) -> None:
-        builder = MemoryRecordsBuilder(magic, int(compression), 10**9)
-        for record in records:
-            builder.append(record.timestamp, record.key, record.value, record.headers)
-        builder.close()
-        assert by_ourselves(bytes(builder.buffer())) == expected(records)
-
-    check()
+@many_examples
+@given(cases)
+def test_batches_of_kafka_python_are_read(case: Case) -> None:
+    (magic, compression), records = case
+    builder = MemoryRecordsBuilder(magic, int(compression), 10**9)
+    for record in records:
+        builder.append(record.timestamp, record.key, record.value, record.headers)
+    builder.close()
+    assert by_ourselves(bytes(builder.buffer())) == expected(records)
 
 
 def test_a_log_may_change_its_format() -> None:
@@ -115,8 +125,6 @@ def test_under_log_append_time_all_records_have_the_time_of_the_log() -> None:
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert [record.timestamp for record in batch.records()] == [NOW + 1]
 
-
-def test_under_log_append_time_the_wrapper_has_the_time_of_the_log() -> None:
     inner = compress(CompressionType.GZIP, legacy.encode_record(0, 5, legacy.encode_body(None, None)), 1)
     batch = only_batch(message(inner, 0, CompressionType.GZIP | 0x08))
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_batches import DECODERS, NOW, Sample, examples, expected, fill, samples
+from record_batches import DECODERS, NOW, Sample, expected, few_examples, fill, samples
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
@@ -29,44 +29,29 @@ def parts_of(fmt: RecordFormat, records: list[Record], max_size: int | None) -> 
 
 
 @pytest.mark.parametrize("magic", [1, 2])
-def test_pieces_hold_the_records_of_the_whole(magic: int) -> None:
-    fmt = record_format(magic)
-
-    @examples
-    @given(samples(magic), st.integers(0, 30_000), st.integers(0, 2**40))
-    def check(records: list[Sample], max_size: int, base_offset: int) -> None:
-        slot = fill(fmt, records)
-        offset = base_offset
-        found = []
-        for part in parts_of(fmt, records_of(fmt, slot, records), max_size):
-            assert part.fields.record_count == 1 or len(part.memory) <= max_size
-            sealed = fmt.seal(part.memory, part.fields, CompressionType.NONE)
-            fmt.set_base_offset(sealed, part.fields.record_count, offset)
-            batch = bytes(sealed)
-            offset += part.fields.record_count
-            (first, *others) = [decode(batch) for decode in DECODERS]
-            assert all(other == first for other in others)
-            found += first
-        assert found == expected(records, base_offset)
-
-    check()
-
-
-@pytest.mark.parametrize("magic", [1, 2])
-def test_all_records_in_one_piece_are_the_batch_itself(magic: int) -> None:
-    fmt = record_format(magic)
-
-    @examples
-    @given(samples(magic))
-    def check(records: list[Sample]) -> None:
-        slot = fill(fmt, records)
-        before = bytes(slot)
-        (part,) = parts_of(fmt, records_of(fmt, slot, records), None)
-        assert bytes(slot) == bytes(part.memory) == before
-        assert part.fields.base_timestamp == records[0].timestamp
-        assert part.fields.max_timestamp == max(record.timestamp for record in records)
-
-    check()
+@few_examples
+@given(data=st.data(), max_size=st.none() | st.integers(0, 30_000), base_offset=st.integers(0, 2**40))
+def test_pieces_hold_the_records_of_the_whole(
+    magic: int, data: st.DataObject, max_size: int | None, base_offset: int
+) -> None:
+    """And all records in one piece are the batch itself."""
+    fmt, records = record_format(magic), data.draw(samples(magic))
+    slot = fill(fmt, records)
+    before = bytes(slot)
+    parts = parts_of(fmt, records_of(fmt, slot, records), max_size)
+    assert bytes(slot) == before
+    if len(parts) == 1:
+        assert bytes(parts[0].memory) == before
+        assert parts[0].fields[1:3] == (records[0].timestamp, max(record.timestamp for record in records))
+    found = []
+    for part in parts:
+        assert max_size is None or part.fields.record_count == 1 or len(part.memory) <= max_size
+        sealed = fmt.seal(part.memory, part.fields, CompressionType.NONE)
+        fmt.set_base_offset(sealed, part.fields.record_count, base_offset + len(found))
+        (first, *others) = [decode(bytes(sealed)) for decode in DECODERS]
+        assert all(other == first for other in others)
+        found += first
+    assert found == expected(records, base_offset)
 
 
 def test_a_record_that_is_too_large_is_a_piece_by_itself() -> None:

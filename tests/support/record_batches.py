@@ -19,7 +19,7 @@ from shmaccum.record.reader import Record, iter_batches
 
 NOW = 1_700_000_000_000
 
-examples = settings(deadline=None, max_examples=60)
+examples, few_examples = settings(max_examples=60), settings(max_examples=30)
 """Enough to meet the corner cases that the strategies below aim at, and quick."""
 
 
@@ -46,6 +46,19 @@ def samples(magic: int, min_size: int = 1) -> st.SearchStrategy[list[Sample]]:
     headers = header_lists if magic == 2 else st.just([])
     sample = st.builds(Sample, st.none() | blobs, st.none() | blobs, headers, timestamps)
     return st.lists(sample, min_size=min_size, max_size=12)
+
+
+COMBINATIONS = [
+    (magic, compression)
+    for magic in (1, 2)
+    for compression in CompressionType
+    if magic == 2 or compression is not CompressionType.ZSTD
+]
+Case = tuple[tuple[int, CompressionType], list[Sample]]
+cases = st.sampled_from(COMBINATIONS).flatmap(lambda kind: st.tuples(st.just(kind), samples(kind[0])))
+"""A format and a compression, and records for them."""
+many_examples = settings(max_examples=90)
+"""About ten of each combination."""
 
 
 def fill(fmt: RecordFormat, records: Sequence[Sample]) -> bytearray:
@@ -150,11 +163,3 @@ def by_aiokafka_in_python(log: bytes) -> list[Record]:
 
 
 DECODERS: Sequence[Decoder] = [by_ourselves, by_kafka_python, by_aiokafka, by_aiokafka_in_python]
-
-
-COMBINATIONS = [
-    (magic, compression)
-    for magic in (1, 2)
-    for compression in CompressionType
-    if magic == 2 or compression is not CompressionType.ZSTD
-]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_batches import NOW, Sample, examples, samples
+from record_batches import NOW, Sample, few_examples, samples
 
 from shmaccum._core import RowBatches
 from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
@@ -58,32 +58,28 @@ def one_by_one(fmt: RecordFormat, keys: Sequence, values: Sequence, headers: Seq
 
 
 @pytest.mark.parametrize("magic", [1, 2])
-def test_columns_give_the_bytes_of_single_records(magic: int) -> None:
+@few_examples
+@given(data=st.data())
+def test_columns_give_the_bytes_of_single_records(magic: int, data: st.DataObject) -> None:
     fmt = record_format(magic)
-
-    @examples
-    @given(samples(magic, min_size=0), st.data())
-    def check(records: list[Sample], data: st.DataObject) -> None:
-        count = len(records)
-        skipped = data.draw(st.integers(0, count), label="rows sliced off")
-        columns = ColumnBodies(
-            fmt,
-            pa.array([record.key for record in records], pa.binary())[skipped:],
-            pa.array([record.value for record in records], pa.binary())[skipped:],
-            header_array([record.headers for record in records])[skipped:],
-            np.array([record.timestamp for record in records], np.int64)[skipped:],
-        )
-        rows = data.draw(st.permutations(range(count - skipped)), label="order")
-        taken = columns.take(np.array(rows, np.int64))
-        assert len(taken) == len(rows)
-        assert taken.rows.tolist() == rows
-        chosen = [records[skipped + row] for row in rows]
-        assert taken.body_sizes.tolist() == [
-            len(fmt.encode_body(record.key, record.value, record.headers)) for record in chosen
-        ]
-        check_batches(fmt, taken, chosen, data)
-
-    check()
+    records = data.draw(samples(magic, min_size=0))
+    count = len(records)
+    skipped = data.draw(st.integers(0, count), label="rows sliced off")
+    columns = ColumnBodies(
+        fmt,
+        pa.array([record.key for record in records], pa.binary())[skipped:],
+        pa.array([record.value for record in records], pa.binary())[skipped:],
+        header_array([record.headers for record in records])[skipped:],
+        np.array([record.timestamp for record in records], np.int64)[skipped:],
+    )
+    rows = data.draw(st.permutations(range(count - skipped)), label="order")
+    taken = columns.take(np.array(rows, np.int64))
+    assert taken.rows.tolist() == rows
+    chosen = [records[skipped + row] for row in rows]
+    assert taken.body_sizes.tolist() == [
+        len(fmt.encode_body(record.key, record.value, record.headers)) for record in chosen
+    ]
+    check_batches(fmt, taken, chosen, data)
 
 
 def check_batches(fmt: RecordFormat, bodies: ColumnBodies, records: list[Sample], data: st.DataObject) -> None:
@@ -146,6 +142,7 @@ def check_ready(
 one_size = st.tuples(st.integers(1, 200), st.sampled_from([None, 0, 1, 63, 64]), st.sampled_from([None, 0, 9, 100]))
 
 
+@few_examples
 @given(one_size, st.data())
 def test_records_of_one_size_give_the_same_bytes(
     shape: tuple[int, int | None, int | None], data: st.DataObject
@@ -256,6 +253,7 @@ def test_header_values_must_be_binary() -> None:
         ColumnBodies(record_format(2), None, None, pa.array([[{"key": "h", "value": 1}]], kind), NOW)
 
 
+@few_examples
 @given(st.data(), st.integers(1, 2000), st.sampled_from([0, 60, 8190]))
 def test_records_are_laid_out_over_batches(data: st.DataObject, room: int, first_offset: int) -> None:
     """As many go into a batch as surely fit: what they are reckoned to take is exact, or a few bytes more for each."""
