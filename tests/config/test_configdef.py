@@ -54,26 +54,17 @@ def test_a_setting_is_a_rule_on_the_class_and_a_value_on_an_instance() -> None:
     assert Server.host.name == "host"
     assert Server.sasl_password.name == "sasl.password"
     assert config.host == config["host"] == "a"
+    assert config.explicit == {"host"}
+    assert list(config.as_dict().values()) == [6, "a", Password(""), None, None]
     assert list(Server.settings) == ["poll.ms", "host", "sasl.password", "ssl.password", "fallback"]
     assert list(Base.settings) == ["poll.ms"]
 
 
-def test_defaults_are_filled_in_and_what_was_given_is_known() -> None:
-    config = Server.parse({"poll.ms": "6"})
-
-    assert config.as_dict() == {
-        "poll.ms": 6,
-        "host": "",
-        "sasl.password": Password(""),
-        "ssl.password": None,
-        "fallback": None,
-    }
-    assert config.explicit == {"poll.ms"}
-
-
 def test_cannot_be_changed() -> None:
-    config = Server.parse({"host": "a"})
+    given: dict[str, object] = {"host": "a"}
+    config = Server.parse(given)
 
+    given |= {"host": "b", "poll.ms": 8}
     with pytest.raises(AttributeError):
         config.host = "b"  # type: ignore[misc]
     with pytest.raises(AttributeError):
@@ -81,24 +72,18 @@ def test_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         config.explicit = frozenset()  # type: ignore[misc]
     config.as_dict()["host"] = "b"
-    assert config.host == "a"
-
-
-def test_does_not_keep_the_dict_that_was_given() -> None:
-    given: dict[str, object] = {"host": "a"}
-    config = Server.parse(given)
-    given["host"] = "b"
-    given["poll.ms"] = 8
-
     assert (config.host, config.poll_ms, config.explicit) == ("a", 6, {"host"})
 
 
-def test_survives_pickling() -> None:
+def test_survives_pickling_and_shows_no_password() -> None:
     config = Server.parse({"host": "a", "sasl.password": "secret"})
 
+    assert repr(config) == "Server({'poll.ms': 6, 'host': 'a', 'sasl.password': [hidden]})"
+    assert "secret" not in str(config.as_dict())
     copy = pickle.loads(pickle.dumps(config))
     assert copy.as_dict() == config.as_dict()
     assert copy.explicit == config.explicit
+    assert copy.sasl_password.value == "secret"
 
 
 @pytest.mark.parametrize(
@@ -152,22 +137,6 @@ def test_all_that_is_wrong_is_said_at_once(given: dict[str, object], said: list[
 def test_rules_see_what_earlier_ones_changed() -> None:
     assert Server.parse({}).poll_ms == 6
     assert Server.parse({"host": "sixsix"}).poll_ms == 6
-
-
-def test_a_password_is_never_shown() -> None:
-    config = Server.parse({"sasl.password": "secret", "host": "a"})
-
-    assert repr(config) == "Server({'poll.ms': 6, 'host': 'a', 'sasl.password': [hidden]})"
-    assert "secret" not in str(config.as_dict())
-    assert config.sasl_password.value == "secret"
-
-
-@pytest.mark.parametrize("name", ["sasl.password", "ssl.password"])
-def test_a_wrong_password_is_not_shown_either(name: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        Server.parse({name: ["secret"]})
-
-    assert str(refused.value) == f"{name} = [hidden]: expected text (str), not list"
 
 
 def test_a_setting_describes_itself() -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import run_python
 
@@ -83,8 +83,7 @@ def identity(config: ProducerConfig) -> tuple[str, int]:
 
 
 def test_an_example_of_all_ways_to_read_it() -> None:
-    config = ProducerConfig.parse({"transport": "log", "log.dir": "out", "linger.ms": "20"})
-
+    config = parse(**{"log.dir": "out", "linger.ms": "20"})
     assert config.linger_ms == config["linger.ms"] == config.as_dict()["linger.ms"] == 20
     assert config.explicit == {"transport", "log.dir", "linger.ms"}
     out = os.path.abspath("out")
@@ -106,10 +105,6 @@ def test_equal_settings_name_the_same_slab_in_every_process() -> None:
 
     name, digest = other.stdout.split()
     assert (name, int(digest)) == identity(ProducerConfig.parse(SPARK_OPTIONS))
-
-
-def test_a_default_that_is_written_out_changes_nothing() -> None:
-    assert identity(parse(**{"linger.ms": 5, "retries": "2147483647"})) == identity(parse())
 
 
 @pytest.mark.parametrize("name", OTHER_VALUES)
@@ -135,6 +130,7 @@ def test_all_settings_of_the_slab_are_tried() -> None:
 
 
 OF_NO_SLAB = {
+    "a default that is written out": {"linger.ms": 5, "retries": "2147483647"},
     "one producer": {
         "compression.type": "lz4",
         "delivery.timeout.ms": 100_000,
@@ -167,9 +163,9 @@ OF_NO_SLAB = {
 }
 
 
-@pytest.mark.parametrize("settings", OF_NO_SLAB.values(), ids=OF_NO_SLAB)
-def test_other_settings_do_not_change_the_identity(settings: dict[str, object]) -> None:
-    assert identity(parse(**settings)) == identity(parse())
+@pytest.mark.parametrize("given_settings", OF_NO_SLAB.values(), ids=OF_NO_SLAB)
+def test_other_settings_do_not_change_the_identity(given_settings: dict[str, object]) -> None:
+    assert identity(parse(**given_settings)) == identity(parse())
 
 
 def needed_with(secret: str) -> dict[str, object]:
@@ -181,20 +177,27 @@ class TestSecrets:
     """They keep producers apart, but not by the slab's name, which everybody on the host can see."""
 
     @pytest.mark.parametrize("name", SECRETS)
-    def test_are_no_part_of_the_name(self, name: str) -> None:
+    def test_are_no_part_of_the_name_and_not_shown(self, name: str) -> None:
         needed = needed_with(name)
         one, other = parse(**needed | {name: "guess me"}), parse(**needed | {name: "other"})
 
         assert one.slab_name(UID) == other.slab_name(UID)
-        assert one.slab_digest(UID) >> 32 == other.slab_digest(UID) >> 32
-        assert one.slab_digest(UID) != other.slab_digest(UID)
+        self.assert_only_their_digests_differ(one, other)
+        assert "guess me" not in repr(one)
+        with pytest.raises(ConfigError) as refused:
+            parse(**needed | {name: ["guess me"]})
+        assert "guess me" not in str(refused.value)
 
     def test_are_salted_with_the_name(self) -> None:
-        one = parse(**{"sasl.password": "guess me", "shmaccum.name": "one"})
-        other = parse(**{"sasl.password": "guess me", "shmaccum.name": "other"})
+        self.assert_only_their_digests_differ(
+            *(parse(**{"sasl.password": "guess me", "shmaccum.name": name}) for name in ("one", "other"))
+        )
 
-        assert one.slab_digest(UID) >> 32 == other.slab_digest(UID) >> 32
-        assert one.slab_digest(UID) != other.slab_digest(UID)
+    @staticmethod
+    def assert_only_their_digests_differ(one: ProducerConfig, other: ProducerConfig) -> None:
+        digests = one.slab_digest(UID), other.slab_digest(UID)
+        assert digests[0] >> 32 == digests[1] >> 32
+        assert digests[0] != digests[1]
 
     def test_have_no_digest_where_there_are_none(self) -> None:
         assert parse().slab_digest(UID) % (1 << 32) == 0
@@ -203,18 +206,6 @@ class TestSecrets:
         config = parse(**{"sasl.password": "guess me"})
 
         assert identity(ProducerConfig.from_json(config.to_json(UID))) == identity(config)
-
-    @pytest.mark.parametrize("name", SECRETS)
-    def test_are_not_shown(self, name: str) -> None:
-        needed = needed_with(name)
-        assert "guess me" not in repr(parse(**needed | {name: "guess me"}))
-        with pytest.raises(ConfigError) as refused:
-            parse(**needed | {name: ["guess me"]})
-        assert "guess me" not in str(refused.value)
-
-
-def test_users_do_not_share_a_slab() -> None:
-    assert parse().slab_name(UID) != parse().slab_name(UID + 1)
 
 
 def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +232,7 @@ def test_a_version_with_a_new_setting_finds_the_slab_of_the_one_before() -> None
 def test_a_derived_name_is_a_valid_one() -> None:
     name = parse().slab_name(UID)
 
+    assert name != parse().slab_name(UID + 1), "users do not share a slab"
     assert name.startswith("auto-")
     assert len(name) == len("auto-") + 16
     assert parse(**{"shmaccum.name": name}).slab_name(UID) == name
@@ -261,6 +253,7 @@ def test_the_digest_fits_a_word() -> None:
     assert len(set(digests)) == len(digests)
 
 
+@settings(max_examples=30)
 @given(
     st.fixed_dictionaries(
         {"transport": st.just("log"), "log.dir": st.text(st.characters(exclude_characters="\0"), min_size=1)},
@@ -278,8 +271,8 @@ def test_the_digest_fits_a_word() -> None:
         },
     )
 )
-def test_the_sender_gets_the_settings_of_the_slab_and_its_own(settings: dict[str, object]) -> None:
-    config = ProducerConfig.parse(settings)
+def test_the_sender_gets_the_settings_of_the_slab_and_its_own(passed: dict[str, object]) -> None:
+    config = ProducerConfig.parse(passed)
     received = ProducerConfig.from_json(config.to_json(UID))
 
     assert identity(received) == identity(config)
@@ -288,27 +281,19 @@ def test_the_sender_gets_the_settings_of_the_slab_and_its_own(settings: dict[str
             assert received[name] == (setting.default if setting.group == Group.PRODUCER else config[name])
 
 
-def test_callables_are_not_handed_to_the_sender() -> None:
-    handed = json.loads(parse(**{"value.serializer": json.dumps}).to_json(UID))["settings"]
-
-    of_producers = {name for name, setting in ProducerConfig.settings.items() if setting.group == Group.PRODUCER}
-    assert set(handed) == set(ProducerConfig.settings) - of_producers
-
-
-def test_the_name_of_the_slab_is_handed_over() -> None:
-    """Another version of the package may derive another one."""
-    config = parse()
-
+def test_the_sender_gets_the_name_of_the_slab_and_no_callable() -> None:
+    """Another version of the package may derive another name."""
+    config = parse(**{"value.serializer": json.dumps})
     assert ProducerConfig.from_json(config.to_json(UID)).shmaccum_name == config.slab_name(UID)
+    of_producers = {name for name, setting in ProducerConfig.settings.items() if setting.group == Group.PRODUCER}
+    assert set(json.loads(config.to_json(UID))["settings"]) == set(ProducerConfig.settings) - of_producers
 
 
 def test_a_setting_of_another_version_is_left_out_unless_it_matters() -> None:
     handed = json.loads(parse().to_json(UID))
     handed["settings"] |= {"batch.color": "blue", "linger.mood": 3}
-    assert (
-        ProducerConfig.from_json(json.dumps(handed)).as_dict()
-        == ProducerConfig.from_json(parse().to_json(UID)).as_dict()
-    )
+    taken = [ProducerConfig.from_json(text).as_dict() for text in (json.dumps(handed), parse().to_json(UID))]
+    assert taken[0] == taken[1]
     handed["fixed"].append("batch.color")
     with pytest.raises(ConfigError, match=r"has no setting batch\.color, which the program that started this sender"):
         ProducerConfig.from_json(json.dumps(handed))

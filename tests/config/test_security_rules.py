@@ -136,54 +136,67 @@ class TestJaas:
         assert_refused(".*: leave out sasl.username and .*", sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN, **other)
 
 
-class TestCredentials:
-    @pytest.mark.parametrize(
-        ("mechanism", "missing"),
-        [
-            ("PLAIN", "sasl.username and sasl.password are missing"),
-            ("SCRAM-SHA-512", "sasl.username and sasl.password are missing"),
-            ("OAUTHBEARER", "sasl.oauthbearer.token.provider is missing"),
-            ("GSSAPI", "sasl.kerberos.service.name is missing"),
-        ],
-    )
-    @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-    def test_are_needed_with_sasl(self, protocol: str, mechanism: str, missing: str) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "missing"),
+    [
+        ("PLAIN", "sasl.username and sasl.password are missing"),
+        ("SCRAM-SHA-512", "sasl.username and sasl.password are missing"),
+        ("OAUTHBEARER", "sasl.oauthbearer.token.provider is missing"),
+        ("GSSAPI", "sasl.kerberos.service.name is missing"),
+    ],
+)
+def test_credentials_are_needed_with_sasl(mechanism: str, missing: str) -> None:
+    for protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         message = f"{missing}: security.protocol {protocol} with sasl.mechanism {mechanism} needs (it|them)"
         assert_refused(message, security_protocol=protocol, sasl_mechanism=mechanism)
-        assert parse(sasl_mechanism=mechanism).security_protocol == "PLAINTEXT"
-
-    def test_of_a_keytab_have_a_principal(self) -> None:
-        message = "sasl.kerberos.principal is missing: .*"
-        given = {"sasl_kerberos_service_name": "kafka", "sasl_kerberos_keytab": "/k"}
-        assert_refused(message, security_protocol="SASL_SSL", **given)
-
-    def test_of_a_token_are_for_scram(self) -> None:
-        given = {"sasl_username": "alice", "sasl_password": "hush", "sasl_tokenauth": True}
-        assert sasl("SCRAM-SHA-256", **given).sasl_tokenauth
-        message = "sasl.tokenauth = True: .* not by sasl.mechanism PLAIN; .*"
-        assert_refused(message, security_protocol="SASL_SSL", sasl_mechanism="PLAIN", **given)
-
-    def test_are_named_one_by_one(self) -> None:
-        message = "sasl.password is missing: .*"
-        assert_refused(message, security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_username="alice")
+    assert parse(sasl_mechanism=mechanism).security_protocol == "PLAINTEXT"
 
 
-class TestCertificates:
-    @pytest.mark.parametrize("store", ["keystore", "truststore"])
-    def test_in_pem_have_no_store_password(self, store: str) -> None:
-        given = {f"ssl_{store}_location": "a.pem", f"ssl_{store}_password": "hush"}
-        assert parse(**given)
-        message = rf"ssl\.{store}\.password = \[hidden\]: a PEM file has no password; .*"
-        assert_refused(message, **given, **{f"ssl_{store}_type": "PEM"})
+TOKEN = {"sasl_username": "alice", "sasl_password": "hush", "sasl_tokenauth": True}
+KEYSTORE = {"ssl_keystore_certificate_chain": "hush", "ssl_keystore_key": "hush"}
+FILES = {"ssl_keystore_location": "a.pem", "ssl_truststore_location": "ca.pem"}
+PASSWORDS = {"ssl_keystore_password": "hush", "ssl_truststore_password": "hush"}
 
-    def test_are_a_file_or_text(self) -> None:
-        pair = {"ssl_keystore_certificate_chain": "hush", "ssl_keystore_key": "hush"}
-        assert parse(**pair)
-        assert parse(ssl_keystore_location="client.pem", ssl_truststore_location="ca.pem")
-        assert_refused("ssl.keystore.location excludes .*", ssl_keystore_location="client.pem", **pair)
-        both = {"ssl_truststore_location": "ca.pem", "ssl_truststore_certificates": "hush"}
-        assert_refused("ssl.truststore.location excludes ssl.truststore.certificates: .*", **both)
 
-    @pytest.mark.parametrize("name", ["ssl_keystore_certificate_chain", "ssl_keystore_key"])
-    def test_need_their_key(self, name: str) -> None:
-        assert_refused("ssl.keystore.certificate.chain and ssl.keystore.key need each other: .*", **{name: "hush"})
+@pytest.mark.parametrize("given", [KEYSTORE, FILES, FILES | PASSWORDS])
+def test_certificates_are_a_file_or_text(given: dict[str, object]) -> None:
+    assert parse(**given)
+    assert sasl("SCRAM-SHA-256", **TOKEN, **given).sasl_tokenauth
+
+
+@pytest.mark.parametrize(
+    ("message", "given"),
+    [
+        (
+            "sasl.kerberos.principal is missing: .*",
+            {"sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka", "sasl_kerberos_keytab": "/k"},
+        ),
+        ("sasl.tokenauth = True: .* not by sasl.mechanism PLAIN; .*", {"sasl_mechanism": "PLAIN"} | TOKEN),
+        ("sasl.password is missing: .*", {"sasl_mechanism": "PLAIN", "sasl_username": "alice"}),
+    ],
+)
+def test_credentials_that_do_not_fit(message: str, given: dict[str, object]) -> None:
+    assert_refused(message, security_protocol="SASL_SSL", **given)
+
+
+@pytest.mark.parametrize(
+    ("message", "given"),
+    [
+        (r"ssl.keystore.password = \[hidden\]: a PEM file has no .*", FILES | PASSWORDS | {"ssl_keystore_type": "PEM"}),
+        (
+            r"ssl.truststore.password = \[hidden\]: a PEM file has no .*",
+            FILES | PASSWORDS | {"ssl_truststore_type": "PEM"},
+        ),
+        ("ssl.keystore.location excludes .*", FILES | KEYSTORE),
+        (
+            "ssl.truststore.location excludes ssl.truststore.certificates: .*",
+            FILES | {"ssl_truststore_certificates": "hush"},
+        ),
+        *[
+            ("ssl.keystore.certificate.chain and ssl.keystore.key need each other: .*", {name: "hush"})
+            for name in KEYSTORE
+        ],
+    ],
+)
+def test_certificates_that_do_not_fit(message: str, given: dict[str, object]) -> None:
+    assert_refused(message, **given)

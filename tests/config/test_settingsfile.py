@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fixture_types import LogCapture
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmaccum.config.settingsfile import parse_properties, read_settings
@@ -61,6 +61,7 @@ def as_java_stores(text: str, *, is_key: bool) -> str:
 BASIC = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(BASIC, BASIC))
 def test_what_java_stores_is_read_back(properties: dict[str, str]) -> None:
     lines = [

@@ -1,4 +1,4 @@
-"""What values become: ConfigDef.parseType."""
+"""What values become, ConfigDef.parseType; and which are allowed, ConfigDef.Validator."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config import valuetypes as vt
+from shmaccum.config.validators import DISTINCT, Validator, at_least, between, matching, one_of
 from shmaccum.errors import ConfigError
 
 
@@ -139,3 +140,22 @@ def test_a_list_is_the_same_in_every_order_and_spelling() -> None:
 def test_invalid_addresses(wrong: str) -> None:
     with pytest.raises(ConfigError, match=r"^bootstrap\.servers = .*: expected host:port, with a port from 1 to 65535"):
         ProducerConfig.parse({"bootstrap.servers": wrong})
+
+
+@pytest.mark.parametrize(
+    ("validator", "good", "bad", "words"),
+    [
+        (at_least(0), [0, 1, 2**70], [-1], "at least 0"),
+        (between(1, 3), [1, 2, 3], [0, 4], "between 1 and 3"),
+        (one_of("a", "b"), ["a", "b"], ["", "A", "a, b"], "one of a, b"),
+        (one_of("log"), ["log"], ["kafka"], "log"),
+        (matching("[a-z]+", "small letters"), ["a", "xyz"], ["", "a1", "1a", "a\n"], "small letters"),
+        (DISTINCT, [(), (1, 2), ([], [1])], [(1, 1), ([], [])], "a list without duplicates"),
+    ],
+)
+def test_allows_what_its_words_say(
+    validator: Validator[object], good: list[object], bad: list[object], words: str
+) -> None:
+    assert [value for value in good if not validator.allows(value)] == []
+    assert [value for value in bad if validator.allows(value)] == []
+    assert validator.allowed == words
