@@ -8,13 +8,14 @@ the least that a slot can be. What differs:
 * ``outOfMemoryOnAllocation``: memory is reserved when the slab is made; an allocation cannot fail for lack of it.
 * ``testCleanupMemoryAvailabilityOnMetricsException`` stands for any error in the middle of a wait: here,
   of `BufferPool.while_waiting`.
+* ``testDelayedAllocation`` and ``testCleanupMemoryAvailabilityWaiterOnInterruption`` are in
+  ``test_buffer_pool_processes.py``.
 """
 
 from __future__ import annotations
 
 import math
 import random
-import signal
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -40,25 +41,13 @@ def allocate(link: Connection, name: str, size: int, max_block_ms: float) -> Buf
 def test_simple(make_pool: MakePool) -> None:
     total_memory, size = 64 * 1024, 1024
     pool = make_pool(total_memory, size)
-
-    buffer = pool.allocate(size, MAX_BLOCK_MS)
-    assert buffer.slots * pool.poolable_size == size
-    assert pool.unallocated_memory() == total_memory - size
-    assert pool.available_memory() == total_memory - size
-    pool.deallocate(buffer)
-    assert pool.available_memory() == total_memory
-    assert pool.unallocated_memory() == total_memory - size  # it is on the free list now
-
-    buffer = pool.allocate(size, MAX_BLOCK_MS)
-    pool.deallocate(buffer)
-    assert pool.available_memory() == total_memory
-    assert pool.unallocated_memory() == total_memory - size  # it was taken from the free list
-
-    buffer = pool.allocate(2 * size, MAX_BLOCK_MS)
-    assert buffer.slots * pool.poolable_size == 2 * size
-    pool.deallocate(buffer)
-    assert pool.available_memory() == total_memory
-    assert pool.unallocated_memory() == total_memory - 2 * size
+    for allocated in (size, size, 2 * size):
+        buffer = pool.allocate(allocated, MAX_BLOCK_MS)
+        assert buffer.slots * pool.poolable_size == allocated
+        assert pool.available_memory() == total_memory - allocated
+        pool.deallocate(buffer)
+        assert pool.available_memory() == total_memory
+        assert pool.unallocated_memory() == total_memory - allocated  # the others are on the free list
 
 
 def test_cannot_allocate_more_memory_than_we_have(make_pool: MakePool) -> None:
@@ -71,35 +60,26 @@ def test_cannot_allocate_more_memory_than_we_have(make_pool: MakePool) -> None:
         pool.allocate(1025, MAX_BLOCK_MS)
 
 
-def test_non_blocking_mode(make_pool: MakePool) -> None:
-    pool = make_pool(16, 8)
-    pool.allocate(8, 0)
-
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(16, 0)
-
-
-def test_delayed_allocation(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(5 * 1024, 1024)
-    buffer = pool.allocate(1024, MAX_BLOCK_MS)
-
-    child = start(allocate, slab_name, 5 * 1024, FOREVER_MS)
-    wait_until(lambda: pool.queued() == 1)
-    assert pool.available_memory() == 4 * 1024
-    pool.deallocate(buffer)
-
-    assert child.result().slots == 5
-
-
 def test_buffer_exhausted_error_is_raised(make_pool: MakePool) -> None:
+    """Also ``nonBlockingMode`` and ``testCleanupMemoryAvailabilityWaiterOnBlockTimeout``."""
     pool = make_pool(16, 8)
     pool.allocate(8, MAX_BLOCK_MS)
 
-    with pytest.raises(BufferExhaustedError) as error:
-        pool.allocate(16, MAX_BLOCK_MS)
+    for max_block_ms in (0, MAX_BLOCK_MS):
+        with pytest.raises(BufferExhaustedError) as error:
+            pool.allocate(16, max_block_ms)
 
-    for fact in ("16 bytes", "10 ms", "Total memory: 16 bytes", "Available memory: 8 bytes", "max.block.ms"):
-        assert fact in str(error.value)
+        for fact in (
+            "16 bytes",
+            f"{max_block_ms} ms",
+            "Total memory: 16 bytes",
+            "Available memory: 8 bytes",
+            "max.block.ms",
+        ):
+            assert fact in str(error.value)
+        assert pool.queued() == 0
+        assert not pool.is_exhausted()
+        assert pool.available_memory() == 8
 
 
 def test_block_timeout(make_pool: MakePool) -> None:
@@ -114,52 +94,6 @@ def test_block_timeout(make_pool: MakePool) -> None:
 
     assert time.monotonic() - began >= 0.05
     wait_until(lambda: pool.available_memory() == 72)
-
-
-def test_cleanup_memory_availability_waiter_on_block_timeout(make_pool: MakePool) -> None:
-    pool = make_pool(16, 8)
-    pool.allocate(8, MAX_BLOCK_MS)
-
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(16, MAX_BLOCK_MS)
-
-    assert pool.queued() == 0
-    assert not pool.is_exhausted()
-    assert pool.available_memory() == 8
-
-
-def wait_for_memory(link: Connection, name: str, size: int) -> str:
-    """Wait for memory until a SIGINT comes."""
-    pool = join_pool(name)
-    try:
-        pool.allocate(size, FOREVER_MS)
-    except KeyboardInterrupt:
-        link.send("interrupted")
-    link.recv()
-    pool.deallocate(pool.allocate(8, 0))
-    detach(pool.slab)
-    return "fine"
-
-
-def test_cleanup_memory_availability_waiter_on_interruption(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(16, 8)
-    pool.allocate(8, MAX_BLOCK_MS)
-    first = start(wait_for_memory, slab_name, 16)
-    wait_until(lambda: pool.queued() == 1)
-    second = start(wait_for_memory, slab_name, 16)
-    wait_until(lambda: pool.queued() == 2)
-
-    first.signal(signal.SIGINT)
-    assert first.hear() == "interrupted"
-    assert pool.queued() == 1
-    second.signal(signal.SIGINT)
-    assert second.hear() == "interrupted"
-    assert pool.queued() == 0
-
-    assert pool.available_memory() == 8
-    for child in (first, second):
-        assert child.finish() == "fine"
-    assert [lock.owner() for lock in pool.slab.locks] == [-1] * len(pool.slab.locks)
 
 
 def test_cleanup_memory_availability_on_an_error_in_the_wait(make_pool: MakePool) -> None:
@@ -203,7 +137,7 @@ def hammer(link: Connection, name: str, iterations: int, seed: int) -> None:
 def test_stressful_situation(make_pool: MakePool, start: Start, slab_name: str) -> None:
     number = 6
     pool = make_pool(number // 2 * 1024, 1024)
-    children = [start(hammer, slab_name, 300, seed) for seed in range(number)]
+    children = [start(hammer, slab_name, 100, seed) for seed in range(number)]
     for child in children:
         child.hear()
     finish(*children)

@@ -53,21 +53,6 @@ def test_only_memory_of_the_dead_is_reclaimed(make_pool: MakePool, start: Start,
     assert pool.reclaim() == 3
 
 
-def test_memory_that_holds_records_is_not_reclaimed(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(32, 8)
-    child = start(take, slab_name, 8, 8)
-    open_batch, unused = child.hear(), child.hear()
-    header = pool.slab.geometry.header(open_batch.slot)
-    pool.slab.words[header + Slot.STATE] += SlotState.OPEN - SlotState.ALLOCATED
-    child.kill()
-
-    assert pool.reclaim() == 1
-
-    assert pool.is_taken(open_batch)
-    assert not pool.is_taken(unused)
-    pool.deallocate(open_batch)
-
-
 def use_and_die(link: Connection, name: str) -> None:
     """Take memory; on a message, set its state as in a deque, and die."""
     pool = join_pool(name)
@@ -166,17 +151,6 @@ def test_a_dead_waiter_does_not_block_a_new_request(make_pool: MakePool, start: 
 
     assert not pool.is_exhausted()
     pool.deallocate(buffer)
-
-
-def test_reclaiming_removes_the_dead_from_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(8, 8)
-    pool.allocate(8, 0)
-    child = in_the_queue(pool, start(take, slab_name, 8))
-    child.kill()
-
-    assert pool.reclaim() == 0
-
-    assert not pool.is_exhausted()
 
 
 def hold_and_wait(link: Connection, name: str) -> None:
