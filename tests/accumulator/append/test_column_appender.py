@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, VALUE, Log, add, assert_empty, decode, drain, queued
+from columns import append_columns
 from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
@@ -33,9 +34,7 @@ header_lists = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.b
 tables = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, header_lists), min_size=1, max_size=25)
 
 
-def append_columns(
-    accumulator: Accumulators, to: TopicPartition, rows: list[Row], max_block_ms: float = 1000
-) -> FutureColumnsMetadata:
+def append_rows(accumulator: Accumulators, to: TopicPartition, rows: list[Row]) -> FutureColumnsMetadata:
     future = FutureColumnsMetadata(len(rows), accumulator.producer.pending)
     bodies = ColumnBodies(
         accumulator.format,
@@ -44,20 +43,16 @@ def append_columns(
         pa.array([[{"key": key, "value": value} for key, value in row[3]] for row in rows], HEADERS),
         np.array([row[0] for row in rows], np.int64),
     )
-    accumulator.append_columns(accumulator.map.queues[to], bodies, future, max_block_ms)
+    accumulator.append_columns(accumulator.map.queues[to], bodies, future, 1000)
     return future
 
 
-def values_only(*values: bytes) -> list[Row]:
-    return [(0, None, value, []) for value in values]
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(tables, min_size=1, max_size=3))
 def test_rows_round_trip(accumulate: OpenAccumulator, appends: list[list[Row]]) -> None:
     """Several appends in a row, the later ones into what the earlier ones left open."""
     accumulator = accumulate(buffer_memory=400 * BATCH_SIZE)
-    futures = [append_columns(accumulator, TP0, rows) for rows in appends]
+    futures = [append_rows(accumulator, TP0, rows) for rows in appends]
     log = Log(accumulator)
     log.take_all()
     rows = [row for rows in appends for row in rows]
@@ -76,7 +71,7 @@ small_tables = st.lists(
 
 
 @pytest.mark.parametrize("version", ["0.10.2", "3.0-IV1"])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=small_tables)
 def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, version: str, rows: list[Row]) -> None:
     """The batch is the very same one as that of the records one by one, but for the moment of its creation."""
@@ -85,7 +80,7 @@ def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, ve
         rows = [(timestamp, key, value, []) for timestamp, key, value, _ in rows]
     for timestamp, key, value, headers in rows:
         accumulator.append(TP0, timestamp, key, value, headers)
-    append_columns(accumulator, TP1, rows)
+    append_rows(accumulator, TP1, rows)
     one_by_one, at_once = drain(accumulator)
     start = accumulator.format.header_size
     assert b"".join(one_by_one.memory())[start:] == b"".join(at_once.memory())[start:]
@@ -96,7 +91,7 @@ def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, ve
 
 def test_rows_join_the_open_batch(accumulator: Accumulators) -> None:
     add(accumulator, TP0, b"before")
-    future = append_columns(accumulator, TP0, values_only(b"one", b"two"))
+    future = append_columns(accumulator, TP0, [b"one", b"two"])
     add(accumulator, TP0, b"after")
     assert queued(accumulator, TP0) == 1
     (batch,) = drain(accumulator)
@@ -107,7 +102,7 @@ def test_rows_join_the_open_batch(accumulator: Accumulators) -> None:
 
 def test_rows_that_raise_the_largest_timestamp(accumulator: Accumulators) -> None:
     add(accumulator, TP0, timestamp=50)
-    append_columns(accumulator, TP0, [(10, None, b"", []), (90, None, b"", []), (70, None, b"", [])])
+    append_rows(accumulator, TP0, [(10, None, b"", []), (90, None, b"", []), (70, None, b"", [])])
     (batch,) = drain(accumulator)
     assert (batch.base_timestamp, batch.max_timestamp) == (50, 90)
     assert [record.timestamp for record in decode(accumulator, batch)] == [50, 10, 90, 70]
@@ -135,54 +130,43 @@ def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator
     assert_empty(accumulator)
 
 
-def test_row_larger_than_a_slot(accumulator: Accumulators) -> None:
-    large = bytes(3 * BATCH_SIZE)
-    future = append_columns(accumulator, TP0, values_only(b"one", large, b"two"))
-    assert queued(accumulator, TP0) == 3
-    log = Log(accumulator)
-    log.take_all()
-    assert log.values(TP0) == [b"one", large, b"two"]
-    assert future.get(0).offsets.tolist() == [0, 1, 2]
-    assert_empty(accumulator)
-
-
 def test_append_larger_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large append is encoded and placed a part at a time."""
     monkeypatch.setattr(column_appender, "TURN_BATCHES", 3)
     accumulator = accumulate(buffer_memory=100 * BATCH_SIZE)
-    rows = values_only(*(b"%d" % number + bytes(number % 50 * 10) for number in range(200)))
-    future = append_columns(accumulator, TP0, rows)
+    values = [b"%d" % number + bytes(number % 50 * 10) for number in range(200)]
+    future = append_columns(accumulator, TP0, values)
     log = Log(accumulator)
     log.take_all()
-    assert log.values(TP0) == [row[2] for row in rows]
+    assert log.values(TP0) == values
     assert future.get(0).offsets.tolist() == list(range(200))
 
 
 def test_future_knows_the_rows_accepted_before_memory_ran_out(accumulate: OpenAccumulator) -> None:
     """The rows that had room are in, and no others; the future knows which."""
     accumulator = accumulate(buffer_memory=3 * BATCH_SIZE)
-    rows = values_only(*(b"%d" % number + HALF for number in range(5)))
+    values = [b"%d" % number + HALF for number in range(5)]
     future = FutureColumnsMetadata(5, accumulator.producer.pending)
-    bodies = ColumnBodies(accumulator.format, None, pa.array([row[2] for row in rows], pa.binary()), None, 0)
+    bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     with pytest.raises(BufferExhaustedError):
         accumulator.append_columns(accumulator.map.queues[TP0], bodies, future, 20)
     log = Log(accumulator)
     log.take_all()
-    assert log.values(TP0) == [row[2] for row in rows[:3]]
+    assert log.values(TP0) == values[:3]
     assert future.get(0).offsets.tolist() == [0, 1, 2, -1, -1]
     assert_empty(accumulator)
 
 
 def test_row_larger_than_all_memory_is_refused(accumulator: Accumulators) -> None:
     with pytest.raises(RecordTooLargeError):
-        append_columns(accumulator, TP0, values_only(bytes(11 * BATCH_SIZE)))
+        append_columns(accumulator, TP0, [bytes(11 * BATCH_SIZE)])
     assert_empty(accumulator)
 
 
 def test_closed_accumulator_refuses_columns(accumulator: Accumulators) -> None:
     accumulator.producer.close()
     with pytest.raises(ProducerClosedError):
-        append_columns(accumulator, TP0, values_only(VALUE))
+        append_columns(accumulator, TP0, [VALUE])
     assert accumulator.slab.undelivered() == (0, 0)
 
 
@@ -190,7 +174,7 @@ def test_closed_accumulator_refuses_columns(accumulator: Accumulators) -> None:
 
 
 def test_the_future_of_rows(accumulator: Accumulators) -> None:
-    future = append_columns(accumulator, TP0, values_only(*[HALF] * 3))
+    future = append_columns(accumulator, TP0, [HALF] * 3)
     assert not future.is_done
     assert future.error is None
     with pytest.raises(KafkaTimeoutError, match="3 of 3 rows"):
@@ -213,10 +197,10 @@ def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> 
     chance = random.Random(1)
 
     with interrupted_by_alarm() as set_alarm:
-        for _ in range(300):
+        for _ in range(100):
             with contextlib.suppress(KeyboardInterrupt):
                 set_alarm(chance.uniform(1e-5, 1e-3))
-                append_columns(accumulator, TP0, values_only(*values))
+                append_columns(accumulator, TP0, values)
                 while True:
                     time.sleep(1)
             log = Log(accumulator)

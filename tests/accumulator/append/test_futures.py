@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmaccum._core import Callbacks, FutureRecordMetadata, Part, ProduceRequestResult
@@ -37,6 +37,7 @@ outcomes = st.none() | st.integers(-1, 1000)
 starts = st.sets(st.integers(1, COUNT - 1)).map(lambda cuts: [0, *sorted(cuts)])
 
 
+@settings(max_examples=50)
 @given(starts, st.lists(outcomes, min_size=COUNT, max_size=COUNT), st.integers(0, COUNT))
 def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: list[int | None], told: int) -> None:
     """However a batch is cut, and after any number of parts: by records, by callbacks and by columns."""

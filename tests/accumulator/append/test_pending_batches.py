@@ -14,7 +14,7 @@ from fixture_types import Link, OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
 from runs import in_threads, threads
 
-from shmaccum._core import BATCH_SLOT_BITS, LOCK_TAKEN, Process
+from shmaccum._core import LOCK_TAKEN, Process
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.cluster import RecordMetadata
@@ -67,20 +67,13 @@ def test_metadata(accumulator: Accumulators) -> None:
     assert futures[0].exception() is None
 
 
-def test_log_append_time_replaces_the_timestamp(accumulator: Accumulators) -> None:
-    """Under LogAppendTime the timestamp is the broker's."""
-    future = accumulator.append(TP0, 7, KEY, VALUE).future
-    (batch,) = drain(accumulator)
-    accumulator.sender.complete([BatchOutcome(batch, 0, append_time_ms=12345)])
-    assert future.get(0).timestamp == 12345
-
-
-def test_unknown_offset_is_minus_one(accumulator: Accumulators) -> None:
-    """acks=0, or a duplicate batch: it is stored, but the broker does not return the offset."""
-    futures = [accumulator.append(TP0, 7, KEY, VALUE).future for _ in range(2)]
-    (batch,) = drain(accumulator)
-    accumulator.sender.complete([BatchOutcome(batch)])
-    assert [future.get(0).offset for future in futures] == [-1, -1]
+def test_what_the_broker_says_of_a_batch(accumulator: Accumulators) -> None:
+    """Under LogAppendTime the timestamp is the broker's; acks=0 and duplicates have no offset."""
+    log_time, unknown = [[accumulator.append(to, 7, KEY, VALUE).future for _ in range(2)] for to in (TP0, TP1)]
+    one, other = drain(accumulator)
+    accumulator.sender.complete([BatchOutcome(one, 0, append_time_ms=12345), BatchOutcome(other)])
+    assert [(each.get(0).offset, each.get(0).timestamp) for each in log_time] == [(0, 12345), (1, 12345)]
+    assert [(each.get(0).offset, each.get(0).timestamp) for each in unknown] == [(-1, 7)] * 2
 
 
 def test_failed_batch_raises(accumulator: Accumulators) -> None:
@@ -211,7 +204,7 @@ def test_callbacks_run_in_order_under_threads(accumulator: Accumulators) -> None
     """Many threads append and poll; each callback is called once, by one thread at a time, in order."""
     told, calling = Told(), threading.Lock()
     log = Log(accumulator)
-    count = 150
+    count = 50
 
     def callback(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
         assert calling.acquire(blocking=False), "two threads run callbacks at once"
@@ -347,22 +340,6 @@ def test_flush_wakes_for_half_of_its_batches(accumulator: Accumulators, has_call
         Log(accumulator).take_all()
     assert not accumulator.producer.pending.incomplete()
     assert len(told.offsets) == 8 * has_callbacks
-
-
-def test_nothing_waits_for_a_batch_that_was_expected_in_vain(accumulator: Accumulators) -> None:
-    """Another thread can have waited so long that the slot holds the next batch."""
-    pending, queue = accumulator.producer.pending, accumulator.map.queues[TP0]
-    old, new = 1 << BATCH_SLOT_BITS | 2, 2 << BATCH_SLOT_BITS | 2
-    pending.expect(queue, old)
-    (result,) = pending.incomplete()
-
-    pending.expect(queue, new)
-
-    assert result.done
-    assert [each.batch for each in pending.incomplete()] == [new]
-    pending.contributions.withdraw(old)
-    pending.contributions.withdraw(new)
-    assert not pending.is_waiting()
 
 
 @pytest.mark.parametrize("head", [1, 1 << 63, (1 << 64) - 1])

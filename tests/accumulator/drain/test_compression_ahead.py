@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from accumulators import CLUSTER, NODE0, TP0, TP1, UNLIMITED, Log, add, created_ms, drain, first, queued
+from accumulators import CLUSTER, NODE0, TP0, TP1, Log, add, created_ms, drain, first, queued
 from faults import stopped_with
 from fixture_types import OpenAccumulator
 
@@ -188,28 +188,6 @@ def test_a_damaged_batch_is_the_sealers(ahead: Ahead, word: int, value: int) -> 
     ahead.accumulator.slab.words[at] = before
 
 
-def test_an_error_leaves_it_to_the_sealer(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> bytes:
-        raise MemoryError
-
-    monkeypatch.setattr(compression_ahead, "compress", fail)
-    fill(ahead.accumulator)
-    ahead.compress()
-    (batch,) = ahead.drain()
-    assert ahead.sender.ahead.take(batch) is None
-
-
-def test_without_a_thread_the_sealer_compresses(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", fail)
-    fill(ahead.accumulator)
-    assert drain(ahead.accumulator) == []
-    (batch,) = drain(ahead.accumulator)
-    assert ahead.sender.ahead.take(batch) is None
-
-
 def test_a_stopped_process_delays_its_own_partitions_only(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferral, "RETRY_MS", 0)
     for partition in (TP0, TP1):
@@ -236,13 +214,31 @@ def test_a_sender_that_leaves_forgets_all(ahead: Ahead) -> None:
     assert log.values(TP0) == [VALUE] * 2
 
 
-def test_format_1_is_compressed_when_it_is_sealed(accumulate: OpenAccumulator) -> None:
-    ahead = start(accumulate, compression_type="gzip", message_format_version="0.10.2")
+@pytest.mark.parametrize(
+    "settings", [{"compression_type": "gzip", "message_format_version": "0.10.2"}, {"compression_type": "none"}]
+)
+def test_format_1_and_what_is_not_compressed_do_not_wait(
+    accumulate: OpenAccumulator, settings: dict[str, object]
+) -> None:
+    ahead = start(accumulate, **settings)
     fill(ahead.accumulator)
     assert len(drain(ahead.accumulator)) == 1
 
 
-def test_nothing_is_compressed_ahead_that_nobody_wants_compressed(accumulate: OpenAccumulator) -> None:
-    ahead = start(accumulate, compression_type="none")
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [(compression_ahead, "compress", MemoryError()), (threading.Thread, "start", RuntimeError("no new thread"))],
+)
+def test_an_error_leaves_it_to_the_sealer(
+    ahead: Ahead, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(owner, name, fail)
     fill(ahead.accumulator)
-    assert len(drain(ahead.accumulator, UNLIMITED)) == 1
+    assert drain(ahead.accumulator) == []
+    if owner is compression_ahead:
+        ahead.wait()
+    (batch,) = ahead.drain()
+    assert ahead.sender.ahead.take(batch) is None

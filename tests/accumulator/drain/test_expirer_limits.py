@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-from accumulators import CLUSTER, TP0, TP1, add, config_of, created_ms, drain, first, open_accumulator
+from accumulators import CLUSTER, TP0, TP1, add, config_of, created_ms, first, open_accumulator
+from columns import append_columns
 from fixture_types import Link, OpenAccumulator, Start
 
-from shmaccum.accumulator.append.futures import FutureColumnsMetadata
-from shmaccum.cluster import TopicPartition
-from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.shm.lifecycle import detach
-from tools.support.accumulators import Accumulators
 
 LIMITS = {"delivery_timeout_ms": 5_000, "retries": 3}
 LONGER = {"delivery_timeout_ms": 60_000, "retries": 70}
@@ -25,16 +21,6 @@ def append_and_stay(link: Link, name: str, settings: dict[str, object]) -> None:
 
 
 # --- lingering ----------------------------------------------------------------------------------------
-
-
-def test_batch_has_the_linger_of_its_producer(accumulate: OpenAccumulator) -> None:
-    brief, long = accumulate(linger_ms=10), accumulate(linger_ms=1_000)
-    add(brief, TP0)
-    add(long, TP1)
-    began_ms = created_ms(brief, TP0)
-    assert brief.sender.ready(CLUSTER, began_ms).next_ready_check_delay_ms <= 10
-    assert brief.sender.ready(CLUSTER, began_ms + 10).ready_nodes
-    drain(brief)
 
 
 def test_shared_batch_has_the_least_linger(accumulate: OpenAccumulator) -> None:
@@ -59,16 +45,6 @@ def test_longest_linger(accumulate: OpenAccumulator) -> None:
 
 
 # --- limits ---------------------------------------------------------------------------------------------
-
-
-def test_batch_has_the_limits_of_its_producer(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(**LIMITS)
-    add(accumulator, TP0)
-    batch = first(accumulator, TP0)
-    assert (accumulator.sender.limits.timeout_ms(batch), accumulator.sender.limits.retries(batch)) == (5_000, 3)
-    assert accumulator.sender.limits.shortest_ms() == 5_000
-    assert accumulator.sender.abort_expired_batches(batch.created_ms + 4_999) == []
-    assert len(accumulator.sender.abort_expired_batches(batch.created_ms + 5_000)) == 1
 
 
 def test_shared_batch_has_the_longest_limits(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
@@ -109,16 +85,10 @@ def test_columns_have_the_limits_of_their_producer(accumulate: OpenAccumulator) 
     brief, patient = accumulate(**LIMITS), accumulate(**LONGER)
     limits = brief.sender.limits
     for accumulator, timeout_ms in ((brief, 5_000), (patient, 60_000)):
-        append_columns(accumulator, TP0, b"v")
+        append_columns(accumulator, TP0, [b"v"])
         assert limits.timeout_ms(first(accumulator, TP0)) == timeout_ms
-    append_columns(brief, TP0, b"v")
+    append_columns(brief, TP0, [b"v"])
     assert limits.timeout_ms(first(brief, TP0)) == 60_000
-
-
-def append_columns(accumulator: Accumulators, to: TopicPartition, value: bytes) -> None:
-    bodies = ColumnBodies(accumulator.format, None, pa.array([value], pa.binary()), None, 0)
-    future = FutureColumnsMetadata(1, accumulator.producer.pending)
-    accumulator.append_columns(accumulator.map.queues[to], bodies, future, 1000)
 
 
 def test_shorter_timeout_takes_effect_at_once(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:

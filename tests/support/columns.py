@@ -1,0 +1,18 @@
+"""Columns appended to an accumulator of `accumulators`; apart from that, since not all its children need pyarrow."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
+from shmaccum.cluster import TopicPartition
+from shmaccum.record.columns.bodies import ColumnBodies
+from tools.support.accumulators import Accumulators
+
+
+def append_columns(accumulator: Accumulators, to: TopicPartition, values: list[bytes]) -> FutureColumnsMetadata:
+    """Append a row for each value."""
+    future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
+    bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    accumulator.append_columns(accumulator.map.queues[to], bodies, future, 1000)
+    return future
