@@ -27,9 +27,8 @@ from fixture_types import Link, OpenAccumulator, Start
 from killpoints import die, die_in
 from runs import interrupts
 
-from shmaccum._core import Process, Slot, Super
+from shmaccum._core import Process
 from shmaccum.errors import BufferExhaustedError
-from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held
@@ -68,31 +67,13 @@ def test_records_survive_producer_death(accumulator: Accumulators, slab_name: st
     victim = start(append_and_say, slab_name, 100)
     assert victim.hear() == "appended"
     victim.kill()
+    assert accumulator.pool.reclaim() == 0, "it holds records"
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"%d" % number for number in range(0, 100, 2)]
     assert log.values(TP1) == [b"%d" % number for number in range(1, 100, 2)]
     accumulator.slab.reap_dead()
     assert list(accumulator.slab.processes.in_use()) == [accumulator.slab.me]
-    assert_empty(accumulator)
-
-
-def allocate_and_say(link: Link, name: str) -> None:
-    accumulator = open_accumulator(config_of(name))
-    accumulator.pool.allocate(3 * BATCH_SIZE, 0)
-    link.send("allocated")
-    time.sleep(60)
-
-
-def test_slots_of_a_dead_producer_are_reclaimed(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    victim = start(allocate_and_say, slab_name)
-    assert victim.hear() == "allocated"
-    pool = accumulator.pool
-    assert pool.reclaim() == 0  # it lives
-    assert pool.available_memory() == pool.total_memory - 3 * BATCH_SIZE
-    victim.kill()
-    assert pool.reclaim() == 3
-    assert accumulator.slab.words[Super.RECLAIMED_SLOTS] == 3
     assert_empty(accumulator)
 
 
@@ -158,7 +139,7 @@ def test_interrupted_append_is_whole_or_absent(accumulate: OpenAccumulator, size
     chance = random.Random(size)
 
     with interrupted_by_alarm() as set_alarm:
-        for _ in range(300):
+        for _ in range(100):
             appended = 0
             with contextlib.suppress(KeyboardInterrupt):
                 set_alarm(chance.uniform(1e-5, 3e-4))
@@ -208,26 +189,3 @@ def test_interrupted_memory_wait_leaves_the_queue(accumulate: OpenAccumulator) -
     log.take_all()
     assert len(log.values(TP0)) == 1
     assert_empty(accumulator)
-
-
-def test_slot_states_follow_the_layout(accumulator: Accumulators) -> None:
-    """A slot's way through its life, as another process would see it."""
-    words, geometry = accumulator.slab.words, accumulator.slab.geometry
-
-    def state(slot: int) -> SlotState:
-        return SlotState(words[geometry.header(slot) + Slot.STATE] & 0xFF)
-
-    buffer = accumulator.pool.allocate(BATCH_SIZE, 0)
-    assert state(buffer.slot) is SlotState.ALLOCATED
-    accumulator.pool.deallocate(buffer)
-    assert state(buffer.slot) is SlotState.FREE
-    add(accumulator, TP0)
-    batch = first(accumulator, TP0)
-    assert state(batch.slot) is SlotState.OPEN
-    drain(accumulator)
-    assert state(batch.slot) is SlotState.IN_FLIGHT
-    accumulator.sender.reenqueue(batch, 0)
-    assert state(batch.slot) is SlotState.CLOSED
-    drained = drain(accumulator, 1000)
-    Log(accumulator).take(drained)
-    assert state(batch.slot) is SlotState.FREE

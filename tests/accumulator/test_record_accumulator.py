@@ -12,7 +12,9 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 * the parts of ``testReadyAndDrainWhenABatchIsBeingRetried`` where a new leader epoch ends the back-off (KIP-951):
   ``tests/sender/test_recreated_topics.py``, ``test_a_new_leader_is_tried_at_once``.
 
-``testAbortIncompleteBatches`` and ``testAbortUnsentBatches`` are one here: what is in flight is the sender's.
+``testAbortIncompleteBatches`` and ``testAbortUnsentBatches`` are one here: what is in flight is the sender's. Part of
+another test are ``testMutedPartitions`` (`test_drain_batches`, and ``drain/test_ready_check.py``) and
+``testSoonToExpireBatchesArePickedUpForExpiry`` (`test_expired_batches_retry`).
 """
 
 from __future__ import annotations
@@ -143,12 +145,25 @@ def test_append_large(accumulate: OpenAccumulator, version: str, compression: st
 
 
 def test_linger(accumulator: Accumulators) -> None:
+    """Also ``testNextReadyCheckDelay``."""
+    assert accumulator.sender.ready(CLUSTER, 0).next_ready_check_delay_ms == float("inf")
     add(accumulator, TP0)
-    created = created_ms(accumulator, TP0)
-    assert not accumulator.sender.ready(CLUSTER, created + 9).ready_nodes
-    assert accumulator.sender.ready(CLUSTER, created + 10).ready_nodes == {NODE0}
-    (batch,) = drain(accumulator)
-    assert decode(accumulator, batch) == [Sent(0, 0, KEY, VALUE, [])]
+    now = created_ms(accumulator, TP0)
+    result = accumulator.sender.ready(CLUSTER, now)
+    assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 10)
+    assert not accumulator.sender.ready(CLUSTER, now + 9).ready_nodes
+
+    # Another node's partition, later: the first one's time is up sooner.
+    add(accumulator, TP2)
+    assert accumulator.sender.ready(CLUSTER, now + 5).next_ready_check_delay_ms == 5
+
+    # Something to be sent at once does not hide when the others' time is up.
+    fill_a_batch(accumulator, TP1)
+    result = accumulator.sender.ready(CLUSTER, now + 5)
+    assert result.ready_nodes == {NODE0}
+    assert 5 <= result.next_ready_check_delay_ms <= 10
+    last = max(created_ms(accumulator, partition) for partition in (TP0, TP2))
+    assert accumulator.sender.ready(CLUSTER, last + 10).ready_nodes == {NODE0, NODE1}
 
 
 def test_partial_drain(accumulator: Accumulators) -> None:
@@ -174,7 +189,7 @@ def append_numbers(link: Link, name: str, child: int, count: int) -> None:
 
 def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: Start) -> None:
     """Several processes append to two partitions of a slab that is much too small for them; one drains."""
-    children, count = 3, 1200
+    children, count = 3, 400
     producers = [start(append_numbers, slab_name, child, count) for child in range(children)]
     for producer in producers:
         assert producer.hear() == "ready"
@@ -195,23 +210,6 @@ def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: S
 
 
 # --- when ---------------------------------------------------------------------------------------------
-
-
-def test_next_ready_check_delay(accumulator: Accumulators) -> None:
-    add(accumulator, TP0)
-    now = created_ms(accumulator, TP0)
-    result = accumulator.sender.ready(CLUSTER, now)
-    assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 10)
-
-    # Another node's partition, later: the first one's time is up sooner.
-    add(accumulator, TP2)
-    assert accumulator.sender.ready(CLUSTER, now + 5).next_ready_check_delay_ms == 5
-
-    # Something to be sent at once does not hide when the others' time is up.
-    fill_a_batch(accumulator, TP1)
-    result = accumulator.sender.ready(CLUSTER, now + 5)
-    assert result.ready_nodes == {NODE0}
-    assert result.next_ready_check_delay_ms <= 10
 
 
 def test_retry_backoff(accumulate: OpenAccumulator) -> None:
@@ -327,17 +325,6 @@ def test_unknown_leaders(accumulator: Accumulators) -> None:
     assert (result.ready_nodes, result.unknown_leader_topics) == ({NODE1}, set())
 
 
-def test_muted_partitions(accumulator: Accumulators) -> None:
-    add(accumulator, TP0)
-    now = created_ms(accumulator, TP0) + 2000
-    accumulator.sender.mute(accumulator.map.queues[TP0].entry)
-    assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
-    assert not drain(accumulator, now)
-    accumulator.sender.unmute(accumulator.map.queues[TP0].entry)
-    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
-    assert len(drain(accumulator, now)) == 1
-
-
 def test_in_flight_limit_is_the_brokers_memory(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(max_in_flight_requests_per_connection=2, linger_ms=0)
     for _ in range(3):
@@ -394,16 +381,6 @@ def test_await_flush_complete(accumulator: Accumulators) -> None:
     assert not future.is_done
     Log(accumulator).take_all()
     assert future.get(0).offset == 0
-
-
-def test_flush_times_out(accumulator: Accumulators) -> None:
-    future = accumulator.append(TP0, 0, KEY, VALUE).future
-    with pytest.raises(KafkaTimeoutError, match="1 batches"):
-        accumulator.producer.flush(0.01)
-    # Nothing is lost by it.
-    Log(accumulator).take_all()
-    accumulator.producer.flush(0)
-    assert future.succeeded()
 
 
 def test_call_that_fails_in_the_middle_of_a_flush_does_not_end_it(accumulator: Accumulators) -> None:
@@ -507,16 +484,6 @@ def test_expired_batches_retry(accumulator: Accumulators) -> None:
     assert len(accumulator.sender.abort_expired_batches(created + 3200)) == 1
     with pytest.raises(DeliveryTimeoutError):
         future.get(0)
-
-
-def test_soon_to_expire_batches_are_picked_up_for_expiry(accumulator: Accumulators) -> None:
-    """The sender learns when the next batch expires, so that it does not sleep over it."""
-    assert accumulator.sender.ready(CLUSTER, 0).next_ready_check_delay_ms == float("inf")
-    add(accumulator, TP0)
-    created = created_ms(accumulator, TP0)
-    accumulator.sender.ready(cluster_of(None), created)
-    accumulator.sender.abort_expired_batches(created)
-    assert accumulator.sender.expirer.next_expiry_ms == created + 3200
 
 
 # --- order and identity -------------------------------------------------------------------------------
