@@ -31,48 +31,62 @@ def assert_refused(message: str, **given: object) -> None:
     assert "hush" not in str(refused.value)
 
 
+ALICE = {"sasl_username": "alice", "sasl_password": "hush"}
+IN_KEYTAB = {
+    "sasl_kerberos_keytab": "/k",
+    "sasl_kerberos_principal": "me@REALM",
+    "sasl_kerberos_service_name": "kafka",
+}
+
+
 class TestJaas:
     @pytest.mark.parametrize(
-        ("mechanism", "line"), [("PLAIN", PLAIN), ("SCRAM-SHA-256", SCRAM), ("SCRAM-SHA-512", SCRAM)]
+        ("mechanism", "line", "same"),
+        [
+            ("PLAIN", PLAIN, ALICE),
+            ("SCRAM-SHA-256", SCRAM, ALICE),
+            ("SCRAM-SHA-512", SCRAM, ALICE),
+            # A delegation token, in the form in which Spark's own sink writes it.
+            *[
+                (
+                    "SCRAM-SHA-512",
+                    f'ScramLoginModule required tokenauth={value} serviceName="k" username="alice" password="hush";',
+                    ALICE | {"sasl_tokenauth": is_token},
+                )
+                for value, is_token in (("true", True), ("TRUE", True), ("yes", False))
+            ],
+            *[("GSSAPI", KEYTAB.replace("/k", f"{prefix}/k"), IN_KEYTAB) for prefix in ("", "FILE:", "file:")],
+            # Options that make no difference.
+            *[
+                ("GSSAPI", KEYTAB.replace(";", f" {options};"), IN_KEYTAB)
+                for options in (
+                    "debug=true doNotPrompt=true refreshKrb5Config=true",
+                    "renewTGT=false isInitiator=TRUE clearPass=no",
+                    "useTicketCache=true",
+                )
+            ],
+            # A credential cache.
+            ("GSSAPI", KERBEROS, {"sasl_kerberos_service_name": "kafka"}),
+            (
+                "GSSAPI",
+                KERBEROS.replace(";", ' principal="me@REALM";'),
+                {"sasl_kerberos_service_name": "kafka", "sasl_kerberos_principal": "me@REALM"},
+            ),
+            ("OAUTHBEARER", "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;", {}),
+        ],
     )
-    def test_is_the_same_as_username_and_password(self, mechanism: str, line: str) -> None:
-        config = sasl(mechanism, sasl_jaas_config=line)
-        other = sasl(mechanism, sasl_username="alice", sasl_password="hush")
+    def test_is_the_same_as_other_settings(self, mechanism: str, line: str, same: dict[str, object]) -> None:
+        """And names the same slab."""
+        provider = {"sasl_oauthbearer_token_provider": "tokens:fetch"} if mechanism == "OAUTHBEARER" else {}
+        config, other = sasl(mechanism, sasl_jaas_config=line, **provider), sasl(mechanism, **same, **provider)
 
         assert config.as_dict() == other.as_dict()
         assert config.slab_digest(7) == other.slab_digest(7)
         assert "hush" not in repr(config)
 
-    def test_names_the_service_of_kerberos(self) -> None:
-        assert sasl("GSSAPI", sasl_jaas_config=KERBEROS).sasl_kerberos_service_name == "kafka"
-        line = "Krb5LoginModule required;"
-        assert sasl("GSSAPI", sasl_jaas_config=line, sasl_kerberos_service_name="k").sasl_kerberos_service_name == "k"
-
-    @pytest.mark.parametrize("prefix", ["", "FILE:", "file:"])
-    def test_names_a_keytab(self, prefix: str) -> None:
-        """The same slab as by the settings of the same meaning."""
-        config = sasl("GSSAPI", sasl_jaas_config=KEYTAB.replace("/k", f"{prefix}/k"))
-        other = sasl(
-            "GSSAPI", sasl_kerberos_keytab="/k", sasl_kerberos_principal="me@REALM", sasl_kerberos_service_name="kafka"
-        )
-        assert config.as_dict() == other.as_dict()
-        assert config.slab_digest(7) == other.slab_digest(7)
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            "debug=true doNotPrompt=true refreshKrb5Config=true",
-            "renewTGT=false isInitiator=TRUE clearPass=no",
-            "useTicketCache=true",
-        ],
-    )
-    def test_has_options_that_make_no_difference(self, options: str) -> None:
-        config = sasl("GSSAPI", sasl_jaas_config=KEYTAB.replace(";", f" {options};"))
-        assert config.as_dict() == sasl("GSSAPI", sasl_jaas_config=KEYTAB).as_dict()
-
-    def test_chooses_a_credential_cache(self) -> None:
-        config = sasl("GSSAPI", sasl_jaas_config=KERBEROS.replace(";", ' principal="me@REALM";'))
-        assert (config.sasl_kerberos_principal, config.sasl_kerberos_keytab) == ("me@REALM", "")
+    def test_needs_no_service_that_a_setting_names(self) -> None:
+        config = sasl("GSSAPI", sasl_jaas_config="Krb5LoginModule required;", sasl_kerberos_service_name="k")
+        assert config.sasl_kerberos_service_name == "k"
 
     @pytest.mark.parametrize(
         ("setting", "option"), [("service_name", "serviceName"), ("keytab", "keyTab"), ("principal", "principal")]
@@ -86,21 +100,6 @@ class TestJaas:
         other = rf"{name.replace('_', '.')} = '/other'"
         message = rf"sasl.jaas.config = \[hidden\]: its {option} is not {other}: leave out one of them"
         assert_refused(message, sasl_jaas_config=line, **{name: "/other"})
-
-    @pytest.mark.parametrize(("value", "is_token"), [("true", True), ("TRUE", True), ("yes", False)])
-    def test_has_a_delegation_token(self, value: str, is_token: bool) -> None:
-        """Also in the form in which Spark's own sink writes it."""
-        line = f'ScramLoginModule required tokenauth={value} serviceName="kafka" username="alice" password="hush";'
-        config = sasl("SCRAM-SHA-512", sasl_jaas_config=line)
-        other = sasl("SCRAM-SHA-512", sasl_username="alice", sasl_password="hush", sasl_tokenauth=is_token)
-        assert config.as_dict() == other.as_dict()
-        assert config.slab_digest(7) == other.slab_digest(7)
-
-    def test_of_oauth_says_nothing(self) -> None:
-        provider = "tokens:fetch"
-        line = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;"
-        config = sasl("OAUTHBEARER", sasl_jaas_config=line, sasl_oauthbearer_token_provider=provider)
-        assert config.as_dict() == sasl("OAUTHBEARER", sasl_oauthbearer_token_provider=provider).as_dict()
 
     @pytest.mark.parametrize(
         ("mechanism", "line", "message"),
@@ -152,7 +151,7 @@ def test_credentials_are_needed_with_sasl(mechanism: str, missing: str) -> None:
     assert parse(sasl_mechanism=mechanism).security_protocol == "PLAINTEXT"
 
 
-TOKEN = {"sasl_username": "alice", "sasl_password": "hush", "sasl_tokenauth": True}
+TOKEN = ALICE | {"sasl_tokenauth": True}
 KEYSTORE = {"ssl_keystore_certificate_chain": "hush", "ssl_keystore_key": "hush"}
 FILES = {"ssl_keystore_location": "a.pem", "ssl_truststore_location": "ca.pem"}
 PASSWORDS = {"ssl_keystore_password": "hush", "ssl_truststore_password": "hush"}

@@ -96,33 +96,28 @@ def test_what_may_differ_between_the_producers_of_a_slab() -> None:
     }
 
 
+NOT_NEGATIVE = """
+    batch.size flush.ms linger.ms max.block.ms max.request.size metadata.max.age.ms
+    metadata.recovery.rebootstrap.trigger.ms partitioner.availability.timeout.ms reconnect.backoff.max.ms
+    reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "lowest", "too_low"),
     [
-        ("batch.size", 0, -1),
+        *[(name, 0, -1) for name in NOT_NEGATIVE.split()],
         ("buffer.memory", 16384, 1023),
         ("delivery.timeout.ms", 30005, -1),
         ("flush.messages", 1, 0),
-        ("flush.ms", 0, -1),
-        ("linger.ms", 0, -1),
-        ("max.block.ms", 0, -1),
         ("max.in.flight.requests.per.connection", 1, 0),
-        ("max.request.size", 0, -1),
-        ("metadata.max.age.ms", 0, -1),
         ("metadata.max.idle.ms", 5000, 4999),
-        ("metadata.recovery.rebootstrap.trigger.ms", 0, -1),
         ("compression.gzip.level", 1, 0),
         ("compression.gzip.level", -1, -2),
         ("compression.lz4.level", 1, 0),
         ("compression.zstd.level", -131072, -131073),
         ("num.partitions", 1, 0),
-        ("partitioner.availability.timeout.ms", 0, -1),
         ("receive.buffer.bytes", -1, -2),
-        ("reconnect.backoff.max.ms", 0, -1),
-        ("reconnect.backoff.ms", 0, -1),
-        ("request.timeout.ms", 0, -1),
-        ("retry.backoff.max.ms", 0, -1),
-        ("retry.backoff.ms", 0, -1),
         ("segment.bytes", 16384, 1023),
         ("send.buffer.bytes", -1, -2),
         ("sender.idle.ms", -1, -2),

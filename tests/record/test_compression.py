@@ -114,13 +114,8 @@ def test_zstd_needs_format_2() -> None:
 
 
 def test_types_have_the_names_and_ids_of_kafka() -> None:
-    assert {str(kind): int(kind) for kind in CompressionType} == {
-        "none": 0,
-        "gzip": 1,
-        "snappy": 2,
-        "lz4": 3,
-        "zstd": 4,
-    }
+    names = ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert {str(kind): int(kind) for kind in CompressionType} == {name: number for number, name in enumerate(names)}
     assert [CompressionType.for_name(str(kind)) for kind in CompressionType] == list(CompressionType)
     assert CompressionType.for_attributes(0b0001_1011) is LZ4
 

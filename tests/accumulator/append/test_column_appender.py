@@ -90,22 +90,20 @@ def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, ve
 
 
 def test_rows_join_the_open_batch(accumulator: Accumulators) -> None:
-    add(accumulator, TP0, b"before")
-    future = append_columns(accumulator, TP0, [b"one", b"two"])
-    add(accumulator, TP0, b"after")
-    assert queued(accumulator, TP0) == 1
-    (batch,) = drain(accumulator)
-    assert [record.value for record in decode(accumulator, batch)] == [b"before", b"one", b"two", b"after"]
-    Log(accumulator).take([batch])
-    assert future.get(0).offsets.tolist() == [1, 2]
-
-
-def test_rows_that_raise_the_largest_timestamp(accumulator: Accumulators) -> None:
-    add(accumulator, TP0, timestamp=50)
-    append_rows(accumulator, TP0, [(10, None, b"", []), (90, None, b"", []), (70, None, b"", [])])
+    add(accumulator, TP0, b"before", timestamp=50)
+    future = append_rows(accumulator, TP0, [(10, None, b"one", []), (90, None, b"two", []), (70, None, b"three", [])])
+    add(accumulator, TP0, b"after", timestamp=60)
     (batch,) = drain(accumulator)
     assert (batch.base_timestamp, batch.max_timestamp) == (50, 90)
-    assert [record.timestamp for record in decode(accumulator, batch)] == [50, 10, 90, 70]
+    assert [(record.value, record.timestamp) for record in decode(accumulator, batch)] == [
+        (b"before", 50),
+        (b"one", 10),
+        (b"two", 90),
+        (b"three", 70),
+        (b"after", 60),
+    ]
+    Log(accumulator).take([batch])
+    assert future.get(0).offsets.tolist() == [1, 2, 3]
 
 
 def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator) -> None:

@@ -109,20 +109,6 @@ def test_add_callback_and_errback(accumulator: Accumulators) -> None:
 # --- callbacks ------------------------------------------------------------------------------------------
 
 
-def test_callbacks_run_once_in_order_and_in_this_process(accumulator: Accumulators) -> None:
-    told, log = Told(), Log(accumulator)
-    for _ in range(30):
-        append(accumulator, told, VALUE + HALF)
-        append(accumulator)  # without one
-        if accumulator.pool.available_memory() < 3 * BATCH_SIZE:
-            log.take_all()
-    log.take_all()
-    for _ in range(3):
-        accumulator.producer.pending.poll()
-    assert told.offsets == list(range(0, 60, 2))
-    assert set(told.where) == {(os.getpid(), threading.get_ident())}
-
-
 def append_with_callback(link: Link, name: str, count: int) -> list[int]:
     accumulator = open_accumulator(config_of(name))
     told = Told()

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from accumulators import CLUSTER, NODE0, TP0, TP1, Log, add, created_ms, drain, first, queued
+from accumulators import CLUSTER, TP0, TP1, Log, add, created_ms, drain, first, queued
 from faults import stopped_with
 from fixture_types import OpenAccumulator
 
@@ -115,24 +115,6 @@ def test_meanwhile_it_is_not_drained(ahead: Ahead, monkeypatch: pytest.MonkeyPat
     assert len(ahead.drain()) == 1
 
 
-def test_small_batches_do_not_wait(ahead: Ahead) -> None:
-    add(ahead.accumulator, TP0, bytes(AHEAD_SIZE - 200))
-    (batch,) = drain(ahead.accumulator)
-    assert ahead.sender.ahead.take(batch) is None
-
-
-def test_a_request_has_room_for_more_of_them(ahead: Ahead) -> None:
-    for partition in (TP0, TP1):
-        for _ in range(2):
-            add(ahead.accumulator, partition, VALUE)
-    ahead.compress()
-    ahead.wait()
-    ahead.look()
-    drained = ahead.sender.drain(CLUSTER, NODE0, AHEAD_SIZE, 0)
-    assert len(drained) == 2
-    assert sum(batch.size for batch in drained) > 2 * AHEAD_SIZE
-
-
 # --- what becomes of them meanwhile -------------------------------------------------------------------
 
 
@@ -150,18 +132,6 @@ def test_a_batch_that_expires_leaves_nothing(ahead: Ahead) -> None:
     section = ahead.sender.ahead.take(batch)
     assert section is not None
     assert decompress(ZSTD, section, 2) == raw(batch)
-
-
-def test_a_batch_that_came_back_is_compressed_again(ahead: Ahead) -> None:
-    fill(ahead.accumulator)
-    ahead.compress()
-    (batch,) = ahead.drain()
-    assert ahead.sender.ahead.take(batch) is not None
-    ahead.sender.put_back(batch)
-    ahead.compress()
-    (again,) = ahead.drain()
-    assert again.slot == batch.slot
-    assert ahead.sender.ahead.take(again) is not None
 
 
 @pytest.mark.parametrize("word", [Slot.COMMIT, Slot.GENERATION])
@@ -215,14 +185,20 @@ def test_a_sender_that_leaves_forgets_all(ahead: Ahead) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"compression_type": "gzip", "message_format_version": "0.10.2"}, {"compression_type": "none"}]
+    ("settings", "value"),
+    [
+        ({"compression_type": "gzip", "message_format_version": "0.10.2"}, VALUE),
+        ({"compression_type": "none"}, VALUE),
+        ({}, bytes(AHEAD_SIZE // 2 - 200)),
+    ],
 )
-def test_format_1_and_what_is_not_compressed_do_not_wait(
-    accumulate: OpenAccumulator, settings: dict[str, object]
+def test_format_1_and_small_or_uncompressed_batches_do_not_wait(
+    accumulate: OpenAccumulator, settings: dict[str, object], value: bytes
 ) -> None:
     ahead = start(accumulate, **settings)
-    fill(ahead.accumulator)
-    assert len(drain(ahead.accumulator)) == 1
+    fill(ahead.accumulator, value=value)
+    (batch,) = drain(ahead.accumulator)
+    assert ahead.sender.ahead.take(batch) is None
 
 
 @pytest.mark.parametrize(

@@ -202,36 +202,20 @@ def test_waiter_gets_memory_of_lingering_batches(begin: Begin, start: Start, sla
 # --- rest -------------------------------------------------------------------------------------------------------------
 
 
-def test_lingered_batches_rest_after_a_large_pass(begin: Begin) -> None:
-    many = begin(150)
-    assert len(many.drain()) == 150
+@pytest.mark.parametrize(("partitions", "took_ms", "rest_ms"), [(150, 10, 30), (150, 60_000, 50), (50, 10, 0)])
+def test_lingered_batches_rest_after_a_large_pass(begin: Begin, partitions: int, took_ms: int, rest_ms: int) -> None:
+    """Three times as long as it took, but not for long."""
+    many = begin(partitions)
+    assert len(many.drain()) == partitions
     many.add()
-    sent_ms = many.late_ms + 10
+    sent_ms = many.late_ms + took_ms
     many.accumulator.sender.rest_after(many.late_ms, sent_ms)
 
-    result = many.accumulator.sender.ready(many.cluster, sent_ms)
-
-    assert result == (set(), 30, set())
-    assert many.drain(now_ms=sent_ms) == []
-    assert many.ready(sent_ms + 30) == {0}
-    assert len(many.drain(now_ms=sent_ms + 30)) == 150
-
-
-def test_no_rest_after_a_small_pass(begin: Begin) -> None:
-    many = begin(50)
-    many.drain()
-    many.add()
-    many.accumulator.sender.rest_after(many.late_ms, many.late_ms + 10)
-    assert many.ready(many.late_ms + 10) == {0}
-
-
-def test_rest_is_bounded(begin: Begin) -> None:
-    many = begin(150)
-    many.drain()
-    add(many.accumulator, many.partitions[0])
-    many.accumulator.sender.rest_after(many.late_ms, many.late_ms + 60_000)
-    result = many.accumulator.sender.ready(many.cluster, many.late_ms + 60_000)
-    assert result == (set(), 50, set())
+    if rest_ms:
+        assert many.accumulator.sender.ready(many.cluster, sent_ms) == (set(), rest_ms, set())
+        assert many.drain(now_ms=sent_ms) == []
+    assert many.ready(sent_ms + rest_ms) == {0}
+    assert len(many.drain(now_ms=sent_ms + rest_ms)) == partitions
 
 
 @pytest.mark.parametrize("urgent", ["full", "flush", "leaving"])

@@ -9,7 +9,7 @@ from faults import die
 from pools import MakePool, join_pool
 from processes import PATIENCE_S, Child, Start, wait_until
 
-from shmaccum._core import LOCK_TAKEN, WORD, Slot, Super
+from shmaccum._core import Slot, Super
 from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.shm.layout import SlotState
 
@@ -108,18 +108,6 @@ def test_memory_of_the_dead_goes_to_waiters(make_pool: MakePool, start: Start, s
 
     assert waiter.hear().slots == 2
     assert pool.queued() == 0
-
-
-def test_the_bitmap_is_rebuilt_from_the_headers_alone(make_pool: MakePool) -> None:
-    pool = make_pool(64, 8)
-    buffers = [pool.allocate(size, 0) for size in (8, 24, 8)]
-    pool.deallocate(buffers[0])
-    pool.slab.words[pool.slab.geometry.bitmap // WORD] = 0b10111100
-
-    assert pool.slab.pool.rebuild() == (LOCK_TAKEN,)
-
-    assert pool.available_memory() == 32
-    assert [pool.allocate(8, 0).slot for _ in range(4)] == [0, 5, 6, 7]
 
 
 # --- the dead in the queue ------------------------------------------------------------------------

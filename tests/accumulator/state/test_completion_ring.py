@@ -10,7 +10,7 @@ from fixture_types import Link, OpenAccumulator, Start
 from killpoints import die, die_in
 from runs import threads
 
-from shmaccum._core import FutureRecordMetadata, Process
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.shm.lifecycle import detach
@@ -35,22 +35,6 @@ def test_every_error_has_a_code_of_its_own() -> None:
 @pytest.fixture
 def accumulator(accumulate: OpenAccumulator) -> Accumulators:
     return accumulate(buffer_memory=SLOTS * BATCH_SIZE)
-
-
-def entry_of(accumulator: Accumulators) -> int:
-    return accumulator.slab.geometry.process(accumulator.slab.me)
-
-
-def test_ring_holds_the_completions_of_all_slots(accumulator: Accumulators) -> None:
-    """Round after round every slot completes before it looks: the ring is full and not more."""
-    words, entry = accumulator.slab.words, entry_of(accumulator)
-    log = Log(accumulator)
-    futures = []
-    for _ in range(5):
-        futures += [accumulator.append(TP0, 0, None, HALF).future for _ in range(SLOTS)]
-        log.take_all()
-        assert words[entry + Process.RING_TAIL] - words[entry + Process.RING_HEAD] <= SLOTS + 1
-    assert [future.get(0).offset for future in futures] == list(range(5 * SLOTS))
 
 
 def test_ring_holds_the_completions_of_threads_that_waited_for_memory(accumulator: Accumulators) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from accumulators import TP0, TP1, Log, add, drain
+from accumulators import TP0, TP1, Log, add
 from faults import die
 from fixture_types import OpenAccumulator
 from killpoints import die_after, die_in, lines_here
@@ -16,14 +16,11 @@ from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.column_appender import TURN_BATCHES
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.waits import TURN_OVER, Waits
-from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state import lanes
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     IllegalStateError,
-    InvalidProducerEpochError,
-    OutOfOrderSequenceError,
     ProducerFencedError,
     TransactionAbortedError,
 )
@@ -55,21 +52,6 @@ def opened(table: LaneTable, name: str = "orders", epoch: int = 3) -> LaneLease:
     lease = table.lease(name)
     lease.open(9, epoch, 2)
     return lease
-
-
-def test_batches_have_the_lanes_identity_and_requests_those_of_one_lane(
-    accumulator: Accumulators, table: LaneTable
-) -> None:
-    accumulator.slab.become_sender()
-    for name, epoch in (("one", 3), ("two", 5)):
-        append(accumulator, opened(table, name, epoch), TP0, name.encode())
-    add(accumulator, TP0, b"plain")
-    accumulator.sender.send_all()
-    found = []
-    for _ in range(3):
-        (batch,) = drain(accumulator)
-        found.append(batch.identity())
-    assert sorted(found) == [(1, 0, 0), (9, 3, 0), (9, 5, 0)]
 
 
 def test_a_lease_fences_the_one_before_it(accumulator: Accumulators, table: LaneTable) -> None:
@@ -197,38 +179,6 @@ def test_what_is_queued_since_a_lane_was_opened_again_is_kept(
     log.take_all()
     accumulator.producer.pending.poll()
     assert futures[0].succeeded()
-
-
-def test_a_batch_that_fails_closes_its_lane(accumulator: Accumulators, table: LaneTable) -> None:
-    accumulator.slab.become_sender()
-    lease = opened(table)
-    append(accumulator, lease, TP0, b"fails")
-    accumulator.sender.send_all()
-    (batch,) = drain(accumulator)
-    append(accumulator, lease, TP0, b"behind it")
-    accumulator.sender.complete([BatchOutcome(batch, error=InvalidProducerEpochError)])
-    assert lease.error is InvalidProducerEpochError
-    with pytest.raises(InvalidProducerEpochError, match="abort"):
-        append(accumulator, lease, TP1, b"late")
-    assert len(accumulator.sender.drop_closed_lanes()) == 1
-    lease.open(9, 4, 2)
-    assert lease.error is None
-    append(accumulator, lease, TP0, b"next")
-    assert accumulator.sender.drop_closed_lanes() == []  # notices that it is open again
-    (batch,) = drain(accumulator)
-    assert batch.identity() == (9, 4, 0)
-
-
-def test_a_gap_fails_the_transaction_and_bumps_no_epoch(accumulator: Accumulators, table: LaneTable) -> None:
-    accumulator.slab.become_sender()
-    lease = opened(table)
-    append(accumulator, lease, TP0, b"refused")
-    accumulator.sender.send_all()
-    (batch,) = drain(accumulator)
-    accumulator.sender.sequences.refused(batch)
-    accumulator.sender.put_back(batch)
-    assert lease.error is OutOfOrderSequenceError
-    assert len(accumulator.sender.drop_closed_lanes()) == 1
 
 
 def test_a_death_at_any_line_leaves_a_lane_for_the_next(accumulator: Accumulators, table: LaneTable) -> None:
