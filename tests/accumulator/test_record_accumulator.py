@@ -13,7 +13,7 @@ What Kafka does with threads is done with processes. Without a counterpart are:
   ``tests/sender/test_recreated_topics.py``, ``test_a_new_leader_is_tried_at_once``.
 
 ``testAbortIncompleteBatches`` and ``testAbortUnsentBatches`` are one here: what is in flight is the sender's. Part of
-another test are ``testMutedPartitions`` (`test_drain_batches`, and ``drain/test_ready_check.py``) and
+another test are ``testMutedPartitions`` (`test_drain_batches`, and ``drain/test_many_partitions.py``) and
 ``testSoonToExpireBatchesArePickedUpForExpiry`` (`test_expired_batches_retry`).
 """
 
@@ -278,31 +278,6 @@ def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: Accumu
     assert accumulator.sender.drain(cluster_of(0), NODE1, UNLIMITED, 0) == []
 
 
-def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
-    """What is queued is sent at once while anybody, of any process, waits for memory."""
-    accumulator = accumulate(buffer_memory=BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
-    add(accumulator, TP0)
-    now = created_ms(accumulator, TP0)
-    assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
-    other = start(append_one, slab_name)
-    while not accumulator.pool.queued():
-        pass
-    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
-    log = Log(accumulator)
-    log.take(drain(accumulator))
-    assert other.result() is None
-    log.take_all()
-    assert log.values(TP0) == [VALUE]
-    assert log.values(TP1) == [VALUE]
-
-
-def append_one(link: Link, name: str) -> None:
-    config = config_of(name, buffer_memory=BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
-    accumulator = open_accumulator(config)
-    accumulator.append(TP1, 0, KEY, VALUE, max_block_ms=30_000)
-    detach(accumulator.slab)
-
-
 def test_ready_when_the_sender_leaves(accumulator: Accumulators) -> None:
     """Kafka's ``closed``: the one who closes is the sender, for all processes."""
     add(accumulator, TP0)
@@ -323,20 +298,6 @@ def test_unknown_leaders(accumulator: Accumulators) -> None:
     assert accumulator.sender.ready(cluster_of(None, 0), later).next_ready_check_delay_ms == float("inf")
     result = accumulator.sender.ready(cluster_of(1, 0), later)
     assert (result.ready_nodes, result.unknown_leader_topics) == ({NODE1}, set())
-
-
-def test_in_flight_limit_is_the_brokers_memory(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(max_in_flight_requests_per_connection=2, linger_ms=0)
-    for _ in range(3):
-        add(accumulator, TP0, bytes(BATCH_SIZE))
-    add(accumulator, TP1)
-    first_two = [*drain(accumulator), *drain(accumulator)]
-    assert [partition_of(accumulator, each) for each in first_two] == [TP0, TP1, TP0]
-    assert not accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes
-    assert not drain(accumulator)
-    Log(accumulator).take(first_two[:1])
-    assert accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
-    assert len(drain(accumulator)) == 1
 
 
 # --- flush --------------------------------------------------------------------------------------------

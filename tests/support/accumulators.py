@@ -27,6 +27,8 @@ NODE0, NODE1 = Node(0), Node(1)
 BATCH_SIZE = 1088
 """Bytes of a slot: 1025 of records, as in Kafka's test, behind the header of a v2 batch, in whole words."""
 KEY, VALUE = b"key", b"value"
+HALF = bytes(BATCH_SIZE // 2)
+"""A value of which one fits a batch, and two do not."""
 UNLIMITED = 1 << 31
 
 

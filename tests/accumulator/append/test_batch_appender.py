@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from accumulators import (
     BATCH_SIZE,
+    HALF,
     KEY,
     TP0,
     TP1,
@@ -31,15 +32,11 @@ from shmaccum.accumulator.append.waits import Sender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
     BufferExhaustedError,
-    InvalidTimestampError,
     LockTimeoutError,
-    SerializationError,
     UnsupportedForMessageFormatError,
 )
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
-
-HALF = bytes(BATCH_SIZE // 2)
 
 datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 3000).map(bytes))
 headers = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
@@ -86,21 +83,6 @@ def test_timestamps_in_any_order(accumulator: Accumulators) -> None:
     (batch,) = drain(accumulator)
     assert (batch.base_timestamp, batch.max_timestamp, batch.record_count) == (50, 2**63 - 1, 7)
     assert [record.timestamp for record in decode(accumulator, batch)] == [50, 40, 60, 0, 60, 2**63 - 1, 55]
-
-
-@pytest.mark.parametrize("timestamp", [-1, 2**63, -(2**70)])
-def test_timestamp_out_of_range_is_refused(accumulator: Accumulators, timestamp: int) -> None:
-    """It is refused here: a sender that could not seal the batch would hold up everybody's records."""
-    with pytest.raises(InvalidTimestampError, match=str(timestamp)):
-        add(accumulator, TP0, timestamp=timestamp)
-    assert_empty(accumulator)
-
-
-@pytest.mark.parametrize(("key", "value"), [(1, b""), (b"", "text"), (b"", [b""])])
-def test_key_or_value_of_the_wrong_type_is_refused(accumulator: Accumulators, key: object, value: object) -> None:
-    with pytest.raises(SerializationError):
-        accumulator.append(TP0, 0, key, value)  # type: ignore[arg-type]
-    assert_empty(accumulator)
 
 
 def fitting_value(accumulator: Accumulators) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from accumulators import BATCH_SIZE, TP0, TP1, VALUE, Log, add, assert_empty, decode, drain, queued
+from accumulators import BATCH_SIZE, HALF, TP0, TP1, VALUE, Log, add, assert_empty, decode, drain, queued
 from columns import append_columns
 from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator
@@ -24,7 +24,6 @@ from shmaccum.errors import BufferExhaustedError, KafkaTimeoutError, ProducerClo
 from shmaccum.record.columns.bodies import ColumnBodies
 from tools.support.accumulators import Accumulators
 
-HALF = bytes(BATCH_SIZE // 2)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

@@ -9,7 +9,19 @@ import time
 from collections.abc import Callable
 
 import pytest
-from accumulators import BATCH_SIZE, KEY, TP0, TP1, VALUE, Log, add, assert_empty, config_of, drain, open_accumulator
+from accumulators import (
+    HALF,
+    KEY,
+    TP0,
+    TP1,
+    VALUE,
+    Log,
+    add,
+    assert_empty,
+    config_of,
+    drain,
+    open_accumulator,
+)
 from fixture_types import Link, OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
 from runs import in_threads, threads
@@ -21,8 +33,6 @@ from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeError, ShmaccumError
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-HALF = bytes(BATCH_SIZE // 2)
 
 
 class Told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from accumulators import BATCH_SIZE, TP0, TP1, Log, assert_empty, config_of, drain, open_accumulator, queued
+from accumulators import BATCH_SIZE, HALF, TP0, TP1, Log, assert_empty, config_of, drain, open_accumulator, queued
 from fixture_types import Link, OpenAccumulator, Start
 from killpoints import die, die_in
 from runs import threads
@@ -16,7 +16,6 @@ from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
-HALF = bytes(BATCH_SIZE // 2)
 SLOTS = 4
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from accumulators import BATCH_SIZE, TP0, TP1, Log, add, assert_empty, drain
+from accumulators import HALF, TP0, TP1, Log, add, assert_empty, drain
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -17,9 +17,6 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import SlotState, state_of
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held
-
-HALF = bytes(BATCH_SIZE // 2)
-"""A value of which one fits a batch, and two do not."""
 
 
 @pytest.fixture
