@@ -151,6 +151,7 @@ def test_credentials_are_needed_with_sasl(mechanism: str, missing: str) -> None:
     assert parse(sasl_mechanism=mechanism).security_protocol == "PLAINTEXT"
 
 
+SASL = {"security_protocol": "SASL_SSL"}
 TOKEN = ALICE | {"sasl_tokenauth": True}
 KEYSTORE = {"ssl_keystore_certificate_chain": "hush", "ssl_keystore_key": "hush"}
 FILES = {"ssl_keystore_location": "a.pem", "ssl_truststore_location": "ca.pem"}
@@ -168,19 +169,10 @@ def test_certificates_are_a_file_or_text(given: dict[str, object]) -> None:
     [
         (
             "sasl.kerberos.principal is missing: .*",
-            {"sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka", "sasl_kerberos_keytab": "/k"},
+            SASL | {"sasl_kerberos_service_name": "kafka", "sasl_kerberos_keytab": "/k"},
         ),
-        ("sasl.tokenauth = True: .* not by sasl.mechanism PLAIN; .*", {"sasl_mechanism": "PLAIN"} | TOKEN),
-        ("sasl.password is missing: .*", {"sasl_mechanism": "PLAIN", "sasl_username": "alice"}),
-    ],
-)
-def test_credentials_that_do_not_fit(message: str, given: dict[str, object]) -> None:
-    assert_refused(message, security_protocol="SASL_SSL", **given)
-
-
-@pytest.mark.parametrize(
-    ("message", "given"),
-    [
+        ("sasl.tokenauth = True: .* not by sasl.mechanism PLAIN; .*", SASL | {"sasl_mechanism": "PLAIN"} | TOKEN),
+        ("sasl.password is missing: .*", SASL | {"sasl_mechanism": "PLAIN", "sasl_username": "alice"}),
         (r"ssl.keystore.password = \[hidden\]: a PEM file has no .*", FILES | PASSWORDS | {"ssl_keystore_type": "PEM"}),
         (
             r"ssl.truststore.password = \[hidden\]: a PEM file has no .*",
@@ -197,5 +189,5 @@ def test_credentials_that_do_not_fit(message: str, given: dict[str, object]) -> 
         ],
     ],
 )
-def test_certificates_that_do_not_fit(message: str, given: dict[str, object]) -> None:
+def test_credentials_and_certificates_that_do_not_fit(message: str, given: dict[str, object]) -> None:
     assert_refused(message, **given)

@@ -88,11 +88,8 @@ def test_a_wrapper_message_is_a_batch() -> None:
 def test_each_message_of_an_uncompressed_set_is_a_batch() -> None:
     log = stored(1, THREE, base_offset=1000)
     batches = list(iter_batches(log))
-    assert [(batch.base_offset, batch.last_offset, batch.record_count) for batch in batches] == [
-        (1000, 1000, 1),
-        (1001, 1001, 1),
-        (1002, 1002, 1),
-    ]
+    found = [(batch.base_offset, batch.last_offset, batch.record_count) for batch in batches]
+    assert found == [(offset, offset, 1) for offset in (1000, 1001, 1002)]
     assert [batch.position for batch in batches] == [0, len(log) // 3, 2 * len(log) // 3]
 
 

@@ -33,7 +33,6 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
     BufferExhaustedError,
     LockTimeoutError,
-    UnsupportedForMessageFormatError,
 )
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
@@ -61,19 +60,6 @@ def test_records_round_trip(
     assert [future.get(0).offset for future in futures] == list(range(len(appended)))
     assert [future.get(0).timestamp for future in futures] == [record[0] for record in appended]
     assert_empty(accumulator)
-
-
-def test_the_old_format(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(message_format_version="0.10.2")
-    values = [None, b"", b"x" * 100, HALF, HALF, bytes(3 * BATCH_SIZE), b"last"]
-    for number, value in enumerate(values):
-        accumulator.append(TP0, 1000 - number, None, value)
-    with pytest.raises(UnsupportedForMessageFormatError):
-        accumulator.append(TP0, 0, None, b"", [("name", b"value")])
-    log = Log(accumulator)
-    log.take_all()
-    assert log.values(TP0) == values
-    assert [record.timestamp for record in log.partitions[TP0]] == list(range(1000, 993, -1))
 
 
 def test_timestamps_in_any_order(accumulator: Accumulators) -> None:

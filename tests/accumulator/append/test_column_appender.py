@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from accumulators import BATCH_SIZE, HALF, TP0, TP1, VALUE, Log, add, assert_empty, decode, drain, queued
+from accumulators import BATCH_SIZE, HALF, TP0, TP1, Log, add, assert_empty, decode, drain, queued
 from columns import append_columns
 from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from shmaccum.accumulator.append import column_appender
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import BufferExhaustedError, KafkaTimeoutError, ProducerClosedError, RecordTooLargeError
+from shmaccum.errors import KafkaTimeoutError, RecordTooLargeError
 from shmaccum.record.columns.bodies import ColumnBodies
 from tools.support.accumulators import Accumulators
 
@@ -137,34 +137,6 @@ def test_append_larger_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pyt
     log.take_all()
     assert log.values(TP0) == values
     assert future.get(0).offsets.tolist() == list(range(200))
-
-
-def test_future_knows_the_rows_accepted_before_memory_ran_out(accumulate: OpenAccumulator) -> None:
-    """The rows that had room are in, and no others; the future knows which."""
-    accumulator = accumulate(buffer_memory=3 * BATCH_SIZE)
-    values = [b"%d" % number + HALF for number in range(5)]
-    future = FutureColumnsMetadata(5, accumulator.producer.pending)
-    bodies = ColumnBodies(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    with pytest.raises(BufferExhaustedError):
-        accumulator.append_columns(accumulator.map.queues[TP0], bodies, future, 20)
-    log = Log(accumulator)
-    log.take_all()
-    assert log.values(TP0) == values[:3]
-    assert future.get(0).offsets.tolist() == [0, 1, 2, -1, -1]
-    assert_empty(accumulator)
-
-
-def test_row_larger_than_all_memory_is_refused(accumulator: Accumulators) -> None:
-    with pytest.raises(RecordTooLargeError):
-        append_columns(accumulator, TP0, [bytes(11 * BATCH_SIZE)])
-    assert_empty(accumulator)
-
-
-def test_closed_accumulator_refuses_columns(accumulator: Accumulators) -> None:
-    accumulator.producer.close()
-    with pytest.raises(ProducerClosedError):
-        append_columns(accumulator, TP0, [VALUE])
-    assert accumulator.slab.undelivered() == (0, 0)
 
 
 # --- the future of all rows -----------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from shmaccum._core import LOCK_TAKEN, Process
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.cluster import RecordMetadata
-from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeError, ShmaccumError
+from shmaccum.errors import KafkaTimeoutError, RecordTooLargeError, ShmaccumError
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -262,35 +262,6 @@ def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None
         accumulator.producer.pending.poll()
         assert len(told.offsets) == len(set(told.offsets)) == 3, str(line)
         accumulator.producer.flush(0)
-
-
-def test_futures_of_the_parent_fail_in_a_forked_child(accumulator: Accumulators, start: Start) -> None:
-    """A forked child appends for itself; what its parent waits for is none of its business, and says so."""
-    told = Told()
-    future = accumulator.append(TP0, 0, KEY, VALUE, (), told).future
-    child = start(lambda link: use_in_child(accumulator, future, told, link), how="fork")
-    assert child.hear() == "appended"
-    (batch,) = drain(accumulator)
-    assert len(batch.contributors()) == 2
-    Log(accumulator).take([batch])
-    child.tell()
-    assert child.result() == [1]
-    accumulator.producer.pending.poll()
-    assert told.offsets == [0]
-    accumulator.slab.reap_dead()
-
-
-def use_in_child(accumulator: Accumulators, inherited: object, told: Told, link: Link) -> list[int]:
-    future = inherited
-    with pytest.raises(DeadOwnerError, match=str(os.getppid())):
-        future.get(0)  # type: ignore[attr-defined]
-    own = Told()
-    append(accumulator, own)
-    link.send("appended")
-    link.recv()
-    accumulator.producer.flush(30)
-    assert told.offsets == []
-    return own.offsets
 
 
 def test_threads_of_a_forked_child_join_once(accumulator: Accumulators, start: Start) -> None:

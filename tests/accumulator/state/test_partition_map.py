@@ -90,19 +90,6 @@ def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
     assert (entry.state, partitions(known, TOPIC)) == (TopicState.KNOWN, [0, 1, 2, 3])
 
 
-def test_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
-    entry = known.request("gone")
-    other.update("gone", 0, UnknownTopicOrPartitionError)
-    known.refresh()
-    assert (entry.state, entry.error) == (TopicState.FAILED, UnknownTopicOrPartitionError)
-    assert other.requested() == []
-    assert known.request("gone") is entry
-    assert entry.state is TopicState.REQUESTED
-    other.update("gone", 1, None)
-    known.refresh()
-    assert (entry.state, partitions(known, "gone")) == (TopicState.KNOWN, [0])
-
-
 def test_known_topic_stays_usable_during_a_request(known: PartitionMap, other: PartitionMap) -> None:
     known.request(TOPIC)
     assert partitions(known, TOPIC) == partitions(other, TOPIC) == [0, 1, 2, 3]

@@ -85,20 +85,6 @@ def test_deque_keeps_order_under_any_operations(accumulator: Accumulators, opera
     assert_empty(accumulator)
 
 
-def test_deques_of_one_stripe_do_not_mix(accumulate: OpenAccumulator) -> None:
-    """Sixteen partitions further on, the same lock guards another deque: a rebuild must tell them apart."""
-    accumulator = accumulate(linger_ms=0)
-    accumulator.map.request("other")
-    accumulator.map.update("other", 20, None)
-    near, far = (queue.topic_partition for queue in accumulator.map.by_entry if queue.entry % 16 == 3)
-    for number in range(3):
-        add(accumulator, near, b"near%d" % number + HALF)
-        add(accumulator, far, b"far%d" % number + HALF)
-    accumulator.slab.stripe(3).run(partial(accumulator.slab.deques.rebuild, 3))
-    assert_whole(accumulator, near)
-    assert_whole(accumulator, far)
-
-
 # --- death ----------------------------------------------------------------------------------------------
 
 
