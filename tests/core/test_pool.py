@@ -419,7 +419,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestQueue.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
 
 def test_a_full_ring_gives_no_ticket_until_its_head_leaves() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +24,21 @@ def in_c(source: Path, result: Path) -> str:
     return result.read_text()
 
 
+def core_in_c(directory: Path) -> Path:
+    """Have Cython make the C of the core, once for all processes; return its file.
+
+    Args:
+        directory: where; the processes of a test run share it.
+    """
+    code = directory / "_core.c"
+    with _alone_in(directory):
+        if not code.exists():
+            made = directory / "unfinished.c"
+            in_c(CORE / "_core.pyx", made)
+            made.rename(code)
+    return code
+
+
 def build_core(directory: Path, *flags: str) -> ModuleType:
     """Compile the core with more flags of the C compiler, once for all processes, and import it beside the shipped one.
 
@@ -29,11 +46,16 @@ def build_core(directory: Path, *flags: str) -> ModuleType:
         directory: where; the processes of a test run share it.
         flags: of the compiler.
     """
-    directory.mkdir(exist_ok=True)
-    code = directory / "_core.c"
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    code = core_in_c(directory)
+    with _alone_in(directory):
         if built := sorted(directory.glob("_core.*.so")):
             return import_extension(built[0], "shmaccum._core")
-        in_c(CORE / "_core.pyx", code)
         return compile_extension(code, "shmaccum._core", f"-I{CORE}", *flags)
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    directory.mkdir(exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab
 
 from shmaccum import _core
@@ -123,10 +122,13 @@ def body_of(value: bytes, magic: int = 2) -> bytes:
 def queued(slab: Slab) -> list[tuple[int, int]]:
     """Return the slots of the deque's batches, and their numbers of records."""
     headers = slab.segment.view("headers")
-    states = headers["state"] & 0xFF
-    slots = np.flatnonzero((states == SlotState.OPEN) | (states == SlotState.CLOSED)).tolist()
-    slots.sort(key=lambda slot: int(headers["position"][slot]))
-    return [(slot, int(headers["commit"][slot]) >> 1 & 0xFFFFFF) for slot in slots]
+    words = (headers[name].tolist() for name in ("position", "state", "commit"))
+    found = sorted(zip(*words, range(slab.slot_count), strict=True))
+    return [
+        (slot, commit >> 1 & 0xFFFFFF)
+        for _, state, commit, slot in found
+        if state & 0xFF in (SlotState.OPEN, SlotState.CLOSED)
+    ]
 
 
 def records_of(slab: Slab) -> list[tuple[bytes, int]]:

@@ -72,6 +72,7 @@ class Slab:
         self.words = self.segment.writable().cast("Q")
         self.slot_count = slot_count
         self.core = core
+        self._places: dict[str, tuple[int, int, Any]] = {}
         sizes = {
             "total_size": geometry.total_size,
             "slot_size": slot_size,
@@ -95,11 +96,13 @@ class Slab:
 
     def word(self, region: str, name: str, entry: int = 0) -> int:
         """Return the index of a word."""
-        view = self.segment.view(region)
-        begin = view.__array_interface__["data"][0]
-        begin -= self.segment.view("superblock").__array_interface__["data"][0]
-        assert view.dtype.fields is not None
-        return int(begin + entry * view.dtype.itemsize + view.dtype.fields[name][1]) // 8
+        if region not in self._places:
+            view = self.segment.view(region)
+            begin = view.ctypes.data - self.segment.view("superblock").ctypes.data
+            assert view.dtype.fields is not None
+            self._places[region] = begin, view.dtype.itemsize, view.dtype.fields
+        begin, size, fields = self._places[region]
+        return int(begin + entry * size + fields[name][1]) // 8
 
     def take(self, count: int, most: int = 1) -> list[Buffer]:
         """Allocate without a wait."""

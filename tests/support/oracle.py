@@ -41,6 +41,7 @@ def _of_locks(segment: Segment) -> Iterator[str]:
 def _of_slots(segment: Segment) -> Iterator[str]:
     """Each slot belongs to one batch or is free; the bitmap and the count say the same."""
     headers, superblock = segment.view("headers"), segment.view("superblock")
+    slot_bytes = (int(superblock["total_size"]) - _begin_of_slots(segment)) // len(headers)
     owner_of: dict[int, int] = {}
     for first, (state, count) in enumerate(zip(headers["state"].tolist(), headers["slots"].tolist(), strict=True)):
         if state & 0xFF > COMPLETING:
@@ -59,7 +60,6 @@ def _of_slots(segment: Segment) -> Iterator[str]:
                 yield f"slot {slot} belongs to the batches of slots {owner_of[slot]} and {first}"
             owner_of[slot] = first
         size = int(headers["commit"][first]) >> 25
-        slot_bytes = (int(superblock["total_size"]) - _begin_of_slots(segment)) // len(headers)
         if size > len(chain) * slot_bytes:
             yield f"slot {first} has {size} committed bytes in {len(chain)} slots"
     taken = np.zeros(len(headers), bool)
@@ -82,6 +82,10 @@ def _begin_of_slots(segment: Segment) -> int:
     return int(superblock["total_size"]) - int(superblock["slot_size"]) * int(superblock["slot_count"])
 
 
+def _queued(headers: np.ndarray) -> list[int]:
+    return [slot for slot, state in enumerate(headers["state"].tolist()) if state & 0xFF in (OPEN, CLOSED)]
+
+
 def _chain(headers: np.ndarray, first: int, count: int) -> list[int] | None:
     """Return the slots of a batch, in order; None if its links are wrong. A link behind the last slot means nothing."""
     chain = [first]
@@ -98,10 +102,11 @@ def _of_checksums(segment: Segment) -> Iterator[str]:
     headers, superblock, memory = segment.view("headers"), segment.view("superblock"), memoryview(segment)
     if not superblock["keeps_checksums"]:
         return
-    for slot in np.flatnonzero(np.isin(headers["state"] & 0xFF, (OPEN, CLOSED))).tolist():
+    begin_of_slots, slot_size = _begin_of_slots(segment), int(superblock["slot_size"])
+    for slot in _queued(headers):
         commit = int(headers["commit"][slot])
-        chain, slot_size = _chain(headers, slot, int(headers["slots"][slot])), int(superblock["slot_size"])
-        begins = [_begin_of_slots(segment) + each * slot_size for each in chain or ()]
+        chain = _chain(headers, slot, int(headers["slots"][slot]))
+        begins = [begin_of_slots + each * slot_size for each in chain or ()]
         data = b"".join(memory[begin : begin + slot_size] for begin in begins)
         size = int(headers["compressed"][slot]) >> 8 or commit >> 25
         said = struct.pack("<3Q", headers["partition"][slot], headers["base_timestamp"][slot], commit >> 1 & 0xFFFFFF)
@@ -116,7 +121,7 @@ def _of_deques(segment: Segment) -> Iterator[str]:
     headers, partitions = segment.view("headers"), segment.view("partitions")
     queued: dict[int, list[tuple[int, int]]] = {}
     states = headers["state"] & 0xFF
-    for slot in np.flatnonzero((states == OPEN) | (states == CLOSED)).tolist():
+    for slot in _queued(headers):
         queued.setdefault(int(headers["partition"][slot]), []).append((int(headers["position"][slot]), slot))
         if not int(headers["commit"][slot]) >> 1 & 0xFFFFFF:
             yield f"slot {slot} is queued without a record"
@@ -124,8 +129,9 @@ def _of_deques(segment: Segment) -> Iterator[str]:
     yield from (
         f"{len(queued[entry])} batches are queued for partition entry {entry}" for entry in queued if entry >= count
     )
+    columns = {name: partitions[name].tolist() for name in ("head", "tail", "open", "queued", "next_position")}
     for entry in range(count):
-        words = {name: int(partitions[name][entry]) for name in ("head", "tail", "open", "queued", "next_position")}
+        words = {name: column[entry] for name, column in columns.items()}
         members = sorted(queued.get(entry, []))
         slots = [slot for _, slot in members]
         positions = [position for position, _ in members]
