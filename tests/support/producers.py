@@ -45,6 +45,28 @@ def wait_until_gone(name: str) -> None:
     wait_until(lambda: not any(map(os.path.exists, leftovers(name))), f"slab {name} removed by its last user")
 
 
+@contextmanager
+def kept_slab(name: str, log_dir: Path, **settings: object) -> Iterator[Settings]:
+    """Yield a function that gives settings of one slab, which stays until the end of the block, as does its sender.
+
+    For tests that do no harm to each other: starting a sender takes longer than most of them. At the end, all that they
+    have begun must be delivered, and all producers gone.
+    """
+
+    def make(**changes: object) -> dict[str, object]:
+        return settings_of(name, log_dir, **{"sender_idle_ms": 600_000, **settings, **changes})
+
+    yield make
+    with Producer(make()) as producer:
+        pool = producer._accumulator.state.pool
+        wait_until(lambda: pool.available_memory() == pool.total_memory, "all memory is free")
+        wait_until(lambda: producer._slab.users == 1, "all other producers have left")
+        wait_until(lambda: sender_pid(producer), "there is a sender")
+        pid = sender_pid(producer)
+    os.kill(pid, signal.SIGTERM)
+    wait_until_gone(name)
+
+
 def wait_until_stored(log_dir: Path, count: int) -> None:
     """Wait until a sender has written ``count`` records into partition 0 of topic ``t``."""
     wait_until(lambda: len(read_partition(log_dir, "t", while_written=True)) == count, f"{count} records are stored")
