@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fixture_types import Produce, Settings
-from producers import settings_of, wait_until_gone
+from producers import kept_slab, settings_of, wait_until_gone
 from senders import HandRun
 
 from shmaccum import Producer, ProducerConfig
@@ -49,6 +50,26 @@ def make_producer(slab_name: str) -> Iterator[Produce]:
     wait_until_gone(slab_name)
 
 
+@pytest.fixture(scope="module")
+def kept_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the records of the module's slab go."""
+    return tmp_path_factory.mktemp("kept") / "log"
+
+
+@pytest.fixture(scope="module")
+def kept(kept_log: Path) -> Iterator[Settings]:
+    """Return a function that gives the settings of the module's slab; keywords change them."""
+    with kept_slab(f"kept-{os.getpid()}", kept_log) as settings:
+        yield settings
+
+
+@pytest.fixture
+def join(kept: Settings) -> Iterator[Produce]:
+    """Return a function that makes a producer of the module's slab; keywords change its settings."""
+    with contextlib.ExitStack() as made:
+        yield lambda **changes: made.enter_context(Producer(kept(**changes)))
+
+
 @pytest.fixture
 def produce(make_producer: Produce, settings: Settings) -> Produce:
     """Return a function that makes a producer of the test's slab; keywords change its settings."""
@@ -66,6 +87,6 @@ def run(config: ProducerConfig) -> Iterator[HandRun]:
 
 
 @pytest.fixture
-def producer(produce: Produce) -> Producer:
-    """Return a producer of a topic's three partitions."""
-    return produce()
+def producer(join: Produce) -> Producer:
+    """Return a producer of the module's slab, whose topics have three partitions."""
+    return join()

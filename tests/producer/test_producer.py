@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,17 +39,17 @@ def test_arguments_have_kafka_pythons_order() -> None:
     assert ours[: len(theirs)] == theirs
 
 
-def test_send(producer: Producer, log_dir: Path) -> None:
+def test_send(producer: Producer, kept_log: Path, topic: str) -> None:
     before = time.time_ns() // 1_000_000
     futures = [
-        producer.send("t", b"value", b"key", [("name", b"x"), ("none", None)], 1, 1_700_000_000_000),
-        producer.send("t", value="text", key="ключ", partition=1),
-        producer.send("t", partition=1),
-        producer.send("t", bytearray(b"array"), memoryview(b"view"), partition=1),
+        producer.send(topic, b"value", b"key", [("name", b"x"), ("none", None)], 1, 1_700_000_000_000),
+        producer.send(topic, value="text", key="ключ", partition=1),
+        producer.send(topic, partition=1),
+        producer.send(topic, bytearray(b"array"), memoryview(b"view"), partition=1),
     ]
     found = [future.get(10) for future in futures]
-    assert [(each.topic, each.partition, each.offset) for each in found] == [("t", 1, number) for number in range(4)]
-    records = read_partition(log_dir, "t", 1)
+    assert [(each.topic, each.partition, each.offset) for each in found] == [(topic, 1, number) for number in range(4)]
+    records = read_partition(kept_log, topic, 1)
     assert [record[2:] for record in records] == [
         (b"key", b"value", [("name", b"x"), ("none", None)]),
         ("ключ".encode(), b"text", []),
@@ -59,12 +59,6 @@ def test_send(producer: Producer, log_dir: Path) -> None:
     assert [record.timestamp for record in records] == [each.timestamp for each in found]
     assert found[0].timestamp == 1_700_000_000_000
     assert before <= found[1].timestamp <= time.time_ns() // 1_000_000
-
-
-def test_serializers(produce: Produce, log_dir: Path) -> None:
-    producer = produce(key_serializer=str.encode, value_serializer=lambda value: json.dumps(value).encode())
-    producer.send("t", {"a": [1, None]}, "key", partition=0).get(10)
-    assert [record[2:4] for record in read_partition(log_dir, "t")] == [(b"key", b'{"a": [1, null]}')]
 
 
 def test_a_serializer_is_called_once_whatever_its_record_waits_for(produce: Produce, log_dir: Path) -> None:
@@ -98,48 +92,44 @@ class ThreePartitions:
     available_partitions_for_topic = partitions_for_topic
 
 
-def test_keys_go_where_kafka_python_sends_them(producer: Producer, log_dir: Path) -> None:
+def test_keys_go_where_kafka_python_sends_them(producer: Producer, kept_log: Path, topic: str) -> None:
     keys = [b"%d" % number * (number % 7) for number in range(200)]
     for key in keys:
-        producer.send("t", key, key)
+        producer.send(topic, key, key)
     producer.flush(10)
 
     def choose(key: bytes | None) -> int:
         return int(DefaultPartitioner().partition("t", key, key, key, key, ThreePartitions()))
 
     expected = Counter(map(choose, keys))
-    found = {number: [record.key for record in records] for number, records in read_topic(log_dir, "t").items()}
+    found = {number: [record.key for record in records] for number, records in read_topic(kept_log, topic).items()}
     assert {number: len(there) for number, there in found.items()} == expected
     for number, there in found.items():
         assert {choose(key) for key in there} == {number}
 
 
-def test_partitioner_ignore_keys(produce: Produce, log_dir: Path) -> None:
-    producer = produce(partitioner_ignore_keys=True)
+def test_partitioner_ignore_keys(join: Produce, kept_log: Path, topic: str) -> None:
+    producer = join(partitioner_ignore_keys=True)
     for _ in range(20):
-        producer.send("t", b"value", b"always the same key")
+        producer.send(topic, b"value", b"always the same key")
     producer.flush(10)
-    (records,) = [records for records in read_topic(log_dir, "t").values() if records]
+    (records,) = [records for records in read_topic(kept_log, topic).values() if records]
     assert len(records) == 20  # one batch's worth: they stick to the partition of the moment, whichever it is
 
 
-def test_on_delivery(producer: Producer) -> None:
+def test_on_delivery(producer: Producer, topic: str) -> None:
+    """Callbacks of one who only polls come as they are due."""
     told: list[tuple[Any, Any]] = []
     for number in range(3):
-        producer.send("t", b"%d" % number, partition=2, on_delivery=lambda *what: told.append(what))
-    producer.flush(10)
+        producer.send(topic, b"%d" % number, partition=2, on_delivery=lambda *what: told.append(what))
+    while len(told) < 3:
+        producer.poll(1)
     assert [error for error, _ in told] == [None] * 3
     assert [metadata.offset for _, metadata in told] == [0, 1, 2]
     assert isinstance(told[0][1], RecordMetadata)
-
-
-def test_poll(producer: Producer) -> None:
-    """Callbacks of one who only polls come as they are due."""
-    told: list[Any] = []
-    producer.send("t", b"value", on_delivery=lambda *what: told.append(what))
-    while not told:
-        producer.poll(1)
-    assert len(told) == 1
+    producer.send(topic, b"3", partition=2, on_delivery=lambda *what: told.append(what))
+    producer.flush(10)
+    assert len(told) == 4
     producer.poll()
     producer.poll(0.01)
 
@@ -158,51 +148,54 @@ def test_order_within_a_partition(produce: Produce, log_dir: Path) -> None:
 # --- flush and close ------------------------------------------------------------------------------------
 
 
-def test_flush_does_not_wait_for_linger(produce: Produce) -> None:
-    producer = produce(linger_ms=60_000)
-    future = producer.send("t", b"value")
+def test_flush_does_not_wait_for_linger(join: Produce, topic: str) -> None:
+    producer = join(linger_ms=60_000)
+    future = producer.send(topic, b"value")
     producer.flush(10)
     assert future.succeeded()
     producer.flush(0)  # nothing is left to wait for
 
 
-def test_flush_times_out(producer: Producer, log_dir: Path) -> None:
-    producer.partitions_for("t")
-    with in_the_way(log_dir / "t-0"):
-        future = producer.send("t", b"value", partition=0)
+def test_flush_times_out(producer: Producer, kept_log: Path, topic: str) -> None:
+    producer.partitions_for(topic)
+    with in_the_way(kept_log / f"{topic}-0"):
+        future = producer.send(topic, b"value", partition=0)
         with pytest.raises(KafkaTimeoutError, match=r"after 0\.05 s"):
             producer.flush(0.05)
         assert not future.is_done
     assert future.get(10).offset == 0
 
 
-def test_close_delivers(produce: Produce, log_dir: Path) -> None:
-    producer = produce(linger_ms=60_000)
-    future = producer.send("t", b"value", partition=0)
+def test_close_delivers(join: Produce, kept_log: Path, topic: str) -> None:
+    """Also by the end of a block."""
+    producer = join(linger_ms=60_000)
+    future = producer.send(topic, b"value", partition=0)
     producer.close()
     assert future.get(0).offset == 0
-    assert read_values(log_dir, "t") == [b"value"]
     producer.close()
     assert repr(producer).endswith("closed>")
+    with join(linger_ms=60_000) as producer:
+        producer.send(topic, b"next", partition=0)
+    assert read_values(kept_log, topic) == [b"value", b"next"]
 
 
-def test_close_without_waiting(produce: Produce, log_dir: Path) -> None:
+def test_close_without_waiting(join: Produce, kept_log: Path, topic: str) -> None:
     """The records are in the slab, and the sender outlives their producer."""
-    producer = produce()
-    producer.partitions_for("t")
+    producer = join()
+    producer.partitions_for(topic)
     for number in range(100):
-        producer.send("t", b"%d" % number, partition=0)
+        producer.send(topic, b"%d" % number, partition=0)
     producer.close(0)
-    wait_until_stored(log_dir, 100)
+    wait_until_stored(kept_log, 100, topic)
 
 
-def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None:
+def test_futures_of_a_closed_producer(producer: Producer, kept_log: Path, topic: str) -> None:
     """They keep outcomes read before; later ones never reach them."""
-    done = producer.send("t", b"value", partition=1)
-    rows = producer.send_batch("t", pa.record_batch({"value": ["row"], "partition": [2]}))
+    done = producer.send(topic, b"value", partition=1)
+    rows = producer.send_batch(topic, pa.record_batch({"value": ["row"], "partition": [2]}))
     producer.flush(10)
-    with in_the_way(log_dir / "t-0"):
-        under_way = producer.send("t", b"value", partition=0)
+    with in_the_way(kept_log / f"{topic}-0"):
+        under_way = producer.send(topic, b"value", partition=0)
         producer.close(0)
         assert done.get(0).offset == 0
         assert rows.get(0).offsets.tolist() == [0]
@@ -211,74 +204,66 @@ def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None
         assert "/dev/shm/shmaccum-" not in Path("/proc/self/maps").read_text(), "they hold no shared memory"
 
 
-def test_send_is_a_method_like_any_other(produce: Produce, settings: Settings) -> None:
+def test_send_is_a_method_like_any_other(join: Produce, kept: Settings, topic: str) -> None:
     """It is a function of another module: users can look it up, override it, and replace it in their tests."""
 
     class Upper(Producer):
         def send(self, topic: str, value: Any = None, *rest: Any, **named: Any) -> FutureRecordMetadata:
             return super().send(topic, value.upper(), *rest, **named)
 
-    assert "on_delivery" in inspect.getdoc(produce().send)  # type: ignore[operator]
-    with Upper(settings()) as producer:
-        future = producer.send("t", b"value", partition=0)
+    assert "on_delivery" in inspect.getdoc(join().send)  # type: ignore[operator]
+    with Upper(kept()) as producer:
+        future = producer.send(topic, b"value", partition=0)
         assert isinstance(future, FutureRecordMetadata)
         assert future.get(20).serialized_value_size == 5
     with mock.patch.object(Producer, "send") as replaced:
-        produce().send("t", b"value")
-    assert replaced.call_args.args == ("t", b"value")
+        join().send(topic, b"value")
+    assert replaced.call_args.args == (topic, b"value")
 
 
-def test_callback_can_close(produce: Produce, log_dir: Path) -> None:
+def test_callback_can_close(join: Produce, kept_log: Path, topic: str) -> None:
     """In the middle of a close, it has nothing more to do."""
-    producer = produce(linger_ms=20)
-    producer.partitions_for("t")
+    producer = join(linger_ms=20)
+    producer.partitions_for(topic)
     called: list[object] = []
 
     def close(error: object, metadata: object) -> None:
         called.append(error)
         producer.close()
 
-    producer.send("t", b"value", partition=0, on_delivery=close)
+    producer.send(topic, b"value", partition=0, on_delivery=close)
     producer.close(20)
     assert called == [None]
-    assert read_values(log_dir, "t") == [b"value"]
+    assert read_values(kept_log, topic) == [b"value"]
 
 
-def test_two_threads_close(produce: Produce, log_dir: Path) -> None:
+def test_two_threads_close(join: Produce, kept_log: Path, topic: str) -> None:
     """One of them does it; the other does not wait for that."""
-    producer = produce(linger_ms=100)
-    producer.partitions_for("t")
-    producer.send("t", b"value", partition=0)
+    producer = join(linger_ms=100)
+    producer.partitions_for(topic)
+    producer.send(topic, b"value", partition=0)
     in_threads(3, lambda _: producer.close(20))
-    assert read_values(log_dir, "t") == [b"value"]
+    assert read_values(kept_log, topic) == [b"value"]
 
 
-def test_close_times_out(produce: Produce, log_dir: Path) -> None:
-    producer = produce(retry_backoff_ms=10)
-    producer.partitions_for("t")
-    with in_the_way(log_dir / "t-0"):
-        producer.send("t", b"value", partition=0)
+def test_close_times_out(join: Produce, kept_log: Path, topic: str) -> None:
+    producer = join(retry_backoff_ms=10)
+    producer.partitions_for(topic)
+    with in_the_way(kept_log / f"{topic}-0"):
+        producer.send(topic, b"value", partition=0)
         with pytest.raises(KafkaTimeoutError, match="stay in the slab"):
             producer.close(0.05)
-    wait_until_stored(log_dir, 1)
+    wait_until_stored(kept_log, 1, topic)
 
 
-def test_context_manager(produce: Produce, log_dir: Path) -> None:
-    with produce(linger_ms=60_000) as producer:
-        producer.send("t", b"value", partition=0)
-    assert read_values(log_dir, "t") == [b"value"]
-    with pytest.raises(ProducerClosedError):
-        producer.send("t", b"value")
-
-
-def test_after_close(producer: Producer) -> None:
+def test_after_close(producer: Producer, topic: str) -> None:
     producer.close()
     for call in (
-        lambda: producer.send("t", b"value"),
-        lambda: producer.partitions_for("t"),
+        lambda: producer.send(topic, b"value"),
+        lambda: producer.partitions_for(topic),
         lambda: producer.poll(),
         lambda: producer.metrics(),
-        lambda: producer.send_batch("t", None),
+        lambda: producer.send_batch(topic, None),
     ):
         with pytest.raises(ProducerClosedError):
             call()
@@ -303,20 +288,20 @@ class Closable:
             raise self._error
 
 
-def test_close_closes_serializers_behind_the_last_record(produce: Produce, log_dir: Path) -> None:
+def test_close_closes_serializers_behind_the_last_record(join: Produce, kept_log: Path, topic: str) -> None:
     key, value = Closable(), Closable()
-    producer = produce(key_serializer=key, value_serializer=value, linger_ms=60_000)
-    producer.send("t", "value", "key", partition=0, on_delivery=lambda error, metadata: stored.append(value.closed))
+    producer = join(key_serializer=key, value_serializer=value, linger_ms=60_000)
+    producer.send(topic, "value", "key", partition=0, on_delivery=lambda error, metadata: stored.append(value.closed))
     stored: list[int] = []
     producer.close()
     producer.close()
     assert (key.closed, value.closed, stored) == (1, 1, [0])
-    assert read_values(log_dir, "t") == [b"value"]
+    assert read_values(kept_log, topic) == [b"value"]
 
 
-def test_serializer_whose_close_fails_is_logged_and_raised(produce: Produce, caplog: pytest.LogCaptureFixture) -> None:
+def test_serializer_whose_close_fails_is_logged_and_raised(join: Produce, caplog: pytest.LogCaptureFixture) -> None:
     key, value = Closable(ValueError("the first")), Closable(OSError("the second"))
-    producer = produce(key_serializer=key, value_serializer=value)
+    producer = join(key_serializer=key, value_serializer=value)
     with pytest.raises(KafkaError, match="Failed to close") as caught:
         producer.close()
     assert str(caught.value.__cause__) == "the first"
@@ -338,18 +323,18 @@ def test_producer_that_cannot_be_made_closes_its_serializers(settings: Settings)
 # --- several producers ----------------------------------------------------------------------------------
 
 
-def test_several_producers_of_one_process(produce: Produce, log_dir: Path) -> None:
+def test_several_producers_of_one_process(join: Produce, kept_log: Path, topic: str) -> None:
     """Equal where slabs are concerned, of their own where producers are; one's end is not the others'."""
-    plain, shouting = produce(), produce(value_serializer=lambda value: value.upper().encode())
+    plain, shouting = join(), join(value_serializer=lambda value: value.upper().encode())
     assert sender_pid(plain) == sender_pid(shouting)
-    quiet = plain.send("t", b"quiet", partition=0)
-    futures = [shouting.send("t", f"loud{number}", partition=1) for number in range(500)]
+    quiet = plain.send(topic, b"quiet", partition=0)
+    futures = [shouting.send(topic, f"loud{number}", partition=1) for number in range(500)]
     shouting.close()
     assert all(future.succeeded() for future in futures)
     plain.flush(10)
     assert quiet.get(0).offset == 0
-    assert plain.send("t", b"still there", partition=0).get(10).offset == 1
-    assert read_values(log_dir, "t", 1)[:2] == [b"LOUD0", b"LOUD1"]
+    assert plain.send(topic, b"still there", partition=0).get(10).offset == 1
+    assert read_values(kept_log, topic, 1)[:2] == [b"LOUD0", b"LOUD1"]
 
 
 def test_the_same_name_for_other_settings(produce: Produce) -> None:
@@ -374,9 +359,9 @@ def test_the_same_settings_without_a_name(settings: Settings, slab_name: str) ->
         wait_until_gone(name)
 
 
-def test_a_configuration_object(settings: Settings, produce: Produce) -> None:
-    produce(client_id="c")
-    config = ProducerConfig.parse(settings(client_id="c"))
+def test_a_configuration_object(kept: Settings, join: Produce) -> None:
+    join(client_id="c")
+    config = ProducerConfig.parse(kept(client_id="c"))
     with Producer(config) as producer:
         assert producer.config is config
         assert repr(producer) == f"<Producer 'c' of slab {config.shmaccum_name!r}>"
@@ -385,46 +370,48 @@ def test_a_configuration_object(settings: Settings, produce: Produce) -> None:
 # --- the sender, from here ------------------------------------------------------------------------------
 
 
-def test_killed_sender_is_replaced(producer: Producer, log_dir: Path) -> None:
-    producer.send("t", b"before", partition=0).get(10)
+def test_killed_sender_is_replaced(producer: Producer, topic: str) -> None:
+    producer.send(topic, b"before", partition=0).get(10)
+    starts = sender_starts(producer)
     kill_sender(producer)
-    assert producer.send("t", b"after", partition=0).get(10).offset == 1
-    assert sender_starts(producer) == 2
+    assert producer.send(topic, b"after", partition=0).get(10).offset == 1
+    assert sender_starts(producer) == starts + 1
     kill_sender(producer)
-    producer.partitions_for("new")
-    assert sender_starts(producer) == 3
+    producer.partitions_for(f"{topic}-new")
+    assert sender_starts(producer) == starts + 2
 
 
-def test_a_new_batch_needs_a_sender(producer: Producer, log_dir: Path) -> None:
+def test_a_new_batch_needs_a_sender(producer: Producer, kept_log: Path, topic: str) -> None:
     """Who only sends, and never looks back, starts one."""
-    producer.send("t", b"before", partition=0).get(10)
+    producer.send(topic, b"before", partition=0).get(10)
     kill_sender(producer)
-    producer.send("t", b"after", partition=0)
-    wait_until_stored(log_dir, 2)
-    assert read_values(log_dir, "t") == [b"before", b"after"]
+    producer.send(topic, b"after", partition=0)
+    wait_until_stored(kept_log, 2, topic)
+    assert read_values(kept_log, topic) == [b"before", b"after"]
 
 
-@pytest.mark.parametrize("wait", ["flush", "get", "poll"])
-def test_waiting_starts_a_missing_sender(produce: Produce, wait: str) -> None:
+def test_waiting_starts_a_missing_sender(join: Produce, topic: str) -> None:
     """Even if nothing more is sent."""
-    producer = produce(linger_ms=200)
-    producer.partitions_for("t")
-    future = producer.send("t", b"value")
-    kill_sender(producer)
-    if wait == "flush":
-        producer.flush(20)
-    elif wait == "get":
-        future.get(20)
-    else:
+    producer = join(linger_ms=200)
+    producer.partitions_for(topic)
+
+    def poll() -> None:
         while not future.is_done:
             producer.poll()
-    assert future.succeeded()
+
+    waits: list[Callable[[], object]] = [lambda: producer.flush(20), lambda: future.get(20), poll]
+    for wait in waits:
+        future = producer.send(topic, b"value")
+        kill_sender(producer)
+        wait()
+        assert future.succeeded()
 
 
 # --- metrics --------------------------------------------------------------------------------------------
 
 
-def test_metrics(producer: Producer) -> None:
+def test_metrics(produce: Produce) -> None:
+    producer = produce()
     for number in range(10):
         producer.send("t", bytes(100), partition=number % 2)
     producer.flush(10)
@@ -448,14 +435,14 @@ def test_the_package_exports() -> None:
         _ = shmaccum.nothing_of_that_name
 
 
-def test_futures_have_the_methods_of_concurrent_futures(produce: Produce) -> None:
-    producer = produce(linger_ms=60_000, num_partitions=1)
-    future = producer.send("t", b"value")
+def test_futures_have_the_methods_of_concurrent_futures(join: Produce, topic: str) -> None:
+    producer = join(linger_ms=60_000)
+    future = producer.send(topic, b"value", partition=0)
     called: list[object] = []
     future.add_done_callback(called.append)
     assert (future.done(), future.running(), future.cancel(), future.cancelled()) == (False, True, False, False)
     for wait in (future.result, future.exception):
-        with pytest.raises(TimeoutError, match="no acknowledgement from t-0"):
+        with pytest.raises(TimeoutError, match=f"no acknowledgement from {topic}-0"):
             wait(0.01)
     assert called == []
     producer.flush()

@@ -67,9 +67,9 @@ def kept_slab(name: str, log_dir: Path, **settings: object) -> Iterator[Settings
     wait_until_gone(name)
 
 
-def wait_until_stored(log_dir: Path, count: int) -> None:
-    """Wait until a sender has written ``count`` records into partition 0 of topic ``t``."""
-    wait_until(lambda: len(read_partition(log_dir, "t", while_written=True)) == count, f"{count} records are stored")
+def wait_until_stored(log_dir: Path, count: int, topic: str = "t") -> None:
+    """Wait until a sender has written ``count`` records into partition 0 of a topic."""
+    wait_until(lambda: len(read_partition(log_dir, topic, while_written=True)) == count, f"{count} records are stored")
 
 
 def sender_pid(producer: Producer) -> int:
