@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -41,13 +42,13 @@ class NeedsMore(TopicSerializer):
         self.registry = registry
 
 
-@pytest.mark.parametrize("serializer", [TopicSerializer, TopicSerializer(), CallableSerializer()])
-def test_a_serializer_gets_the_topic(produce: Produce, log_dir: Path, serializer: Any) -> None:
-    producer = produce(value_serializer=serializer, key_serializer=json.dumps)
-    metadata = producer.send("t", 5, {"a": 1}, partition=0).get(20)
-    (record,) = read_partition(log_dir, "t", while_written=True)
-    assert (record.key, record.value) == (b'{"a": 1}', b"t: 5")
-    assert (metadata.serialized_key_size, metadata.serialized_value_size) == (8, 4)
+def test_a_serializer_gets_the_topic(join: Produce, kept_log: Path, topic: str) -> None:
+    for serializer in (TopicSerializer, TopicSerializer(), CallableSerializer()):
+        producer = join(value_serializer=serializer, key_serializer=json.dumps)
+        metadata = producer.send(topic, 5, {"a": 1}, partition=0).get(20)
+        assert (metadata.serialized_key_size, metadata.serialized_value_size) == (8, len(topic) + 3)
+    found = [(record.key, record.value) for record in read_partition(kept_log, topic)]
+    assert found == [(b'{"a": 1}', f"{topic}: 5".encode())] * 3
 
 
 def test_a_serializer_that_cannot_be_made(settings: Settings) -> None:
@@ -64,41 +65,36 @@ def test_what_is_no_serializer(settings: Settings) -> None:
         Producer(settings(key_serializer=5))
 
 
-def test_headers_can_be_a_dict_and_text(producer: Producer, log_dir: Path) -> None:
-    producer.send("t", b"v", headers={"a": "1", "b": b"2", "c": None}, partition=0)
-    producer.send("t", b"v", headers=[("a", "1"), ("a", b"2")], partition=0).get(20)
-    found = [record.headers for record in read_partition(log_dir, "t", while_written=True)]
+def test_headers_can_be_a_dict_and_text(producer: Producer, kept_log: Path, topic: str) -> None:
+    producer.send(topic, b"v", headers={"a": "1", "b": b"2", "c": None}, partition=0)
+    producer.send(topic, b"v", headers=[("a", "1"), ("a", b"2")], partition=0).get(20)
+    found = [record.headers for record in read_partition(kept_log, topic, while_written=True)]
     assert [list(headers) for headers in found] == [
         [("a", b"1"), ("b", b"2"), ("c", None)],
         [("a", b"1"), ("a", b"2")],
     ]
 
 
-def test_metadata_has_sizes_and_the_partition(producer: Producer) -> None:
+def test_metadata_has_sizes_and_the_partition(producer: Producer, topic: str) -> None:
     sent = [(b"", None), (b"key", b"value"), (None, b""), ("größe", bytearray(70_000)), (None, None)]
     found: list[RecordMetadata] = []
     for key, value in sent:
-        producer.send("t", value, key, partition=2, on_delivery=lambda error, metadata: found.append(metadata))
+        producer.send(topic, value, key, partition=2, on_delivery=lambda error, metadata: found.append(metadata))
     producer.flush(20)
     sizes = [(each.serialized_key_size, each.serialized_value_size) for each in found]
     assert sizes == [(0, -1), (3, 5), (-1, 0), (7, 70_000), (-1, -1)]
-    assert {each.topic_partition for each in found} == {TopicPartition("t", 2)}
+    assert {each.topic_partition for each in found} == {TopicPartition(topic, 2)}
 
 
-@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan])
-def test_a_negative_timeout_is_refused(producer: Producer, timeout: float) -> None:
-    with pytest.raises(IllegalArgumentError, match=r"timeout = .*: must be at least 0 s"):
-        producer.flush(timeout)
-    with pytest.raises(IllegalArgumentError, match=r"timeout = .*: must be at least 0 s"):
-        producer.close(timeout)
-    assert producer.send("t", b"still open").get(20).topic == "t"
-
-
-@pytest.mark.parametrize("timeout", ["5", [1], 10**400], ids=["text", "list", "too large"])
-def test_a_timeout_that_is_no_number_is_refused(producer: Producer, timeout: Any) -> None:
-    for method in (producer.poll, producer.flush, producer.close):
-        with pytest.raises(IllegalArgumentError, match=r"timeout = .*: must be a number of seconds"):
-            method(timeout)
+def test_a_timeout_that_is_negative_or_no_number_is_refused(producer: Producer) -> None:
+    no_numbers: list[Any] = ["5", [1], 10**400]
+    for methods, timeouts, said in (
+        ((producer.flush, producer.close), [-1, -0.001, math.nan], "at least 0 s"),
+        ((producer.poll, producer.flush, producer.close), no_numbers, "a number of seconds"),
+    ):
+        for method, timeout in itertools.product(methods, timeouts):
+            with pytest.raises(IllegalArgumentError, match=rf"timeout = .*: must be {said}"):
+                method(timeout)
     assert producer.send("t", b"still open").get(20).topic == "t"
 
 

@@ -91,11 +91,8 @@ def test_interceptors_run_in_order(calls: Calls) -> None:
     assert told == [((None, METADATA), 4)]  # the user's own comes last
 
 
-def test_no_interceptors() -> None:
-    assert not Interceptors([])
-
-
 def test_base_interceptor_changes_nothing() -> None:
+    assert not Interceptors([])
     interceptors = Interceptors([ProducerInterceptor])
     record = ProducerRecord("t", b"v")
     assert interceptors.on_send(record) is record
@@ -139,15 +136,17 @@ def recognized() -> Iterator[list[Any]]:
     Recognizing.seen.clear()
 
 
-def test_an_interceptor_that_asks_for_headers_gets_them(produce: Produce, recognized: list[Any], calls: Calls) -> None:
+def test_an_interceptor_that_asks_for_headers_gets_them(
+    join: Produce, recognized: list[Any], calls: Calls, topic: str
+) -> None:
     """KIP-512: as the interceptors left them. Those that do not ask get what they always got."""
-    with produce(interceptor_classes=[Recognizing, "shmaccum.ProducerInterceptor"]) as producer:
-        producer.send("t", b"1").get(20)
+    with join(interceptor_classes=[Recognizing, "shmaccum.ProducerInterceptor"]) as producer:
+        producer.send(topic, b"1").get(20)
         assert recognized == [(None, [("id", b"1")])]
 
 
-def test_headers_of_a_refused_record(produce: Produce, recognized: list[Any]) -> None:
-    producer = produce(interceptor_classes=[Recognizing], max_request_size=1024)
+def test_headers_of_a_refused_record(join: Produce, recognized: list[Any]) -> None:
+    producer = join(interceptor_classes=[Recognizing], max_request_size=1024)
     error, _ = refused(producer, value="x" * 2000)
     assert recognized == [(error, [("id", "x" * 2000)])]
 
@@ -186,9 +185,9 @@ def test_interceptors_are_closed_if_the_producer_constructor_raises(tmp_path: Pa
 
 
 @pytest.fixture
-def producer(produce: Produce) -> Producer:
+def producer(join: Produce) -> Producer:
     """Return a producer whose interceptor notes what it sees; values longer than 1 kB are too large."""
-    return produce(interceptor_classes=[Seen], max_request_size=1024)
+    return join(interceptor_classes=[Seen], max_request_size=1024)
 
 
 def refused(producer: Producer, **record: Any) -> tuple[Exception, list[Any]]:
@@ -231,27 +230,27 @@ def test_closed_producer_calls_no_interceptor(producer: Producer, calls: Calls) 
     assert (told, calls) == ([], [("Seen", "close")])
 
 
-def test_on_send_that_returns_none_raises(produce: Produce, calls: Calls) -> None:
-    error, told = refused(produce(interceptor_classes=[Forgetful, Seen]), value="v", partition=2)
+def test_on_send_that_returns_none_raises(join: Produce, calls: Calls) -> None:
+    error, told = refused(join(interceptor_classes=[Forgetful, Seen]), value="v", partition=2)
     assert isinstance(error, IllegalStateError)
     assert "Forgetful.on_send returned None for a record of topic 't'" in str(error)
     assert told == []
     assert calls == [("Seen", "on_acknowledgement", RecordMetadata("t", 2, -1, -1), error)]
 
 
-def test_producer_runs_interceptors_before_serializers(produce: Produce, log_dir: Path, calls: Calls) -> None:
+def test_producer_runs_interceptors_before_serializers(join: Produce, kept_log: Path, calls: Calls, topic: str) -> None:
     """Before the serializers, in the process that sends; by class or by name."""
     classes = [Seen, "shmaccum.producer.interceptors.ProducerInterceptor"]
     told: list[Any] = []
-    with produce(interceptor_classes=classes, value_serializer=str.encode) as producer:
-        future = producer.send("t", "v", "k", on_delivery=lambda *what: told.append(what))
+    with join(interceptor_classes=classes, value_serializer=str.encode) as producer:
+        future = producer.send(topic, "v", "k", on_delivery=lambda *what: told.append(what))
         metadata = future.get(20)
         with pytest.raises(SerializationError, match=r"interceptor\.classes"):
-            producer.send_batch("t", None)
+            producer.send_batch(topic, None)
     assert told == [(None, metadata)]
     assert calls == [
         ("Seen", "on_send", "v"),
         ("Seen", "on_acknowledgement", metadata, None),
         ("Seen", "close"),
     ]
-    assert [(r.key, r.value) for r in read_partition(log_dir, "t", metadata.partition)] == [(b"k", b"v+Seen")]
+    assert [(r.key, r.value) for r in read_partition(kept_log, topic, metadata.partition)] == [(b"k", b"v+Seen")]

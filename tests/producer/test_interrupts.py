@@ -10,7 +10,7 @@ import pytest
 from fixture_types import MonkeyPatch, Produce, Settings
 from runs import interrupts
 
-from shmaccum import Producer
+from shmaccum import Producer, ProducerConfig
 from shmaccum._core import Process, Slot
 from shmaccum.shm import names
 from shmaccum.shm.layout import SlotState, state_of
@@ -35,10 +35,11 @@ def allocated(producer: Producer) -> int:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_interrupts_leak_no_lock_slot_or_flush(produce: Produce, call: Callable[[Producer], Any]) -> None:
+def test_interrupts_leak_no_lock_slot_or_flush(join: Produce, call: Callable[[Producer], Any]) -> None:
     """No lock, no memory, no flush, however often and wherever an interrupt comes."""
-    producer = produce(batch_size=1024, max_request_size=1 << 20)
+    producer = join(batch_size=1024, max_request_size=1 << 20)
     producer.send("t", b"first").get(10)
+    call(producer)  # or most moments would be in imports
     slab = producer._slab
     process = slab.geometry.process(slab.me)
     for moment, interrupt in enumerate(interrupts()):
@@ -50,22 +51,22 @@ def test_interrupts_leak_no_lock_slot_or_flush(produce: Produce, call: Callable[
     assert producer.send("t", b"last").get(10).offset > 0
 
 
-@pytest.mark.parametrize("name", ["send", "send to a new batch", "send_batch", "poll"])
-def test_error_of_a_signal_handler_is_not_reported_as_damage(produce: Produce, name: str) -> None:
-    producer = produce(batch_size=1024, max_request_size=1 << 20)
+def test_error_of_a_signal_handler_is_not_reported_as_damage(join: Produce) -> None:
+    producer = join(batch_size=1024, max_request_size=1 << 20)
     producer.send("t", b"first").get(10)
-    for interrupt in interrupts(error=ValueError):  # which a damaged word also leads to
-        with interrupt:
-            CALLS[name](producer)
+    for name in ("send", "send to a new batch", "send_batch", "poll"):
+        for interrupt in interrupts(error=ValueError):  # which a damaged word also leads to
+            with interrupt:
+                CALLS[name](producer)
     assert producer.send("t", b"last").get(10).offset > 0
 
 
-def test_interrupted_close_can_be_called_again(produce: Produce, settings: Settings) -> None:
+def test_interrupted_close_can_be_called_again(join: Produce, kept: Settings) -> None:
     """Wherever an interrupt cut it short, the next call ends what it began."""
-    watcher = produce()
+    watcher = join()
     watcher.partitions_for("t")
     for moment, interrupt in enumerate(interrupts()):
-        producer = Producer(settings())
+        producer = Producer(kept())
         producer.send("t", b"value", partition=0)
         with interrupt:
             producer.close()
@@ -74,14 +75,15 @@ def test_interrupted_close_can_be_called_again(produce: Produce, settings: Setti
     assert watcher.send("t", b"last", partition=0).get(10)
 
 
-def test_interrupted_constructor_leaves_no_user(produce: Produce, settings: Settings, monkeypatch: MonkeyPatch) -> None:
-    watcher = produce()
+def test_interrupted_constructor_leaves_no_user(join: Produce, kept: Settings, monkeypatch: MonkeyPatch) -> None:
+    watcher = join()
     # A look at every other slab of this user is some hundred moments, and they come and go.
     monkeypatch.setattr(names, "slab_names", list)
+    config = ProducerConfig.parse(kept())  # another thousand, before there is anything to leave behind
     for moment, interrupt in enumerate(interrupts()):
         producer = None
         with interrupt:
-            producer = Producer(settings())
+            producer = Producer(config)
         if producer is not None:
             producer.close()
         assert watcher._slab.users == 1, f"after an interrupt at moment {moment}"

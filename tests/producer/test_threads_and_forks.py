@@ -63,15 +63,15 @@ def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:
     assert sorted(len(records) for records in read_topic(log_dir, "t").values())[-2:] == [0, 6]
 
 
-def test_one_thread_closes_while_others_send(produce: Produce, log_dir: Path) -> None:
+def test_one_thread_closes_while_others_send(join: Produce, kept_log: Path, topic: str) -> None:
     """What was sent before is delivered; who comes later is refused."""
-    producer = produce()
-    producer.partitions_for("t")
+    producer = join()
+    producer.partitions_for(topic)
     sent, begun = [0], threading.Event()
 
     def send_on() -> None:
         while True:
-            producer.send("t", b"%d" % sent[0], partition=0)
+            producer.send(topic, b"%d" % sent[0], partition=0)
             sent[0] += 1
             begun.set()
 
@@ -82,18 +82,18 @@ def test_one_thread_closes_while_others_send(produce: Produce, log_dir: Path) ->
     with threads(1, run):
         begun.wait(10)
         producer.close(20)
-    values = read_values(log_dir, "t")
+    values = read_values(kept_log, topic)
     assert values == [b"%d" % number for number in range(len(values))]
     assert len(values) >= sent[0]
 
 
-def close_again_and_again(link: Link, settings: dict[str, object], rounds: int) -> None:
+def close_again_and_again(link: Link, settings: dict[str, object], topic: str, rounds: int) -> None:
     """Make producers, and close them while two threads send, which must learn of that and of nothing else."""
     sys.setswitchinterval(1e-5)
 
     def send_on() -> None:
         while True:
-            producer.send("t", b"value", partition=0)
+            producer.send(topic, b"value", partition=0)
             begun.set()
 
     def run(_: int) -> None:
@@ -107,45 +107,46 @@ def close_again_and_again(link: Link, settings: dict[str, object], rounds: int) 
             producer.close(0)
 
 
-def test_the_slab_goes_away_under_the_hands_of_threads(produce: Produce, start: Start, settings: Settings) -> None:
+def test_the_slab_goes_away_under_the_hands_of_threads(join: Produce, start: Start, kept: Settings, topic: str) -> None:
     """Whatever they are about when their process leaves it: they get the error that says so, and all goes on."""
-    producer = produce()
-    producer.partitions_for("t")
-    start(close_again_and_again, settings(), 200).result()
-    assert producer.send("t", b"value", partition=1).get(20).offset == 0
-    assert producer.metrics()["slab-metrics"]["rebuild-total"] == 0
+    producer = join()
+    producer.partitions_for(topic)
+    rebuilds = producer.metrics()["slab-metrics"]["rebuild-total"]
+    start(close_again_and_again, kept(), topic, 100).result()
+    assert producer.send(topic, b"value", partition=1).get(20).offset == 0
+    assert producer.metrics()["slab-metrics"]["rebuild-total"] == rebuilds
 
 
-def test_close_ends_the_waits_of_threads(produce: Produce, log_dir: Path) -> None:
+def test_close_ends_the_waits_of_threads(join: Produce, kept_log: Path, topic: str) -> None:
     """Who waits for an answer that will not be heard any more learns so at once."""
-    producer = produce()
-    producer.partitions_for("t")
+    producer = join()
+    producer.partitions_for(topic)
 
     def wait(number: int) -> None:
         with pytest.raises(IllegalStateError):
             futures[number].get(60)
 
-    with in_the_way(log_dir / "t-0"):
-        futures = [producer.send("t", b"value", partition=0) for _ in range(2)]
+    with in_the_way(kept_log / f"{topic}-0"):
+        futures = [producer.send(topic, b"value", partition=0) for _ in range(2)]
         with threads(2, wait):
             while not producer._slab.wakeup.waiting:
                 pass
             producer.close(0)
 
 
-def test_a_thread_flushes_while_another_sends(produce: Produce) -> None:
+def test_a_thread_flushes_while_another_sends(join: Produce, topic: str) -> None:
     """A flush ends: it waits for what was sent before it, not for what goes on being sent."""
-    producer = produce()
+    producer = join()
     stop = threading.Event()
 
     def run(_: int) -> None:
         while not stop.is_set():
-            producer.send("t", b"noise", partition=1)
+            producer.send(topic, b"noise", partition=1)
 
     with threads(1, run):
         try:
             for _ in range(5):
-                future = producer.send("t", b"value", partition=0)
+                future = producer.send(topic, b"value", partition=0)
                 producer.flush(20)
                 assert future.succeeded()
         finally:
@@ -155,12 +156,12 @@ def test_a_thread_flushes_while_another_sends(produce: Produce) -> None:
 # --- forks ----------------------------------------------------------------------------------------------
 
 
-def use_inherited(producer: Producer, inherited: Any, link: Link) -> tuple[int, int]:
+def use_inherited(producer: Producer, inherited: Any, topic: str, link: Link) -> tuple[int, int]:
     with pytest.raises(DeadOwnerError, match=f"process {os.getppid()}"):
         inherited.get(0)
     producer.poll()
     assert producer.metrics()["producer-metrics"]["incomplete-batches"] == 0
-    future = producer.send("t", b"child", partition=0)
+    future = producer.send(topic, b"child", partition=0)
     link.send("sent")
     entry = producer._slab.me
     assert producer._slab.processes.info(entry).roles == Role.PRODUCER
@@ -169,52 +170,53 @@ def use_inherited(producer: Producer, inherited: Any, link: Link) -> tuple[int, 
     return offset, entry
 
 
-def test_fork(produce: Produce, start: Start, log_dir: Path) -> None:
+def test_fork(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     """The child sends with its own table entry; the parent's futures stay the parent's."""
-    producer = produce(linger_ms=50)
-    producer.partitions_for("t")
+    producer = join(linger_ms=50)
+    starts = sender_starts(producer)
+    producer.partitions_for(topic)
     told: list[Any] = []
-    future = producer.send("t", b"parent", partition=0, on_delivery=lambda *what: told.append(what))
-    child = start(lambda link: use_inherited(producer, future, link), how="fork")
+    future = producer.send(topic, b"parent", partition=0, on_delivery=lambda *what: told.append(what))
+    child = start(lambda link: use_inherited(producer, future, topic, link), how="fork")
     assert child.hear() == "sent"
     assert future.get(20).offset == 0
     offset, entry = child.result()
     assert (offset, len(told)) == (1, 1)
     assert entry != producer._slab.me
-    assert sender_starts(producer) == 1
-    assert producer.send("t", b"parent again", partition=0).get(20).offset == 2
-    assert read_values(log_dir, "t") == [b"parent", b"child", b"parent again"]
+    assert sender_starts(producer) == starts
+    assert producer.send(topic, b"parent again", partition=0).get(20).offset == 2
+    assert read_values(kept_log, topic) == [b"parent", b"child", b"parent again"]
 
 
-def send_and_die(producer: Producer, link: Link) -> None:
+def send_and_die(producer: Producer, topic: str, link: Link) -> None:
     for number in range(50):
-        producer.send("t", b"%d" % number, partition=0)
+        producer.send(topic, b"%d" % number, partition=0)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_forked_child_is_killed(produce: Produce, start: Start, log_dir: Path) -> None:
-    producer = produce()
-    child = start(lambda link: send_and_die(producer, link), how="fork")
+def test_a_forked_child_is_killed(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
+    producer = join()
+    child = start(lambda link: send_and_die(producer, topic, link), how="fork")
     assert child.join() == -signal.SIGKILL
-    producer.send("t", b"last", partition=0)
+    producer.send(topic, b"last", partition=0)
     producer.flush(20)
-    assert read_values(log_dir, "t") == [b"%d" % number for number in range(50)] + [b"last"]
+    assert read_values(kept_log, topic) == [b"%d" % number for number in range(50)] + [b"last"]
 
 
-def send_from_grandchild(producer: Producer, link: Link) -> int:
+def send_from_grandchild(producer: Producer, topic: str, link: Link) -> int:
     if pid := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    producer.send("t", b"grandchild", partition=0)
+    producer.send(topic, b"grandchild", partition=0)
     producer.flush(20)
     os._exit(7)
 
 
-def test_a_child_of_a_child(produce: Produce, start: Start, log_dir: Path) -> None:
+def test_a_child_of_a_child(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     """As with Spark's daemon, which forks workers that never saw the slab's making."""
-    producer = produce()
-    producer.partitions_for("t")
-    assert start(lambda link: send_from_grandchild(producer, link), how="fork").result() == 7
-    assert read_values(log_dir, "t") == [b"grandchild"]
+    producer = join()
+    producer.partitions_for(topic)
+    assert start(lambda link: send_from_grandchild(producer, topic, link), how="fork").result() == 7
+    assert read_values(kept_log, topic) == [b"grandchild"]
 
 
 def test_the_parent_leaves_and_the_child_stays(produce: Produce, start: Start, log_dir: Path) -> None:
