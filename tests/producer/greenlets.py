@@ -30,9 +30,22 @@ time.sleep(60)
 """
 
 
+def sender_of(producer: Any) -> int:
+    """Return the process id of the sender."""
+    from shmaccum._core import Super
+
+    slab = producer._slab
+    return int(slab.processes.info(slab.words[Super.SENDER_ENTRY] - 1).pid)
+
+
 def stress(producer: Any) -> dict[str, Any]:
-    """Have greenlets send, flush and wait, all at once; return what went wrong."""
+    """Have greenlets send, flush and wait, all at once; then kill the sender, and call nothing.
+
+    Return what went wrong, and how many senders there have been.
+    """
     import threading
+
+    from shmaccum._core import Super
 
     errors: list[str] = []
 
@@ -57,24 +70,30 @@ def stress(producer: Any) -> dict[str, Any]:
     for thread in threads:
         thread.join()
     metrics = producer.metrics()["producer-metrics"]
+    words = producer._slab.words
+    sender = sender_of(producer)
+    os.kill(sender, signal.SIGSTOP)
+    producer.send("t", b"last")
+    os.kill(sender, signal.SIGKILL)
+    end = time.monotonic() + 20
+    while words[Super.SENDER_STARTS] < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    starts = words[Super.SENDER_STARTS]
     closing = [threading.Thread(target=producer.close) for _ in range(2)]
     for thread in closing:
         thread.start()
     for thread in closing:
         thread.join()
-    return {"errors": errors, "waited_for_memory": metrics["bufferpool-wait-time-ns-total"] > 0}
+    return {"errors": errors, "waited_for_memory": metrics["bufferpool-wait-time-ns-total"] > 0, "starts": starts}
 
 
 def waits(producer: Any) -> dict[str, Any]:
     """Have each call wait for what does not come; return how it ended, and how often another greenlet ran meanwhile."""
     import threading
 
-    from shmaccum._core import Super
-
     slab = producer._slab
-    future = producer.send("t", b"value", partition=0)
-    future.get(20)
-    sender = slab.processes.info(slab.words[Super.SENDER_ENTRY] - 1).pid
+    producer.send("t", b"value", partition=0).get(20)
+    sender = sender_of(producer)
     queue = producer._accumulator.state.map.topic("t").queues[2]
     holder = subprocess.Popen([sys.executable, "-c", HOLD, slab.name, str(queue.entry)], stdout=subprocess.PIPE)
     assert holder.stdout.readline() == b"held\n"
@@ -118,22 +137,6 @@ def waits(producer: Any) -> dict[str, Any]:
     os.kill(sender, signal.SIGCONT)
     producer.close()
     return found
-
-
-def idles(producer: Any) -> dict[str, Any]:
-    """Send a record and kill the sender; return whether another starts without a call of the producer."""
-    from shmaccum._core import Super
-
-    slab = producer._slab
-    producer.send("t", b"value", partition=0)
-    sender = slab.processes.info(slab.words[Super.SENDER_ENTRY] - 1).pid
-    os.kill(sender, signal.SIGKILL)
-    end = time.monotonic() + 10
-    while slab.words[Super.SENDER_STARTS] < 2 and time.monotonic() < end:
-        time.sleep(0.05)
-    starts = slab.words[Super.SENDER_STARTS]
-    producer.close()
-    return {"starts": starts}
 
 
 def patch(library: str) -> None:
