@@ -24,7 +24,7 @@ from senders import read_topic, read_values
 
 import shmaccum
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
-from shmaccum._core import Process, Super
+from shmaccum._core import Process
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -123,12 +123,12 @@ async def ticking() -> AsyncIterator[Callable[[], int]]:
 
 @asynccontextmanager
 async def stopped_sender(producer: AsyncProducer, topic: str) -> AsyncIterator[None]:
-    """Stop the sender for the block, when it knows the topic, the slab is empty, and it sleeps: not amid a pass."""
+    """Stop the sender for the block, when it knows the topic, the slab is empty, and it sleeps."""
     await producer.partitions_for(topic)
-    pool, words = producer._producer._accumulator.state.pool, producer._producer._slab.words
-    await until(lambda: pool.available_memory() == pool.total_memory and words[Super.SENDER_ASLEEP])
+    pool = producer._producer._accumulator.state.pool
+    await until(lambda: pool.available_memory() == pool.total_memory)
     pid = sender_pid(producer._producer)
-    stop_sender(producer._producer)
+    stop_sender(producer._producer, asleep=True)
     try:
         yield
     finally:

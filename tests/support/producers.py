@@ -94,14 +94,17 @@ def in_the_way(directory: Path) -> Iterator[None]:
     directory.mkdir(exist_ok=True)  # the sender, which looks for it now and then, may have been quicker
 
 
-def stop_sender(producer: Producer) -> None:
-    """Stop the slab's sender, at a moment at which it has none of the slab's locks."""
-    pid, locks = sender_pid(producer), producer._slab.locks
+def stop_sender(producer: Producer, *, asleep: bool = False) -> None:
+    """Stop the slab's sender, at a moment at which it has none of the slab's locks.
+
+    ``asleep``: it sleeps then. When it goes on, it looks at the time before it sends anything.
+    """
+    pid, locks, words = sender_pid(producer), producer._slab.locks, producer._slab.words
 
     def is_stopped_without_a_lock() -> bool:
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: is_stopped(pid), "the sender is stopped")
-        if all(lock.owner() < 0 for lock in locks):
+        if all(lock.owner() < 0 for lock in locks) and (words[Super.SENDER_ASLEEP] or not asleep):
             return True
         os.kill(pid, signal.SIGCONT)
         return False
