@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from brokers import MakeCluster
+from brokers import MakeCluster, started_behind_proxy
 from kafka_faults.table import Table
 from kafka_faults.trial import MakeTrial, Trial
 
@@ -35,9 +35,7 @@ class Scene(NamedTuple):
 @pytest.fixture(scope="module")
 def scene(kafka_cluster: MakeCluster) -> Iterator[Scene]:
     cluster = kafka_cluster()
-    with Proxy(cluster.nodes[1].port) as proxy:
-        cluster.nodes[1].advertised_port = proxy.port
-        cluster.start()
+    with started_behind_proxy(cluster) as proxy:
         yield Scene(cluster, proxy)
 
 

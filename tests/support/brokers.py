@@ -16,7 +16,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from shmaccum.transactions.coordinator import deadline_after
 from tools.kafka import Certificates, KafkaCluster, KafkaMissingError, ensure_kafka, make_certificates
 from tools.kafka.jvm import java_command
 from tools.kafka.settings import USERS
+from tools.support.proxy import Proxy
 
 MakeCluster = Callable[..., KafkaCluster]
 """The fixture ``kafka_cluster``."""
@@ -70,6 +71,15 @@ def kafka_cluster(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) 
             return cluster
 
         yield make
+
+
+@contextmanager
+def started_behind_proxy(cluster: KafkaCluster) -> Iterator[Proxy]:
+    """Start a cluster of one broker, which its clients reach through the proxy alone, for the time of the block."""
+    with Proxy(cluster.nodes[1].port) as proxy:
+        cluster.nodes[1].advertised_port = proxy.port
+        cluster.start()
+        yield proxy
 
 
 @pytest.fixture(scope="session")

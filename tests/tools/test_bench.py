@@ -14,12 +14,12 @@ from tools.bench.__main__ import CASES
 
 CALLS = ["one at a time, shmaccum", "one at a time, confluent-kafka", "poll after each, shmaccum"]
 QUICK = {
-    "calls --rounds 1 --scale 0.05": [*CALLS, "poll after each, confluent-kafka"],
-    "distance --rounds 1 --seconds 0.5 --processes 2 --delays 0,2 --topics 2 --compression zstd": [
+    "calls --rounds 1 --scale 0.02": [*CALLS, "poll after each, confluent-kafka"],
+    "distance --rounds 1 --seconds 0.2 --processes 1 --delays 0,2 --topics 2 --compression zstd": [
         f"{delay} ms, {contestant}" for delay in (0, 2) for contestant in ("shmaccum", "confluent-kafka")
     ],
     "scrape --partitions 8": [f"by {series}, text" for series in ("topic", "partition")],
-    "scrape --sender --seconds 0.5 --rounds 1": ["a scrape a second", "no scrapes"],
+    "scrape --sender --seconds 0.2 --rounds 1": ["a scrape a second", "no scrapes"],
     "sender --partitions 1,3 --rounds 1": ["1 partitions", "3 partitions", "1000 partitions, the others lingering"],
     "spans --records 100 --rounds 1": ["no interceptor", "spans, all sampled"],
     "start --rounds 1": ["shmaccum", "confluent-kafka"],
@@ -46,7 +46,7 @@ def test_every_case_is_tried() -> None:
 
 
 def test_what_was_sent_is_what_cost() -> None:
-    costs = sender.sending_costs(3, 2, batches=30)
+    costs = sender.sending_costs(3, 2, batches=10)
     assert len(costs) == 2
     for cost in costs:
         assert 1 <= cost["batches_per_request"] <= 3

@@ -52,12 +52,11 @@ def test_the_corpus(name: str) -> None:
         assert not attempt.wrong, f"{path}\n{attempt.wrong}"
 
 
-@pytest.mark.parametrize("seed", [1, ROTATING], ids=["the same", "rotating"])
 @pytest.mark.parametrize("name", fuzz.TARGETS)
-def test_new_inputs(name: str, seed: int) -> None:
+def test_new_inputs(name: str) -> None:
     with fuzz.TARGETS[name]() as target:
-        for attempt in itertools.islice(target.attempts(random.Random(f"{name} {seed}")), INPUTS[name]):
-            assert not attempt.wrong, f"seed {seed}: {attempt.data!r}\n{attempt.wrong}"
+        for attempt in itertools.islice(target.attempts(random.Random(f"{name} {ROTATING}")), INPUTS[name]):
+            assert not attempt.wrong, f"seed {ROTATING}: {attempt.data!r}\n{attempt.wrong}"
 
 
 # --- a check that cannot fail proves nothing ------------------------------------------------------------

@@ -29,7 +29,7 @@ counter = Counter(Path(sys.argv[1]))
 for call in work, nothing:
     for _ in range(100):
         counter.count(call)  # fills the interpreter's caches
-print(*(counter.count(work) for _ in range(5)), counter.count(nothing))
+print(*(counter.count(work) for _ in range(3)), counter.count(nothing))
 """
 
 

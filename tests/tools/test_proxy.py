@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
-from brokers import consume_values, produce
+from brokers import consume_values, produce, started_behind_proxy
 from confluent_kafka import KafkaError, KafkaException
 from fixture_types import MakeCluster
 
@@ -39,9 +39,7 @@ class Behind(NamedTuple):
 @pytest.fixture(scope="module")
 def behind(kafka_cluster: MakeCluster) -> Iterator[Behind]:
     cluster = kafka_cluster()
-    with Proxy(cluster.nodes[1].port) as proxy:
-        cluster.nodes[1].advertised_port = proxy.port
-        cluster.start()
+    with started_behind_proxy(cluster) as proxy:
         yield Behind(proxy, cluster)
 
 
