@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -36,6 +37,12 @@ class ToolRun:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def kill(self) -> None:
+        """Kill it and its descendants, if they still run."""
+        for pid in self.started():
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
 
     def end(self, patience_s: float) -> tuple[int, str, str]:
         """Wait for the end; return the status, the output and the messages."""

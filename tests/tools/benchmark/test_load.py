@@ -1,11 +1,14 @@
-"""What is sent is as large as it is said to be, and much alike whatever its form."""
+"""What is sent is as large as it is said to be, and much alike whatever its form; also what the JVM is given."""
 
 from __future__ import annotations
 
+import io
+import struct
 import zlib
 
 import pytest
 
+from tools.benchmark.contestants.jvm import write_records
 from tools.benchmark.load import ROWS_A_BATCH, Load, make_batches, make_keys, make_values
 
 
@@ -31,3 +34,21 @@ def test_columns_are_the_same_records() -> None:
     assert (columns.count, columns.size) == (rows.count, rows.size) == (count, 30 * count)
     assert columns.first(10).count == ROWS_A_BATCH
     assert list(rows.first(10).calls()) == list(rows.calls())[:10]
+
+
+@pytest.mark.parametrize("keys", [None, [b"k", b"", b"k"]])
+def test_records_that_repeat_are_written_once_for_the_jvm(keys: list[bytes] | None) -> None:
+    file = io.BytesIO()
+    write_records(Load("t", [b"a", b"bc", b"a"], keys), file)
+    file.seek(0)
+
+    def number() -> int:
+        return int(struct.unpack(">i", file.read(4))[0])
+
+    def text() -> bytes | None:
+        return None if (length := number()) < 0 else file.read(length)
+
+    records = [(text(), text()) for _ in range(number())]
+    first, second = (None, None) if keys is None else (b"k", b"")
+    assert records == [(first, b"a"), (second, b"bc")]
+    assert file.read() == b""

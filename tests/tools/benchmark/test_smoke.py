@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import wait_until
 from tool_runs import ToolRun
 
 from shmaccum.shm import names
@@ -36,9 +35,7 @@ def runs() -> Iterator[list[Bench]]:
     runs: list[Bench] = []
     yield runs
     for run in runs:
-        for pid in run.started():
-            os.kill(pid, signal.SIGKILL)
-        run.process.wait(PATIENCE_S)
+        run.kill()
 
 
 @pytest.mark.timeout(180)
@@ -62,10 +59,7 @@ def test_a_smoke_run(runs: list[Bench], tmp_path: Path) -> None:
 def test_interrupted(runs: list[Bench], tmp_path: Path, number: signal.Signals) -> None:
     """In the middle of a turn: workers, the sender and the sink go with it."""
     runs.append(Bench(tmp_path, "--case producers"))
-    deadline = time.monotonic() + PATIENCE_S
-    while len(runs[0].started()) < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: len(runs[0].started()) >= 4)
     runs[0].process.send_signal(number)
     status, _, errors = runs[0].end(PATIENCE_S)
     assert (status, "interrupted: nothing was measured yet" in errors) == (130, True), errors
@@ -74,10 +68,7 @@ def test_interrupted(runs: list[Bench], tmp_path: Path, number: signal.Signals) 
 
 def test_interrupted_with_something_to_keep(runs: list[Bench], tmp_path: Path) -> None:
     runs.append(Bench(tmp_path, "--case limits --scale 0.1"))
-    deadline = time.monotonic() + PATIENCE_S
-    while not (tmp_path / "result.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until((tmp_path / "result.json").exists)
     runs[0].process.send_signal(signal.SIGINT)
     status, _, errors = runs[0].end(PATIENCE_S)
     last = runs[0].result()["cases"][-1]["variants"][-1]["title"]

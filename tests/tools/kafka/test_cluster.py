@@ -1,34 +1,17 @@
-"""Brokers start, serve, die and come back; what is done to them from outside shows."""
+"""A broker starts and serves, or says why it cannot; its topics and its log are seen from outside."""
 
 from __future__ import annotations
 
 import socket
 
 import pytest
-from brokers import PATIENCE_S, consume, consume_values, produce
-from confluent_kafka import KafkaError, KafkaException, Producer
+from brokers import consume, produce
+from confluent_kafka import KafkaError, KafkaException
 from fixture_types import MakeCluster
-from processes import wait_until
 
 from tools.kafka import KafkaCluster, KafkaToolError, dump_batches, dump_text, segments
 
 VALUES = [f"value {number}".encode() for number in range(100)]
-
-
-@pytest.fixture(scope="module")
-def alone(kafka_cluster: MakeCluster) -> KafkaCluster:
-    """Return a cluster of one broker that may be hurt."""
-    cluster = kafka_cluster()
-    cluster.start()
-    return cluster
-
-
-@pytest.fixture(scope="module")
-def three(kafka_cluster: MakeCluster) -> KafkaCluster:
-    """Return a cluster of three brokers that may be hurt."""
-    cluster = kafka_cluster(nodes=3)
-    cluster.start()
-    return cluster
 
 
 def settings(cluster: KafkaCluster) -> dict[str, str]:
@@ -91,76 +74,6 @@ def test_a_topics_settings(kafka: KafkaCluster, topic: str) -> None:
     assert error.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
     kafka.admin.configure_topic(topic, {"max.message.bytes": 1000})
     produce(settings(kafka), topic, [b"v" * 200])
-
-
-def test_a_broker_that_was_killed_comes_back_with_its_records(alone: KafkaCluster, topic: str) -> None:
-    alone.admin.create_topic(topic)
-    produce(settings(alone), topic, VALUES)
-    node = alone.nodes[1]
-    node.kill()
-    assert not node.is_running()
-    node.start()
-    produce(settings(alone), topic, [b"last"])
-    assert consume_values(settings(alone), topic) == {0: [*VALUES, b"last"]}
-
-
-def test_a_paused_broker_answers_nothing(alone: KafkaCluster, topic: str) -> None:
-    alone.admin.create_topic(topic)
-    alone.nodes[1].pause()
-    try:
-        with pytest.raises(KafkaException) as error:
-            produce(settings(alone) | {"message.timeout.ms": 500}, topic, VALUES)
-    finally:
-        alone.nodes[1].resume()
-    assert error.value.args[0].code() == KafkaError._MSG_TIMED_OUT
-    produce(settings(alone), topic, VALUES)
-
-
-def test_a_quota_slows_producers_down(alone: KafkaCluster, topic: str) -> None:
-    alone.admin.create_topic(topic)
-    throttled = []
-    producer = Producer(settings(alone) | {"throttle_cb": throttled.append})
-    alone.admin.throttle(1_000)
-    for _ in range(3):
-        producer.produce(topic, bytes(5_000))
-        assert producer.flush(PATIENCE_S) == 0
-    alone.admin.throttle(None)
-    assert throttled
-    assert throttled[0].throttle_time > 0
-
-
-def test_the_brokers_settings(alone: KafkaCluster, topic: str) -> None:
-    alone.admin.create_topic(topic)
-    alone.admin.configure_brokers({"message.max.bytes": 100})
-    with pytest.raises(KafkaException) as error:
-        produce(settings(alone), topic, [b"v" * 200])
-    assert error.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
-    alone.admin.configure_brokers({"message.max.bytes": 1_000_000})
-
-
-def test_leaders_move(three: KafkaCluster, topic: str) -> None:
-    three.admin.create_topic(topic, replicas=[[1, 2, 3], [2, 3, 1]])
-    assert three.admin.leaders(topic) == {0: 1, 1: 2}
-    three.admin.move_leader(topic, 0, to=3)
-    # Each node learns of it at its own time, and any of them can be the one that is asked.
-    wait_until(lambda: three.admin.leaders(topic) == {0: 3, 1: 2})
-    produce(settings(three) | {"acks": "all"}, topic, VALUES)
-    assert consume_values(settings(three), topic) == {0: VALUES, 1: []}
-
-
-def test_a_leader_is_only_moved_to_a_replica(three: KafkaCluster, topic: str) -> None:
-    three.admin.create_topic(topic, replicas=[[1, 2]])
-    with pytest.raises(KafkaToolError, match="node 3 has no replica"):
-        three.admin.move_leader(topic, 0, to=3)
-
-
-def test_a_node_lost_for_good_is_done_without(three: KafkaCluster, topic: str) -> None:
-    three.admin.create_topic(topic, replicas=[[3, 1, 2]])
-    produce(settings(three), topic, VALUES[:50])
-    three.nodes[3].kill()
-    produce(settings(three), topic, VALUES[50:])
-    assert three.admin.leaders(topic)[0] in (1, 2)
-    assert consume_values(settings(three), topic) == {0: VALUES}
 
 
 def test_a_wrong_setting_is_reported(kafka_cluster: MakeCluster) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from producers import wait_until
 from tool_runs import ToolRun
 
 from shmaccum.shm import names
+from tools.stress.options import parse
 
-PATIENCE_S = 60.0
 END_S = 600.0
 
 
@@ -33,9 +32,7 @@ def runs() -> Iterator[list[Stress]]:
     runs: list[Stress] = []
     yield runs
     for run in runs:
-        for pid in run.started():
-            os.kill(pid, signal.SIGKILL)
-        run.process.wait(PATIENCE_S)
+        run.kill()
         for path in run.slab_files():
             os.unlink(path)
 
@@ -43,6 +40,13 @@ def runs() -> Iterator[list[Stress]]:
 def run(runs: list[Stress], directory: Path, arguments: str) -> Stress:
     runs.append(Stress("stress", directory, *arguments.split()))
     return runs[-1]
+
+
+def held(run: Stress) -> str:
+    """Wait for the end of a run that is right; return its messages."""
+    status, out, errors = run.end(END_S)
+    assert (status, "All zero" in out) == (0, True), out + errors
+    return errors
 
 
 def nothing_is_left(run: Stress) -> None:
@@ -63,8 +67,7 @@ def test_a_short_run_on_kafka(apache_kafka: None, runs: list[Stress], tmp_path: 
 
 
 def check_short_run(short: Stress, least: int) -> None:
-    status, out, errors = short.end(END_S)
-    assert (status, "All zero" in out) == (0, True), out + errors
+    errors = held(short)
     report = short.result()
     assert report["held"]
     assert report["problems"] == []
@@ -83,8 +86,7 @@ def test_a_short_run_with_sigterm_and_pid_namespaces(runs: list[Stress], tmp_pat
     if os.geteuid():
         pytest.skip("PID namespaces need root")
     short = run(runs, tmp_path, f"{SHORT} --terminate 2 --pid-namespaces 2")
-    status, out, errors = short.end(END_S)
-    assert (status, "All zero" in out) == (0, True), out + errors
+    held(short)
     counts = short.result()["counts"]
     assert counts["producers killed"] > 0
     assert counts["producers terminated"] > 0
@@ -126,10 +128,7 @@ def test_records_are_lost(runs: list[Stress], tmp_path: Path) -> None:
 def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals) -> None:
     """Producers, stopped ones among them, and the sender go with it."""
     interrupted = run(runs, tmp_path, "--producers 3 --seconds 60 --stop 5 --kill-sender 1")
-    deadline = time.monotonic() + PATIENCE_S
-    while len(interrupted.started()) < 5:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: len(interrupted.started()) >= 5)
     interrupted.process.send_signal(number)
     status, _, errors = interrupted.end(END_S)
     assert (status, "interrupted" in errors) == (130, True)
@@ -141,17 +140,13 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
     killed = run(runs, tmp_path, "--producers 2 --seconds 60 --stop 0 --kill-sender 0 --kill-producers 0")
     wait_until(lambda: any(log.stat().st_size for log in tmp_path.rglob("*.log")), "there is a sender")
     killed.process.kill()
-    deadline = time.monotonic() + PATIENCE_S
-    while killed.started() or killed.slab_files():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not killed.started() and not killed.slab_files())
 
 
 @pytest.mark.timeout(900)
 def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
     spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 4 --kill-producers 2 --kill-sender 0.5 --seed 4")
-    status, out, errors = spark.end(END_S)
-    assert (status, "All zero" in out) == (0, True), out + errors
+    held(spark)
     assert spark.result()["counts"]["jobs"] >= 1
     assert spark.result()["counts"]["workers killed"] >= 1
     nothing_is_left(spark)
@@ -172,8 +167,6 @@ def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
     ],
 )
 def test_bad_arguments(arguments: str, error: str, capsys: Capture) -> None:
-    from tools.stress.options import parse
-
     with pytest.raises(SystemExit) as ended:
         parse(arguments.split())
     assert ended.value.code == 2
@@ -181,8 +174,6 @@ def test_bad_arguments(arguments: str, error: str, capsys: Capture) -> None:
 
 
 def test_help(capsys: Capture) -> None:
-    from tools.stress.options import parse
-
     with pytest.raises(SystemExit) as ended:
         parse(["--help"])
     assert ended.value.code == 0
