@@ -9,14 +9,13 @@ from collections.abc import Callable
 import pytest
 from fixture_types import Capture, Link, Start
 from processes import wait_until
+from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
 from shmaccum.errors import SlabError
 from shmaccum.observe.report import report
 from shmaccum.shm import names
-
-Settings = dict[str, object]
 
 
 def send_and_stay(link: Link, settings: Settings, records: int) -> None:

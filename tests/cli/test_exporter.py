@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -13,12 +11,12 @@ import pytest
 from fixture_types import Capture, Command
 from processes import wait_until
 from prometheus_client.parser import text_string_to_metric_families as parse
+from runs import run_python
+from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
 from shmaccum.shm import names
-
-Settings = dict[str, object]
 
 
 def values(text: str, name: str) -> dict[str, float]:
@@ -74,7 +72,7 @@ def test_a_busy_port(capfd: Capture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["exporter", "--listen", f"127.0.0.1:{port}"]) == 2
-    assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in capfd.readouterr().err
+    assert f"cannot listen at 127.0.0.1:{port}: Address already in use; choose another" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["x", "127.0.0.1:", "127.0.0.1:65536", "::1:9000", "[::1]"])
@@ -86,7 +84,7 @@ def test_what_is_no_address(place: str, capfd: Capture) -> None:
 
 def test_without_the_library_the_error_names_the_extra() -> None:
     code = "import sys; sys.modules['prometheus_client'] = None; from shmaccum.cli.main import main; main(['exporter'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python("-c", code)
     assert "shmaccum exporter: metrics for Prometheus need the library prometheus_client" in done.stderr
     assert "pip install 'shmaccum[exporter]'" in done.stderr
 
@@ -109,4 +107,4 @@ def test_a_sender_serves_its_own_slab(settings: Settings, slab_name: str, shmacc
 
 def test_a_sender_imports_the_library_only_when_asked() -> None:
     code = "import sys, shmaccum.cli.sender; sys.exit('prometheus_client' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert run_python("-c", code).returncode == 0

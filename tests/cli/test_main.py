@@ -95,10 +95,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(settings: dict[str, object], 
     "command",
     [
         ["-m", "shmaccum", "status"],
-        ["-m", "shmaccum", "status", "--json"],
         ["-m", "shmaccum", "--help"],
         ["-m", "tools.benchmark", "--list"],
-        ["-m", "tools.benchmark", "--help"],
     ],
     ids=" ".join,
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from fixture_types import Capture, Command
 from processes import wait_until
+from slab_settings import Settings
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.cli.main import main
@@ -18,7 +19,6 @@ from shmaccum.errors import SlabError
 from shmaccum.observe.report import report
 from shmaccum.shm.lifecycle import attach, detach
 
-Settings = dict[str, object]
 LOG = ["-X", "transport=log", "-X", "log.dir=x"]
 
 

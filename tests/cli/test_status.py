@@ -14,6 +14,7 @@ import pytest
 from faults import is_stopped, stopped_with
 from fixture_types import Capture, Command, Link, Start
 from processes import wait_until
+from slab_settings import Settings
 
 from shmaccum import Producer, __version__
 from shmaccum._core import LANE_ERROR, Geometry, Lane
@@ -26,8 +27,6 @@ from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import attach
 
-Settings = dict[str, object]
-
 TOPIC = "t" * 249
 
 
@@ -38,13 +37,18 @@ def show(capfd: Capture, *arguments: str) -> str:
     return out
 
 
-def test_for_people(settings: Settings, slab_name: str, capfd: Capture) -> None:
+def test_for_people_and_for_programs(settings: Settings, slab_name: str, capfd: Capture) -> None:
     with Producer(settings) as producer:
         for _ in range(1234):
             producer.send("orders", b"x" * 10, partition=1)
         producer.flush()
         wait_until(lambda: report(slab_name).memory.used == 0)  # the sender frees it after it has pushed the completion
         out = show(capfd, slab_name)
+        said = json.loads(show(capfd, slab_name, "--json"))
+        everything = json.loads(show(capfd, "--json"))["slabs"]
+    assert said["version"] == __version__
+    assert [slab["name"] for slab in said["slabs"]] == [slab_name]
+    assert slab_name in [slab["name"] for slab in everything]
     lines = out.splitlines()
     assert lines[:2] == [f"shmaccum {__version__}", slab_name]
     assert re.search(r"  sender    process \d+, (asleep|awake); 1 start so far\n", out)
@@ -56,14 +60,6 @@ def test_for_people(settings: Settings, slab_name: str, capfd: Capture) -> None:
     assert [str(os.getpid()), "producer", "alive", "1,234"] in [row[:4] for row in rows]
     assert ["orders-1", "node", "0", "0", "0", "0", "0", "1,234", "0", "1,233"] in rows
     assert "\x1b" not in out, "no colours where there is no terminal"
-
-
-def test_a_producer_stopped_with_a_lock_is_named(settings: Settings, slab_name: str, capfd: Capture) -> None:
-    with Producer(settings) as producer:
-        producer.send("t", b"x").get(timeout=30)
-        with stopped_with(producer._slab.pool_lock) as pid:
-            out = show(capfd, slab_name)
-    assert re.search(rf"\n  stopped   producer {pid} .*is stopped, and holds the memory's lock\n", out)
 
 
 def test_transactions_for_people(settings: Settings, slab_name: str, capfd: Capture) -> None:
@@ -85,7 +81,7 @@ def test_transactions_for_people(settings: Settings, slab_name: str, capfd: Capt
         assert "orders" not in show(capfd, slab_name)
 
 
-def test_past_and_lasting_incidents(settings: Settings, slab_name: str, capfd: Capture) -> None:
+def test_past_and_lasting_incidents_and_stopped_processes(settings: Settings, slab_name: str, capfd: Capture) -> None:
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
         incidents = Incidents(producer._slab)
@@ -106,6 +102,9 @@ def test_past_and_lasting_incidents(settings: Settings, slab_name: str, capfd: C
             assert re.search(rf"  sender    process {pid} is stopped: it has not run for \d", show(capfd, slab_name))
         finally:
             os.kill(pid, signal.SIGCONT)
+        with stopped_with(producer._slab.pool_lock) as pid:
+            out = show(capfd, slab_name)
+        assert re.search(rf"\n  stopped   producer {pid} .*is stopped, and holds the memory's lock\n", out)
 
 
 def test_compression(settings: Settings, slab_name: str, capfd: Capture) -> None:
@@ -121,11 +120,10 @@ def test_compression(settings: Settings, slab_name: str, capfd: Capture) -> None
     assert re.search(r"sent .*, compressed to [0-9]%", out)
 
 
-@pytest.mark.parametrize("environment", [{"COLUMNS": "40"}, {"PYTHONIOENCODING": "ascii"}])
-def test_nothing_is_cut(environment: dict[str, str], settings: Settings, slab_name: str, shmaccum: Command) -> None:
+def test_nothing_is_cut(settings: Settings, slab_name: str, shmaccum: Command) -> None:
     with Producer(settings) as producer:
         producer.send(TOPIC, b"x", partition=0).get(timeout=30)
-        with shmaccum("status", slab_name, **environment) as process:
+        with shmaccum("status", slab_name, COLUMNS="40", PYTHONIOENCODING="ascii") as process:
             out, err = process.communicate(timeout=30)
     assert err == ""
     (row,) = [line.split() for line in out.splitlines() if line.startswith(f"  {TOPIC}-0")]
@@ -147,17 +145,6 @@ def test_a_table_that_is_nearly_full(settings: Settings, slab_name: str, capfd: 
         assert "nearly full" not in show(capfd, slab_name)
         producer.partitions_for("topic8")
         assert "9 of 10 topics, nearly full: set shmaccum.max.topics higher;" in show(capfd, slab_name)
-
-
-def test_for_programs(settings: Settings, slab_name: str, capfd: Capture) -> None:
-    with Producer(settings) as producer:
-        producer.send("t", b"x").get(timeout=30)
-        said = json.loads(show(capfd, slab_name, "--json"))
-        (named,) = said["slabs"]
-        everything = json.loads(show(capfd, "--json"))["slabs"]
-    assert said["version"] == __version__
-    assert named["name"] == slab_name
-    assert slab_name in [slab["name"] for slab in everything]
 
 
 def test_again_and_again(settings: Settings, slab_name: str, shmaccum: Command) -> None:

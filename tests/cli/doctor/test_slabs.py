@@ -9,6 +9,7 @@ from pathlib import Path
 from faults import stopped_with
 from processes import wait_until
 from producers import sender_pid, stop_sender
+from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum.cli.doctor.finding import Finding, Level
@@ -17,62 +18,42 @@ from shmaccum.errors import NetworkError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
 
-Settings = dict[str, object]
-
 
 def findings(slab: str) -> list[Finding]:
     """Return what is found of one slab; other tests have theirs at the same time."""
     return [each for each in slab_findings() if each.text.startswith((f"{slab}:", f"{slab} "))]
 
 
-def test_a_slab_in_order(settings: Settings, slab_name: str) -> None:
+def test_what_is_wrong_is_named_with_what_to_do(settings: Settings, slab_name: str) -> None:
+    def check(*said: str, advice: str = "") -> None:
+        (found,) = findings(slab_name)
+        assert found.level == Level.PROBLEM
+        assert all(each in found.text for each in said)
+        assert advice in found.advice
+
     with Producer(settings) as producer:
         producer.send("t", b"value").get(30)
         assert findings(slab_name) == [Finding(Level.OK, "slab", f"{slab_name}: nothing is wrong")]
 
+        path = next(path for path in names.leftovers(slab_name) if "sem." in path)
+        os.chmod(path, 0o660)
+        check(f"{path} has mode -rw-rw----", advice=f"chmod 600 {path}")
+        os.chmod(path, 0o600)
 
-def test_the_sender_is_stopped(settings: Settings, slab_name: str) -> None:
-    with Producer(settings) as producer:
-        producer.send("t", b"value").get(30)
         pid = sender_pid(producer)
         stop_sender(producer)
         try:
-            (found,) = findings(slab_name)
+            check(f"its sender, process {pid} is stopped", advice=f"kill -CONT {pid}, if nobody debugs it")
         finally:
             os.kill(pid, signal.SIGCONT)
-    assert (found.level, found.advice) == (Level.PROBLEM, f"kill -CONT {pid}, if nobody debugs it")
-    assert f"its sender, process {pid} is stopped" in found.text
 
+        refused = "connection to broker 1 at host:9092: Link refused"
+        outage = Incidents(producer._slab).note(NetworkError, refused, lasts=True)
+        check(f"NetworkError: {refused} (since ")
+        Incidents(producer._slab).end(outage)
 
-def test_a_producer_stopped_with_a_lock_is_named(settings: Settings, slab_name: str) -> None:
-    with Producer(settings) as producer:
-        producer.send("t", b"value").get(30)
         with stopped_with(producer._slab.pool_lock) as pid:
-            (found,) = findings(slab_name)
-    assert found.level == Level.PROBLEM
-    assert f"producer {pid}" in found.text
-    assert "is stopped, and holds the memory's lock" in found.text
-
-
-def test_a_file_with_other_rights_is_named(settings: Settings, slab_name: str) -> None:
-    with Producer(settings) as producer:
-        producer.send("t", b"value").get(30)
-        path = next(path for path in names.leftovers(slab_name) if "sem." in path)
-        os.chmod(path, 0o660)
-        (found,) = findings(slab_name)
-        os.chmod(path, 0o600)
-    assert found.level == Level.PROBLEM
-    assert f"{path} has mode -rw-rw----" in found.text
-    assert f"chmod 600 {path}" in found.advice
-
-
-def test_an_outage(settings: Settings, slab_name: str) -> None:
-    with Producer(settings) as producer:
-        producer.send("t", b"value").get(30)
-        Incidents(producer._slab).note(NetworkError, "connection to broker 1 at host:9092: Link refused", lasts=True)
-        (found,) = findings(slab_name)
-    assert found.level == Level.PROBLEM
-    assert "NetworkError: connection to broker 1 at host:9092: Link refused (since " in found.text
+            check(f"producer {pid}", "is stopped, and holds the memory's lock")
 
 
 def test_batches_without_a_sender(settings: Settings, slab_name: str) -> None:

@@ -19,6 +19,7 @@ from fcntl import ioctl
 import pytest
 from fixture_types import Capture
 from rich.console import Console
+from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum._core import Geometry, Super
@@ -30,8 +31,6 @@ from shmaccum.cli.top.tables import TABS
 from shmaccum.observe.report import report
 from shmaccum.observe.verdict import Level, findings
 from shmaccum.shm.lifecycle import attach, detach
-
-Settings = dict[str, object]
 
 
 @pytest.fixture
@@ -55,44 +54,34 @@ def lines(history: History, width: int, height: int = 0, **chosen: object) -> li
     return captured.get().splitlines()
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("tab", range(len(TABS)))
-def test_every_table_fits_its_terminal(working: Producer, slab_name: str, width: int, tab: int) -> None:
+@pytest.mark.usefixtures("working")
+def test_tables_fit_their_terminal_and_are_sorted_filtered_and_counted(slab_name: str) -> None:
     history = History()
     history.add(report(slab_name))
     history.add(report(slab_name))
-    shown = lines(history, width, 24, tab=tab)
+    headings = ("PARTITION", "BROKER", "PROCESS", "COUNT", "WHAT")
+    for width in (40, 80, 200):
+        for tab in range(len(TABS)):
+            shown = lines(history, width, 24, tab=tab)
+            assert len(shown) <= 24
+            assert all(len(line) <= width for line in shown)
+            assert shown[0].startswith("healthy")
+            assert shown[1].startswith("memory ")
+            assert any(line.lstrip().startswith(headings[tab]) for line in shown)
 
-    assert len(shown) <= 24
-    assert all(len(line) <= width for line in shown)
-    assert shown[0].startswith("healthy")
-    assert shown[1].startswith("memory ")
-    heading = ("PARTITION", "BROKER", "PROCESS", "COUNT", "WHAT")[tab]
-    assert any(line.lstrip().startswith(heading) for line in shown)
-
-
-def test_a_wide_terminal_shows_every_column(working: Producer, slab_name: str) -> None:
-    history = History()
-    history.add(report(slab_name))
-    shown = "\n".join(lines(history, 220))
-
+    wide = lines(history, 220)
     for column in TABS[0].columns(history):
-        assert column.heading in shown
-    assert sum(line.startswith("orders") for line in shown.splitlines()) == 60
+        assert column.heading in "\n".join(wide)
+    assert sum(line.startswith("orders") for line in wide) == 60
 
+    def orders(**chosen: object) -> list[str]:
+        return [line.split()[0] for line in lines(history, 80, **chosen) if line.startswith("orders")]
 
-def test_rows_are_sorted_filtered_and_counted(working: Producer, slab_name: str) -> None:
-    history = History()
-    history.add(report(slab_name))
     by_name = [0] * len(TABS)
-    names = [line.split()[0] for line in lines(history, 80, sorted_by=by_name) if line.startswith("orders")]
-    turned = lines(history, 80, sorted_by=by_name, is_reversed=True)
-
+    names = orders(sorted_by=by_name)
     assert names == sorted(names)
-    assert [line.split()[0] for line in turned if line.startswith("orders")] == names[::-1]
-    assert [line.split()[0] for line in lines(history, 80, contains="ERS2-0") if line.startswith("orders")] == [
-        "orders2-0"
-    ]
+    assert orders(sorted_by=by_name, is_reversed=True) == names[::-1]
+    assert orders(contains="ERS2-0") == ["orders2-0"]
     assert any(re.match(r"and \d+ more", line) for line in lines(history, 80, 24))
 
 
@@ -114,7 +103,7 @@ def test_what_was_counted_since_the_first_look(settings: Settings, slab_name: st
         assert history.rate_of_partition(partition.entry) == history.sent_rate
 
 
-def test_one_screen(working: Producer, slab_name: str, capfd: Capture) -> None:
+def test_one_screen_and_one_object_for_programs(working: Producer, slab_name: str, capfd: Capture) -> None:
     assert main(["top", slab_name, "--once", "--tab", "processes"]) == 0
     out, err = capfd.readouterr()
 
@@ -124,8 +113,6 @@ def test_one_screen(working: Producer, slab_name: str, capfd: Capture) -> None:
     assert "shmaccum sender" in out
     assert "\x1b" not in out
 
-
-def test_one_object_for_programs(working: Producer, slab_name: str, capfd: Capture) -> None:
     assert main(["top", slab_name, "--once", "--json"]) == 0
     (slab,) = json.loads(capfd.readouterr().out)["slabs"]
 
