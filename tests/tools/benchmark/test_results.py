@@ -6,7 +6,10 @@ import pytest
 from benchmark_results import result, rounds, variant
 
 from tools.benchmark.cases.exactly_once import TASKS, job_variant, stream_variant
+from tools.benchmark.contention import contention_table
 from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS
+from tools.benchmark.limit_comparison import limit_table
+from tools.benchmark.losses import losses
 from tools.benchmark.report import as_text
 from tools.benchmark.results import incomplete, median, ratio_of
 from tools.benchmark.spark.jobs import EXACTLY_ONCE
@@ -71,8 +74,18 @@ def test_a_number_without_a_target_is_shown_and_not_judged() -> None:
     assert of_job[1:] == ["1.5 ×, 2 ×, 1.5 ×, 2 ×", "no target"]
 
 
-def test_what_is_incomplete_is_named() -> None:
+def test_less_is_better() -> None:
+    """Wall and processor time of a job: how many times ours the peer's is."""
+    of = {OURS: rounds(wall_s=[2.0], cpu_s=[3.0]), CONFLUENT: rounds(wall_s=[10.0], cpu_s=[9.0])}
+    row = target_table(result(("spark", [variant("large", of)]))).rows[3]
+    assert row[2:] == ["5 ×, 3 ×", "**not met**"]
+
+
+def test_complete() -> None:
     assert incomplete(result(("columns", [columns(1.0)]))) == []
+
+
+def test_incomplete() -> None:
     lacking = columns(1.0)
     lacking["contestants"][CONFLUENT]["summary"] = {}  # type: ignore[index]
     void = variant("x", {"a": rounds(cost=[1.0])}, void="a worker failed: KeyError: 1\nTraceback ...")
@@ -82,6 +95,57 @@ def test_what_is_incomplete_is_named() -> None:
         "columns/x is void: a worker failed: KeyError: 1",
         "columns/y is missing: there is no Java",
     ]
+
+
+COSTS = {"memory-copy": 0.1, "crc": 0.05, "socket": 0.05, "semaphore": 80.0, "round-trip": 50.0}
+LIMITS = ("limits", [variant(name, {"this machine": rounds(cost=[cost])}) for name, cost in COSTS.items()])
+
+
+def test_distances() -> None:
+    """A record of 91 bytes is 100 in a batch: 10 ns are copied, 10 ns go to the sender, 80 ns to the semaphore."""
+    figures = {"cpu_us_per_record": 1.0, "records": 10.0, "bytes": 910.0, "cpu_workers_s": 8e-6, "cpu_sender_s": 2e-6}
+    of = variant("apache-unkeyed", {OURS: [figures | {"cpu_system_s": 1e-6}]})
+    measured = result(LIMITS, ("records", [of]))
+    rest = "producers 710 ns, sender 190 ns, of all in the kernel 100 ns"
+    assert limit_table(measured).rows == [["1, `send`, unkeyed", "100 ns", "1,000 ns", "10 ×", rest]]
+    assert limit_table(measured, "records").rows == limit_table(measured).rows
+    assert limit_table(measured, "columns").rows == []
+    assert limit_table(result(("records", [of]))).rows == [], "without limits there is no distance"
+
+
+def test_distances_of_other_kinds() -> None:
+    waiting = variant("rate-100-linger-0", {OURS: rounds(p50_ms=[0.5])})
+    sending = variant("alone-8", {"sender": rounds(cpu_us_per_batch=[16.384], system_us_per_batch=[1.0])})
+    rows = limit_table(result(LIMITS, ("latency", [waiting]), ("sender", [sending]))).rows
+    assert [row[1:4] for row in rows] == [["50 µs", "500 µs", "10 ×"], ["1,640 ns", "16.4 µs", "10 ×"]]
+
+
+def test_where_a_peer_is_better() -> None:
+    first = variant(
+        "v",
+        {
+            OURS: rounds(records_per_core_s=[50.0, 90.0, 200.0], records_per_s=[9.0, 9.0, 9.0], memory_mb=[4.0] * 3),
+            OUR_COLUMNS: rounds(records_per_core_s=[10.0] * 3, records_per_s=[9.0] * 3, memory_mb=[1.0] * 3),
+            CONFLUENT: rounds(records_per_core_s=[100.0] * 3, records_per_s=[3.0] * 3, memory_mb=[1.0] * 3),
+        },
+    )
+    second = variant(
+        "w", {OURS: rounds(wall_s=[1.0], batch_fill=[0.1]), CONFLUENT: rounds(wall_s=[1.0], batch_fill=[1])}
+    )
+    assert losses(result(("records", [first]), ("spark", [second]))).rows == [
+        ["1. title of v", OURS, CONFLUENT, "records/s per core 0.9 × (0.7 - 1.45), memory MB 0.25 ×"],
+        ["1. title of v", OUR_COLUMNS, CONFLUENT, "records/s per core 0.1 ×"],
+    ]
+
+
+def test_cost_of_contention() -> None:
+    grid = [
+        variant(f"{producers}-on-8", {OURS: rounds(records_per_s=[speed]), CONFLUENT: rounds(records_per_s=[10.0])})
+        for producers, speed in ((1, 100.0), (2, 150.0))
+    ]
+    table = contention_table(result(("producers", grid)))
+    assert table.rows[1] == ["8 partitions", "1.5 × / 1 ×", "- / -", "- / -", "- / -"]
+    assert table.rows[0][1] == "- / -"
 
 
 def test_the_report_says_what_is_wrong() -> None:
