@@ -118,12 +118,12 @@ class Admin:
 
     def configure_topic(self, topic: str, settings: Mapping[str, object]) -> None:
         """Change settings of a topic."""
-        self._configure(ConfigResource.Type.TOPIC, topic, settings)
-
-    def configure_brokers(self, settings: Mapping[str, object]) -> None:
-        """Change settings that brokers read while they run, on each of those that run."""
-        for broker in self._client.list_topics(timeout=TIMEOUT_S).brokers:
-            self._configure(ConfigResource.Type.BROKER, str(broker), settings)
+        entries = [
+            ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        self._client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+        self._until(lambda: self._has_settings(resource, settings), f"topic {topic} with {settings}")
 
     def deny(self, user: str, topic: str, operation: AclOperation = AclOperation.WRITE) -> None:
         """Forbid a user something with a topic."""
@@ -132,12 +132,6 @@ class Admin:
     def allow(self, user: str, topic: str, operation: AclOperation = AclOperation.ALL) -> None:
         """Permit a user to use a topic; others, except super users, then need a rule too."""
         self._add_rule(user, topic, operation, AclPermissionType.ALLOW)
-
-    def drop_rules(self, topic: str) -> None:
-        """Remove all access rules of a topic."""
-        rules = _rules_of(topic)
-        self._client.delete_acls([rules])[rules].result(TIMEOUT_S)
-        self._until(lambda: not self._client.describe_acls(rules).result(TIMEOUT_S), f"topic {topic} without rules")
 
     def set_password(self, user: str, password: str) -> None:
         """Change a user's password for SCRAM, effective soon; open connections stay logged in."""
@@ -172,14 +166,6 @@ class Admin:
             client.close()
         if error is not None:
             raise KafkaToolError(f"{topic}-{partition} could not be given the replicas {replicas}: {error}")
-
-    def _configure(self, kind: ConfigResource.Type, name: str, settings: Mapping[str, object]) -> None:
-        entries = [
-            ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
-        ]
-        resource = ConfigResource(kind, name, incremental_configs=entries)
-        self._client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
-        self._until(lambda: self._has_settings(resource, settings), f"{kind.name.lower()} {name} with {settings}")
 
     def _has_settings(self, resource: ConfigResource, settings: Mapping[str, object]) -> bool:
         found = self._client.describe_configs([resource])[resource].result(TIMEOUT_S)
