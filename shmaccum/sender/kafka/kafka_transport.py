@@ -68,12 +68,14 @@ class _ProduceRequest(Request):
         encoder: ProduceEncoder,
         batches: Batches,
         transactional_id: str | None,
+        largest_answer: int,
     ) -> None:
         self._transport = transport
         self._connection = connection
         self._encoder = encoder
         self._batches = batches
         self._transactional_id = transactional_id
+        self.largest_answer = largest_answer
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         return self._encoder.encode(self._batches, correlation_id, self._transactional_id)
@@ -180,9 +182,8 @@ class KafkaTransport:
         version, first = connection.handshake.produce_version, batches[0]
         if first.transactional_id is not None and first.transaction_version < _FIRST_IMPLICIT:
             version = min(version, NEWEST_BEFORE_KIP_890)
-        encoder = self._encoders.get(version) or self._encoder(version)
-        request = _ProduceRequest(self, connection, encoder, found, first.transactional_id)
-        request.largest_answer = largest_answer(batches)
+        transactional_id, most = first.transactional_id, largest_answer(batches)
+        request = _ProduceRequest(self, connection, self._encoder(version), found, transactional_id, most)
         connection.send(request, self._acks != 0)
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
@@ -225,9 +226,11 @@ class KafkaTransport:
     # --- answers ------------------------------------------------------------------------------------
 
     def _encoder(self, version: int) -> ProduceEncoder:
-        """Make the encoder for requests of a version."""
-        encoder = ProduceEncoder(version, self._client_id, self._acks, self._config.request_timeout_ms)
-        self._encoders[version] = encoder
+        """Return the encoder for requests of a version."""
+        encoder = self._encoders.get(version)
+        if encoder is None:
+            encoder = ProduceEncoder(version, self._client_id, self._acks, self._config.request_timeout_ms)
+            self._encoders[version] = encoder
         return encoder
 
     def _stored(self, connection: Connection, batches: Batches, frame: bytes) -> int:

@@ -96,8 +96,10 @@ class ProduceEncoder:
         )
 
     def _topic_head(self, topic: str) -> bytes:
-        """Encode a topic's name."""
-        head = self._topic_heads[topic] = self._text(topic)
+        """Return a topic's name in bytes, which are kept: most requests have the topics of the one before."""
+        head = self._topic_heads.get(topic)
+        if head is None:
+            head = self._topic_heads[topic] = self._text(topic)
         return head
 
     def _text(self, text: str) -> bytes:
@@ -127,7 +129,7 @@ class ProduceEncoder:
         head += self._count(len(batches))
         size = _FRAME_AND_HEADER_SIZE - _SIZE_SIZE
         for topic, of_topic in batches.items():
-            head += self._topic_heads.get(topic) or self._topic_head(topic)
+            head += self._topic_head(topic)
             head += self._count(len(of_topic))
             head, added = _core.add_buffers(buffers, head, of_topic, self._is_flexible)
             size += added
