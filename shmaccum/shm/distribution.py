@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from shmaccum._core import HISTOGRAM_BUCKETS, HISTOGRAM_EXACT, HISTOGRAM_PARTS, Histogram
+from shmaccum._core import HISTOGRAM_BUCKETS, HISTOGRAM_PARTS, Histogram
 
 _LAST: Final = HISTOGRAM_BUCKETS - 1
-
-
-def bucket_of(value: int) -> int:
-    """Return the bucket that counts a value."""
-    octave = max(0, value.bit_length() - HISTOGRAM_EXACT.bit_length() + 1)
-    return min(octave * HISTOGRAM_PARTS + (value >> octave), _LAST)
 
 
 def least_of(bucket: int) -> int:

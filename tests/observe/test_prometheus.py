@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fixture_types import Link, Start
+from histograms import bucket_of
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import wait_until
@@ -30,7 +31,7 @@ from shmaccum.observe.report import report
 from shmaccum.observe.series import histogram, series_of
 from shmaccum.shm import names
 from shmaccum.shm.broker_table import BrokerJournal
-from shmaccum.shm.distribution import Distribution, bucket_of
+from shmaccum.shm.distribution import Distribution
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import attach, detach, unlink
