@@ -27,7 +27,6 @@ from shmaccum.sender.sender import Sender
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
-
 NAP_MS = 2
 """Longest sleep of `Hand.poll`, however long it is to sleep."""
 
