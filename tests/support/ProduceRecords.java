@@ -25,11 +25,12 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * producer NAME=VALUE ...                               from here on, a new producer with these settings
  * record TOPIC PARTITION TIMESTAMP KEY VALUE NAME=VALUE ...   the rest are headers, their names in hexadecimal, too
  * flush
+ * answer                                                flush, then a line for each record since the last answer
  * init | begin | commit | abort                         of transactions
  * offsets GROUP TOPIC PARTITION OFFSET EPOCH METADATA   of a consumer group, as part of the transaction
  * </pre>
  *
- * <p>For each record, in their order, a line says: partition, offset.
+ * <p>For each record, in their order, a line says: partition, offset. An empty line ends an answer.
  */
 public class ProduceRecords {
     public static void main(String[] arguments) throws Exception {
@@ -45,6 +46,14 @@ public class ProduceRecords {
                 }
                 case "record" -> sent.add(producer.send(record(fields)));
                 case "flush" -> producer.flush();
+                case "answer" -> {
+                    producer.flush();
+                    for (Future<RecordMetadata> each : sent) {
+                        System.out.println(each.get().partition() + "\t" + each.get().offset());
+                    }
+                    System.out.println();
+                    sent.clear();
+                }
                 case "init" -> producer.initTransactions();
                 case "begin" -> producer.beginTransaction();
                 case "offsets" -> producer.sendOffsetsToTransaction(offsets(fields), new ConsumerGroupMetadata(fields[1]));
@@ -54,9 +63,6 @@ public class ProduceRecords {
             }
         }
         producer.close();
-        for (Future<RecordMetadata> each : sent) {
-            System.out.println(each.get().partition() + "\t" + each.get().offset());
-        }
     }
 
     private static Map<String, Object> settings(String[] fields) {

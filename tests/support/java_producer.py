@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tools.kafka.jvm import java_command
 
 PROGRAM = Path(__file__).with_name("ProduceRecords.java")
+
+Do = Callable[[Iterable[str]], list[tuple[int, int]]]
 
 
 def producer_line(settings: dict[str, object]) -> str:
@@ -16,10 +19,32 @@ def producer_line(settings: dict[str, object]) -> str:
     return "\t".join(["producer", *(f"{name}={value}" for name, value in settings.items())])
 
 
+@contextmanager
+def java_producer() -> Iterator[Do]:
+    """Run Kafka's producer; yield a function that has it do what lines say, and then flush.
+
+    The function returns (partition, offset) of each record.
+    """
+    with subprocess.Popen(java_command(str(PROGRAM)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as java:
+        assert java.stdin is not None
+        assert java.stdout is not None
+        stdin, stdout = java.stdin, java.stdout
+
+        def do(lines: Iterable[str]) -> list[tuple[int, int]]:
+            stdin.write("\n".join([*lines, "answer", ""]))
+            stdin.flush()
+            found = []
+            for line in stdout:
+                if line == "\n":
+                    return found
+                partition, offset = line.split()
+                found.append((int(partition), int(offset)))
+            raise AssertionError("Java has ended; its standard error says why")
+
+        yield do
+
+
 def run_java(lines: Iterable[str]) -> list[tuple[int, int]]:
     """Have Kafka's producer do what the lines say, and return (partition, offset) of each record."""
-    done = subprocess.run(
-        java_command(str(PROGRAM)), input="\n".join(lines), capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [(int(partition), int(offset)) for partition, offset in map(str.split, done.stdout.splitlines())]
+    with java_producer() as do:
+        return do(lines)

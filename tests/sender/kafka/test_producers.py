@@ -72,30 +72,6 @@ def test_a_topic_that_is_not_there(kafka: KafkaCluster, slab_name: str, topic: s
     wait_until_gone(slab_name)
 
 
-def test_a_topic_that_is_made_again_with_fewer_partitions(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    """Noticed with the next refresh: what is sent from then on goes to the partitions that there are."""
-    kafka.admin.create_topic(topic, partitions=6)
-    keys = [b"key %d" % number for number in range(60)]
-    with Producer(settings(kafka.bootstrap_servers, slab_name, metadata_max_age_ms=200)) as producer:
-        before = [producer.send(topic, b"before", key) for key in keys]
-        producer.flush(30)
-        assert {future.get().partition for future in before} == set(range(6))
-        kafka.admin.delete_topic(topic)
-        kafka.admin.create_topic(topic, partitions=2)
-        wait_until(lambda: producer.partitions_for(topic) == {0, 1}, "the topic has two partitions")
-        after = [producer.send(topic, b"after", key) for key in keys]
-        unkeyed = [producer.send(topic, b"after") for _ in range(10)]
-        producer.flush(30)
-        assert {future.get().partition for future in after} == {0, 1}
-        assert all(future.succeeded() for future in unkeyed)
-        with pytest.raises(UnknownTopicOrPartitionError, match="partition count 2"):
-            producer.send(topic, b"nowhere", partition=4)
-    found = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
-    assert sorted(map(set, found.values()), key=len) == [{b"after"}, {b"after"}]
-    assert sum(map(len, found.values())) == 70
-    wait_until_gone(slab_name)
-
-
 def test_a_topic_that_is_deleted(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
     """The next send waits for its metadata, as for a new one, and says why there are none."""
     kafka.admin.create_topic(topic)
