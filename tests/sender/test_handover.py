@@ -61,6 +61,7 @@ def test_a_producers_sender_hands_over_under_load(settings: Settings, start: Sta
                 for partition in range(2):
                     producer.send("t", b"%d" % count, partition=partition)
                 count += 1
+                time.sleep(0.0005)  # load enough
 
         send_until(lambda: sender_pid(producer) == heir.pid)
         behind = count + 500

@@ -94,7 +94,7 @@ def test_a_relative_path_in_the_environment_is_not_searched(
 def copy(tmp_path: Path) -> Path:
     """Return a directory with another copy of the package, which notes by which processes it is imported."""
     site = tmp_path / "site"
-    shutil.copytree(PACKAGE, site / "shmaccum", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, site / "shmaccum", ignore=shutil.ignore_patterns("*.opt-*"))
     with (site / "shmaccum" / "__init__.py").open("a") as file:
         file.write(f"\nimport os\n\nopen({str(tmp_path)!r} + f'/imported-{{os.getpid()}}', 'w').close()\n")
     return site

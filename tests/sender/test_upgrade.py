@@ -87,7 +87,7 @@ def install(site: Path, version: str, abi: int = 0) -> None:
     As pip does it, by new files: what a process has loaded from the old ones stays what it is.
     """
     shutil.rmtree(site / "shmaccum", ignore_errors=True)
-    shutil.copytree(PACKAGE, site / "shmaccum", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, site / "shmaccum", ignore=shutil.ignore_patterns("*.opt-*"))
     module = site / "shmaccum" / "abi.py"
     text = module.read_text().replace(f'"{shmaccum.__version__}"', f'"{version}"')
     if abi:

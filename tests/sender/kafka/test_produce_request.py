@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest
 
@@ -36,8 +36,9 @@ def by_library(version: int, correlation_id: int, client_id: str, batches: list[
     return bytes(request.encode(framed=True, header=True))
 
 
-@pytest.mark.parametrize("version", range(OLDEST_PRODUCE, NEWEST_PRODUCE + 1))
+@settings(max_examples=200)
 @given(
+    version=st.integers(OLDEST_PRODUCE, NEWEST_PRODUCE),
     batches=st.lists(
         st.builds(batch, TOPICS, st.integers(0, 2**31 - 1), st.binary(min_size=1, max_size=300)),
         min_size=1,

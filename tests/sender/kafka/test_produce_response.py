@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmaccum._core import ProduceBatch, read_stored
@@ -51,8 +51,12 @@ PLAIN = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("version", [9, 10, 11, 12])
-@given(results=st.dictionaries(PARTITIONS, PLAIN, min_size=1, max_size=200), throttle_ms=st.integers(0, 2**31 - 1))
+@settings(max_examples=120)
+@given(
+    version=st.integers(9, 12),
+    results=st.dictionaries(PARTITIONS, PLAIN, min_size=1, max_size=50),
+    throttle_ms=st.integers(0, 2**31 - 1),
+)
 def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any]], throttle_ms: int) -> None:
     """They are read here, and as the library would."""
     data = frame(version, results, throttle_ms)
