@@ -39,22 +39,33 @@ def refuse_for_a_while(run: HandRun, times: int = 1) -> None:
 # --- too large ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-@pytest.mark.parametrize("largest", [500, 250, 130])
-def test_a_batch_that_is_too_large(start_run: StartRun, log_dir: Path, largest: int, compression: str) -> None:
-    run = start_run(compression_type=compression)
-    run.transport.largest = 100 if compression == "gzip" else largest
+@pytest.mark.parametrize(
+    ("count", "largest", "settings"),
+    [
+        (25, 500, {}),
+        (25, 250, {}),
+        (25, 130, {}),
+        (25, 100, {"compression_type": "gzip"}),
+        (15, 300, {"message_format_version": "0.10.2", "enable_idempotence": False}),
+    ],
+)
+def test_a_batch_that_is_too_large(
+    start_run: StartRun, log_dir: Path, count: int, largest: int, settings: dict[str, object]
+) -> None:
+    run = start_run(**settings)
+    run.transport.largest = largest
     told = Told()
-    values = numbered(25)
+    values = numbered(count)
     futures = send(run, values, told=told)
     deliver(run)
-    assert offsets_of(futures) == list(range(25))
+    assert offsets_of(futures) == list(range(count))
     assert told.values == values
     assert read_values(log_dir, "t") == values
     assert max(batch.size for batch in batches_of(log_dir)) <= run.transport.largest
-    check_sequences(log_dir)
+    if "enable_idempotence" not in settings:
+        check_sequences(log_dir)
     assert counter(run, Super.BATCHES_SENT) == 1
-    assert counter(run, Super.RECORDS_SENT) == 25
+    assert counter(run, Super.RECORDS_SENT) == count
     assert_all_free(run)
 
 
@@ -88,46 +99,23 @@ def test_records_keep_what_they_have(run: HandRun, log_dir: Path) -> None:
     assert len(batches_of(log_dir)) > 2
 
 
-def test_the_old_format(start_run: StartRun, log_dir: Path) -> None:
-    run = start_run(message_format_version="0.10.2", enable_idempotence=False)
+@pytest.mark.parametrize("at", [0, 5, 10])
+def test_one_record_too_large_fails_alone(run: HandRun, log_dir: Path, at: int) -> None:
     run.transport.largest = 300
-    values = numbered(15)
-    futures = send(run, values)
-    deliver(run)
-    assert offsets_of(futures) == list(range(15))
-    assert read_values(log_dir, "t") == values
-
-
-def test_one_record_too_large_fails_alone(run: HandRun, log_dir: Path) -> None:
-    run.transport.largest = 300
-    values = [*numbered(5), b"x" * 400, *numbered(5)]
+    values = [*numbered(at), b"x" * 400, *numbered(10 - at)]
     futures = send(run, values)
     other = send(run, [b"other"], T1)
     deliver(run)
     with pytest.raises(RecordTooLargeError, match="t-0"):
-        futures.pop(5).get(0)
+        futures.pop(at).get(0)
     assert offsets_of(futures) == list(range(10))
     assert offsets_of(other) == [0]
-    assert read_values(log_dir, "t") == [*numbered(5), *numbered(5)]
+    assert read_values(log_dir, "t") == [*numbered(at), *numbered(10 - at)]
     assert (counter(run, Super.RECORDS_SENT), counter(run, Super.RECORDS_FAILED)) == (11, 1)
     # The broker has never heard of the record: there is no gap where it was, nor behind the batch.
     again = send(run, [b"again"])
     deliver(run)
     assert offsets_of(again) == [10]
-    check_sequences(log_dir)
-
-
-@pytest.mark.parametrize("at", [0, 4])
-def test_record_too_large_at_either_end(run: HandRun, log_dir: Path, at: int) -> None:
-    run.transport.largest = 300
-    values = numbered(4)
-    values.insert(at, b"x" * 400)
-    futures = send(run, values)
-    deliver(run)
-    assert futures.pop(at).failed()
-    assert offsets_of(futures) == list(range(4))
-    send(run, [b"again"])
-    deliver(run)
     check_sequences(log_dir)
 
 

@@ -129,12 +129,3 @@ def test_successor_reports_the_incident_of_a_dead_sender(scene: Scene, config: P
     (error,) = [future.exception() for future in futures if future.failed()]
     assert isinstance(error, PolicyViolationError)
     assert str(error).endswith("forbids the request: not on Sundays")
-
-
-def test_started_successor_completes_batches_of_a_dead_sender(scene: Scene, config: ProducerConfig) -> None:
-    """The same, with a sender process as producers start it."""
-    scene.append()
-    die_in(lambda: die_over_completing(config))
-    ensure_sender(scene.survivor.slab, config)
-    scene.survivor.accumulator.producer.flush(20)
-    scene.check_log()

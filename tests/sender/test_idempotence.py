@@ -327,14 +327,6 @@ def test_batches_set_aside_expire(run: BrokerRun, stored_unanswered: list[Future
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
-def test_the_last_batch_leaves_a_gap(run: BrokerRun) -> None:
-    run.cluster.partitions[T0].refuse = [InvalidRecordError]
-    send(run)
-    run.go_on()
-    assert outcomes(run, send(run)) == [None]
-    assert sent(run, T0) == [(0, 1), (1, 0)]
-
-
 def test_a_gap_that_closes(run: BrokerRun) -> None:
     """A batch that expired in flight was stored after all: no batch gets a new number."""
     lost = send(run)
@@ -421,19 +413,14 @@ def test_an_epoch_that_the_broker_has_passed(run: BrokerRun) -> None:
     assert bumps(run) == 2
 
 
-def test_out_of_order_is_not_for_ever(start_broker_run: StartBrokerRun) -> None:
-    run = start_broker_run(retries=3)
-    run.cluster.partitions[T0].refuse = [OutOfOrderSequenceError] * 4
+@pytest.mark.parametrize(("times", "settings"), [(4, {"retries": 3}), (1, {"enable_idempotence": False})])
+def test_out_of_order_is_not_for_ever(start_broker_run: StartBrokerRun, times: int, settings: dict[str, int]) -> None:
+    """Without sequence numbers it is final."""
+    run = start_broker_run(**settings)
+    run.cluster.partitions[T0].refuse = [OutOfOrderSequenceError] * times
     futures = send(run)
     assert outcomes(run, futures) == [OutOfOrderSequenceError]
-
-
-def test_out_of_order_is_final_without_numbers(start_broker_run: StartBrokerRun) -> None:
-    run = start_broker_run(enable_idempotence=False)
-    run.cluster.partitions[T0].refuse = [OutOfOrderSequenceError]
-    futures = send(run)
-    assert outcomes(run, futures) == [OutOfOrderSequenceError]
-    assert sent(run, T0) == [(-1, -1)]
+    assert len(sent(run, T0)) == times
 
 
 # --- expiry in flight -----------------------------------------------------------------------------------

@@ -48,19 +48,20 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_planted_file_in_place_of_a_segment(kind: str, settings: Settings, log_dir: Path, precious: Path) -> None:
-    """Its partition gets an error that names it, and the others go on."""
-    said = plant(kind, log_dir / "t-0" / SEGMENT, precious)
-    for partition in (1, 2):
-        (log_dir / f"t-{partition}").mkdir()
+def test_planted_files_in_place_of_segments(settings: Settings, log_dir: Path, precious: Path) -> None:
+    """Their partitions get errors that name them, and the others go on."""
+    kinds = ["link", "fifo"] + (["theirs"] if os.geteuid() == 0 else [])
+    said = [plant(kind, log_dir / f"t-{number}" / SEGMENT, precious) for number, kind in enumerate(kinds)]
+    sound = len(kinds)
+    (log_dir / f"t-{sound}").mkdir()
     with Producer(settings(retries=3, retry_backoff_ms=20)) as producer:
-        future = producer.send("t", b"value", partition=0)
-        assert producer.send("t", b"other", partition=1).get(30).offset == 0
-        with pytest.raises(KafkaStorageError, match=f"t-0/{SEGMENT}: cannot write .*{said}"):
-            future.get(30)
+        futures = [producer.send("t", b"value", partition=number) for number in range(sound)]
+        assert producer.send("t", b"other", partition=sound).get(30).offset == 0
+        for number, future in enumerate(futures):
+            with pytest.raises(KafkaStorageError, match=f"t-{number}/{SEGMENT}: cannot write .*{said[number]}"):
+                future.get(30)
     assert precious.read_text() == KEYS
-    assert [record.value for record in read_partition(log_dir, "t", 1)] == [b"other"]
+    assert [record.value for record in read_partition(log_dir, "t", sound)] == [b"other"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

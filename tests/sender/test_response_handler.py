@@ -5,30 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from senders import HandRun, counter, of_partition, read_values
-from splitting import SLOT, T0, T1, StartRun
+from senders import HandRun, counter, of_partition
+from splitting import T0, T1, StartRun
 
 from shmaccum._core import Partition, Super
-from shmaccum.errors import DeliveryTimeoutError, DuplicateSequenceNumberError, InvalidRecordError, NetworkError
-
-
-def test_a_failure_that_passes(run: HandRun, log_dir: Path) -> None:
-    """Something is in the way of the partition for a while: tried again, with back-off, in order, exactly once."""
-    directory, aside = log_dir / "t-0", log_dir.parent / "aside"
-    directory.rename(aside)
-    directory.write_bytes(b"")
-    futures = [run.send(T0, b"%d" % number + bytes(SLOT // 2)) for number in range(3)]
-    other = run.send(T1)
-    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) >= 3, after_ms=5)
-    assert not any(future.is_done for future in futures)
-    directory.unlink()
-    aside.rename(directory)
-    run.run_until(lambda: counter(run, Super.BATCHES_SENT) == 4, after_ms=5)
-    assert [future.get(0).offset for future in futures] == [0, 1, 2]
-    assert other.get(0).offset == 0
-    assert [value[:1] for value in read_values(log_dir, "t") if value] == [b"0", b"1", b"2"]
-    # The batch behind the one that failed was never sent before it.
-    assert [sequence for partition, sequence in run.transport.sent if partition == T0][-3:] == [0, 1, 2]
+from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, NetworkError
 
 
 def test_back_off(run: HandRun) -> None:
@@ -74,24 +55,6 @@ def test_a_failure_that_is_final(run: HandRun, log_dir: Path) -> None:
     again = run.send(T0)
     run.run(2)
     assert again.get(0).offset == 0
-
-
-def test_a_duplicate_counts_as_stored(run: HandRun) -> None:
-    run.transport.refuse[T0] = DuplicateSequenceNumberError
-    future = run.send(T0)
-    run.run(2)
-    assert future.get(0).offset == -1
-
-
-def test_delivery_timeout_in_retry(run: HandRun) -> None:
-    """Given up with the last attempt's error, or in the queue; only those concerned get it."""
-    run.transport.refuse[T0] = NetworkError
-    failing, fine = run.send(T0), run.send(T1)
-    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) >= 2, after_ms=0)
-    run.run_until(lambda: counter(run, Super.BATCHES_FAILED), after_ms=60_001)
-    with pytest.raises((NetworkError, DeliveryTimeoutError)):
-        failing.get(0)
-    assert fine.get(0).offset == 0
 
 
 def test_delivery_timeout_without_a_leader(start_sender: StartRun) -> None:

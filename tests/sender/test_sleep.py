@@ -163,7 +163,3 @@ def test_slow_nodes_are_not_waited_for_by_a_nap() -> None:
     coalescing = ResponseCoalescing()
     nap_with(coalescing, 0.1)
     assert coalescing.next_ms == LONGEST_NAP_MS
-
-
-def test_the_first_look_is_at_once() -> None:
-    assert ResponseCoalescing().next_ms == 0

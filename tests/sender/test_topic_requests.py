@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from senders import HandRun
 from splitting import T0, StartRun
 
 from shmaccum.cluster import TopicPartition
@@ -13,15 +12,6 @@ from shmaccum.errors import KafkaStorageError, SlabFullError
 from shmaccum.shm.layout import TopicState
 
 U0 = TopicPartition("u", 0)
-
-
-def test_a_topic_is_made_on_first_use(start_sender: StartRun, log_dir: Path) -> None:
-    run = start_sender(num_partitions=3)
-    run.topic("new")
-    entry = run.accumulator.map.topic("new")
-    assert entry is not None
-    assert (entry.state, len(entry.queues)) == (TopicState.KNOWN, 3)
-    assert sorted(path.name for path in (log_dir).iterdir() if path.is_dir()) == ["new-0", "new-1", "new-2"]
 
 
 def test_a_topic_that_cannot_be_made(start_sender: StartRun, log_dir: Path) -> None:
@@ -61,15 +51,6 @@ def test_nearly_full_tables_are_logged_once(start_sender: StartRun, caplog: pyte
     assert caplog.text.count("9 of the slab's 10 partitions are in use") == 1
     assert caplog.text.count("shmaccum.max.partitions") == 1
     assert "shmaccum.max.topics" not in caplog.text
-
-
-def test_a_topic_grows(run: HandRun, log_dir: Path) -> None:
-    (log_dir / "t-2").mkdir()
-    run.topic("t")
-    assert run.accumulator.map.queue(TopicPartition("t", 2)) is not None
-    future = run.send(TopicPartition("t", 2))
-    run.run(3)
-    assert future.get(0).partition == 2
 
 
 def test_the_next_sender_knows_the_topics(start_sender: StartRun) -> None:

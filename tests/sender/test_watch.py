@@ -59,16 +59,6 @@ def test_sends_into_an_open_batch(settings: Settings, log_dir: Path) -> None:
     assert read_values(log_dir, "t") == [b"%d" % number for number in range(sent)]
 
 
-def test_no_call_at_all(settings: Settings, log_dir: Path) -> None:
-    with Producer(settings(linger_ms=100)) as producer:
-        future = producer.send("t", b"value", partition=0)
-        killed = sender_pid(producer)
-        os.kill(killed, signal.SIGKILL)
-        wait_for_the_next(producer, killed)
-        wait_until_stored(log_dir, 1)
-        assert future.get(20).offset == 0
-
-
 def send_and_stay(link: Connection, settings: dict[str, object]) -> None:
     """Send a record, and do nothing else."""
     producer = Producer(settings)
@@ -208,16 +198,10 @@ def test_the_thread_ends_with_the_last_producer_of_the_process(settings: Setting
     assert len(watch_threads()) == 1
     one.close()
     assert len(watch_threads()) == 1
-    two.close()
-    assert not watch_threads()
-
-
-def test_a_producer_that_is_closed_does_not_wait_for_the_next_look(settings: Settings) -> None:
-    producer = Producer(settings())
-    producer.send("t", b"value").get(20)
     began_s = time.monotonic()
-    producer.close()
-    assert time.monotonic() - began_s < watch.LOOK_S / 2
+    two.close()
+    assert time.monotonic() - began_s < watch.LOOK_S / 2, "it does not wait for the next look"
+    assert not watch_threads()
 
 
 ENDS_WITHOUT_A_SENDER = """

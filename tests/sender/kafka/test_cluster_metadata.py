@@ -6,7 +6,6 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -106,16 +105,9 @@ def test_all_in_use_are_asked_about_when_they_are_old(fake: FakeBroker, asked: A
     assert sorted(asked.requests[2]) == ["a", "b"]
 
 
-@pytest.fixture
-def waits() -> Iterator[dict[str, int]]:
-    return {"retry_backoff_ms": 20, "retry_backoff_max_ms": 320}
-
-
-def test_answers_without_news_are_asked_for_less_and_less_often(
-    fake: FakeBroker, asked: Asked, wire: MakeWire, waits: dict[str, int]
-) -> None:
+def test_answers_without_news_are_asked_for_less_and_less_often(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
     """KIP-580: however often the sender finds that it does not know enough."""
-    here = wire(fake.servers, **waits)
+    here = wire(fake.servers, retry_backoff_ms=20, retry_backoff_max_ms=320)
     ask(here, ["t"])
     end = time.monotonic() + 1.5
     while time.monotonic() < end:

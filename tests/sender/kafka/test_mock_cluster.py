@@ -17,9 +17,6 @@ COUNT = 2000
     "settings",
     [
         {},
-        {"compression.type": "gzip"},
-        {"compression.type": "snappy"},
-        {"compression.type": "lz4"},
         {"compression.type": "zstd"},
         {"enable.idempotence": False, "acks": "1"},
         {"enable.idempotence": False, "max.in.flight.requests.per.connection": 1},

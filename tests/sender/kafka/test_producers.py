@@ -39,12 +39,9 @@ def write(link: Connection, config: dict[str, object], topic: str, worker: int, 
         producer.flush()
 
 
-@pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_many_processes_through_one_sender(
-    kafka: KafkaCluster, start: Start, slab_name: str, topic: str, compression: str
-) -> None:
+def test_many_processes_through_one_sender(kafka: KafkaCluster, start: Start, slab_name: str, topic: str) -> None:
     kafka.admin.create_topic(topic, partitions=PARTITIONS)
-    config = settings(kafka.bootstrap_servers, slab_name, compression_type=compression)
+    config = settings(kafka.bootstrap_servers, slab_name, compression_type="lz4")
     workers, count = 3, 3000
     for child in [start(write, config, topic, worker, count) for worker in range(workers)]:
         child.result()

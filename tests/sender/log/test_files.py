@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from logfiles import disk_full_beyond
 
-from shmaccum.sender.log.files import OpenFiles, sync_directory, write_fully
+from shmaccum.sender.log.files import OpenFiles, write_fully
 
 
 def open_paths(directory: Path) -> list[str]:
@@ -35,35 +35,6 @@ def test_no_more_than_the_limit_are_open_and_the_least_recently_used_is_closed(t
     assert open_paths(tmp_path) == []
 
 
-def test_the_descriptor_stays_the_same_while_open(tmp_path: Path) -> None:
-    files = OpenFiles()
-    files.create(tmp_path / "a")
-    assert files.get(tmp_path / "a") == files.get(tmp_path / "a")
-    files.close(tmp_path / "a")
-    files.close(tmp_path / "never opened")
-    assert open_paths(tmp_path) == []
-
-
-def test_get_does_not_create_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        OpenFiles().get(tmp_path / "gone")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_create_refuses_an_existing_file(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"data")
-    with pytest.raises(FileExistsError):
-        OpenFiles().create(tmp_path / "a")
-    assert (tmp_path / "a").read_bytes() == b"data"
-
-
-def test_descriptors_are_not_inherited_by_other_programs(tmp_path: Path) -> None:
-    files = OpenFiles()
-    files.create(tmp_path / "a")
-    assert not os.get_inheritable(files.get(tmp_path / "a"))
-    files.close_all()
-
-
 def test_write_fully_goes_on_after_a_partial_write(tmp_path: Path) -> None:
     data = bytes(range(256)) * 16
     views = [memoryview(data)[begin : begin + 7] for begin in range(0, len(data), 7)]
@@ -74,10 +45,3 @@ def test_write_fully_goes_on_after_a_partial_write(tmp_path: Path) -> None:
         assert os.fstat(file.fileno()).st_size == 1000
         write_fully(file.fileno(), views, 100)
     assert (tmp_path / "a").read_bytes() == bytes(100) + data
-
-
-def test_sync_directory_needs_a_directory(tmp_path: Path) -> None:
-    sync_directory(tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError):
-        sync_directory(tmp_path / "file")

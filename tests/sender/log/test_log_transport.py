@@ -248,16 +248,6 @@ def test_poll_waits_for_the_doorbell_and_leaves_it_ringing(open_sender: OpenSend
     assert transport.poll(5, doorbell[0]) == []
 
 
-def test_poll_takes_another_doorbell(open_sender: OpenSender, doorbell: tuple[int, int]) -> None:
-    transport = open_sender().transport
-    other = os.pipe()
-    assert transport.poll(1, doorbell[0]) == []
-    os.write(other[1], b"!")
-    assert transport.poll(math.inf, other[0]) == []
-    for end in other:
-        os.close(end)
-
-
 # --- syncing -------------------------------------------------------------------------------------
 
 

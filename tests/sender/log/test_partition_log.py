@@ -68,23 +68,6 @@ def open_links() -> Iterator[str]:
 # --- offsets and segments ------------------------------------------------------------------------
 
 
-def test_offsets_follow_each_other_over_appends_and_processes(tmp_path: Path, open_log: OpenLog) -> None:
-    log = open_log()
-    assert [log.append(make_batch([b"a", b"b"])), log.append(make_batch([b"c"]))] == [0, 2]
-    assert open_log().append(make_batch([b"d"])) == 3
-    assert read_log(tmp_path) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
-
-
-def test_the_base_offset_is_set_in_the_payload_itself(open_log: OpenLog) -> None:
-    log = open_log()
-    log.append(make_batch([b"a", b"b", b"c"]))
-    batch = make_batch([b"d"])
-    sealed = b"".join(batch.payload)
-    log.append(batch)
-    assert batch.payload[0][:8] == (3).to_bytes(8, "big")
-    assert batch.payload[0][8:] == sealed[8:]
-
-
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP], ids=str)
 @pytest.mark.parametrize("magic", [1, 2])
 def test_another_decoder_reads_what_was_written(
@@ -170,14 +153,6 @@ def test_without_idempotence_nothing_is_a_duplicate(open_log: OpenLog) -> None:
 # --- syncing -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_synced_where_no_policy_asks_for_it(open_log: OpenLog, synced: list[tuple[str, int]]) -> None:
-    log = open_log()
-    assert log.is_flushed
-    log.append(make_batch([b"a"]))
-    assert not log.is_flushed
-    assert synced == []
-
-
 def test_flush_messages_counts_records_since_the_last_flush(
     tmp_path: Path, open_log: OpenLog, synced: list[tuple[str, int]]
 ) -> None:
@@ -192,17 +167,6 @@ def test_flush_messages_counts_records_since_the_last_flush(
     assert len(synced) == 2
     log.append(make_batch([b"f"]))
     assert [name for name, _ in synced[2:]] == ["00000000000000000000.log"]
-
-
-def test_flush_syncs_once(open_log: OpenLog, synced: list[tuple[str, int]]) -> None:
-    log = open_log()
-    log.flush()
-    assert synced == []
-    log.append(make_batch([b"a"]))
-    log.flush()
-    log.flush()
-    assert len(synced) == 2
-    assert log.is_flushed
 
 
 def test_a_segment_is_synced_before_the_next_one_begins(

@@ -13,6 +13,7 @@ from logfiles import read_log
 from shmaccum._core import ProduceBatch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
+from shmaccum.sender.log.recent_batches import PRODUCERS_KEPT, RecentBatches, StoredBatch
 from shmaccum.sender.log.recovery import LogEnd, recover
 from shmaccum.sender.log.segments import segment_path
 
@@ -175,6 +176,14 @@ def test_looking_back_ends_after_five_batches(tmp_path: Path) -> None:
     write_segment(tmp_path, 1, *(at(i, make_batch([b"no producer"])) for i in range(1, 6)))
     write_segment(tmp_path, 6, *numbered(range(6, 9)))
     assert found(recover(tmp_path, idempotent=True), range(6, 9)) == [6, 7, 8]
+
+
+def test_the_producer_that_was_silent_longest_is_forgotten() -> None:
+    kept = RecentBatches()
+    for producer_id in [*range(PRODUCERS_KEPT), 0, PRODUCERS_KEPT]:
+        kept.add(producer_id, StoredBatch(0, 0, 10, 1000))
+    assert [kept.find(producer_id, 0, 0, 10) for producer_id in (0, 1, 2, PRODUCERS_KEPT)] == [1000, None, 1000, 1000]
+    assert kept.find(2, 0, 0, 9) is None
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
