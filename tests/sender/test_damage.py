@@ -165,27 +165,29 @@ def first_header(producer: Producer) -> int:
     return slab.geometry.header(slab.words[partition_at(producer) + Partition.HEAD] - 1)
 
 
-@pytest.mark.parametrize("what", BLOCKED)
 def test_sigterm_ends_a_sender_whose_batches_are_blocked_by_damage(
-    settings: Settings, log_dir: Path, tmp_path: Path, what: str
+    settings: Settings, log_dir: Path, tmp_path: Path
 ) -> None:
     """It names what it leaves; the next sender delivers that."""
     log_file = tmp_path / "sender.log"
-    values = [b"%d" % number * 5000 for number in range(9)]
+    sent = [b"first"]
     with Producer(settings(sender_log_file=str(log_file), delivery_timeout_ms=100_000)) as producer:
-        producer.send("t", values[0], partition=0).get(30)
-        sender = sender_pid(producer)
-        stop_sender(producer)
-        futures = [producer.send("t", value, partition=0) for value in values[1:]]
-        word, value = BLOCKED[what](producer)
-        producer._slab.words[word] = value
-        os.kill(sender, signal.SIGTERM)
-        os.kill(sender, signal.SIGCONT)
-        wait_until(lambda: not is_running(sender), "the sender ends")
-        assert "no batch can become ready" in log_file.read_text()
-        producer.flush(30)
-        assert all(future.succeeded() for future in futures)
-    assert read_values(log_dir, "t", 0) == values
+        producer.send("t", b"first", partition=0).get(30)
+        for count, (what, damage) in enumerate(BLOCKED.items(), 1):
+            sender = sender_pid(producer)
+            stop_sender(producer)
+            values = [b"%d" % number * 5000 for number in range(8)]
+            futures = [producer.send("t", value, partition=0) for value in values]
+            word, value = damage(producer)
+            producer._slab.words[word] = value
+            os.kill(sender, signal.SIGTERM)
+            os.kill(sender, signal.SIGCONT)
+            wait_until(lambda sender=sender: not is_running(sender), f"the sender ends: {what}")
+            assert log_file.read_text().count("no batch can become ready") == count, what
+            producer.flush(30)
+            assert all(future.succeeded() for future in futures), what
+            sent += values
+    assert read_values(log_dir, "t", 0) == sent
 
 
 def is_running(pid: int) -> bool:
