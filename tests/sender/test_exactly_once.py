@@ -1,7 +1,8 @@
 """Exactly once: whatever happens, each record is stored once and in order, or its future has the error.
 
-What happens is drawn: requests and answers lost, brokers that refuse, leaders that move, time that runs out, senders
-that die between any two lines. The brokers are models that check sequence numbers as Kafka's do.
+What happens is drawn: requests and answers lost, brokers that refuse, that take neither large batches nor every record,
+leaders that move, time that runs out, senders that die between any two lines. The brokers are models that check
+sequence numbers as Kafka's do.
 """
 
 from __future__ import annotations
@@ -12,15 +13,33 @@ from types import ModuleType
 from typing import Final, TypeVar
 
 import pytest
-from broker_model import NODES, SLOT, TIMEOUT_MS, BrokerRun, Clock, ClusterModel, config_of
+from broker_model import (
+    NODES,
+    SLOT,
+    TIMEOUT_MS,
+    BrokerRun,
+    Clock,
+    ClusterModel,
+    Flight,
+    TransportModel,
+    config_of,
+)
+from kafka.record import MemoryRecords
 from killpoints import interrupt_before, lines_here
 from scenes import PARTITIONS, UNKNOWN_OFFSET, Scene
 
+from shmaccum._core import Process, ProduceResponse
 from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequence_doubt
-from shmaccum.accumulator.state import partition_queue
+from shmaccum.accumulator.state import partition_map, partition_queue, record_batch
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaStorageError, NetworkError
-from shmaccum.sender import response_handler, sealer, sender
+from shmaccum.errors import (
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    KafkaStorageError,
+    NetworkError,
+    RecordTooLargeError,
+)
+from shmaccum.sender import batch_splitter, response_handler, sealer, sender
 from shmaccum.shm.validation import MAX_EPOCH
 
 T = TypeVar("T")
@@ -68,11 +87,75 @@ class RefusingScene(Scene):
             super().check_acknowledged(number, offset, stored)
 
 
-def play(happenings: Mapping[str, int], seed: int, config: ProducerConfig, clock: Clock) -> None:
+LARGEST: Final = 260
+"""Bytes of a batch that the brokers take: several of the small records, and none of the large ones."""
+SMALL: Final = 40
+LARGE: Final = LARGEST
+
+
+def is_invalid(value: bytes) -> bool:
+    return int(value.rstrip(b".")) % 7 == 3
+
+
+class PickyTransport(TransportModel):
+    """Connections to brokers that look at what they get before they look at its sequence number."""
+
+    def _handle(self, node: int, flight: Flight) -> ProduceResponse:
+        if len(flight.data) > LARGEST:
+            return ProduceResponse(flight.batch, error=RecordTooLargeError, message="too large")
+        values = [record.value or b"" for batch in MemoryRecords(flight.data) for record in batch]
+        invalid = tuple(number for number, value in enumerate(values) if is_invalid(value))
+        if invalid:
+            named = dict.fromkeys(invalid, "")
+            return ProduceResponse(flight.batch, error=InvalidRecordError, message="no good", invalid_records=named)
+        return super()._handle(node, flight)
+
+
+class PickyRun(BrokerRun):
+    """A sender of such brokers."""
+
+    makes_transport = PickyTransport
+
+
+class PickyScene(Scene):
+    """Brokers that take neither large batches nor every record."""
+
+    lines = (
+        batch_drainer,
+        completer,
+        expirer,
+        partition_map,
+        batch_splitter,
+        record_batch,
+        response_handler,
+        sealer,
+        sender,
+    )
+    errors = (DeliveryTimeoutError, InvalidRecordError, RecordTooLargeError)
+    at_once = 30
+    lines_of_a_pass, lines_of_recovery = 600, 400
+    makes_run = PickyRun
+
+    def value(self, number: int) -> bytes:
+        """Return a value that is small most of the time."""
+        return b"%d" % number + b"." * (LARGE if self.draw.random() < 0.05 else self.draw.randint(0, SMALL))
+
+    def happen(self, what: str) -> None:
+        super().happen(what)
+        slab = self.run.slab
+        at = slab.geometry.process(slab.me)
+        in_ring = slab.words[at + Process.RING_TAIL] - slab.words[at + Process.RING_HEAD]
+        assert in_ring <= slab.geometry.ring_length, "what the producers have not read yet is overwritten"
+
+    def finish(self) -> None:
+        super().finish()
+        assert not any(is_invalid(value) for model in self.cluster.partitions.values() for value in model.values)
+
+
+def play(scene: Scene, happenings: Mapping[str, int], count: int = 600) -> None:
     """Have many things happen, and look at what came out of it."""
-    scene = RefusingScene(config, clock, seed)
     try:
-        for what in scene.draw.choices(list(happenings), list(happenings.values()), k=600):
+        for what in scene.draw.choices(list(happenings), list(happenings.values()), k=count):
             scene.happen(what)
         scene.finish()
     finally:
@@ -102,13 +185,32 @@ def config(slab_name: str) -> ProducerConfig:
     ],
 )
 def test_exactly_once(config: ProducerConfig, clock: Clock, happenings: Mapping[str, int], seed: int) -> None:
-    play(happenings, seed, config, clock)
+    play(RefusingScene(config, clock, seed), happenings)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterModel, "first_epoch", MAX_EPOCH)
-    play(QUIET | TROUBLE | DEATH, seed, config, clock)
+    play(RefusingScene(config, clock, seed), QUIET | TROUBLE | DEATH)
+
+
+PICKY_QUIET: Final = {"append": 30, "step": 160, "answer": 120, "store": 20}
+PICKY_TROUBLE: Final = {"drop": 10, "move": 6, "wait": 2}
+
+
+@pytest.mark.parametrize(
+    ("happenings", "seed"),
+    [
+        *((PICKY_QUIET, seed) for seed in range(2)),
+        *((PICKY_QUIET | PICKY_TROUBLE, seed) for seed in range(4)),
+        *((PICKY_QUIET | PICKY_TROUBLE | DEATH, seed) for seed in range(6)),
+    ],
+)
+def test_exactly_once_in_parts(config: ProducerConfig, clock: Clock, happenings: dict[str, int], seed: int) -> None:
+    scene = PickyScene(config, clock, seed)
+    play(scene, happenings, 400)
+    if happenings == PICKY_QUIET:
+        assert all(future.is_done for futures in scene.futures.values() for future in futures.values())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ every moment there is are the business of `tools.step`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -72,12 +73,8 @@ def interrupt_before(line: Line, action: Action, *modules: ModuleType) -> None:
     raise AssertionError(f"the action got past {line}")
 
 
-def interrupt_after(lines: int, action: Action, *modules: ModuleType) -> bool:
-    """Run an action in this very process; a KeyboardInterrupt comes before line number ``lines`` of some modules.
-
-    Returns:
-        Whether the action got to that line.
-    """
+def interrupt_after(lines: int, action: Action, *modules: ModuleType) -> None:
+    """Run an action in this very process; a KeyboardInterrupt comes before line number ``lines`` of some modules."""
 
     def interrupt(at: Line) -> None:
         nonlocal lines
@@ -86,11 +83,8 @@ def interrupt_after(lines: int, action: Action, *modules: ModuleType) -> bool:
             sys.settrace(None)
             raise KeyboardInterrupt
 
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         _trace(action, modules, interrupt)
-    except KeyboardInterrupt:
-        return True
-    return False
 
 
 def die_after(lines: int, action: Action, *modules: ModuleType) -> None:
