@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,20 @@ def test_where_memory_is_short_batches_grow_until_there_is_an_answer(
     assert len(run.transport.sent) == count
     assert run.slab.words[Super.REQUESTS_SENT] <= count // 2 + 1
     assert read_values(Path(run.config.log_dir), "t", count - 1) == [b"0", b"1", b"2", b"3"]
+
+
+def test_batches_rest_after_the_time_in_which_others_were_sent(
+    start_run: StartRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start_run()
+    rests: list[tuple[float, float]] = []
+    monkeypatch.setattr(
+        run.accumulator.sender, "rest_after", lambda began_ms, ended_ms: rests.append((began_ms, ended_ms))
+    )
+    run.run(2)
+    assert rests == []
+    run.send(T0)
+    before_ms = time.monotonic() * 1000
+    run.run(1)
+    ((began_ms, ended_ms),) = rests
+    assert before_ms <= began_ms < ended_ms <= time.monotonic() * 1000

@@ -652,3 +652,25 @@ def test_a_process_stopped_while_it_starts_a_sender_is_replaced(settings: Settin
     with somebody_there(settings()) as slab, stopped_with(slab.lock_file.try_start()):
         ensure_sender(slab, config)
         assert slab.has_sender()
+
+
+def test_sender_watch_looks_at_intervals_and_after_a_failure(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def ensure() -> None:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            raise SenderError("none could be started")
+
+    with somebody_there(settings()) as slab:
+        monkeypatch.setattr(process, "WATCH_S", 3600)
+        watch = process.SenderWatch(slab, ensure)
+        assert not watch.has_sender()
+        with pytest.raises(SenderError):
+            watch()
+        watch()
+        watch()
+        assert watch.has_sender(), "as of the last look"
+        assert asked == [0, 1]

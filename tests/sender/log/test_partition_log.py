@@ -167,6 +167,8 @@ def test_flush_messages_counts_records_since_the_last_flush(
     assert len(synced) == 2
     log.append(make_batch([b"f"]))
     assert [name for name, _ in synced[2:]] == ["00000000000000000000.log"]
+    log.flush()
+    assert len(synced) == 3, "there is nothing to sync"
 
 
 def test_a_segment_is_synced_before_the_next_one_begins(

@@ -24,6 +24,17 @@ def test_segments_are_listed_in_order_and_other_files_left_out(tmp_path: Path) -
     assert list_segments(tmp_path) == wanted
 
 
+def test_a_reader_stops_at_a_batch_that_is_cut_short_and_at_what_comes_later(tmp_path: Path) -> None:
+    whole = b"".join(make_batch([b"whole"]).payload)
+    path = tmp_path / "segment"
+    path.write_bytes(whole + whole[:-1])
+    reader = SegmentReader(path)
+    with path.open("ab") as writer:
+        writer.write(whole[-1:] + whole)
+    assert [batch.position for batch in reader.batches()] == [0]
+    assert (reader.end, reader.size) == (len(whole), 2 * len(whole) - 1)
+
+
 def test_a_reader_stops_where_a_writer_cut_the_file_meanwhile(tmp_path: Path) -> None:
     whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
