@@ -68,7 +68,7 @@ class Scene:
         assert metadata is not None
         self.told.append(metadata.offset)
 
-    def finish(self, why: str) -> None:
+    def finish(self) -> None:
         """Have the next sender deliver the rest; the producer hears of every record, once."""
         self.told.clear()
         self.survivor.accumulator.producer.pending.poll()
@@ -76,11 +76,11 @@ class Scene:
         successor.begin()
         successor.run_until(lambda: successor.slab.undelivered() == (0, 0))
         successor.accumulator.pool.reclaim()
-        assert successor.accumulator.pool.available_memory() == successor.accumulator.pool.total_memory, why
+        assert successor.accumulator.pool.available_memory() == successor.accumulator.pool.total_memory
         successor.close()
         offsets = [offset for _, offset in self._futures]
-        assert [future.get(0).offset for future, _ in self._futures] == offsets, why
-        assert sorted(self.told) == sorted(offsets), why
+        assert [future.get(0).offset for future, _ in self._futures] == offsets
+        assert sorted(self.told) == sorted(offsets)
         assert not self.survivor.accumulator.producer.pending.incomplete()
         self._futures.clear()
 
@@ -116,7 +116,7 @@ def test_series_of_dying_senders_loses_nothing(scene: Scene, config: ProducerCon
         die_in(lambda: die_over_completing(config))
     assert words[Super.PRODUCER_ID] == producer_id
     assert words[Super.SENDER_STARTS] == 1 + 4
-    scene.finish("after four deaths")
+    scene.finish()
     scene.check_log()
 
 

@@ -25,7 +25,7 @@ def no_descriptors(pid: int) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
 
 
-def test_no_descriptor_for_the_log(settings: Settings, log_dir: Path) -> None:
+def test_no_descriptor_for_the_log_or_a_new_topic(settings: Settings, log_dir: Path) -> None:
     with Producer(settings(retry_backoff_ms=20)) as producer:
         producer.partitions_for("t")
         before = producer.send("t", b"before", partition=0)
@@ -36,19 +36,13 @@ def test_no_descriptor_for_the_log(settings: Settings, log_dir: Path) -> None:
             again = producer.send("t", b"again", partition=0)
             wait_until(lambda: words[Super.BATCHES_RETRIED] >= 4, "the sender tries again")
         assert [future.get(20).offset for future in (*futures, again)] == [0, 0, 1]
-        assert sender_starts(producer) == 1
-    assert [read_values(log_dir, "t", number) for number in range(3)] == [[b"before", b"again"], [b"1"], [b"2"]]
-
-
-def test_no_descriptor_for_a_new_topic(settings: Settings) -> None:
-    with Producer(settings(retry_backoff_ms=20)) as producer:
-        producer.partitions_for("t")
         with no_descriptors(sender_pid(producer)):
             producer._slab.button.press()
             producer._accumulator.state.map.request("new")
             wait_until(lambda: producer._accumulator.state.map.topics["new"].answers, "the sender has tried")
         assert producer.send("new", b"value", partition=0).get(20).offset == 0
         assert sender_starts(producer) == 1
+    assert [read_values(log_dir, "t", number) for number in range(3)] == [[b"before", b"again"], [b"1"], [b"2"]]
 
 
 def test_no_descriptor_for_a_connection(settings: Settings, mock_servers: str, tmp_path: Path) -> None:

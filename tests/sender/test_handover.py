@@ -110,17 +110,17 @@ def test_a_supervised_one_keeps_the_role_and_the_other_waits_for_its_end(setting
         leave(third)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_wait(settings: Settings, start: Start, number: signal.Signals) -> None:
+def test_a_signal_ends_the_wait(settings: Settings, start: Start) -> None:
     given = forever(settings())
     first = start(be_supervised, given).ready("serving")
-    second = start(be_supervised, given)
     with Producer(given) as producer:
-        wait_for_heir(producer._slab)
-        second.signal(number)
-        assert second.result() == "left"
-        assert not producer._slab.words[Super.HEIR_MS]
-        assert sender_pid(producer) == first.pid
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            second = start(be_supervised, given)
+            wait_for_heir(producer._slab)
+            second.signal(number)
+            assert second.result() == "left"
+            assert not producer._slab.words[Super.HEIR_MS]
+            assert sender_pid(producer) == first.pid
     leave(first)
 
 

@@ -78,9 +78,14 @@ def test_no_module_of_the_working_directory_runs(trap: Path, settings: Settings,
     assert "INFO shmaccum.sender.sender: producer id" in (trap / "sender.log").read_text()
 
 
-def test_a_relative_path_in_the_environment_is_not_searched(
+def test_what_the_sender_has_of_the_environment(
     trap: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """No relative path of modules, and no variable that changes what code does."""
+    changing = ("PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONINSPECT")
+    for name in changing:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
     monkeypatch.chdir(trap)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", "../downloads", str(PACKAGE.parent)]))
     monkeypatch.setattr(sys, "path", ["", *sys.path])
@@ -88,6 +93,9 @@ def test_a_relative_path_in_the_environment_is_not_searched(
         environment = Path(f"/proc/{sender_pid(producer)}/environ").read_bytes().split(b"\0")
     assert f"PYTHONPATH={PACKAGE.parent}".encode() in environment
     assert not list(tmp_path.glob("ran-*"))
+    found = {each.partition(b"=")[0].decode() for each in environment}
+    assert "PYTHONHASHSEED" in found
+    assert not found & set(changing)
 
 
 @pytest.fixture
@@ -126,19 +134,6 @@ def test_the_sender_has_the_options_that_say_which_files_are_read(settings: Sett
     assert command[: command.index("-c")] == [
         *(sys.executable, "-s", "-B", "-X", "utf8", "-X", "frozen_modules=off", "-P")
     ]
-
-
-def test_the_sender_has_no_variable_that_changes_what_code_does(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONINSPECT"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
-    with Producer(settings()) as producer:
-        variables = Path(f"/proc/{sender_pid(producer)}/environ").read_bytes().split(b"\0")
-    found = {each.partition(b"=")[0] for each in variables}
-    assert b"PYTHONHASHSEED" in found
-    assert not found & {b"PYTHONOPTIMIZE", b"PYTHONWARNINGS", b"PYTHONDEVMODE", b"PYTHONINSPECT"}
 
 
 def test_an_interpreter_of_a_relative_path_is_found_from_elsewhere(

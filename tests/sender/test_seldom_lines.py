@@ -25,26 +25,18 @@ def assert_one_of_20(log: Path, text: str) -> None:
     assert [line.endswith(" (19 more like it since then)") for line in shown] == [False, True]
 
 
-def test_refused_batches_are_one_line(fake: FakeBroker, slab_name: str, tmp_path: Path) -> None:
+def test_refused_and_retried_batches_are_one_line_each(fake: FakeBroker, slab_name: str, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
-    fake.answers[PRODUCE] = lambda request: produced((0, INVALID_RECORD), (1, INVALID_RECORD))
-    settings = settings_of(slab_name, "", transport="kafka", bootstrap_servers=fake.servers, sender_log_file=log)
-    with Producer(settings) as producer:
-        for number in range(20):
-            assert isinstance(producer.send("t", b"v", partition=number % 2).exception(20), InvalidRecordError)
-    wait_until_gone(slab_name)
-    assert_one_of_20(log, "InvalidRecordError for t-")
-
-
-def test_retried_batches_are_one_line(fake: FakeBroker, slab_name: str, tmp_path: Path) -> None:
-    log = tmp_path / "sender.log"
-    refusals = iter([NOT_ENOUGH_REPLICAS] * 20)
-    fake.answers[PRODUCE] = lambda request: produced((0, next(refusals, 0)))
+    answers = iter([NOT_ENOUGH_REPLICAS] * 20 + [0] + [INVALID_RECORD] * 20)
+    fake.answers[PRODUCE] = lambda request: produced((0, next(answers)))
     settings = settings_of(slab_name, "", transport="kafka", bootstrap_servers=fake.servers, sender_log_file=log)
     with Producer(settings | {"retry.backoff.ms": 1, "retry.backoff.max.ms": 1}) as producer:
         producer.send("t", b"v", partition=0).get(20)
+        for _ in range(20):
+            assert isinstance(producer.send("t", b"v", partition=0).exception(20), InvalidRecordError)
     wait_until_gone(slab_name)
     assert_one_of_20(log, "; retrying ")
+    assert_one_of_20(log, "InvalidRecordError for t-")
 
 
 def test_a_line_counts_those_that_it_stands_for() -> None:
