@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from senders import HandRun, counter, of_partition, read_partition, read_values
 from splitting import (
@@ -19,12 +18,11 @@ from splitting import (
     numbered,
     offsets_of,
     send,
+    send_columns,
 )
 
 from shmaccum._core import Partition, Super
-from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.errors import InvalidRecordError, NetworkError, RecordTooLargeError
-from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.record.compression import CompressionType
 
 
@@ -72,10 +70,8 @@ def test_a_batch_that_is_too_large(
 def test_batches_that_their_producer_has_compressed(start_run: StartRun, log_dir: Path) -> None:
     run = start_run(compression_type="gzip")
     values = [b"%x" % (number**40) for number in range(80)]
-    queue = run.accumulator.map.queues[T0]
-    bodies = ColumnBodies(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    run.accumulator.append_columns(queue, bodies, FutureColumnsMetadata(80, run.accumulator.producer.pending), 0)
-    first = queue.first()
+    send_columns(run, values)
+    first = run.accumulator.map.queues[T0].first()
     assert first is not None
     assert first.compression is CompressionType.GZIP
     run.transport.largest = first.stored_size // 3

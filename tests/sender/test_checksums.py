@@ -6,18 +6,13 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from senders import HandRun, read_values
-from splitting import SLOT, StartRun
+from splitting import SLOT, T0, StartRun, send_columns
 
 from shmaccum._core import Slot, Super
-from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.cluster import TopicPartition
-from shmaccum.record.columns.bodies import ColumnBodies
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 HEADER_SIZE = 61
 
 
@@ -42,9 +37,7 @@ def a_large_one(run: HandRun) -> list[bytes]:
 
 def columns(run: HandRun) -> list[bytes]:
     values = [b"%d" % number * 30 for number in range(SLOT // 20)]
-    bodies = ColumnBodies(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
-    run.accumulator.append_columns(run.accumulator.map.queues[T0], bodies, future, 0)
+    send_columns(run, values)
     return values
 
 

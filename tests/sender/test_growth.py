@@ -5,17 +5,14 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from processes import wait_until
 from senders import HandRun, counter, read_values
-from splitting import SLOT, T0, T1, StartRun, batches_of
+from splitting import SLOT, T0, T1, StartRun, batches_of, send_columns
 
 from shmaccum._core import Partition, Super
-from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import BufferExhaustedError
-from shmaccum.record.columns.bodies import ColumnBodies
 
 MAX_BYTES = 8 * SLOT
 
@@ -27,12 +24,6 @@ def run(start_run: StartRun) -> HandRun:
 
 def values(count: int, size: int = SLOT // 3) -> list[bytes]:
     return [b"%d " % number + bytes([number % 256]) * size for number in range(count)]
-
-
-def send_rows(run: HandRun, rows: list[bytes]) -> None:
-    bodies = ColumnBodies(run.accumulator.format, None, pa.array(rows, pa.binary()), None, 0)
-    future = FutureColumnsMetadata(len(rows), run.accumulator.producer.pending)
-    run.accumulator.append_columns(run.accumulator.map.queues[T0], bodies, future, 0)
 
 
 def test_a_grown_batch_arrives_whole(run: HandRun, log_dir: Path) -> None:
@@ -54,7 +45,7 @@ def test_rows_that_have_to_wait_are_in_large_batches(start_run: StartRun, log_di
     queue = run.accumulator.map.queues[T0]
     sent = values(30)
     for begin, end in ((0, 6), (6, 30)):
-        send_rows(run, sent[begin:end])
+        send_columns(run, sent[begin:end])
     assert len(queue) == 3 + 2
     run.run(8)
     assert read_values(log_dir, "t", 0) == sent
@@ -94,7 +85,7 @@ def test_what_a_topic_takes_is_learned_and_kept(run: HandRun, log_dir: Path, sta
     split = counter(run, Super.BATCHES_SPLIT)
     for value in sent:
         run.send(T0, value)
-    send_rows(run, sent[:12])
+    send_columns(run, sent[:12])
     run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 92)
     assert counter(run, Super.BATCHES_SPLIT) == split, "no batch grows beyond it"
 
@@ -151,7 +142,7 @@ def test_columns_fill_a_batch_of_several_slots(start_run: StartRun, log_dir: Pat
     queue = run.accumulator.map.queues[T0]
     sent = values(300, 1000)
     for begin in range(0, 300, 30):
-        send_rows(run, sent[begin : begin + 30])
+        send_columns(run, sent[begin : begin + 30])
     assert len(queue) == 4, "of 90 records and more"
     run.accumulator.producer.pending.begin_flush(run)
     run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 300)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from processes import Start
 from senders import HandRun, counter, read_values
@@ -22,14 +21,13 @@ from splitting import (
     numbered,
     offsets_of,
     send,
+    send_columns,
 )
 
 from shmaccum._core import PARTS_IN_FLIGHT, FutureRecordMetadata, Process, Super
-from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
-from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -68,18 +66,11 @@ def test_several_processes_share_the_batch(run: HandRun, log_dir: Path, slab_nam
     assert_all_free(run)
 
 
-def append_columns(run: HandRun, values: list[bytes]) -> FutureColumnsMetadata:
-    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
-    bodies = ColumnBodies(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    run.accumulator.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
-    return future
-
-
 def test_columns(run: HandRun, log_dir: Path) -> None:
     """Rows of one call, in several batches, some of which are sent in parts and some of whose rows are given up."""
     values = numbered(120, 25)
     send(run, [b"first"])
-    future = append_columns(run, values)
+    future = send_columns(run, values, 1000)
     run.transport.largest = 300
     run.run_until(lambda: len(run.transport.sent) > 8)
     with pytest.raises(KafkaTimeoutError, match=rf"{run.slab.undelivered()[1]} of 120 rows"):
@@ -93,7 +84,7 @@ def test_columns(run: HandRun, log_dir: Path) -> None:
 def test_columns_with_rows_that_are_given_up(run: HandRun) -> None:
     values = numbered(10)
     run.transport.is_invalid = lambda value: value == values[7]
-    future = append_columns(run, values)
+    future = send_columns(run, values, 1000)
     deliver(run)
     with pytest.raises(InvalidRecordError):
         future.get(0)

@@ -46,3 +46,13 @@ def disk_full_beyond(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def open_files(directory: Path) -> list[str]:
+    """Names of the files in ``directory`` of which this process has a descriptor."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that the listing itself used
+            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            found += [path.name] if path.parent == directory else []
+    return sorted(found)

@@ -5,20 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from logfiles import disk_full_beyond
+from logfiles import disk_full_beyond, open_files
 
 from shmaccum.sender.log.files import OpenFiles, write_fully
-
-
-def open_paths(directory: Path) -> list[str]:
-    """Names of the files in ``directory`` of which this process has a descriptor."""
-    targets = []
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            targets.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        except FileNotFoundError:
-            continue  # the one that the listing itself used
-    return sorted(target.name for target in targets if target.parent == directory)
 
 
 def test_no_more_than_the_limit_are_open_and_the_least_recently_used_is_closed(tmp_path: Path) -> None:
@@ -27,12 +16,12 @@ def test_no_more_than_the_limit_are_open_and_the_least_recently_used_is_closed(t
         files.create(tmp_path / name)
     files.get(tmp_path / "a")
     files.create(tmp_path / "d")
-    assert open_paths(tmp_path) == ["a", "c", "d"]
+    assert open_files(tmp_path) == ["a", "c", "d"]
     os.pwrite(files.get(tmp_path / "b"), b"again", 0)
-    assert open_paths(tmp_path) == ["a", "b", "d"]
+    assert open_files(tmp_path) == ["a", "b", "d"]
     assert (tmp_path / "b").read_bytes() == b"again"
     files.close_all()
-    assert open_paths(tmp_path) == []
+    assert open_files(tmp_path) == []
 
 
 def test_write_fully_goes_on_after_a_partial_write(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from batches import make_batch
-from logfiles import disk_full_beyond, put_device, read_log
+from logfiles import disk_full_beyond, open_files, put_device, read_log
 
 from shmaccum.errors import KafkaStorageError, RecordBatchTooLargeError, UnsupportedForMessageFormatError
 from shmaccum.record.compression import CompressionType
@@ -53,18 +52,6 @@ def sizes(directory: Path) -> dict[int, int]:
     return {int(path.stem): path.stat().st_size for path in sorted(directory.glob("*.log"))}
 
 
-def open_segments(directory: Path) -> list[int]:
-    """Base offsets of the segments of which this process has a descriptor."""
-    names = (os.path.basename(link) for link in open_links() if link.startswith(f"{directory}/"))
-    return sorted(int(name.removesuffix(".log")) for name in names)
-
-
-def open_links() -> Iterator[str]:
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the one that the listing itself used
-            yield os.readlink(f"/proc/self/fd/{descriptor}")
-
-
 # --- offsets and segments ------------------------------------------------------------------------
 
 
@@ -87,7 +74,7 @@ def test_a_batch_that_does_not_fit_begins_a_segment(tmp_path: Path, open_log: Op
     for i in range(5):
         assert log.append(make_batch([b"%d" % i])) == i
     assert sizes(tmp_path) == {0: 2 * size, 2: 2 * size, 4: size}
-    assert open_segments(tmp_path) == [4]
+    assert open_files(tmp_path) == ["00000000000000000004.log"]
     assert open_log(segment_bytes=2 * size - 1).append(make_batch([b"5"])) == 5
     assert sizes(tmp_path) == {0: 2 * size, 2: 2 * size, 4: size, 5: size}
     assert read_log(tmp_path) == [(i, b"%d" % i) for i in range(6)]
