@@ -1,7 +1,7 @@
 """A job that `test_deployments` gives to ``spark-submit``, with the directory of the log.
 
 It writes by the data source, in the session that ``spark-submit`` has set up, and in one that has only called
-`register`; and then by `producer`. What it saw, it writes to ``found.json`` in its working directory.
+`register`: batches and a stream; and then by `producer`. What it saw, it writes to ``found.json`` in its working directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import shmaccum
 from shmaccum import ProducerConfig
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
-from shmaccum.spark import register
+from shmaccum.spark import register, to_kafka
 from shmaccum.spark import session as sessions
 
 ROWS, TASKS = 1000, 2
@@ -54,6 +54,11 @@ def main() -> None:
     other.conf.unset(sessions.TASKS)
     register(other)
     write(other, "registered")
+    to_kafka(other.createDataFrame([("a",)], "value string"), options | {"topic": "streamed"})
+    other.createDataFrame([("b",)], "value string").coalesce(1).write.text(f"{log_dir}-arriving")
+    query = other.readStream.text(f"{log_dir}-arriving").writeStream.format("shmaccum")
+    query = query.options(**options, topic="streamed", checkpointLocation=f"{log_dir}-checkpoint")
+    query.trigger(availableNow=True).start().awaitTermination()
     with look(config.slab_name(os.geteuid())) as slab:
         writers = [
             seen(process.pid) for process in slab.processes() if process.alive and Role.PRODUCER in process.roles

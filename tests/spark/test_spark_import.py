@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import sys
 import tomllib
 from pathlib import Path
 
@@ -10,21 +8,6 @@ from runs import ROOT, run_python
 
 OLD_PYSPARK = "import sys; sys.path.insert(0, {directory!r})"
 WITHOUT = "import sys; sys.modules[{name!r}] = None"
-
-JOB_WITHOUT_PANDAS = """
-from pyspark.sql import SparkSession
-from shmaccum.spark import register, to_kafka
-
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-spark = builder.config("spark.driver.memory", "512m").getOrCreate()
-register(spark)
-to_kafka(spark.createDataFrame([("a",)], "value string"), {options!r})
-spark.createDataFrame([("b",)], "value string").write.csv({directory!r} + "/arriving")
-query = spark.readStream.text({directory!r} + "/arriving").writeStream.format("shmaccum").options(**{options!r})
-query.option("checkpointLocation", {directory!r} + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
-print("written")
-"""
 
 
 def import_error(program: str) -> str:
@@ -72,20 +55,7 @@ def test_planning_a_job_imports_no_producer() -> None:
     assert (result.returncode, result.stdout) == (0, "shmaccum.spark.worker\n")
 
 
-def test_a_job_needs_no_pandas(tmp_path: Path) -> None:
-    """So that the extra ``spark`` brings none: pyspark warns of a pandas that is newer than itself."""
+def test_the_extra_brings_no_pandas() -> None:
+    """Jobs without it are in `test_deployments`."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert not any(requirement.startswith("pandas") for requirement in extras["spark"])
-    (tmp_path / "pandas.py").write_text("raise ModuleNotFoundError('not installed', name='pandas')\n")
-    settings = {"transport": "log", "log.dir": str(tmp_path / "log"), "shmaccum.name": f"no-pandas{os.getpid()}"}
-    options = {f"kafka.{name}": value for name, value in (settings | {"sender.idle.ms": "200"}).items()}
-    (tmp_path / "job.py").write_text(
-        JOB_WITHOUT_PANDAS.format(options=options | {"topic": "t"}, directory=str(tmp_path))
-    )
-    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = run_python(
-        str(tmp_path / "job.py"),
-        env=os.environ | {"PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable},
-        timeout_s=200,
-    )
-    assert (done.returncode, done.stdout) == (0, "written\n"), done.stderr[-3000:]
