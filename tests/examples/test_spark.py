@@ -1,16 +1,23 @@
-"""The Spark jobs of examples/, each with a driver of its own: Python workers are killed, and a stream's driver."""
+"""The Spark jobs of examples/: Python workers are killed, and a stream's driver.
+
+Starting a driver takes as long as all of this, so one runs the jobs, and then the stream until it is killed.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
-from example_programs import EXAMPLES, Example
-from producers import wait_until, wait_until_gone
-from runs import in_threads
+import pytest
+from brokers import wait_for_markers
+from example_programs import EXAMPLES, Example, Program
+from producers import wait_until_gone
+
+from tools.kafka import KafkaCluster
 
 ROWS = 30_000
 SUBMIT = {
@@ -21,6 +28,15 @@ SUBMIT = {
     "spark.ui.enabled": "false",
     "spark.log.level": "OFF",
 }
+
+DRIVER = """
+import runpy, sys
+for line in sys.stdin:
+    sys.argv = line.split()
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    print("done", flush=True)
+"""
+"""Runs a script for each line that it reads, with the line's other words as its arguments."""
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -35,48 +51,56 @@ def orders(first: int, count: int) -> str:
     return "".join(f"{number}\n" for number in range(first, first + count))
 
 
-def test_jobs(example: Example) -> None:
-    """A batch job and one with foreachPartition, at once and in one slab, each with a driver of its own.
+def wait_for(file: Path, driver: Program) -> None:
+    """Wait until a query has written a file of its checkpoint: a busy machine can need minutes for that."""
+    while not file.exists():
+        assert driver.process.poll() is None, driver.errors()
+        time.sleep(0.05)
 
-    A task whose worker is killed runs again, so what the killed worker sent is there twice.
+
+@pytest.mark.timeout(600)
+def test_jobs_and_a_stream(example: Example, kafka: KafkaCluster) -> None:
+    """A task whose worker is killed runs again, so what the killed worker sent is there twice.
+
+    After the stream's driver is killed in a batch, the next one goes on from the checkpoint: each row is there once.
     """
-    drivers = []
+    variables = environment(example.directory)
+    driver = example.start(sys.executable, "-c", DRIVER, **variables)
+
+    def run(script: str, *arguments: object) -> None:
+        print(EXAMPLES / "spark" / script, *arguments, file=driver.process.stdin, flush=True)
+
     for number, script in enumerate(("batch.py", "foreach_partition.py")):
         rows = example.directory / script
         rows.mkdir()
         for part in range(2):
             (rows / f"{part}.txt").write_text(orders((2 * number + part) * ROWS, ROWS))
-        scratch = example.directory / f"scratch-{number}"
-        drivers.append(example.start(sys.executable, EXAMPLES / "spark" / script, rows, **environment(scratch)))
-    in_threads(2, lambda number: os.kill(example.wait_for_worker(drivers[number]), signal.SIGKILL))
-    assert [driver.wait() for driver in drivers] == [0, 0]
-    wait_until_gone(example.slab)
-    stored = example.stored()
-    assert stored.keys() == {str(number) for number in range(4 * ROWS)}
+        run(script, rows)
+        os.kill(example.wait_for_worker(driver), signal.SIGKILL)
+        driver.read_until(lambda: driver.lines[-1] == "done")
+        wait_until_gone(example.slab)  # and with it this job's workers
+    stored, first = example.stored(), 4 * ROWS
+    assert stored.keys() == {str(number) for number in range(first)}
     assert set(stored.values()) <= {1, 2}
 
-
-def test_a_stream(example: Example) -> None:
-    """Its driver is killed, and the next one goes on from the checkpoint: each row is there once."""
-    incoming = example.directory / "incoming"
+    incoming, checkpoint = example.directory / "incoming", example.directory / "checkpoint"
     incoming.mkdir()
-    script = ("spark/streaming.py", incoming, example.directory / "checkpoint")
-    variables = environment(example.directory)
 
-    def arrive(number: int, count: int = 100) -> None:
-        file = example.directory / f"{number}.txt"
-        file.write_text(orders(number, count))
+    def arrive(start: int, count: int) -> None:
+        file = example.directory / f"{start}.txt"
+        file.write_text(orders(first + start, count))
         file.rename(incoming / file.name)
 
-    with example.python(*script, **variables) as driver:
-        arrive(0)
-        wait_until(lambda: len(example.stored()) >= 100, "the first rows are stored")
-        arrive(1000, 1000)
-        os.kill(example.wait_for_worker(driver), signal.SIGKILL)
-        driver.process.kill()
-        driver.wait()
-    arrive(100)
-    with example.python(*script, **variables):
-        expected = Counter(map(str, [*range(200), *range(1000, 2000)]))
-        wait_until(lambda: len(example.stored()) >= len(expected), "all rows are stored")
-    assert example.stored() == expected
+    run("streaming.py", incoming, checkpoint)
+    arrive(0, 100)
+    wait_for(checkpoint / "commits" / "0", driver)
+    arrive(100, 1000)
+    wait_for(checkpoint / "offsets" / "1", driver)
+    os.kill(example.wait_for_worker(driver), signal.SIGKILL)
+    driver.process.kill()
+    driver.wait()
+    arrive(1100, 100)
+    with example.python("spark/streaming.py", incoming, checkpoint, **variables) as next_driver:
+        wait_for(checkpoint / "commits" / "2", next_driver)
+    wait_for_markers(kafka.bootstrap_servers)
+    assert example.stored() == stored + Counter(map(str, range(first, first + 1200)))

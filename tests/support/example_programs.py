@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -44,6 +45,7 @@ class Program:
                 command,
                 cwd=cwd,
                 env=environment,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -139,7 +141,10 @@ class Example:
         return self.program(sys.executable, EXAMPLES / script, *arguments, cwd=self.directory, **variables)
 
     def wait_for_worker(self, program: Program) -> int:
-        """Wait until a process that the program has started has appended records; return its id."""
+        """Wait until a process that the program has started has appended records; return its id.
+
+        A busy machine can need minutes for that if the program is a driver of Spark.
+        """
         found: list[int] = []
 
         def is_there() -> bool:
@@ -148,7 +153,8 @@ class Example:
                 found.extend(process.pid for process in view.processes() if self._is_worker(process, program))
             return bool(found)
 
-        wait_until(is_there, "a worker appends")
+        while not is_there():
+            time.sleep(0.01)
         return found[0]
 
     @staticmethod
