@@ -1,7 +1,8 @@
 """A job that `test_deployments` gives to ``spark-submit``, with the directory of the log.
 
 It writes by the data source, in the session that ``spark-submit`` has set up, and in one that has only called
-`register`: batches and a stream; and then by `producer`. What it saw, it writes to ``found.json`` in its working directory.
+`register`: batches and a stream; and then by `producer`. What it saw, it writes to ``found.json`` in its working
+directory.
 """
 
 from __future__ import annotations

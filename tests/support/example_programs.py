@@ -222,7 +222,7 @@ class Shop:
         closed = threading.Event()
 
         def go_on() -> None:
-            while not closed.wait(0.002):
+            while not closed.wait(0.01):
                 self.order()
 
         clients = [threading.Thread(target=go_on, daemon=True) for _ in range(CLIENTS)]
