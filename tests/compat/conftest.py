@@ -58,3 +58,8 @@ def existing(kafka: KafkaCluster, topic: str) -> str:
     """Return a topic of three partitions."""
     kafka.admin.create_topic(topic, 3)
     return topic
+
+
+@pytest.fixture
+def settings(kafka: KafkaCluster) -> dict[str, Any]:
+    return {"bootstrap.servers": kafka.bootstrap_servers}

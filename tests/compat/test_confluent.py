@@ -6,6 +6,7 @@ docs/compat.md lists confluent-kafka's own tests beside these.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import struct
@@ -21,16 +22,14 @@ from fixture_types import Link, Make, Start
 from processes import in_threads
 from producers import sender_pid, settings_of, stop_sender, wait_until, wait_until_gone
 
+from shmaccum.compat import confluent as module
 from shmaccum.compat.confluent import Producer
 from tools.kafka import KafkaCluster
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 10}
 """Settings of a producer that reaches no broker, and gives its messages up soon."""
 
-
-@pytest.fixture
-def settings(kafka: KafkaCluster) -> dict[str, Any]:
-    return {"bootstrap.servers": kafka.bootstrap_servers}
+ADVICE = r"confluent-kafka's asyncio client is not provided.*shmaccum\.AsyncProducer.*docs/asyncio\.md"
 
 
 # --- without a broker ------------------------------------------------------------------------------------------------
@@ -49,26 +48,20 @@ def test_a_producer_without_settings_is_refused() -> None:
 def test_messages_without_a_broker_are_reported_as_timed_out(confluent: Make) -> None:
     reports: list[Any] = []
     producer = confluent(NOWHERE)
+    assert producer, "true although its length is 0"
     producer.produce("t")
     producer.produce("t", value="data", key="key")
-    producer.produce(topic="other", value="data", partition=9, callback=lambda *report: reports.append(report))
-    assert (len(producer), reports) == (3, [])
+    for value in ("data", "\xc2\xc2", b"\xc2"):
+        producer.produce(topic="other", value=value, partition=9, callback=lambda *report: reports.append(report))
+    assert (len(producer), reports) == (5, [])
     assert producer.flush() == 0
-    ((error, message),) = reports
-    assert error.code() == KafkaError._MSG_TIMED_OUT == message.error().code()
-    assert error.str().startswith("Local: Message timed out")
-    assert (message.topic(), message.value(), message.offset()) == ("other", b"data", -1001)
-    assert message.latency() > 0
+    for error, message in reports:
+        assert error.code() == KafkaError._MSG_TIMED_OUT == message.error().code()
+        assert error.str().startswith("Local: Message timed out")
+        assert (message.topic(), message.offset()) == ("other", -1001)
+        assert message.latency() > 0
+    assert [message.value() for _, message in reports] == [b"data", "\xc2\xc2".encode(), b"\xc2"]
     assert producer.close()
-
-
-@pytest.mark.parametrize("value", ["This is the payload", "\xc2\xc2", b"\xc2"])
-def test_a_payload_does_not_change_the_errors_text(confluent: Make, value: str | bytes) -> None:
-    errors: list[Any] = []
-    producer = confluent(NOWHERE)
-    producer.produce("t", value, on_delivery=lambda error, message: errors.append(error))
-    producer.flush()
-    assert "Message timed out" in errors[0].str()
 
 
 def test_a_cluster_that_cannot_be_reached_is_an_error_of_list_topics(confluent: Make) -> None:
@@ -87,19 +80,19 @@ def test_error_cb_gets_the_senders_troubles(confluent: Make) -> None:
     assert "127.0.0.1:1" in errors[0].str()
 
 
-@pytest.mark.parametrize("kind", [KafkaException, ValueError, RuntimeError])
-def test_what_error_cb_raises_reaches_the_caller(confluent: Make, kind: type[Exception]) -> None:
-    def error_cb(error: Any) -> None:
-        raise kind("from error_cb")
+def test_what_error_cb_raises_reaches_the_caller(confluent: Make) -> None:
+    for kind in (KafkaException, ValueError, RuntimeError):
 
-    producer = confluent({**NOWHERE, "message.timeout.ms": 2000, "error_cb": error_cb})
-    producer.produce("t", "value")
-    with pytest.raises(kind, match="from error_cb"):
-        producer.flush(PATIENCE_S)
+        def error_cb(error: Any, kind: type[Exception] = kind) -> None:
+            raise kind("from error_cb")
+
+        producer = confluent({**NOWHERE, "message.timeout.ms": 2000, "error_cb": error_cb})
+        producer.produce("t", "value")
+        with pytest.raises(kind, match="from error_cb"):
+            producer.flush(PATIENCE_S)
 
 
-@pytest.mark.parametrize("value", ["text", b"bytes"])
-def test_what_a_callback_raises_reaches_the_caller(confluent: Make, value: str | bytes) -> None:
+def test_what_a_callback_raises_reaches_the_caller(confluent: Make) -> None:
     calls: list[Any] = []
 
     def on_delivery(error: Any, message: Any) -> None:
@@ -107,14 +100,12 @@ def test_what_a_callback_raises_reaches_the_caller(confluent: Make, value: str |
         raise RuntimeError("from the callback")
 
     producer = confluent({**NOWHERE, "on_delivery": on_delivery})
-    producer.produce("t", value)
-    producer.produce("t", value)
-    with pytest.raises(RuntimeError, match="from the callback"):
-        producer.flush(PATIENCE_S)
-    assert (len(calls), len(producer)) == (1, 1), "the other message is still reported"
-    with pytest.raises(RuntimeError, match="from the callback"):
-        producer.flush(PATIENCE_S)
-    assert (len(calls), len(producer)) == (2, 0)
+    producer.produce("t", "text")
+    producer.produce("t", b"bytes")
+    for number in (1, 2):
+        with pytest.raises(RuntimeError, match="from the callback"):
+            producer.flush(PATIENCE_S)
+        assert (len(calls), len(producer)) == (number, 2 - number), "the other message is still reported"
 
 
 def test_subclasses_work(confluent: Make) -> None:
@@ -134,17 +125,13 @@ def test_subclasses_work(confluent: Make) -> None:
         Named({"should.fail": False})
 
 
-def test_a_producer_is_true(confluent: Make) -> None:
-    producer = confluent(NOWHERE)
-    assert len(producer) == 0
-    assert producer
-
-
 def test_a_closed_producer_refuses_calls(confluent: Make) -> None:
-    with confluent(NOWHERE) as producer:
+    reports: list[Any] = []
+    with confluent({**NOWHERE, "debug": "all"}) as producer:
         assert producer.__enter__() is producer
-        producer.produce("t", b"value")
+        producer.produce("t", b"value", "key", callback=lambda *report: reports.append(report))
         producer.poll(0)
+    assert len(reports) == 1
     for call in (lambda: producer.produce("t", b"value"), producer.flush, lambda: producer.poll(0)):
         with pytest.raises(RuntimeError, match="Producer has been closed"):
             call()
@@ -201,14 +188,6 @@ def test_methods_of_a_producer_without_constructor_raise(confluent: Make) -> Non
     assert len(bare) == 0
 
 
-def test_close_runs_callbacks(confluent: Make) -> None:
-    reports: list[Any] = []
-    producer = confluent({**NOWHERE, "debug": "all"})
-    producer.produce("t", "value", "key", callback=lambda *report: reports.append(report))
-    assert producer.close()
-    assert len(reports) == 1
-
-
 def test_credentials_cannot_change(confluent: Make) -> None:
     with pytest.raises(KafkaException) as caught:
         confluent(NOWHERE).set_sasl_credentials("user", "password")
@@ -216,12 +195,25 @@ def test_credentials_cannot_change(confluent: Make) -> None:
 
 
 def test_names_of_no_producer_are_confluents_own() -> None:
-    from shmaccum.compat import confluent
-
-    assert confluent.Consumer is confluent_kafka.Consumer
-    assert (confluent.KafkaError, confluent.KafkaException) == (KafkaError, KafkaException)
+    assert module.Consumer is confluent_kafka.Consumer
+    assert (module.KafkaError, module.KafkaException) == (KafkaError, KafkaException)
     with pytest.raises(AttributeError):
-        _ = confluent.NoSuchName
+        _ = module.NoSuchName
+
+
+def test_the_asyncio_client_has_a_substitute() -> None:
+    for statement in (
+        "from shmaccum.compat.confluent.aio import AIOProducer",
+        "import shmaccum.compat.confluent.aio",
+        "from shmaccum.compat.confluent import aio",
+    ):
+        with pytest.raises(ImportError, match=ADVICE):
+            exec(statement)
+    with pytest.raises(AttributeError, match=ADVICE):
+        module.aio  # noqa: B018
+    importlib.import_module("confluent_kafka.aio")
+    with pytest.raises(ImportError, match=ADVICE):
+        exec("from shmaccum.compat.confluent import aio")
 
 
 # --- with Apache Kafka -----------------------------------------------------------------------------------------------
@@ -306,26 +298,20 @@ def test_headers_arrive(existing: str, settings: dict[str, Any], confluent: Make
     assert [record.headers() for record in consume(settings, existing)[0]] == expected == reported
 
 
-@pytest.mark.parametrize("headers", [("a", "b"), ["malformed"], {"number": 1234}, "text", [("name", 5)]])
-def test_malformed_headers_are_type_errors(confluent: Make, headers: Any) -> None:
+def test_arguments_of_a_wrong_type_are_type_errors(confluent: Make) -> None:
     producer = confluent(NOWHERE)
-    with pytest.raises(TypeError):
-        producer.produce("t", value="data", headers=headers)
-    assert len(producer) == 0
-
-
-@pytest.mark.parametrize("arguments", [{"topic": 5}, {"topic": "t", "value": 5}, {"topic": "t", "key": ["a"]}])
-def test_arguments_of_a_wrong_type_are_type_errors(confluent: Make, arguments: dict[str, Any]) -> None:
-    producer = confluent(NOWHERE)
-    with pytest.raises(TypeError):
-        producer.produce(**arguments)
+    wrong: list[dict[str, Any]] = [{"topic": 5}, {"value": 5}, {"key": ["a"]}]
+    headers: list[Any] = [("a", "b"), ["malformed"], {"number": 1234}, "text", [("name", 5)]]
+    for arguments in [*wrong, *({"value": "data", "headers": each} for each in headers)]:
+        with pytest.raises(TypeError):
+            producer.produce(**({"topic": "t"} | arguments))
     assert len(producer) == 0
 
 
 def test_a_message_that_cannot_be_sent_is_refused_at_once(
     existing: str, settings: dict[str, Any], confluent: Make
 ) -> None:
-    producer = confluent({**settings, "message.max.bytes": 1000})
+    producer = confluent({**settings, "message.max.bytes": 1000, "queue.buffering.max.messages": 5})
     for arguments, code in (
         ((existing, b"x" * 2000), KafkaError.MSG_SIZE_TOO_LARGE),
         ((existing, b"x", b"key", 99), KafkaError._UNKNOWN_PARTITION),
@@ -334,25 +320,23 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once(
             producer.produce(*arguments)
         assert caught.value.args[0].code() == code
     assert (len(producer), producer.flush()) == (0, 0)
-
-
-def test_an_unknown_topic_is_reported(settings: dict[str, Any], topic: str, confluent: Make) -> None:
-    errors: list[Any] = []
-    producer = confluent({**settings, "message.timeout.ms": 300})
-    producer.produce(topic, "value", on_delivery=lambda error, _: errors.append(error.code()))
-    producer.produce("no/topic", "value", on_delivery=lambda error, _: errors.append(error.code()))
-    producer.flush()
-    assert sorted(errors) == [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION]
-
-
-def test_a_full_queue_is_a_buffer_error(existing: str, settings: dict[str, Any], confluent: Make) -> None:
-    producer = confluent({**settings, "queue.buffering.max.messages": 5})
     for _ in range(5):
         producer.produce(existing, b"value")
     with pytest.raises(BufferError, match="Local: Queue full"):
         producer.produce(existing, b"value")
     assert (len(producer), producer.flush(), len(producer)) == (5, 0, 0)
     producer.produce(existing, b"value")
+
+
+def test_only_errors_are_reported_if_so_set(
+    existing: str, settings: dict[str, Any], topic: str, confluent: Make
+) -> None:
+    errors: list[Any] = []
+    producer = confluent({**settings, "message.timeout.ms": 300, "delivery.report.only.error": True})
+    for name in (existing, f"{topic}-unknown", "no/topic"):
+        producer.produce(name, "value", on_delivery=lambda error, _: errors.append(error.code()))
+    assert producer.flush() == 0
+    assert sorted(errors) == [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION]
 
 
 def test_a_full_slab_is_a_buffer_error(existing: str, settings: dict[str, Any], confluent: Make) -> None:
@@ -445,14 +429,6 @@ def test_list_topics_describes_the_cluster(existing: str, settings: dict[str, An
     assert list(producer.list_topics(existing).topics) == [existing]
     assert producer.list_topics("no-such-topic").topics["no-such-topic"].error == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert producer.cluster_id(PATIENCE_S) == theirs.cluster_id
-
-
-def test_only_errors_are_reported_if_so_set(existing: str, settings: dict[str, Any], confluent: Make) -> None:
-    reports: list[Any] = []
-    producer = confluent({**settings, "delivery.report.only.error": True})
-    producer.produce(existing, b"value", callback=lambda *report: reports.append(report))
-    producer.produce("no/topic", b"value", callback=lambda *report: reports.append(report))
-    assert (producer.flush(), len(reports)) == (0, 1)
 
 
 def test_callbacks_can_produce(existing: str, settings: dict[str, Any], confluent: Make) -> None:

@@ -11,12 +11,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from fixture_types import Make
 
 from shmaccum.compat.confluent.transactions import group_of
-from tools.kafka import KafkaCluster
-
-
-@pytest.fixture
-def settings(kafka: KafkaCluster) -> dict[str, Any]:
-    return {"bootstrap.servers": kafka.bootstrap_servers}
 
 
 @pytest.fixture
@@ -49,26 +43,17 @@ def committed(settings: dict[str, Any], topic: str) -> int:
     return sum(map(len, consume(settings | {"isolation.level": "read_committed"}, topic).values()))
 
 
-def test_a_committed_transaction_is_visible(existing: str, settings: dict[str, Any], transactional: Any) -> None:
-    reports = send(transactional, existing, 100)
-    transactional.commit_transaction()
-    assert (reports, len(transactional)) == ([None] * 100, 0)
-    assert committed(settings, existing) == 100
-
-
-def test_an_aborted_transaction_is_not(existing: str, settings: dict[str, Any], transactional: Any) -> None:
+def test_after_an_abort_the_next_one_commits(existing: str, settings: dict[str, Any], transactional: Any) -> None:
     reports = send(transactional, existing, 100)
     transactional.flush()
     transactional.abort_transaction(PATIENCE_S)
     assert len(reports) == 100
     assert committed(settings, existing) == 0
-
-
-def test_after_an_abort_the_next_one_commits(existing: str, settings: dict[str, Any], transactional: Any) -> None:
     send(transactional, existing, 100)
     transactional.abort_transaction()
-    send(transactional, existing, 25)
+    reports = send(transactional, existing, 25)
     transactional.commit_transaction(PATIENCE_S)
+    assert (reports, len(transactional)) == ([None] * 25, 0)
     assert committed(settings, existing) == 25
 
 
@@ -127,21 +112,16 @@ def test_calls_out_of_order_say_what_can_follow(confluent: Make, existing: str, 
     assert nowhere.close()
 
 
-def test_a_producer_without_an_id_has_no_transactions(
-    confluent: Make, existing: str, settings: dict[str, Any], slab_name: str
-) -> None:
+def test_a_producer_without_an_id_has_no_transactions(confluent: Make, settings: dict[str, Any]) -> None:
     with pytest.raises(KafkaException, match=r"transactional\.id"):
         confluent(settings).init_transactions()
 
 
-def test_a_message_outside_of_a_transaction_is_refused(existing: str, transactional: Any) -> None:
-    with pytest.raises(KafkaException) as caught:
+def test_a_refused_message_fails_the_transaction(existing: str, transactional: Any) -> None:
+    with pytest.raises(KafkaException) as caught:  # outside of a transaction
         transactional.produce(existing, b"value", partition=0)
     assert caught.value.args[0].code() == KafkaError._STATE
     assert len(transactional) == 0
-
-
-def test_a_refused_message_fails_the_transaction(existing: str, transactional: Any) -> None:
     transactional.begin_transaction()
     with pytest.raises(KafkaException):
         transactional.produce(existing, b"x" * (2 << 20), partition=0)

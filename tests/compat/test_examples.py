@@ -6,7 +6,6 @@ import os
 from base64 import b64encode
 from typing import Any
 
-import pytest
 from brokers import PATIENCE_S, consume, produce, wait_for_markers
 from producers import wait_until_gone
 from runs import run_python
@@ -91,11 +90,6 @@ producer.commit_transaction()
 print(count, [each.offset for each in consumer.committed(consumer.assignment())])
 consumer.close()
 """
-
-
-@pytest.fixture
-def settings(kafka: KafkaCluster) -> dict[str, Any]:
-    return {"bootstrap.servers": kafka.bootstrap_servers}
 
 
 def test_lines_of_a_file(existing: str, settings: dict[str, Any], slab_name: str, tmp_path: Any) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import confluent_kafka
-import pytest
 from brokers import PATIENCE_S, consume
 from fixture_types import Make
 from hypothesis import given
@@ -39,24 +40,22 @@ def test_a_null_key_has_one_partition_or_any() -> None:
     assert PARTITIONERS["random"](b"key", 7) is None
 
 
-@pytest.mark.parametrize("partitioner", [None, "consistent", "murmur2_random", "fnv1a"])
 def test_keys_stay_in_their_partitions(
-    kafka: KafkaCluster, existing: str, confluent: Make, partitioner: str | None
+    kafka: KafkaCluster, settings: dict[str, Any], topic: str, confluent: Make
 ) -> None:
     """Records of librdkafka and ours, by the same settings, are in the same partitions."""
-    settings = {"bootstrap.servers": kafka.bootstrap_servers}
-    if partitioner is not None:
-        settings["partitioner"] = partitioner
-    theirs, ours = confluent_kafka.Producer(settings), confluent(settings)
-    for number in range(50):
-        for producer in (theirs, ours):
-            producer.produce(existing, f"{type(producer).__module__}", f"key {number}")
-    assert (theirs.flush(PATIENCE_S), ours.flush(PATIENCE_S)) == (0, 0)
-    found = consume(settings | {} if partitioner is None else {"bootstrap.servers": kafka.bootstrap_servers}, existing)
-    places: dict[bytes | None, set[int]] = {}
-    for partition, records in found.items():
-        for record in records:
-            places.setdefault(record.key(), set()).add(partition)
-    assert sum(map(len, found.values())) == 100
-    assert len(places) == 50
-    assert all(len(partitions) == 1 for partitions in places.values())
+    for partitioner in (None, "consistent", "murmur2_random", "fnv1a"):
+        name = f"{topic}-{partitioner}"
+        kafka.admin.create_topic(name, 3)
+        given = settings if partitioner is None else settings | {"partitioner": partitioner}
+        theirs, ours = confluent_kafka.Producer(given), confluent(given)
+        for number in range(50):
+            for producer in (theirs, ours):
+                producer.produce(name, f"{type(producer).__module__}", f"key {number}")
+        assert (theirs.flush(PATIENCE_S), ours.flush(PATIENCE_S)) == (0, 0)
+        places: dict[bytes | None, list[int]] = {}
+        for partition, records in consume(settings, name).items():
+            for record in records:
+                places.setdefault(record.key(), []).append(partition)
+        assert len(places) == 50
+        assert all(len(found) == 2 and len(set(found)) == 1 for found in places.values())
