@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import StructType
+from spark_writes import write_stream
 
 from shmaccum.errors import ConfigError
 from shmaccum.spark import ShmAccumDataSource, register
@@ -114,17 +115,14 @@ def test_beside_a_continuous_query_of_another_sink_only_ours_is_refused(
     (tmp_path / "arriving" / "a.txt").write_text("0\n1\n2")
     lines = session.readStream.text(str(tmp_path / "arriving"))
 
-    def batches(**more: str) -> None:
-        query = lines.writeStream.format("shmaccum").options(**options, **more).trigger(availableNow=True)
-        query.start().awaitTermination()
-
     with another_continuous_query(session, tmp_path / "another"):
         ours = rates(session).writeStream.format("shmaccum").options(**options, topic="t")
         ours = ours.option("checkpointLocation", str(tmp_path / "ours")).trigger(continuous="100 milliseconds")
         with stopped(ours.start()) as running, pytest.raises(StreamingQueryException, match=REFUSED):
             running.awaitTermination()
-        batches(topic="beside", checkpointLocation=str(tmp_path / "batches"))
-        batches(topic="beside-unknown")
+        write_stream(lines, options, tmp_path / "batches", topic="beside")
+        unknown = lines.writeStream.format("shmaccum").options(**options, topic="beside-unknown")
+        unknown.trigger(availableNow=True).start().awaitTermination()
     for topic in ("beside", "beside-unknown"):
         assert sorted(record.value for record in written(topic)) == [b"0", b"1", b"2"]
 
@@ -193,9 +191,8 @@ def test_a_query_does_not_skip_the_rows_of_epochs_that_were_not_written(
     arriving.mkdir()
 
     def run(format: str) -> None:
-        query = spark.readStream.option("maxFilesPerTrigger", 1).text(str(arriving)).writeStream.format(format)
-        query = query.options(**options, topic="skipped", checkpointLocation=str(checkpoint))
-        query.trigger(availableNow=True).start().awaitTermination()
+        rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(arriving))
+        write_stream(rows, options, checkpoint, format, topic="skipped")
 
     for number in range(4):
         (arriving / f"{number}.txt").write_text(str(number))

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamWriter
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.types import StringType, StructType
+from spark_writes import write, write_stream
 
 from shmaccum import Producer
 from shmaccum.config.valuetypes import Password
@@ -53,10 +54,6 @@ def source_of(options: Options) -> ShmAccumDataSource:
     """Return the data source of a topic ``t`` with some more options."""
     given = {"topic": "t", "kafka.transport": "log", "kafka.log.dir": "/nowhere"}
     return ShmAccumDataSource(CaseInsensitiveDict(given | options))
-
-
-def write(rows: DataFrame, options: Options, **more: str) -> None:
-    rows.write.format("shmaccum").mode("append").options(**options, **more).save()
 
 
 def aside(options: Options, log_dir: Path, **more: str) -> Options:
@@ -277,9 +274,8 @@ def test_rows_go_on_where_a_query_stopped(
     arriving.mkdir()
     for name, first, last in (("first.txt", 0, 1_000), ("second.txt", 1_000, 1_500)):
         (arriving / name).write_text("\n".join(map(str, range(first, last))))
-        query = spark.readStream.text(str(arriving)).writeStream.format("shmaccum-rows")
-        query = query.options(**options, topic="rows", checkpointLocation=str(tmp_path / "checkpoint"))
-        query.trigger(availableNow=True).start().awaitTermination()
+        rows = spark.readStream.text(str(arriving))
+        write_stream(rows, options, tmp_path / "checkpoint", "shmaccum-rows", topic="rows")
         assert sorted(int(record.value) for record in written("rows")) == list(range(last))
 
 
@@ -290,7 +286,7 @@ def test_a_querys_progress_has_rows_and_bytes_by_observed_metrics(
     (tmp_path / "arriving" / "a.txt").write_text("one\ntwo\nthree")
     rows = spark.readStream.text(str(tmp_path / "arriving"))
     rows = rows.observe("kafka", F.count("*").alias("rows"), F.sum(F.octet_length("value")).alias("bytes"))
-    write = rows.writeStream.format("shmaccum").options(**options, topic="observed")
+    writer = rows.writeStream.format("shmaccum").options(**options, topic="observed")
     heard: list[tuple[int, dict[str, int]]] = []
 
     class Progress(StreamingQueryListener):
@@ -307,7 +303,7 @@ def test_a_querys_progress_has_rows_and_bytes_by_observed_metrics(
     listener = Progress()
     spark.streams.addListener(listener)
     try:
-        query = write.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
         wait_until(lambda: (3, {"rows": 3, "bytes": 11}) in heard, "the listener hears of the micro-batch")
     finally:
@@ -329,9 +325,8 @@ def test_a_query_whose_delivery_fails_stops_with_the_reason_and_succeeds_later(
     (tmp_path / "arriving" / "a.txt").write_text("1\n2\n3")
 
     def run(**more: str) -> None:
-        query = spark.readStream.text(str(tmp_path / "arriving")).writeStream.format("shmaccum")
-        query = query.options(**given, **more, topic="t", checkpointLocation=str(tmp_path / "checkpoint"))
-        query.trigger(availableNow=True).start().awaitTermination()
+        rows = spark.readStream.text(str(tmp_path / "arriving"))
+        write_stream(rows, given, tmp_path / "checkpoint", topic="t", **more)
 
     (log_dir / "t-0").touch()  # where a directory must be
     with pytest.raises(StreamingQueryException, match="KafkaTimeoutError: Topic t not present in metadata"):

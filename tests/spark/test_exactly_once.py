@@ -18,6 +18,7 @@ from processes import wait_until
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from spark_writes import write
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError, IllegalStateError, NetworkError, ProducerFencedError
@@ -54,10 +55,6 @@ def target(kafka: KafkaCluster, topic: str) -> str:
 
 def numbers(spark: SparkSession, count: int = ROWS, tasks: int = 4) -> DataFrame:
     return spark.range(0, count, 1, tasks).selectExpr("CAST(id AS STRING) AS value")
-
-
-def write(rows: DataFrame, options: Options, **more: str) -> None:
-    rows.write.format("shmaccum").mode("append").options(**options | more).save()
 
 
 def seen(kafka: KafkaCluster, topic: str, isolation: str = "read_committed") -> list[int]:

@@ -16,6 +16,7 @@ from kafka.partitioner.default import murmur2
 from producers import wait_until_refused
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
+from spark_writes import write, write_stream
 
 from shmaccum import Producer
 from tools.kafka import KafkaCluster
@@ -48,7 +49,7 @@ def numbers(spark: SparkSession, count: int) -> DataFrame:
 def test_a_batch_job(spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str) -> None:
     count = 10_000
     kafka.admin.create_topic(topic, partitions=3)
-    numbers(spark, count).write.format("shmaccum").mode("append").options(**ours).option("topic", topic).save()
+    write(numbers(spark, count), ours, topic=topic)
     found = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)
     assert sorted(int(record.value()) for records in found.values() for record in records) == list(range(count))
     for partition, records in found.items():
@@ -101,7 +102,7 @@ def test_by_a_delegation_token_that_spark_has_obtained(
         cluster.admin.create_topic(topic)
         cluster.admin.allow("alice", topic)
         mine = ours | names["options"] | {"kafka.shmaccum.name": f"{ours['kafka.shmaccum.name']}-token"}
-        numbers(spark, 100).write.format("shmaccum").mode("append").options(**mine).option("topic", topic).save()
+        write(numbers(spark, 100), mine, topic=topic)
         (records,) = consume({"bootstrap.servers": cluster.internal_servers}, topic).values()
         assert len(records) == 100
 
@@ -120,7 +121,7 @@ def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, to
         f"timestamp_millis({an_hour_ago}L + id) AS timestamp",
         "id AS ignored",
     )
-    rows.write.format("shmaccum").mode("append").options(**ours, timestampColumn="timestamp").save()
+    write(rows, ours, timestampColumn="timestamp")
     seen = []
     for parity in (0, 1):
         found = consume({"bootstrap.servers": kafka.bootstrap_servers}, f"{topic}-{parity}")
@@ -144,7 +145,7 @@ def test_an_unused_column_timestamp_leaves_the_records_their_time_of_sending(
     before = int(time.time() * 1000)
     for kind in ("timestamp", "bigint"):
         rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value", f"CAST(1000000 + id AS {kind}) AS timestamp")
-        rows.write.format("shmaccum").mode("append").options(**ours, topic=topic).save()
+        write(rows, ours, topic=topic)
     (records,) = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic).values()
     assert len(records) == 6
     assert all(before <= record.timestamp()[1] <= time.time() * 1000 for record in records)
@@ -162,10 +163,8 @@ def test_a_stream_goes_on_where_it_stopped(
             (tmp_path / "arriving" / name).write_text("\n".join(map(str, numbers)))
         lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "arriving"))
         time_column = f"timestamp_millis({an_hour_ago} + CAST(value AS BIGINT)) AS event_time"
-        query = lines.selectExpr("value AS key", "value", time_column).writeStream.format("shmaccum")
-        query = query.options(**ours, topic=topic, timestampColumn="event_time")
-        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-        query.start().awaitTermination()
+        rows = lines.selectExpr("value AS key", "value", time_column)
+        write_stream(rows, ours, tmp_path / "checkpoint", topic=topic, timestampColumn="event_time")
         partitions = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)
         records = [record for of_partition in partitions.values() for record in of_partition]
         assert sorted(int(record.value()) for record in records) == list(range(numbers[-1] + 1))
@@ -184,4 +183,4 @@ def test_a_topic_that_is_not_there_fails_the_job_with_the_reason(
     with Producer(settings) as asking:
         wait_until_refused(asking, topic)
         with pytest.raises(PythonException, match=reason):
-            numbers(spark, 10).coalesce(1).write.format("shmaccum").mode("append").options(**options).save()
+            write(numbers(spark, 10).coalesce(1), options)

@@ -19,6 +19,7 @@ from pyspark import InheritableThread
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
+from spark_writes import write, write_stream
 
 import shmaccum.spark.schema
 from shmaccum import Producer, ProducerConfig
@@ -38,10 +39,6 @@ VALUE = StructType().add("value", StringType())
 
 def numbers(spark: SparkSession, count: int = 3) -> DataFrame:
     return spark.range(0, count, 1, 1).selectExpr("cast(id as string) as value")
-
-
-def write(rows: DataFrame, options: Options, **more: str) -> None:
-    rows.write.format("shmaccum").mode("append").options(**options, **more).save()
 
 
 def values(records: list[Any]) -> list[int]:
@@ -66,9 +63,7 @@ def test_threads_write_batches_and_start_queries(
     rows, lines = numbers(spark), spark.readStream.text(str(tmp_path / "arriving"))
 
     def stream() -> None:
-        query = lines.writeStream.format("shmaccum").options(**options, topic="thread-stream")
-        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-        query.start().awaitTermination()
+        write_stream(lines, options, tmp_path / "checkpoint", topic="thread-stream")
 
     # One after the other: every write that goes on beside another needs processes of its own.
     with ThreadPoolExecutor(1) as pool:
