@@ -56,8 +56,10 @@ def main() -> None:
     register(other)
     write(other, "registered")
     to_kafka(other.createDataFrame([("a",)], "value string"), options | {"topic": "streamed"})
-    other.createDataFrame([("b",)], "value string").coalesce(1).write.text(f"{log_dir}-arriving")
-    query = other.readStream.text(f"{log_dir}-arriving").writeStream.format("shmaccum")
+    arriving = Path(f"{log_dir}-arriving")
+    arriving.mkdir()
+    (arriving / "b.txt").write_text("b")
+    query = other.readStream.text(str(arriving)).writeStream.format("shmaccum")
     query = query.options(**options, topic="streamed", checkpointLocation=f"{log_dir}-checkpoint")
     query.trigger(availableNow=True).start().awaitTermination()
     with look(config.slab_name(os.geteuid())) as slab:

@@ -228,12 +228,6 @@ def test_spark_tells_the_reason_and_runs_no_task(spark: SparkSession, options: O
         rows.write.format("shmaccum").mode("overwrite").options(**options, topic="t").save()
 
 
-@pytest.mark.parametrize("mode", ["ignore", "errorifexists"])
-def test_other_save_modes_are_refused_by_spark(mode: str, spark: SparkSession, options: Options) -> None:
-    with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
-        numbers(spark, 10).write.format("shmaccum").mode(mode).options(**options, topic="t").save()
-
-
 # --- what fails while it runs --------------------------------------------------------------------------
 
 
