@@ -8,6 +8,7 @@ sequence numbers as Kafka's do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from functools import partial
 from types import ModuleType
 from typing import Final, TypeVar
@@ -174,7 +175,12 @@ def config(slab_name: str) -> ProducerConfig:
     return config_of(slab_name, buffer_memory=24 * SLOT, retry_backoff_ms=2)
 
 
-@pytest.mark.parametrize("seed", range(10))
+TODAY: Final = date.today().toordinal()
+SEEDS: Final = [*range(6), *range(4 * TODAY, 4 * TODAY + 4)]
+"""Of what is drawn: six that stay, and four of the day."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     "happenings",
     [
@@ -188,7 +194,7 @@ def test_exactly_once(config: ProducerConfig, clock: Clock, happenings: Mapping[
     play(RefusingScene(config, clock, seed), happenings)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS[2:])
 def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterModel, "first_epoch", MAX_EPOCH)
     play(RefusingScene(config, clock, seed), QUIET | TROUBLE | DEATH)
@@ -201,9 +207,9 @@ PICKY_TROUBLE: Final = {"drop": 10, "move": 6, "wait": 2}
 @pytest.mark.parametrize(
     ("happenings", "seed"),
     [
-        *((PICKY_QUIET, seed) for seed in range(2)),
-        *((PICKY_QUIET | PICKY_TROUBLE, seed) for seed in range(4)),
-        *((PICKY_QUIET | PICKY_TROUBLE | DEATH, seed) for seed in range(6)),
+        *((PICKY_QUIET, seed) for seed in SEEDS[5:7]),
+        *((PICKY_QUIET | PICKY_TROUBLE, seed) for seed in SEEDS[4:8]),
+        *((PICKY_QUIET | PICKY_TROUBLE | DEATH, seed) for seed in SEEDS[3:9]),
     ],
 )
 def test_exactly_once_in_parts(config: ProducerConfig, clock: Clock, happenings: dict[str, int], seed: int) -> None:
