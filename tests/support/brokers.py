@@ -183,7 +183,7 @@ def consume_values(settings: dict[str, Any], topic: str) -> dict[int, list[bytes
     return {partition: [each.value() for each in records] for partition, records in consume(settings, topic).items()}
 
 
-def set_epochs(cluster: KafkaCluster, epochs: Mapping[str, tuple[int, int]]) -> None:
+def set_epochs(cluster: KafkaCluster, epochs: Mapping[str, tuple[int, int] | None]) -> None:
     """Let transactional ids have epochs, as after so many transactions; the cluster's one broker starts again.
 
     A coordinator reads its ids from its log when it starts, and takes records there from who calls itself the
@@ -191,13 +191,13 @@ def set_epochs(cluster: KafkaCluster, epochs: Mapping[str, tuple[int, int]]) -> 
 
     Args:
         cluster: of one broker.
-        epochs: transactional id -> its producer id and epoch.
+        epochs: transactional id -> its producer id and epoch; None for an id to be forgotten, as an expired one is.
     """
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "__admin_client", "log_level": 0})
     complete_commit, now_ms = 4, int(time.time() * 1000)
-    for name, (producer_id, epoch) in epochs.items():
+    for name, identity in epochs.items():
         key = struct.pack(">hh", 0, len(name)) + name.encode()
-        value = struct.pack(">hqhibiqq", 0, producer_id, epoch, 60_000, complete_commit, 0, now_ms, now_ms)
+        value = identity and struct.pack(">hqhibiqq", 0, *identity, 60_000, complete_commit, 0, now_ms, now_ms)
         producer.produce("__transaction_state", value, key, 0)
     assert producer.flush(PATIENCE_S) == 0
     (node,) = cluster.nodes.values()

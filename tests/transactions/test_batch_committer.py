@@ -12,7 +12,9 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from brokers import consume_values, set_epochs, wait_for_markers
+from brokers import MakeCluster, consume_values, set_epochs, wait_for_markers
+from kafka import KafkaAdminClient
+from kafka.admin import UpdateFeatureType
 from processes import wait_until
 from producers import wait_until_gone
 
@@ -27,6 +29,7 @@ from shmaccum.errors import (
     KafkaError,
     NetworkError,
     ProducerFencedError,
+    TransactionalIdNotFoundError,
     TransactionLostError,
 )
 from shmaccum.transactions import batch_committer
@@ -53,37 +56,128 @@ class Death(BaseException):
     """A process ends here."""
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["version-1", "version-2"])
-def cluster(request: pytest.FixtureRequest, kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
-    """Return a broker whose transactions have one version of the protocol."""
-    cluster = kafka_cluster(features={"transaction.version": request.param})
+SLAB = f"batches-{os.getpid()}"
+LOG = "commits"
+"""The commit log of all writers here but those that hurt it."""
+LEFT = range(-1, 3)
+"""Epochs that a producer id has left: one batch takes up to three."""
+WORN = {
+    (version, left, step): f"worn-{version}-{left}-{step}"
+    for version in (1, 2)
+    for left in LEFT
+    for step in ("never", "append", "end")
+}
+"""Names of writers, by the protocol's version, by the epochs that they have left, and by the step they die at."""
+FORGOTTEN = {step: f"forgotten-{step}" for step in ("never", "init_producer_id", "append", "end", "junk")}
+"""Names of writers that were idle for so long that the brokers have forgotten their transactional ids."""
+
+
+def settings(cluster: KafkaCluster, **more: object) -> ProducerConfig:
+    """Return the settings of the tasks and their driver; ``_`` stands for Kafka's ``.``."""
+    given = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "shmaccum.name": SLAB,
+        "buffer.memory": 1 << 20,
+        "sender.idle.ms": 100,
+        "transactional.id": "tasks",
+        "max.block.ms": 20_000,
+    }
+    return ProducerConfig.parse(given | {name.replace("_", "."): value for name, value in more.items()})
+
+
+class Decisions:
+    """Writers whose batches have no transactions: what counts is which batches are decided."""
+
+    def __init__(self, cluster: KafkaCluster, client: BrokerClient, config: ProducerConfig) -> None:
+        self.cluster, self.client, self.config = cluster, client, config
+
+    def committer(self, name: str, **more: Any) -> BatchCommitter:
+        return BatchCommitter(self.client, self.config, Writer(name, f"{name}-", LOG, **more))
+
+    def batch(self, name: str, number: int) -> None:
+        committer = self.committer(name)
+        plan = committer.plan()
+        assert plan.decided == (number - 1 if number else None), name
+        committer.commit(plan, number, "query", [])
+
+    def coordinator(self, name: str) -> TransactionCoordinator:
+        return TransactionCoordinator(self.client, f"{name}-driver", self.config)
+
+    def holder(self, name: str) -> Identity:
+        return self.coordinator(name).holder(deadline_after(20_000))
+
+    def wait_for_another_id(self, name: str, former: int) -> None:
+        wait_until(lambda: self.holder(name).producer_id != former, "the last transaction has ended completely")
+
+
+@contextmanager
+def decisions_at(cluster: KafkaCluster) -> Iterator[Decisions]:
+    config = settings(cluster)
+    with BrokerClient(config) as client:
+        yield Decisions(cluster, client, config)
+
+
+@pytest.fixture(scope="module")
+def broker(kafka_cluster: MakeCluster) -> KafkaCluster:
+    """Return a broker that has run for long: writers have used up their epochs, and others are forgotten."""
+    cluster = kafka_cluster()
     cluster.start()
+    ids: dict[str, tuple[int, int] | None] = dict.fromkeys(f"{name}-driver" for name in FORGOTTEN.values())
+    with decisions_at(cluster) as decisions:
+        for name in (*FORGOTTEN.values(), *WORN.values()):
+            decisions.batch(name, 0)
+        for (_, left, _), name in WORN.items():
+            ids[f"{name}-driver"] = decisions.holder(name).producer_id, LAST_EPOCH - left
+    set_epochs(cluster, ids)
     return cluster
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["version-2", "version-1"])
+def version(broker: KafkaCluster, request: pytest.FixtureRequest) -> int:
+    """Return the version of the transaction protocol that the broker has now."""
+    admin = KafkaAdminClient(bootstrap_servers=broker.internal_servers)
+    kind = UpdateFeatureType.SAFE_DOWNGRADE if request.param == 1 else UpdateFeatureType.UPGRADE
+    assert admin.update_features({"transaction.version": (kind, request.param)}) == {"transaction.version": "OK"}
+    admin.close()
+    return int(request.param)
+
+
+in_one_version = pytest.mark.parametrize("version", [2], ids=["version-2"], indirect=True)
+"""For what both versions of the protocol do alike."""
+
+
+@pytest.fixture(scope="module")
+def producer(broker: KafkaCluster, version: int) -> Iterator[Producer]:
+    """Return the producer of the tasks; its slab and its sender stay for the module's tests."""
+    with Producer(settings(broker)) as producer:
+        yield producer
+    wait_until_gone(SLAB)
 
 
 class Job:
     """A writer with its tasks, on one topic."""
 
-    def __init__(self, cluster: KafkaCluster, name: str, topic: str, **more: object) -> None:
-        self.cluster, self.topic, self.name = cluster, topic, name
-        settings = {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "shmaccum.name": name,
-            "buffer.memory": 1 << 20,
-            "sender.idle.ms": 100,
-            "transactional.id": name,
-            "max.block.ms": 20_000,
-        }
-        self.settings = settings | more
-        self.config = ProducerConfig.parse(self.settings)
-        self.producer = Producer(self.config)
-        self.tasks = 0
+    def __init__(self, cluster: KafkaCluster, producer: Producer, topic: str) -> None:
+        self.cluster, self.producer, self.topic, self.name = cluster, producer, topic, f"job-{topic}"
+        self.config = producer.config
+        self.log = LOG
+
+    def writer(self, **more: Any) -> Writer:
+        return Writer(self.name, f"{self.name}-", self.log, **more)
 
     @contextmanager
     def committer(self, **more: object) -> Iterator[BatchCommitter]:
         """Have what a process of the driver has."""
         with BrokerClient(self.config) as client:
-            yield BatchCommitter(client, self.config, Writer(self.name, f"{self.name}-", f"{self.name}-log", **more))  # type: ignore[arg-type]
+            yield BatchCommitter(client, self.config, self.writer(**more))
+
+    @contextmanager
+    def impatient(self, ask_all: Callable[..., None], **more: object) -> Iterator[BatchCommitter]:
+        """Have what a process of the driver has, with another way to ask brokers; whatever they do is no surprise."""
+        config = settings(self.cluster, max_block_ms=300)
+        with pytest.MonkeyPatch.context() as patch, BrokerClient(config) as client, suppress(KafkaError):
+            patch.setattr(BrokerClient, "ask_all", ask_all)
+            yield BatchCommitter(client, config, self.writer(**more))
 
     def plan(self, **more: object) -> Plan:
         with self.committer(**more) as committer:
@@ -109,12 +203,6 @@ class Job:
         self.commit(plan, batch, [self.write(0, *values[:3]), self.write(1, *values[3:])])
         return values
 
-    def holder(self) -> Identity:
-        """Return who has the driver's id."""
-        with BrokerClient(self.config) as client:
-            id_ = f"{self.name}-driver"
-            return TransactionCoordinator(client, id_, self.config).holder(deadline_after(20_000))
-
     def visible(self) -> list[bytes | None]:
         wait_for_markers(self.cluster.bootstrap_servers)
         reading = {"bootstrap.servers": self.cluster.bootstrap_servers, "isolation.level": "read_committed"}
@@ -122,13 +210,16 @@ class Job:
 
 
 @pytest.fixture
-def job(cluster: KafkaCluster, slab_name: str, topic: str) -> Iterator[Job]:
+def job(broker: KafkaCluster, producer: Producer, topic: str) -> Job:
     """Return a writer."""
-    cluster.admin.create_topic(topic, partitions=PARTITIONS)
-    job = Job(cluster, slab_name, topic)
-    yield job
-    job.producer.close()
-    wait_until_gone(slab_name)
+    broker.admin.create_topic(topic, partitions=PARTITIONS)
+    return Job(broker, producer, topic)
+
+
+@pytest.fixture
+def decisions(broker: KafkaCluster, version: int) -> Iterator[Decisions]:
+    with decisions_at(broker) as decisions:
+        yield decisions
 
 
 def test_batches_become_visible(job: Job) -> None:
@@ -292,23 +383,26 @@ def test_a_decided_transaction_was_aborted(job: Job, monkeypatch: pytest.MonkeyP
     assert job.plan(fail_on_data_loss=False).decided == 0
 
 
+@in_one_version
 def test_the_log_is_not_compacted(job: Job) -> None:
-    job.cluster.admin.create_topic(f"{job.name}-log", settings={"cleanup.policy": "delete"})
+    job.log = f"{job.name}-log"
+    job.cluster.admin.create_topic(job.log, settings={"cleanup.policy": "delete"})
     with pytest.raises(ConfigError, match="set compact"):
         job.plan()
 
 
-def test_a_deleted_log_refuses_until_the_user_decides(job: Job) -> None:
+def test_a_deleted_log_refuses_until_the_user_decides(job: Job, decisions: Decisions) -> None:
     """Each scheduler tries again: what is refused once must not write everything a second time."""
+    job.log = f"{job.name}-log"
     job.batch(0)
-    job.cluster.admin.delete_topic(f"{job.name}-log")
-    before = job.holder()
+    job.cluster.admin.delete_topic(job.log)
+    before = decisions.holder(job.name)
     for _ in range(3):
         with pytest.raises(IllegalStateError, match=r"the topic was deleted.* is there twice"):
             job.plan()
         with pytest.raises(IllegalStateError, match="the topic was deleted"), job.committer() as committer:
             committer.recover()
-    assert job.holder() == before
+    assert decisions.holder(job.name) == before
     assert job.plan(fail_on_data_loss=False).decided is None
     assert job.plan().number == 2
 
@@ -324,28 +418,28 @@ def test_the_first_plan_of_all_is_interrupted(job: Job, step: str, monkeypatch: 
     assert job.plan().number == (1 if step == "append" else 2)
 
 
-def forge(job: Job, state: object, *, key: bytes | None = None) -> None:
-    """Write a state under the job's key, as anyone can who has the rights to write to the topic."""
-    value = state if isinstance(state, bytes) else zlib.compress(json.dumps(state).encode())
-    settings: dict[str, Any] = {"bootstrap.servers": job.cluster.bootstrap_servers, "log_level": 0}
-    producer = confluent_kafka.Producer(settings | {"transactional.id": f"mallory of {job.name}"})
+def forge(cluster: KafkaCluster, name: str, *values: bytes) -> None:
+    """Write states under a writer's key, as anyone can who has the rights to write to the topic."""
+    settings: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+    producer = confluent_kafka.Producer(settings | {"transactional.id": f"mallory of {name}"})
     producer.init_transactions(10)
-    producer.begin_transaction()
-    key = key or f"{job.name}-driver".encode()
-    producer.produce(f"{job.name}-log", value, key, (murmur2(key) & 0x7FFFFFFF) % 16)
-    producer.commit_transaction(10)
-    wait_for_markers(job.cluster.bootstrap_servers)
+    key = f"{name}-driver".encode()
+    for value in values:
+        producer.begin_transaction()
+        producer.produce(LOG, value, key, (murmur2(key) & 0x7FFFFFFF) % 16)
+        producer.commit_transaction(10)
+    wait_for_markers(cluster.bootstrap_servers)
 
 
-def state_of(job: Job, **more: object) -> dict[str, object]:
+def state(name: str, **more: object) -> bytes:
     fields = {"plan": 9, "decided_in": 9, "batch": 1000, "source": "query", "transactions": []}
-    return {"format": 1, "writer": job.name, **fields, **more}
+    return zlib.compress(json.dumps({"format": 1, "writer": name, **fields, **more}).encode())
 
 
 def test_a_forged_state_is_skipped(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     """Else all batches up to the forged one count as written."""
     first = job.batch(0)
-    forge(job, state_of(job))
+    forge(job.cluster, job.name, state(job.name))
     plan = job.plan()
     assert (plan.number, plan.decided) == (2, 0)
     assert "by other producer ids are skipped" in caplog.text
@@ -353,81 +447,101 @@ def test_a_forged_state_is_skipped(job: Job, caplog: pytest.LogCaptureFixture) -
     assert job.visible() == sorted([*first, b"after it"])
 
 
+@in_one_version
 def test_a_forged_decision_commits_nothing(job: Job) -> None:
     """It names an open transaction of another's."""
     job.batch(0)
-    with Producer(job.settings | {"transactional.id": f"victim of {job.name}"}) as victim:
+    with Producer(settings(job.cluster, transactional_id=f"victim of {job.name}")) as victim:
         victim.init_transactions()
         victim.begin_transaction()
         victim.send(job.topic, b"not yet")
         victim.flush()
         prepared = victim.transactions.prepare()
-        forge(job, state_of(job, transactions=[prepared]))
+        forge(job.cluster, job.name, state(job.name, transactions=[prepared]))
         before = job.visible()
         job.plan()
         assert job.visible() == before
 
 
-JUNK = {
-    "not packed": b"nonsense",
-    "cut": zlib.compress(b"{}" * 100)[:-3],
-    "not JSON": zlib.compress(b"nonsense"),
-    "nested": zlib.compress(b"[" * 200_000),
-    "bomb": zlib.compress(bytes(100 << 20), 9),
-    "of another version": zlib.compress(b'{"format":99}'),
-    "without fields": zlib.compress(b'{"format":1,"writer":"a"}'),
-    "empty": b"",
-}
+def junk(name: str) -> list[bytes]:
+    """Return values that are no state of a writer."""
+    foreign = PreparedTransaction("another query's-1", 1, 1, 2, ())
+    return [
+        b"",
+        b"nonsense",
+        zlib.compress(b"{}" * 100)[:-3],
+        zlib.compress(b"nonsense"),
+        zlib.compress(b"[" * 200_000),
+        zlib.compress(bytes(100 << 20), 1),
+        zlib.compress(b'{"format":99}'),
+        zlib.compress(b'{"format":1,"writer":"a"}'),
+        state("another"),
+        state(name, format=2),
+        state(name, plan="9"),
+        state(name, plan=1 << 80),
+        state(name, transactions=[foreign]),
+        state(name, transactions=[foreign._replace(transactional_id=f"{name}-driver")]),
+        state(name, transactions=[foreign._replace(transactional_id=f"{name}-1", epoch=1 << 20)]),
+    ]
 
 
+@in_one_version
 def test_junk_does_not_stop_a_query(job: Job) -> None:
     job.batch(0)
-    for junk in JUNK.values():
-        forge(job, junk)
+    forge(job.cluster, job.name, *junk(job.name))
     assert job.plan().decided == 0
 
 
-class Decisions:
-    """Writers whose batches have no transactions: what counts is which batches are decided."""
-
-    def __init__(self, cluster: KafkaCluster, log: str) -> None:
-        self.cluster, self.log = cluster, log
-        self.config = ProducerConfig.parse(
-            {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": log, "max.block.ms": 20_000}
-        )
-        self.client = BrokerClient(self.config)
-
-    def committer(self, name: str, **more: Any) -> BatchCommitter:
-        return BatchCommitter(self.client, self.config, Writer(name, f"{name}-", self.log, **more))
-
-    def batch(self, name: str, number: int) -> None:
-        committer = self.committer(name)
-        plan = committer.plan()
-        assert plan.decided == (number - 1 if number else None), name
-        committer.commit(plan, number, "query", [])
-
-    def holder(self, name: str) -> Identity:
-        return TransactionCoordinator(self.client, f"{name}-driver", self.config).holder(deadline_after(20_000))
-
-    def wait_for_another_id(self, name: str, former: int) -> None:
-        wait_until(lambda: self.holder(name).producer_id != former, "the last transaction has ended completely")
+@in_one_version
+def test_junk_is_skipped_where_any_state_counts(decisions: Decisions, caplog: pytest.LogCaptureFixture) -> None:
+    name = FORGOTTEN["junk"]
+    values = [value for value in junk(name) if value]  # without a value, the state is deleted
+    forge(decisions.cluster, name, *values)
+    assert decisions.committer(name).plan().decided == 0
+    assert caplog.text.count("is skipped") >= len(values)
 
 
-@pytest.fixture
-def decisions(cluster: KafkaCluster, topic: str) -> Iterator[Decisions]:
-    """Return writers with a log of their own."""
-    decisions = Decisions(cluster, topic)
-    with decisions.client:
-        yield decisions
+@in_one_version
+def test_the_state_of_a_forgotten_id_counts(decisions: Decisions, caplog: pytest.LogCaptureFixture) -> None:
+    """Else a batch that Spark repeats after a week is there twice."""
+    name = FORGOTTEN["never"]
+    with pytest.raises(TransactionalIdNotFoundError):
+        decisions.coordinator(name).describe(deadline_after(20_000))
+    plan = decisions.committer(name).plan()
+    assert (plan.number, plan.decided) == (2, 0)
+    assert "the brokers do not know its transactional.id" in caplog.text
+
+
+@in_one_version
+@pytest.mark.parametrize("step", ["init_producer_id", "append", "end"])
+def test_a_driver_dies_right_after_it_got_a_new_id(
+    decisions: Decisions, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = CommitLog if step == "append" else TransactionCoordinator
+    proceed = getattr(where, step)
+
+    def die(*args: Any, **more: Any) -> Any:
+        if step == "init_producer_id":
+            proceed(*args, **more)
+        raise Death
+
+    committer = decisions.committer(FORGOTTEN[step])
+    with monkeypatch.context() as patch:
+        patch.setattr(where, step, die)
+        with pytest.raises(Death):
+            committer.plan()
+    assert isinstance(decisions.holder(FORGOTTEN[step]), Identity)
+    assert committer.plan().decided == 0
 
 
 OLDER, NEWER = Driver("a", 1, 1, "2026-01-01"), Driver("b", 2, 1, "2026-01-02")
 
 
-def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions) -> None:
+@in_one_version
+def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions, topic: str) -> None:
     """Each plan would take over again, so both would fail."""
-    older = decisions.committer(decisions.log, driver=OLDER)
-    newer = decisions.committer(decisions.log, driver=NEWER)
+    older = decisions.committer(topic, driver=OLDER)
+    newer = decisions.committer(topic, driver=NEWER)
     older.commit(older.plan(), 0, "query", [])
     begun = older.plan()
     plan = newer.plan()
@@ -443,16 +557,17 @@ def test_an_older_driver_does_not_fence_the_newer_one(decisions: Decisions) -> N
     assert plan.decided == 1
     assert named in older.successor(begun)
     newer.commit(plan, 2, "query", [])
-    third = decisions.committer(decisions.log, driver=Driver("a", 1, 2, "2026-01-03"))
+    third = decisions.committer(topic, driver=Driver("a", 1, 2, "2026-01-03"))
     assert third.plan().decided == 2
     with pytest.raises(ProducerFencedError, match="process 1 on host a, started 2026-01-03"):
         newer.plan()
 
 
-def test_a_replaced_driver_goes_on_when_the_newer_one_is_gone(decisions: Decisions) -> None:
+@in_one_version
+def test_a_replaced_driver_goes_on_when_the_newer_one_is_gone(decisions: Decisions, topic: str) -> None:
     """As two notebooks do that run the same query in turns."""
     me = Driver.of(os.getpid())
-    mine, other = (decisions.committer(decisions.log, driver=each) for each in (me, me._replace(ticks=me.ticks - 1)))
+    mine, other = (decisions.committer(topic, driver=each) for each in (me, me._replace(ticks=me.ticks - 1)))
     mine.plan()
     other.plan()
     assert mine.plan().number == 3
@@ -473,43 +588,28 @@ def test_a_failed_batch_is_ended_without_its_plan(job: Job) -> None:
     assert job.plan(driver=OLDER).number == 2
 
 
-LEFT = range(-1, 3)
-"""Epochs that a producer id has left: one batch takes up to three."""
+@pytest.mark.parametrize("step", ["never", "append", "end"])
+@pytest.mark.parametrize("left", LEFT)
+def test_epochs_are_used_up(
+    decisions: Decisions, version: int, left: int, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers give the driver a new producer id then, at any step of a batch.
 
-
-def test_epochs_are_used_up(decisions: Decisions) -> None:
-    """The brokers give the driver a new producer id then, at any step of a batch."""
-    names = {left: f"{decisions.log}-{left}" for left in LEFT}
-    for name in names.values():
-        decisions.batch(name, 0)
-    former = {left: decisions.holder(name).producer_id for left, name in names.items()}
-    set_epochs(decisions.cluster, {f"{name}-driver": (former[left], LAST_EPOCH - left) for left, name in names.items()})
-    for left, name in names.items():
+    If it dies right after it got that, no record of the log has the id yet, or one without its end.
+    """
+    name = WORN[version, left, step]
+    former = decisions.holder(name).producer_id
+    number, dying = 0, {"append": CommitLog, "end": TransactionCoordinator}.get(step)
+    with monkeypatch.context() as patch, suppress(Death):
+        if dying is not None:
+            patch.setattr(dying, step, _die_with_another_id(former, getattr(dying, step)))
         for number in range(1, 5):
             decisions.batch(name, number)
-        decisions.wait_for_another_id(name, former[left])
-
-
-def test_a_driver_dies_when_its_epochs_are_used_up(decisions: Decisions, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Right after it got the new producer id: no record of the log has that yet, or one without its end."""
-    names = {(left, step): f"{decisions.log}-{left}-{step}" for left in LEFT for step in ("append", "end")}
-    for name in names.values():
-        decisions.batch(name, 0)
-    former = {key: decisions.holder(name).producer_id for key, name in names.items()}
-    set_epochs(decisions.cluster, {f"{name}-driver": (former[key], LAST_EPOCH - key[0]) for key, name in names.items()})
-    for (left, step), name in names.items():
-        dying = {"append": CommitLog, "end": TransactionCoordinator}[step]
-        die = _die_with_another_id(former[left, step], getattr(dying, step))
-        number = 0
-        with monkeypatch.context() as patch, suppress(Death):
-            patch.setattr(dying, step, die)
-            for number in range(1, 5):
-                decisions.batch(name, number)
-        decisions.wait_for_another_id(name, former[left, step])
-        plan = decisions.committer(name).plan()
-        assert plan.decided in (number - 1, number)
-        decisions.committer(name).commit(plan, number + 1, "query", [])
-        decisions.batch(name, number + 2)
+    decisions.wait_for_another_id(name, former)
+    plan = decisions.committer(name).plan()
+    assert plan.decided in ((number,) if dying is None else (number - 1, number))
+    decisions.committer(name).commit(plan, number + 1, "query", [])
+    decisions.batch(name, number + 2)
 
 
 def _die_with_another_id(former: int, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -522,14 +622,16 @@ def _die_with_another_id(former: int, method: Callable[..., Any]) -> Callable[..
     return die
 
 
+@in_one_version
 def test_a_state_far_from_the_end_is_found(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other writers share the partition; one of them has a transaction open."""
     monkeypatch.setattr("shmaccum.transactions.commit_log._PARTITIONS", 1)
     monkeypatch.setattr("shmaccum.transactions.commit_log._FIRST_LOOK", 2)
+    job.log = f"{job.name}-log"
     first = job.plan()
     with BrokerClient(job.config) as client:
         for other in range(3):
-            writer = Writer(f"other {other}", f"{job.name}-other-{other}-", f"{job.name}-log")
+            writer = Writer(f"other {other}", f"{job.name}-other-{other}-", job.log)
             committer = BatchCommitter(client, job.config, writer)
             for _ in range(3):
                 committer.plan()
@@ -566,12 +668,12 @@ def test_a_coordinator_has_just_moved(job: Job, monkeypatch: pytest.MonkeyPatch)
     assert job.visible() == [b"a", b"b"]
 
 
+@in_one_version
 @pytest.mark.parametrize("trouble", ["frozen", "lost"])
-def test_no_call_waits_for_ever(job: Job, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_call_waits_for_ever(job: Job, trouble: str) -> None:
     """A query's stop waits for its abort: also where a broker is frozen, or every connection to it is lost."""
     plan = job.plan()
     written = [job.write(number, b"a") for number in range(2)]
-    config = ProducerConfig.parse(job.settings | {"max.block.ms": 300})
     calls: dict[str, Callable[[BatchCommitter], object]] = {
         "commit": lambda committer: committer.commit(plan, 0, "query", written),
         "end a batch": lambda committer: committer.end_batch(plan),
@@ -579,38 +681,32 @@ def test_no_call_waits_for_ever(job: Job, trouble: str, monkeypatch: pytest.Monk
         "end a driver's": lambda committer: committer.end_batch(None),
         "recover": BatchCommitter.recover,
     }
-    node = job.cluster.nodes[1]
-    for name, call in calls.items():
-        for requests in (0, 4, 8):  # that are answered before
-            count = itertools.count()
-            ask_all = BrokerClient.ask_all
+    node, ask_all = job.cluster.nodes[1], BrokerClient.ask_all
+    for (name, call), answered in itertools.product(calls.items(), (0, 4, 8)):
+        count = itertools.count()
 
-            def troubled(
-                self: BrokerClient,
-                exchanges: Sequence[Exchange],
-                deadline_ms: float,
-                *,
-                count: Iterator[int] = count,
-                requests: int = requests,
-                ask_all: Callable[..., None] = ask_all,
-            ) -> None:
-                if next(count) >= requests:
-                    if trouble == "lost":
-                        for each in exchanges:
-                            each.error = NetworkError("lost")
-                        return
-                    node.pause()
-                ask_all(self, exchanges, deadline_ms)
+        def troubled(
+            self: BrokerClient,
+            exchanges: Sequence[Exchange],
+            deadline_ms: float,
+            *,
+            count: Iterator[int] = count,
+            answered: int = answered,
+        ) -> None:
+            if next(count) >= answered:
+                if trouble == "lost":
+                    for each in exchanges:
+                        each.error = NetworkError("lost")
+                    return
+                node.pause()
+            ask_all(self, exchanges, deadline_ms)
 
-            try:
-                with monkeypatch.context() as patch, BrokerClient(config) as client:
-                    patch.setattr(BrokerClient, "ask_all", troubled)
-                    writer = Writer(job.name, f"{job.name}-", f"{job.name}-log", driver=Driver.of(os.getpid()))
-                    with suppress(KafkaError):
-                        call(BatchCommitter(client, config, writer))
-            finally:
-                node.resume()
-            assert next(count) > 0, name
+        try:
+            with job.impatient(troubled, driver=Driver.of(os.getpid())) as committer:
+                call(committer)
+        finally:
+            node.resume()
+        assert next(count) > 0, name
     with job.committer() as committer:
         committer.recover()
 
@@ -626,10 +722,10 @@ def emptied(answer: Any, level: int) -> None:
                     emptied(each, level - 1)
 
 
+@in_one_version
 @pytest.mark.parametrize("level", [0, 1])
-def test_empty_arrays_of_a_hostile_broker(job: Job, level: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_arrays_of_a_hostile_broker(job: Job, level: int) -> None:
     """In place of one element each: an error that a caller expects, not an IndexError."""
-    config = ProducerConfig.parse(job.settings | {"max.block.ms": 300})
     ask_all = BrokerClient.ask_all
     job.batch(0)
     for hostile in range(14):  # requests from here on
@@ -649,9 +745,7 @@ def test_empty_arrays_of_a_hostile_broker(job: Job, level: int, monkeypatch: pyt
                     if each.response is not None:
                         emptied(each.response, level)
 
-        with monkeypatch.context() as patch, BrokerClient(config) as client, suppress(KafkaError):
-            patch.setattr(BrokerClient, "ask_all", answer_with_nothing)
-            committer = BatchCommitter(client, config, Writer(job.name, f"{job.name}-", f"{job.name}-log"))
+        with job.impatient(answer_with_nothing) as committer:
             committer.end_batch(committer.plan())
     with job.committer() as committer:
         committer.recover()
