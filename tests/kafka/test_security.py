@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import javastores
@@ -32,29 +32,68 @@ from shmaccum.errors import (
     UnsupportedSaslMechanismError,
 )
 from tools.kafka import Certificates, KafkaCluster
+from tools.kafka.ports import free_port
 
 PASSWORD = "alice-secret"
 
 
+At = Callable[..., dict[str, Any]]
+"""The fixture ``at``."""
+LISTENERS = {"SECURE": "SASL_SSL", "TLS": "SSL", "EXPIRED": "SSL", "BRIEF": "SASL_PLAINTEXT"}
+"""Further listeners of the broker, and what clients must speak there; ``CLIENT`` has no TLS, and takes any login."""
+
+
 @pytest.fixture(scope="module")
-def sasl(kafka_cluster: MakeCluster) -> Iterator[KafkaCluster]:
-    with kafka_cluster(sasl=True) as cluster:
+def ports() -> dict[str, int]:
+    """Return the ports of the further listeners."""
+    return {name: free_port() for name in LISTENERS}
+
+
+@pytest.fixture(scope="module")
+def sasl(kafka_cluster: MakeCluster, certificates: Certificates, ports: dict[str, int]) -> Iterator[KafkaCluster]:
+    """Return a broker that is reached in several ways; ``bootstrap_servers`` is the listener with SASL alone."""
+    settings: dict[str, object] = {
+        "listener.name.tls.ssl.client.auth": "required",
+        "listener.name.brief.scram-sha-256.connections.max.reauth.ms": 5000,
+    }
+    for name, mechanism in (("secure", "SCRAM-SHA-512"), ("brief", "SCRAM-SHA-256")):  # each has only one
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        settings[f"listener.name.{name}.sasl.enabled.mechanisms"] = mechanism
+        settings[f"listener.name.{name}.{mechanism.lower()}.sasl.jaas.config"] = module
+    for name, own in (
+        ("secure", certificates.broker),
+        ("tls", certificates.broker),
+        ("expired", certificates.expired),
+    ):
+        for store, file in (("keystore", own.pem), ("truststore", certificates.ca)):
+            settings[f"listener.name.{name}.ssl.{store}.type"] = "PEM"
+            settings[f"listener.name.{name}.ssl.{store}.location"] = file
+    cluster = kafka_cluster(sasl=True, overrides=settings)
+    node = cluster.nodes[1]
+    protocols = {"CLIENT": "SASL_PLAINTEXT", "INTERNAL": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | LISTENERS
+    addresses = [
+        f"{name}://127.0.0.1:{port}"
+        for name, port in {"CLIENT": node.port, "INTERNAL": node.internal_port, **ports}.items()
+    ]
+    settings["advertised.listeners"] = ",".join(addresses)
+    settings["listeners"] = ",".join([*addresses, f"CONTROLLER://127.0.0.1:{node.controller_port}"])
+    settings["listener.security.protocol.map"] = ",".join(f"{name}:{kind}" for name, kind in protocols.items())
+    with cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def secure(kafka_cluster: MakeCluster, certificates: Certificates) -> Iterator[KafkaCluster]:
-    with kafka_cluster(sasl=True, certificates=certificates) as cluster:
-        yield cluster
+def at(sasl: KafkaCluster, certificates: Certificates, ports: dict[str, int]) -> At:
+    """Return ``at(listener, ...)``: settings of a client of a listener, which trusts its certificate's maker."""
 
+    def settings(listener: str, host: str = "127.0.0.1", **more: object) -> dict[str, Any]:
+        return {
+            "servers": f"{host}:{ports[listener]}",
+            "security_protocol": LISTENERS[listener],
+            "ssl_truststore_location": certificates.ca,
+        } | more
 
-@pytest.fixture(scope="module")
-def tls(kafka_cluster: MakeCluster, certificates: Certificates) -> Iterator[KafkaCluster]:
-    """A cluster that wants a certificate of its clients."""
-    with kafka_cluster(
-        certificates=certificates, overrides={"listener.name.client.ssl.client.auth": "required"}
-    ) as cluster:
-        yield cluster
+    return settings
 
 
 def login(mechanism: str = "PLAIN", **more: object) -> dict[str, Any]:
@@ -106,32 +145,35 @@ def test_by_delegation_token(
     assert_stores(wire, sasl, topic, **given)
 
 
-def test_by_password_through_tls(secure: KafkaCluster, certificates: Certificates, wire: MakeWire, topic: str) -> None:
-    trust = {"security_protocol": "SASL_SSL", "ssl_truststore_location": certificates.ca}
-    assert_stores(wire, secure, topic, **(login("SCRAM-SHA-512") | trust))
+def test_by_password_through_tls(sasl: KafkaCluster, at: At, wire: MakeWire, topic: str) -> None:
+    assert_stores(wire, sasl, topic, **login("SCRAM-SHA-512") | at("SECURE"))
 
 
 @pytest.mark.parametrize("form", ["files", "texts", *javastores.KINDS])
 def test_by_certificate(
-    tls: KafkaCluster, certificates: Certificates, stores: javastores.Stores, wire: MakeWire, topic: str, form: str
+    sasl: KafkaCluster,
+    at: At,
+    certificates: Certificates,
+    stores: javastores.Stores,
+    wire: MakeWire,
+    topic: str,
+    form: str,
 ) -> None:
     """Large batches, so that one goes out in many parts."""
-    tls.admin.create_topic(topic, settings={"max.message.bytes": 10_000_000})
+    sasl.admin.create_topic(topic, settings={"max.message.bytes": 10_000_000})
     client = certificates.client
-    if form == "files":
-        given: dict[str, object] = {
-            "ssl_truststore_location": certificates.ca,
-            "ssl_keystore_location": client.pem,
-        }
-    elif form in javastores.KINDS:
-        given = javastores.settings_of(stores, form)
-    else:
+    given = at("TLS", ssl_keystore_location=client.pem)
+    if form in javastores.KINDS:
+        given |= {name.replace(".", "_"): value for name, value in javastores.settings_of(stores, form).items()}
+    elif form == "texts":
         given = {
+            "servers": given["servers"],
+            "security_protocol": "SSL",
             "ssl_truststore_certificates": certificates.ca.read_text(),
             "ssl_keystore_certificate_chain": client.certificate.read_text(),
             "ssl_keystore_key": client.key.read_text(),
         }
-    here = wire(tls.bootstrap_servers, **({"security_protocol": "SSL"} | given))
+    here = wire(**given)
     for size in (10, 5_000_000, 10):
         assert here.store(make_batch([bytes(size)], to=TopicPartition(topic, 0)))[0].error is None
     large = make_batch([os.urandom(1_000_000)], to=TopicPartition(topic, 0))
@@ -139,7 +181,9 @@ def test_by_certificate(
         assert here.store(scattered(large, slot_size))[0].error is None
 
 
-def test_logs_in_again_before_the_session_ends(kafka_cluster: MakeCluster, wire: MakeWire, topic: str) -> None:
+def test_logs_in_again_before_the_session_ends(
+    sasl: KafkaCluster, ports: dict[str, int], wire: MakeWire, topic: str
+) -> None:
     """KIP-368: over the same connection, between two requests, whatever else there is to be watched for."""
     long = {
         "request_timeout_ms": 100_000,
@@ -147,18 +191,17 @@ def test_logs_in_again_before_the_session_ends(kafka_cluster: MakeCluster, wire:
         "socket_connection_setup_timeout_ms": 100_000,
         "socket_connection_setup_timeout_max_ms": 100_000,
     }
-    with kafka_cluster(sasl=True, overrides={"connections.max.reauth.ms": 5000}) as cluster:
-        cluster.admin.create_topic(topic)
-        to = TopicPartition(topic, 0)
-        here = wire(cluster.bootstrap_servers, **login("SCRAM-SHA-256"), **long)
-        node = here.connect(to)
-        connection = here.transport._brokers.connection(node)
-        end = time.monotonic() + 6
-        while time.monotonic() < end:
-            assert here.store(make_batch([b"x"], to=to))[0].error is None
-            here.poll(20)
-        here.connect(to)  # on a slow machine, the login is still under way
-        assert here.transport._brokers.connection(node) is connection
+    sasl.admin.create_topic(topic)
+    to = TopicPartition(topic, 0)
+    here = wire(f"127.0.0.1:{ports['BRIEF']}", **login("SCRAM-SHA-256"), **long)
+    node = here.connect(to)
+    connection = here.transport._brokers.connection(node)
+    end = time.monotonic() + 6
+    while time.monotonic() < end:
+        assert here.store(make_batch([b"x"], to=to))[0].error is None
+        here.poll(20)
+    here.connect(to)  # on a slow machine, the login is still under way
+    assert here.transport._brokers.connection(node) is connection
 
 
 # --- not let in -------------------------------------------------------------------------------------------
@@ -213,56 +256,40 @@ def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureF
     assert "very-secret" not in caplog.text
 
 
-def test_mechanism_the_broker_does_not_offer(
-    kafka_cluster: MakeCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture
-) -> None:
-    with kafka_cluster(sasl=True, overrides={"sasl.enabled.mechanisms": "PLAIN"}) as cluster:
-        failure = failure_of(wire, cluster.bootstrap_servers, **login("SCRAM-SHA-256"))
-    assert failure is UnsupportedSaslMechanismError
-    assert "does not offer sasl.mechanism SCRAM-SHA-256, but PLAIN" in caplog.text
+def test_mechanism_the_broker_does_not_offer(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+    assert failure_of(wire, **login("SCRAM-SHA-256") | at("SECURE")) is UnsupportedSaslMechanismError
+    assert "does not offer sasl.mechanism SCRAM-SHA-256, but SCRAM-SHA-512" in caplog.text
 
 
-def test_an_authority_that_we_do_not_trust(tls: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
-    assert failure_of(wire, tls.bootstrap_servers, security_protocol="SSL") is SslAuthenticationError
+def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+    given = {name: value for name, value in at("TLS").items() if name != "ssl_truststore_location"}
+    assert failure_of(wire, **given) is SslAuthenticationError
     assert "unable to get local issuer certificate" in caplog.text
 
 
 @pytest.mark.parametrize("ours", ["none", "expired"])
 def test_a_certificate_that_the_broker_does_not_accept(
-    tls: KafkaCluster, certificates: Certificates, wire: MakeWire, ours: str
+    at: At, certificates: Certificates, wire: MakeWire, ours: str
 ) -> None:
-    given: dict[str, object] = {"security_protocol": "SSL", "ssl_truststore_location": certificates.ca}
-    if ours == "expired":
-        given["ssl_keystore_location"] = certificates.expired.pem
-    assert failure_of(wire, tls.bootstrap_servers, **given) is SslAuthenticationError
+    given = {"ssl_keystore_location": certificates.expired.pem} if ours == "expired" else {}
+    assert failure_of(wire, **at("TLS", **given)) is SslAuthenticationError
 
 
-def test_an_expired_certificate_of_the_brokers(
-    kafka_cluster: MakeCluster, certificates: Certificates, wire: MakeWire, caplog: pytest.LogCaptureFixture
-) -> None:
-    overrides = {"listener.name.client.ssl.keystore.location": certificates.expired.pem}
-    given = {"security_protocol": "SSL", "ssl_truststore_location": certificates.ca}
-    with kafka_cluster(certificates=certificates, overrides=overrides) as cluster:
-        assert failure_of(wire, cluster.bootstrap_servers, **given) is SslAuthenticationError
+def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+    assert failure_of(wire, **at("EXPIRED")) is SslAuthenticationError
     assert "certificate has expired" in caplog.text
 
 
-def test_a_name_that_is_not_the_certificates(
-    secure: KafkaCluster, certificates: Certificates, wire: MakeWire, caplog: pytest.LogCaptureFixture
-) -> None:
-    port = secure.bootstrap_servers.partition(":")[2]
-    trust = {"security_protocol": "SASL_SSL", "ssl_truststore_location": certificates.ca}
-    given = login() | trust
-    assert failure_of(wire, f"127.1:{port}", **given) is SslAuthenticationError
+def test_a_name_that_is_not_the_certificates(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+    given = login("SCRAM-SHA-512") | at("SECURE", host="127.1")
+    assert failure_of(wire, **given) is SslAuthenticationError
     assert "certificate is not valid for '127.1'" in caplog.text
-    unchecked = wire(f"127.1:{port}", ssl_endpoint_identification_algorithm="", **given)
+    unchecked = wire(**given, ssl_endpoint_identification_algorithm="")
     unchecked.ask_until(lambda: unchecked.transport.cluster().nodes)
 
 
-def test_plain_text_to_a_broker_that_speaks_tls(
-    tls: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture
-) -> None:
-    here = wire(tls.bootstrap_servers)
+def test_plain_text_to_a_broker_that_speaks_tls(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+    here = wire(at("TLS")["servers"])
     here.ask_until(lambda: "the next one" in caplog.text)
     assert "set security.protocol to SSL" in caplog.text
     assert here.transport.failure() is None

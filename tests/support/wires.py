@@ -96,9 +96,9 @@ class Wire:
 
 
 def assert_stores(wire: MakeWire, cluster: KafkaCluster, topic: str, **settings: object) -> None:
-    """Create a topic, and store a batch in it with these settings."""
+    """Create a topic, and store a batch in it with these settings; ``servers`` can be another listener's."""
     cluster.admin.create_topic(topic)
-    here = wire(cluster.bootstrap_servers, **settings)
+    here = wire(**{"servers": cluster.bootstrap_servers} | settings)
     assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
 
 
