@@ -31,9 +31,10 @@ class Scene:
         name: of the slab.
     """
 
-    def __init__(self, broker: TransactionBroker, name: str) -> None:
+    def __init__(self, broker: TransactionBroker, name: str, **more: object) -> None:
         self.broker = broker
         self.name = name
+        self._more = more
 
     @property
     def version(self) -> int:
@@ -53,7 +54,7 @@ class Scene:
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 10,
             "max.block.ms": 20_000,
-        } | {key.replace("_", "."): value for key, value in more.items()}
+        } | {key.replace("_", "."): value for key, value in (self._more | more).items()}
 
     @contextmanager
     def producer(self, **more: object) -> Iterator[Producer]:

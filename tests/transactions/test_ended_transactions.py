@@ -21,20 +21,15 @@ from shmaccum.errors import BufferExhaustedError, IllegalStateError
 from tools.support.messages import METADATA, PRODUCE
 
 UNKNOWN_TOPIC = 3
-SLOTS = 4
 VALUE = b"late"
 
 
-@pytest.fixture(params=[1, 2], ids=["version-1", "version-2"])
-def tight(slab_name: str, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    """A scene whose slab has room for few batches."""
-    with TransactionBroker(request.param) as broker:
+@pytest.fixture
+def unasked(slab_name: str, version: int) -> Iterator[Scene]:
+    """Return a scene of this test's own: no topic is known in its slab."""
+    with TransactionBroker(version) as broker:
         yield Scene(broker, slab_name)
     wait_until_gone(slab_name)
-
-
-def ready(scene: Scene, **more: object) -> Any:
-    return scene.ready(**{"batch_size": 16384, "buffer_memory": SLOTS * 16384} | more)
 
 
 class Slow:
@@ -100,7 +95,7 @@ def check_it_was_not_sent(scene: Scene, producer: Producer, is_in_transaction: b
 def test_a_send_that_waits_for_memory_ends_with_its_transaction(
     tight: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
 ) -> None:
-    with ready(tight) as producer:
+    with tight.ready() as producer:
         producer.begin_transaction()
         with waiting_for_memory(producer, lambda: send(producer)) as outcome:
             end(producer)
@@ -112,30 +107,30 @@ def test_a_send_that_waits_for_memory_ends_with_its_transaction(
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("send", SENDS)
 def test_a_send_that_waits_for_metadata_ends_with_its_transaction(
-    tight: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
+    unasked: Scene, send: Callable[[Producer], object], end: Callable[[Producer], None]
 ) -> None:
     asked = threading.Event()
 
     def unknown(request: Any) -> Any:
         asked.set()
-        return tight.broker.metadata(request, error=UNKNOWN_TOPIC)
+        return unasked.broker.metadata(request, error=UNKNOWN_TOPIC)
 
-    with ready(tight) as producer, ThreadPoolExecutor(1) as threads:
+    with unasked.ready() as producer, ThreadPoolExecutor(1) as threads:
         producer.begin_transaction()
-        tight.broker.answers[METADATA] = unknown
+        unasked.broker.answers[METADATA] = unknown
         outcome = threads.submit(send, producer)
         wait_until(asked.is_set, "the topic is asked for")
         end(producer)
-        tight.broker.answers[METADATA] = tight.broker.metadata
+        unasked.broker.answers[METADATA] = unasked.broker.metadata
         with pytest.raises(IllegalStateError):
             outcome.result()
-        check_it_was_not_sent(tight, producer, end in BEGINNING)
+        check_it_was_not_sent(unasked, producer, end in BEGINNING)
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_send_whose_serializer_waits_ends_with_its_transaction(tight: Scene, end: Callable[[Producer], None]) -> None:
     serializer = Slow()
-    with ready(tight, value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
+    with tight.ready(value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
         producer.begin_transaction()
         outcome = threads.submit(with_partition, producer)
         assert serializer.came.wait(30)
@@ -148,7 +143,7 @@ def test_a_send_whose_serializer_waits_ends_with_its_transaction(tight: Scene, e
 
 def test_a_send_called_before_its_transaction_began_is_refused(tight: Scene) -> None:
     serializer = Slow()
-    with ready(tight, value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
+    with tight.ready(value_serializer=serializer) as producer, ThreadPoolExecutor(1) as threads:
         outcome = threads.submit(with_partition, producer)
         assert serializer.came.wait(30)
         producer.begin_transaction()
@@ -159,7 +154,7 @@ def test_a_send_called_before_its_transaction_began_is_refused(tight: Scene) -> 
 
 
 def test_an_error_of_an_ended_transactions_send_does_not_fail_the_next_one(tight: Scene) -> None:
-    with ready(tight, max_block_ms=500) as producer:
+    with tight.ready(max_block_ms=500) as producer:
         producer.begin_transaction()
         with waiting_for_memory(producer, lambda: sticky(producer)) as outcome:
             with pytest.MonkeyPatch.context() as patch:
@@ -175,35 +170,27 @@ def test_an_error_of_an_ended_transactions_send_does_not_fail_the_next_one(tight
 @pytest.mark.parametrize("end", [abort, abort_and_begin])
 @pytest.mark.parametrize("key", [None, b"key"])
 def test_a_message_by_confluents_surface_that_waits_ends_with_its_transaction(
-    tight: Scene, end: Callable[[Any], None], key: bytes | None
+    unasked: Scene, end: Callable[[Any], None], key: bytes | None
 ) -> None:
     """A commit waits for it, as librdkafka's does: it counts as queued."""
-    settings = {
-        "bootstrap.servers": tight.broker.servers,
-        "transactional.id": "confluent",
-        "shmaccum.name": tight.name,
-        "sender.idle.ms": 100,
-        "batch.size": 16384,
-        "buffer.memory": SLOTS * 16384,
-    }
     asked = threading.Event()
 
     def unknown(request: Any) -> Any:
         asked.set()
-        return tight.broker.metadata(request, error=UNKNOWN_TOPIC)
+        return unasked.broker.metadata(request, error=UNKNOWN_TOPIC)
 
-    producer = confluent.Producer(settings)
+    producer = confluent.Producer(unasked.settings(transactional_id="confluent"))
     try:
         producer.init_transactions(20)
         producer.begin_transaction()
-        tight.broker.answers[METADATA] = unknown
+        unasked.broker.answers[METADATA] = unknown
         with ThreadPoolExecutor(1) as threads:
             outcome = threads.submit(producer.produce, "t", VALUE, key)
             wait_until(asked.is_set, "the topic is asked for")
             end(producer)
-            tight.broker.answers[METADATA] = tight.broker.metadata
+            unasked.broker.answers[METADATA] = unasked.broker.metadata
             with pytest.raises(KafkaException):
                 outcome.result()
-        assert tight.broker.count(PRODUCE) == 0
+        assert unasked.broker.count(PRODUCE) == 0
     finally:
         producer.close()
