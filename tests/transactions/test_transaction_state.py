@@ -6,12 +6,9 @@ import pytest
 
 from shmaccum.errors import (
     IllegalStateError,
-    InvalidProducerEpochError,
     KafkaError,
     KafkaTimeoutError,
-    ProducerFencedError,
     TopicAuthorizationError,
-    UnknownServerError,
 )
 from shmaccum.transactions.transaction_state import State, TransactionState
 
@@ -53,30 +50,6 @@ def abortable(error: KafkaError) -> KafkaError:
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "of_batch", "now"),
-    [
-        (abortable(TopicAuthorizationError("t")), False, State.ABORTABLE_ERROR),
-        (TopicAuthorizationError("t"), False, State.FATAL_ERROR),
-        (UnknownServerError("a coordinator's"), False, State.FATAL_ERROR),
-        (UnknownServerError("a broker's"), True, State.ABORTABLE_ERROR),
-        (InvalidProducerEpochError("a broker's"), True, State.ABORTABLE_ERROR),
-        (ProducerFencedError("by another one"), False, State.FATAL_ERROR),
-        (ProducerFencedError("by another one"), True, State.FATAL_ERROR),
-    ],
-)
-def test_errors(error: KafkaError, of_batch: bool, now: State) -> None:
-    noted: list[State] = []
-    of = TransactionState("orders", on_error=lambda: noted.append(of.now))
-    of.now = State.IN_TRANSACTION
-    with pytest.raises(type(error)):
-        of.fail(error, of_batch=of_batch)
-    assert noted == [of.now] == [now]
-    advice = "abort the transaction" if now is State.ABORTABLE_ERROR else "close the producer"
-    with pytest.raises(type(error), match=f"{advice}: {error}"):
-        of.check(State.IN_TRANSACTION, "send")
-
-
 def test_an_error_is_left_behind_by_an_abort() -> None:
     of = state()
     of.note(abortable(TopicAuthorizationError("t")))
@@ -92,17 +65,3 @@ def test_errors_after_which_a_call_can_be_repeated(error: KafkaError) -> None:
     with pytest.raises(type(error)), of.failing():
         raise error
     of.check(State.IN_TRANSACTION, "send")
-
-
-@pytest.mark.parametrize("now", [State.INITIALIZING, State.ABORTING_TRANSACTION])
-def test_there_is_no_abort_without_a_transaction_or_behind_an_abort(now: State) -> None:
-    of = state(now)
-    of.note(abortable(TopicAuthorizationError("t")))
-    assert of.now is State.FATAL_ERROR
-
-
-def test_an_answer_of_a_coordinator() -> None:
-    of = state()
-    with pytest.raises(ProducerFencedError), of.failing():
-        raise ProducerFencedError("by another one")
-    assert of.now is State.FATAL_ERROR
