@@ -37,9 +37,10 @@ def main() -> None:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    # Several Arrow batches in each task: a part of one would not reach the sink before the task ends.
+    # Several Arrow batches in each task, each larger than the 64 KiB that a Python worker gathers before it writes:
+    # less would not reach the sink before the task ends.
     rows = session.readStream.format("rate").options(rowsPerSecond=6_000, numPartitions=2).load()
-    values = rows.selectExpr("CAST(value AS STRING) AS value").mapInArrow(stall, "value string")
+    values = rows.selectExpr("rpad(CAST(value AS STRING), 200, '.') AS value").mapInArrow(stall, "value string")
     values.writeStream.format("shmaccum").options(**options).start()
     print("started", flush=True)
     sys.stdin.read()

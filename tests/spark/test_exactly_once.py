@@ -158,7 +158,8 @@ def test_a_query_is_stopped_amid_a_batch(
 ) -> None:
     """Once one of its tasks has written, the other perhaps not: consumers go on at once, not after a timeout."""
     config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
-    # In each second several Arrow batches of 1,000 rows for each task: a part of one would reach the sink at its end.
+    # In each second several Arrow batches of 1,000 rows for each task, each larger than the 64 KiB that a Python worker
+    # gathers before it writes: less would reach the sink at the task's end.
     rows = spark.readStream.format("rate").options(rowsPerSecond=6_000, numPartitions=2).load()
 
     stalling = tmp_path / "stalling"  # while it exists: Spark's slots are for later tests, too
@@ -172,7 +173,7 @@ def test_a_query_is_stopped_amid_a_batch(
         while rows and stalling.exists():  # the first micro-batch of this source can be empty
             time.sleep(0.05)
 
-    values = rows.selectExpr("CAST(value AS STRING) AS value").mapInArrow(stall, "value string")
+    values = rows.selectExpr("rpad(CAST(value AS STRING), 200, '.') AS value").mapInArrow(stall, "value string")
     writer = values.writeStream.format("shmaccum").options(**once).option("topic", target)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with BrokerClient(config) as client:
@@ -182,12 +183,13 @@ def test_a_query_is_stopped_amid_a_batch(
             assert query.isActive, query.exception()
             return bool(transactions.find(once["kafka.transactional.id"], (ONGOING,), deadline_after(30_000)))
 
-        wait_until(is_open)
         try:
+            wait_until(is_open)
             query.stop()
             assert_none_is_open(kafka, once)
         finally:
             stalling.unlink()
+            query.stop()
 
 
 def test_a_driver_ends_amid_a_batch(once: Options, kafka: KafkaCluster, target: str, tmp_path: Path) -> None:
