@@ -21,18 +21,29 @@ TASKS = 20
 
 
 def test_celery_prefork(example: Example) -> None:
-    queue = {"data_folder_in": f"{example.directory}/queue", "data_folder_out": f"{example.directory}/queue"}
+    queue, written = example.directory / "queue", example.directory / "written"
     client = Celery("client", broker="filesystem://", backend=f"file://{example.directory}/results")
-    client.conf.broker_transport_options = queue | {"control_folder": f"{example.directory}/queue"}
-    for folder in ("queue", "results"):
+    client.conf.broker_transport_options = {
+        "data_folder_in": str(queue),
+        "data_folder_out": str(written),
+        "control_folder": str(queue),
+    }
+    for folder in ("queue", "results", "written"):
         (example.directory / folder).mkdir()
     orders = count()
     accepted: Counter[str] = Counter()
     pids: list[int] = []
 
+    def send_task(task: str, order: str) -> AsyncResult[int]:
+        """Send a task. It joins the queue when it is written: a worker that finds a part of one ends with an error."""
+        result = client.send_task(task, [order])
+        (file,) = written.iterdir()
+        file.rename(queue / file.name)
+        return result
+
     def send() -> dict[str, AsyncResult[int]]:
         names = {f"{example.slab}-{next(orders)}": task for _ in range(TASKS // 2) for task in ("accept", "deliver")}
-        return {order: client.send_task(f"tasks.{task}", [order]) for order, task in names.items()}
+        return {order: send_task(f"tasks.{task}", order) for order, task in names.items()}
 
     def receive(results: dict[str, AsyncResult[int]]) -> None:
         for order, result in results.items():
@@ -53,7 +64,7 @@ def test_celery_prefork(example: Example) -> None:
         receive(send())
         assert not set(pids[-TASKS:]) & first, "these children came with the restart"
         waiting = send()
-        again = client.send_task("killed_task.accept_and_die", [f"{example.slab}-killed"])
+        again = send_task("killed_task.accept_and_die", f"{example.slab}-killed")
         receive(waiting)
         assert again.get(timeout=PATIENCE_S, interval=0.01) != int((example.directory / "killed").read_text())
     stored = example.stored()
