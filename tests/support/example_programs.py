@@ -154,6 +154,7 @@ class Example:
             return bool(found)
 
         while not is_there():
+            assert program.process.poll() is None, program.errors()
             time.sleep(0.01)
         return found[0]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from processes import PATIENCE_S
+
 from tools.kafka.jvm import java_command
 
 PROGRAM = Path(__file__).with_name("ProduceRecords.java")
@@ -41,7 +43,12 @@ def java_producer() -> Iterator[Do]:
                 found.append((int(partition), int(offset)))
             raise AssertionError("Java has ended; its standard error says why")
 
-        yield do
+        try:
+            yield do
+            stdin.close()
+            assert java.wait(PATIENCE_S) == 0, "its standard error says why"
+        finally:
+            java.kill()  # if it still waits for a broker
 
 
 def run_java(lines: Iterable[str]) -> list[tuple[int, int]]:
