@@ -91,7 +91,7 @@ def _measure(options: Options, given: list[str]) -> Result:
     try:
         directory = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
         try:
-            environment = Environment(directory, options.scale, smoke=options.smoke)
+            environment = Environment(directory, options.scale, smoke=options.smoke, lines=options.lines)
             try:
                 _run(options, environment, result, progress)
             finally:
@@ -146,7 +146,7 @@ def _saved(options: Options, result: Result) -> str:
 
 def _list(options: Options) -> None:
     """Print the cases with their variants, as they would run, and the expected time."""
-    environment = Environment(Path(), options.scale, smoke=options.smoke)
+    environment = Environment(Path(), options.scale, smoke=options.smoke, lines=options.lines)
     for name, make in CASES.items():
         variants = make().variants(environment)
         expected_s = sum(variant.expected_s(options.rounds) for variant in variants)

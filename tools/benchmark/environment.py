@@ -53,12 +53,14 @@ class Environment:
         directory: for files; its creator removes it.
         scale: of all loads, 1 by default.
         smoke: use the smallest loads that show that a case works.
+        lines: a file whose lines are values to send, too.
     """
 
-    def __init__(self, directory: Path, scale: float, *, smoke: bool) -> None:
+    def __init__(self, directory: Path, scale: float, *, smoke: bool, lines: Path | None = None) -> None:
         self.directory = directory
         self.scale = scale
         self.smoke = smoke
+        self.lines = lines
         self.messages = directory / "messages"
         self.children = Children(self.messages, judge_inherited=False)
         self._brokers: dict[str, Broker] = {}

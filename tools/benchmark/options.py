@@ -34,6 +34,7 @@ class Options:
     rounds: int
     scale: float
     smoke: bool
+    lines: Path | None
     list: bool
     json: Path | None
     result: Path | None
@@ -57,6 +58,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
     add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")
     add("--smoke", action="store_true", help="every case with a minimal load: only shows that it works")
+    add("--lines", metavar="FILE", type=Path, help="a file whose lines case 11 sends, too, such as a web server's log")
     add("--ours", action="store_true", help="only our own contestants, without peers")
     add(
         "--regress",
@@ -96,6 +98,10 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("nothing to do: say --all, --case CASE ..., --smoke, --list, or --from FILE")
     if values.result is not None and not values.result.is_file():
         parser.error(f"--from {values.result}: there is no such file; --all --json FILE makes one")
+    if values.lines is not None and not (values.lines.is_file() and values.lines.stat().st_size):
+        parser.error(f"--lines {values.lines}: there is no such file, or it is empty")
+    if values.lines is not None and names and "jvm" not in names:
+        parser.error("--lines FILE: only case 11 sends them, add --case jvm")
     for option in ("json", "plots"):
         path: Path | None = getattr(values, option)
         if path is not None and not (path if option == "plots" else path.absolute().parent).is_dir():
@@ -108,6 +114,7 @@ def parse(arguments: Sequence[str]) -> Options:
         rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),
         scale=values.scale or 1.0,
         smoke=values.smoke,
+        lines=values.lines,
         list=values.list,
         json=values.json,
         result=values.result,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tools.benchmark.brokers.host import APACHE, SINK, TITLES, Broker
+from tools.benchmark.brokers.host import APACHE, FIVE, SINK, TITLES, Broker
 
-__all__ = ["APACHE", "SINK", "TITLES", "Broker"]
+__all__ = ["APACHE", "FIVE", "SINK", "TITLES", "Broker"]

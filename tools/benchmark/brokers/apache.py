@@ -1,4 +1,4 @@
-"""Apache Kafka: one broker from `tools.kafka`, with JVM options for load instead of a fast start."""
+"""Apache Kafka: brokers from `tools.kafka`, with JVM options for load instead of a fast start."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MARKERS_S: Final = 10.0
 
 
 class ApacheService:
-    """A cluster of one node; see `Service`."""
+    """A cluster; a topic has up to three replicas; see `Service`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, nodes: int) -> None:
         ensure_kafka()
-        self._cluster = KafkaCluster(directory, overrides=_OVERRIDES, jvm_options=FOR_LOAD)
+        self._cluster = KafkaCluster(directory, nodes, overrides=_OVERRIDES, jvm_options=FOR_LOAD)
         self._cluster.start()
         self.servers = self._cluster.bootstrap_servers
 

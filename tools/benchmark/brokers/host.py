@@ -17,7 +17,12 @@ from tools.support.processes import Children
 
 APACHE: Final = "apache"
 SINK: Final = "sink"
-TITLES: Final = {APACHE: "Apache Kafka", SINK: "the sink that only acknowledges"}
+FIVE: Final = "apache-5"
+TITLES: Final = {
+    APACHE: "Apache Kafka",
+    FIVE: "five brokers of Apache Kafka",
+    SINK: "the sink that only acknowledges",
+}
 
 _PATIENCE_S: Final = 120.0
 
@@ -110,10 +115,10 @@ class Broker:
 def _service(kind: str, directory: Path) -> Callable[[], Service]:
     def make() -> Service:
         match kind:
-            case "apache":
+            case "apache" | "apache-5":
                 from tools.benchmark.brokers.apache import ApacheService
 
-                return ApacheService(directory)
+                return ApacheService(directory, 5 if kind == FIVE else 1)
             case _:
                 from tools.benchmark.brokers.sink import SinkService
 

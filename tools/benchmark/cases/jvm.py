@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, Final
 
 from shmaccum.cli.demo.flights import load_flights
-from tools.benchmark.brokers import APACHE, SINK, TITLES
+from tools.benchmark.brokers import APACHE, FIVE, SINK, TITLES
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import measure, send
 from tools.benchmark.contestants import CONFLUENT, CONFLUENT_DEFAULTS, JVM, OURS
@@ -22,15 +25,17 @@ PRODUCERS: Final = 8
 RECORDS: Final = 1_000_000
 """Of each producer."""
 VALUE_SIZE: Final = 100
-RECORDS_OF_FLIGHTS: Final = 200_000
+REAL_RECORDS: Final = 200_000
 """Likewise."""
 FLIGHTS: Final = 50_000
 """They repeat."""
-FLIGHT_PARTITIONS: Final = 60
+REAL_PARTITIONS: Final = 60
 MANY_PARTITIONS: Final = 100
 
 _JVM_WARM_UP_SHARE: Final = 0.2
 """More than the others': the JVM compiles what it runs often."""
+_REGISTRY_HEADER: Final = b"\0\0\0\0\1"
+"""In front of a value whose schema, number 1 here, is in a registry."""
 _FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "batches_per_mb", "memory_mb")
 
 
@@ -46,8 +51,20 @@ class Jvm:
         variants = [
             _made_up(environment, "together", PRODUCERS, PRODUCERS),
             _made_up(environment, "many-partitions", 1, MANY_PARTITIONS),
-            *(_flights(environment, kind, compression) for kind in (SINK, APACHE) for compression in ("none", "zstd")),
+            *(
+                _real(environment, kind, "flights", _json_flights, "flights as JSON", compression)
+                for kind in (SINK, APACHE)
+                for compression in ("none", "zstd")
+            ),
+            _real(environment, APACHE, "avro", _avro_flights, "flights as Avro"),
+            _real(environment, FIVE, "flights", _json_flights, "flights as JSON"),
         ]
+        if environment.lines is not None:
+            file = environment.lines
+            variants += [
+                _real(environment, APACHE, "lines", partial(_lines, file), f"lines of {file.name}", compression)
+                for compression in ("none", "zstd")
+            ]
         return environment.some(variants, 2)
 
     def close(self) -> None:
@@ -73,29 +90,67 @@ def _made_up(environment: Environment, name: str, producers: int, partitions: in
     )
 
 
-def _flights(environment: Environment, kind: str, compression: str) -> Variant:
-    count = environment.count(RECORDS_OF_FLIGHTS)
+def _real(
+    environment: Environment,
+    kind: str,
+    name: str,
+    records: Callable[[int], tuple[list[bytes], list[bytes] | None]],
+    words: str,
+    compression: str = "none",
+) -> Variant:
+    """Return a variant with records from outside, at most so many different ones, which repeat."""
+    count = environment.count(REAL_RECORDS)
     settings = Settings(compression=compression)
 
     def load(topic: str, number: int) -> Load:
-        """Return flights as JSON, keyed by carrier and number, as `shmaccum demo` sends them."""
-        rows = load_flights(min(count, FLIGHTS)).to_pylist()
-        values = [json.dumps({name: cell for name, cell in row.items() if cell is not None}).encode() for row in rows]
-        keys = [f"{row['carrier']}{row['flight']}".encode() for row in rows]
-        times = count // len(rows)
-        return Load(topic, values * times, keys * times)
+        values, keys = records(min(count, FLIGHTS))
+        return Load(topic, list(islice(cycle(values), count)), keys and list(islice(cycle(keys), count)))
 
     return Variant(
-        name=f"{kind}-flights-{compression}",
-        title=f"{PRODUCERS // 2} producers of {count:,} flights as JSON, {compression}, into {TITLES[kind]}",
+        name=f"{kind}-{name}-{compression}",
+        title=f"{PRODUCERS // 2} producers of {count:,} {words}, {compression}, into {TITLES[kind]}",
         contestants=(OURS, JVM, CONFLUENT, CONFLUENT_DEFAULTS),
-        turn=_turn(environment, kind, settings, load, PRODUCERS // 2, FLIGHT_PARTITIONS),
+        turn=_turn(environment, kind, settings, load, PRODUCERS // 2, REAL_PARTITIONS),
         figures=_FIGURES if kind == SINK else _FIGURES[:3],
         broker=kind,
         settings=settings,
-        facts={"producers": PRODUCERS // 2, "records_each": count, "partitions": FLIGHT_PARTITIONS},
+        facts={"producers": PRODUCERS // 2, "records_each": count, "partitions": REAL_PARTITIONS},
         turn_s=10,
     )
+
+
+def _json_flights(count: int) -> tuple[list[bytes], list[bytes]]:
+    """Return flights as JSON, keyed by carrier and number, as `shmaccum demo` sends them."""
+    rows = load_flights(count).to_pylist()
+    values = [json.dumps({name: cell for name, cell in row.items() if cell is not None}).encode() for row in rows]
+    return values, _flight_keys(rows)
+
+
+def _avro_flights(count: int) -> tuple[list[bytes], list[bytes]]:
+    """Return flights as Avro, keyed likewise."""
+    import fastavro
+
+    rows = load_flights(count).to_pylist()
+    kinds = {str: "string", int: "long", float: "double"}
+    cells = {name: next((row[name] for row in rows if row[name] is not None), "") for name in rows[0]}
+    fields = [{"name": name, "type": ["null", kinds[type(cell)]]} for name, cell in cells.items()]
+    schema = fastavro.parse_schema({"type": "record", "name": "Flight", "fields": fields})
+    values = []
+    for row in rows:
+        value = io.BytesIO()
+        fastavro.schemaless_writer(value, schema, row)
+        values.append(_REGISTRY_HEADER + value.getvalue())
+    return values, _flight_keys(rows)
+
+
+def _flight_keys(rows: list[dict[str, Any]]) -> list[bytes]:
+    return [f"{row['carrier']}{row['flight']}".encode() for row in rows]
+
+
+def _lines(file: Path, count: int) -> tuple[list[bytes], None]:
+    """Return the first lines of a file, without keys."""
+    with file.open("rb") as lines:
+        return [line.rstrip(b"\r\n") for line in islice(lines, count)], None
 
 
 def _turn(
