@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from tools.benchmark.brokers import APACHE
 from tools.benchmark.cases.base import Variant
+from tools.benchmark.cases.spark import check, stream
 from tools.benchmark.contestants import OURS
 from tools.benchmark.environment import Environment
 from tools.benchmark.process_group import Member
 from tools.benchmark.settings import Settings, for_shmaccum
 from tools.benchmark.spark.jobs import EXACTLY_ONCE, SPARK_SINK, Job, Query
-from tools.benchmark.spark.session import FIGURES, QUERY_FIGURES, Session, figures, query_figures
+from tools.benchmark.spark.session import FIGURES, QUERY_FIGURES, Session, figures
 
 ROWS: Final = 1_000_000
 TASKS: Final = (8, 200)
@@ -64,7 +65,7 @@ class ExactlyOnce:
                 name=stream_variant(called),
                 title=f"a stream's {number} micro-batches of {rows:,} rows in {tasks} tasks, every {interval_s:g} s",
                 contestants=contestants,
-                turn=lambda contestant, tasks=tasks: _stream(  # type: ignore[misc]
+                turn=lambda contestant, tasks=tasks: stream(  # type: ignore[misc]
                     environment,
                     session,
                     Query(Job(contestant, tasks, rows, ROW_SIZE, "", "", Settings()), interval_s, number),
@@ -127,15 +128,6 @@ def job_variant(tasks: int) -> str:
     return f"job-{tasks}-tasks"
 
 
-def _stream(environment: Environment, session: Session, query: Query) -> dict[str, float]:
-    broker = environment.broker(APACHE)
-    with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
-        query = query._replace(job=query.job._replace(servers=broker.servers, topic=topic))
-        found, used = session.measure_query(query)
-        _check(environment, query.job, (1 + query.measured) * query.job.rows)
-    return query_figures(query, found, used)
-
-
 def _job(environment: Environment, session: Session, job: Job) -> dict[str, float]:
     broker = environment.broker(APACHE)
     job = job._replace(servers=broker.servers)
@@ -145,17 +137,8 @@ def _job(environment: Environment, session: Session, job: Job) -> dict[str, floa
     with environment.topic(broker, environment.new_name(), PARTITIONS) as topic:
         job = job._replace(topic=topic)
         wall_s, used = session.measure(job)
-        _check(environment, job, job.rows)
+        check(environment, job, job.rows)
     return figures(job, wall_s, used)
-
-
-def _check(environment: Environment, job: Job, rows: int) -> None:
-    """Check that all rows of a turn are there."""
-    broker = environment.broker(APACHE)
-    if job.how == EXACTLY_ONCE:
-        environment.check_committed(broker, job.topic, rows)
-    else:
-        environment.check_delivered(broker, job.topic, rows, [])
 
 
 def _commit(environment: Environment, transactions: int) -> dict[str, float]:

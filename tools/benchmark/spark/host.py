@@ -185,14 +185,12 @@ def _session(directory: Path, jars: Sequence[Path]) -> Any:
 
 def _run(spark: Any, job: Job, slab: str) -> None:
     rows = spark.range(0, job.rows, 1, job.tasks).selectExpr(values("id", job.row_size))
-    if job.how in (OURS, EXACTLY_ONCE, SPARK_SINK):
+    if job.how in (OURS, EXACTLY_ONCE, SPARK_SINK, NOTHING):
         name, options = data_source(job, slab)
         rows.write.format(name).mode("append").options(**options, **_name_of_run(job)).save()
     elif job.how == KAFKA_PYTHON:
         settings = {"bootstrap_servers": job.servers} | for_kafka_python(job.settings)
         rows.foreachPartition(partial(tasks.by_kafka_python, settings, job.topic))
-    elif job.how == NOTHING:
-        rows.write.format("nothing").mode("append").save()
     elif job.how == ARROW:
         rows.mapInArrow(tasks.look_at, rows.schema).write.format("noop").mode("overwrite").save()
     else:

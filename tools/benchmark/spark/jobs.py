@@ -72,6 +72,8 @@ def values(column: str, size: int) -> str:
 
 def data_source(job: Job, slab: str) -> tuple[str, Mapping[str, str]]:
     """Return the format and the options of a contestant that is a data source."""
+    if job.how == NOTHING:
+        return "nothing", {}
     is_ours = job.how in (OURS, EXACTLY_ONCE)
     settings = for_shmaccum(job.settings, slab) if is_ours else by_kafkas_names(job.settings)
     options = {f"kafka.{name}": str(value) for name, value in settings.items()}
