@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import Final
 
 ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -37,18 +38,19 @@ _NOT_FOR_SENDERS: Final = ("PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE", 
 """Variables that have the effect of options which the sender does not have."""
 
 
-def command(program: str) -> list[str]:
+def command(program: str, *arguments: str) -> list[str]:
     """Return the command line that runs a program in an interpreter like this one.
 
     Args:
         program: Python source; every user of the host can read it in ``/proc``.
+        arguments: of it; likewise.
     """
     options = [option for name, option in _OPTIONS.items() if getattr(sys.flags, name)]
     for name in _X_OPTIONS:
         value = sys._xoptions.get(name)
         if value is not None:
             options += "-X", name if value is True else f"{name}={value}"
-    return [EXECUTABLE, *options, "-P", "-c", program]
+    return [EXECUTABLE, *options, "-P", "-c", program, *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -90,6 +92,12 @@ def use_default_signals() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def show_as(name: str) -> None:
+    """Have ``ps -e``, ``top`` and ``pgrep`` show this process under a name of at most 15 bytes."""
+    with suppress(OSError), open("/proc/self/comm", "w") as file:  # there may be no /proc
+        file.write(name)
 
 
 def leave_no_core_dump() -> None:

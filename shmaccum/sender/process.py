@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NAME: Final = "shmaccum-sender"
+"""Of the process, in ``ps`` and ``top``."""
+
 _SERVING: Final = "serving"
 _EXISTS: Final = "exists"
 
@@ -159,6 +162,7 @@ def serve(
     from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
     from shmaccum.sender.logfile import SELDOM
 
+    isolation.show_as(_NAME)
     if not config.sender_core_dump:
         isolation.leave_no_core_dump()
     slab = _attach(config, supervised=supervised)
@@ -354,7 +358,7 @@ def _start(config: ProducerConfig) -> None:
             with open(os.memfd_create("stderr"), "w+b") as stderr:
                 with _without_forks:
                     process = subprocess.Popen(
-                        isolation.command(_BOOTSTRAP),
+                        isolation.command(_BOOTSTRAP, config.slab_name(os.geteuid())),
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=stderr,

@@ -207,7 +207,7 @@ def standard_files(pid: int) -> list[str]:
 
 
 def test_started_sender_is_detached(settings: Settings) -> None:
-    """Its own session, no parent, the root directory, and none of the starter's files."""
+    """Its own session and name, no parent, the root directory, and none of the starter's files."""
     readable, writable = os.pipe()
     os.set_inheritable(writable, True)
     with Producer(settings()) as producer:
@@ -221,6 +221,8 @@ def test_started_sender_is_detached(settings: Settings) -> None:
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
         open_files = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
         assert not [each for each in open_files if each.startswith("pipe:")]
+        assert Path(f"/proc/{pid}/comm").read_text() == "shmaccum-sender\n"
+        assert Path(f"/proc/{pid}/cmdline").read_text().split("\0")[-2] == settings()["shmaccum.name"]
         # Its settings are nowhere to be seen.
         for place in ("cmdline", "environ"):
             assert str(settings()["log.dir"]).encode() not in Path(f"/proc/{pid}/{place}").read_bytes()
