@@ -15,8 +15,9 @@
  *   read the old value: the wake-up is lost.
  *
  * With SHMACCUM_STEPS, each access is a step: shmaccum_steps_left counts down. Before the access at which it becomes 0,
- * the slab's memory is copied, which is what a death there leaves; without a place for the copy the process dies. With
- * SHMACCUM_EXPLORE, the explorer does each access (`tools/explore`). The package is never built so.
+ * the slab's memory is copied, which is what a death there leaves; without a place for the copy the process gets a
+ * signal: it dies, or is stopped. With SHMACCUM_EXPLORE, the explorer does each access (`tools/explore`). The package
+ * is never built so.
  */
 #ifndef SHMACCUM_ATOMICS_H
 #define SHMACCUM_ATOMICS_H
@@ -28,9 +29,12 @@
 #include <signal.h>
 uint64_t shmaccum_steps_left, shmaccum_steps_size;
 void *shmaccum_steps_slab, *shmaccum_steps_copy;
+int shmaccum_steps_signal = SIGKILL;
 static void last_step(void) {
-    if (!shmaccum_steps_copy) raise(SIGKILL);
-    memcpy(shmaccum_steps_copy, shmaccum_steps_slab, shmaccum_steps_size);
+    if (shmaccum_steps_copy)
+        memcpy(shmaccum_steps_copy, shmaccum_steps_slab, shmaccum_steps_size);
+    else
+        raise(shmaccum_steps_signal);
 }
 static inline void step(void) {
     if (shmaccum_steps_left && !--shmaccum_steps_left) last_step();

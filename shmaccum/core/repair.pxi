@@ -21,24 +21,26 @@ cdef struct Stripe:
     uint64_t partition_count
 
 
-cdef bint _is_placed(const Stripe *stripe, const SlotHeader *header) noexcept nogil:
-    """Return whether a slot holds a batch of the stripe."""
-    return (
-        load_relaxed(&header.state) & STATE_MASK >= STATE_OPEN
-        and load_relaxed(&header.partition) % STRIPES == stripe.number
-    )
+cdef bint _is_placed(
+    const Stripe *stripe, const SlotHeader *header, uint64_t *state, uint64_t *partition
+) noexcept nogil:
+    """Return whether a slot holds a batch of the stripe; load its state and its partition, each once.
+
+    A queued batch stays, under this lock. One that is sent can be completed meanwhile, and the slot be another
+    stripe's: what is loaded later is of that.
+    """
+    state[0] = load_acquire(&header.state) & STATE_MASK
+    partition[0] = load_relaxed(&header.partition)
+    return state[0] >= STATE_OPEN and partition[0] % STRIPES == stripe.number
 
 
 cdef bint _are_entries_sound(const Stripe *stripe, Damage *damage) noexcept nogil:
     """Return whether all batches of the stripe are of partitions."""
     cdef const Deques *deques = stripe.deques
-    cdef SlotHeader *header
-    cdef uint64_t slot, partition
+    cdef uint64_t slot, state = 0, partition = 0
     for slot in range(deques.slots.slot_count):
-        header = header_of(&deques.slots, slot)
-        if not _is_placed(stripe, header):
+        if not _is_placed(stripe, header_of(&deques.slots, slot), &state, &partition):
             continue
-        partition = load_relaxed(&header.partition)
         if partition >= stripe.partition_count:
             damage.kind, damage.first, damage.second = WRONG_ENTRY, slot, partition
             return False
@@ -116,7 +118,7 @@ cdef bint stripe_rebuild(const Deques *deques, uint64_t number, Damage *damage) 
     cdef const Slots *slots = &deques.slots
     cdef SlotHeader *header
     cdef PartitionEntry *partition
-    cdef uint64_t slot, entry, position
+    cdef uint64_t slot, position, state = 0, entry = 0
     stripe.deques, stripe.number = deques, number
     stripe.partition_count = load_acquire(&deques.superblock.partition_count)
     if stripe.partition_count > deques.max_partitions:
@@ -130,16 +132,15 @@ cdef bint stripe_rebuild(const Deques *deques, uint64_t number, Damage *damage) 
         entry += STRIPES
     for slot in range(slots.slot_count):
         header = header_of(slots, slot)
-        if not _is_placed(&stripe, header):
+        if not _is_placed(&stripe, header, &state, &entry):
             continue
-        entry = load_relaxed(&header.partition)
         if entry >= stripe.partition_count:
             continue  # it was less a moment ago: the word of a broken process
         partition = partition_of(deques, entry)
         position = load_relaxed(&header.position)
         if position >= load_relaxed(&partition.next_position):
             store_relaxed(&partition.next_position, position + 1)
-        if load_relaxed(&header.state) & STATE_MASK <= STATE_CLOSED:
+        if state <= STATE_CLOSED:
             store_relaxed(&header.next, load_relaxed(&partition.tail))  # a stack, of which no reader knows
             store_relaxed(&partition.tail, slot + 1)
     entry = number

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from core_producers import PARTITION, SLOT_SIZE, Producer, body_of, deques, records_of, recover
-from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab, die_at
+from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab, die_at, stop_at
 
 from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN
@@ -111,6 +112,46 @@ def test_death_at_every_step_of_a_rebuild(stepping: ModuleType) -> None:
         if not died:
             return
     raise AssertionError("it has no end")
+
+
+def test_a_rebuild_that_is_stopped_leaves_the_deques_of_other_locks_alone(stepping: ModuleType) -> None:
+    """Slots that had batches of this lock's partitions can have others' by the time that it goes on."""
+    other = PARTITION + 2
+    for step in range(1, 500):
+        slab = Slab(3, stepping, SLOT_SIZE)
+        sent = []
+        for _ in range(2):
+            slab.be(LIVING)
+            producer = Producer(slab, stepping)
+            producer.append(body_of(b"sent"))
+            slot = word(slab, "partitions", "head", PARTITION) - 1
+            assert deques(slab).take_first(PARTITION, slot, word(slab, "headers", "limits", slot)) == (LOCK_TAKEN, True)
+            sent.append(_core.Buffer(slot, 1, word(slab, "headers", "generation", slot)))
+
+        def reuse(slab: Slab = slab, sent: list[_core.Buffer] = sent) -> None:
+            """Complete both batches; append two of the other partition, in the same slots."""
+            slab.be(2)
+            assert slab.pool.free(*[stepping.Buffer(each.slot, 1, each.generation) for each in sent])[2] == 2
+            producer = Producer(slab, stepping, 2)
+            for _ in range(2):
+                buffer = producer.begin(body_of(b"queued"))
+                producer.contributions.expect(buffer.generation << 24 | buffer.slot, "t-5")
+                assert producer.core.append_batches(other, 0, 0, [buffer], True)[0] == LOCK_TAKEN
+
+        operation = partial(deques(slab).rebuild, PARTITION)
+        stopped = stop_at(stepping, step, lambda slab=slab, run=operation: (slab.be(DYING), run()), reuse)  # type: ignore[misc]
+        assert indexes_of(slab, other) == [1, 2, 2, 2, 2], f"stopped before step {step}"
+        assert [word(slab, "headers", "next", slot) for slot in (0, 1)] == [2, 0], f"stopped before step {step}"
+        assert indexes_of(slab, PARTITION)[:4] == [0, 0, 0, 0]
+        slab.close()
+        if not stopped:
+            return
+    raise AssertionError("it has no end")
+
+
+def indexes_of(slab: Slab, partition: int) -> list[int]:
+    """Return ends, open batch and length of a deque, and its next position."""
+    return [word(slab, "partitions", name, partition) for name in ("head", "tail", "open", "queued", "next_position")]
 
 
 @pytest.mark.parametrize(

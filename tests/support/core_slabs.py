@@ -191,6 +191,37 @@ def kill_at(core: Any, step: int, operation: Callable[[], object]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
+def stop_at(core: Any, step: int, operation: Callable[[], object], meanwhile: Callable[[], object]) -> bool:
+    """Run an operation in a child that is stopped before a step while others go on; return whether it had that many.
+
+    Args:
+        core: with steps.
+        step: before which the child is stopped.
+        operation: the child's.
+        meanwhile: what the others do. If the child is not stopped, they do it behind the operation.
+    """
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            ctypes.c_int.in_dll(ctypes.CDLL(core.__file__), "shmaccum_steps_signal").value = signal.SIGSTOP
+            _steps(core)[0].value = step
+            operation()
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, os.WUNTRACED)
+    stopped = os.WIFSTOPPED(status)
+    try:
+        meanwhile()
+    finally:
+        if stopped:
+            os.kill(child, signal.SIGCONT)
+            _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    return stopped
+
+
 def _steps(core: Any) -> list[ctypes.c_uint64]:
     """Return the variables of a core with steps: how many are left; size, place and copy of the slab."""
     library = ctypes.CDLL(core.__file__)
