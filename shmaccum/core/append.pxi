@@ -100,7 +100,8 @@ cdef struct Record:
     # Whether its batch may get another slot, and how many that has.
     bint may_grow
     uint64_t slots
-    # Whether there is a full batch; whether this append made it so, or one due earlier than before, or a new one.
+    # Whether there is a full batch; whether this append made it so, or closed it, or made one due earlier than before,
+    # or a new one.
     bint is_full
     bint is_news
     bint is_due_earlier
@@ -527,6 +528,7 @@ cdef int append_to_open(
         return APPEND_GROW
     if not record.added:
         deque_close_open(&producer.deques.slots, queue, damage)
+        record.is_news = True  # full; a sticky record goes to another partition, which does not show that
         return APPEND_NO_ROOM if damage.kind == SOUND else SECTION_DAMAGED
     if not contributions[slot].is_made and not _may_contribute(producer, entry):
         return APPEND_RING_UNREAD

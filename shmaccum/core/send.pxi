@@ -541,6 +541,8 @@ cdef class RecordPath:
         if sticky is not None and sticky.produced >= sticky.sticky_bytes:
             # The batch is another partition's, which can have an open one: `StickyPartitioner.reroute`.
             sticky.switch()
+            if record.is_news and load_relaxed(&appender.producer.deques.superblock.sender_asleep):
+                self.appended(None, True)  # no record comes behind the full batch that shows it to the sender
             number = <uint64_t>sticky.partition
             if number >= destination.count or destination.entries[number] == UNKNOWN or not self._takes_calls():
                 return APPEND_NO_ROOM

@@ -236,6 +236,20 @@ def test_the_sender_is_woken_for_a_new_batch_and_a_full_one() -> None:
     assert path.wakes == [False, True]
 
 
+@pytest.mark.parametrize("has_open", [True, False])
+def test_the_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(has_open: bool) -> None:
+    """The record that finds it full goes to the next sticky partition."""
+    slab = Slab(8, slot_size=SLOT_SIZE)
+    path = path_of(slab)
+    if has_open:
+        send(path, b"open", partition=1)
+    for _ in range(4):
+        send(path, bytes(80), timestamp_ms=NOW)
+    slab.words[slab.word("superblock", "sender_asleep")] = 1
+    send(path, bytes(80), timestamp_ms=NOW)
+    assert (path.sticky.partition, path.wakes) == (1, [True] if has_open else [True, False])
+
+
 def test_the_sticky_partition_changes_before_a_batch_that_would_come_after_it() -> None:
     slab = Slab(8, slot_size=SLOT_SIZE)
     path = path_of(slab)

@@ -9,6 +9,7 @@ import signal
 import termios
 import time
 
+import pytest
 from fixture_types import Produce
 from producers import sender_pid, stop_sender, wait_until
 
@@ -63,6 +64,34 @@ def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce
         assert rings_for(b"of a sender that has died, perhaps", 2, sleep=2, wakes_ms=now_ms - 1) == 1
         assert rings_for(b"too late", 3, sleep=3, wakes_ms=now_ms + 600_000) == 1
         assert rings_for(b"nobody knows", 4, sleep=4, wakes_ms=0) == 1
+    finally:
+        os.kill(sender, signal.SIGCONT)
+    producer.flush()
+
+
+@pytest.mark.parametrize("by", ["core", "Python"])
+def test_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(produce: Produce, by: str) -> None:
+    """The record that finds it full goes to another partition, so that it would wait for its linger."""
+    producer = produce(num_partitions=5, linger_ms=60_000)
+    first = producer.send("t", bytes(1000))
+    while (second := producer.send("t", bytes(1000))).batch == first.batch:
+        pass
+    first.get(20)  # no batch is before the second one, so that it does not grow
+    words, sender = producer._slab.words, sender_pid(producer)
+    stop_sender(producer)
+    wakes_ms = time.monotonic_ns() // 1_000_000 + 50_000
+    try:
+        for sleep in range(1, 100):
+            words[Super.SENDER_WAKES], words[Super.SENDER_ASLEEP] = wakes_ms, sleep
+            if by == "Python":
+                words[Super.GENERATION] += 1  # the core leaves the record to it
+            before = rings(producer)
+            future = producer.send("t", bytes(1000))
+            if future.batch != second.batch:
+                break
+            assert rings(producer) == before
+        assert future.topic_partition != second.topic_partition
+        assert rings(producer) == before + 1
     finally:
         os.kill(sender, signal.SIGCONT)
     producer.flush()

@@ -75,6 +75,7 @@ class BatchAppender:
         records = self._records
         chosen = queue if route is None else route.reroute(queue)
         if chosen is not queue:
+            self._slab.button.press()  # no record comes behind the full batch that shows it to the sender
             queue = chosen  # which may have an open batch
             result = records.append(queue, timestamp, body, callback, sizes)
             if result is not None:
