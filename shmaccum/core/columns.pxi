@@ -316,7 +316,7 @@ cdef class RowBatches:
         least += row
         while row < body_sizes.shape[0]:
             size = <int64_t>record_size(magic, offset, timestamps[row], base, body_sizes[row])
-            if size > room - total and row >= least:
+            if row >= least and (size > room - total or offset >= COMMIT_COUNT_MASK):
                 break
             total += size
             largest, latest = max(largest, size), max(latest, timestamps[row])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shmaccum._core import Bodies, Cells, RowBatches, Rows
+from shmaccum._core import COMMIT_COUNT_MASK, Bodies, Cells, RowBatches, Rows
 from shmaccum.errors import SerializationError
 
 OFFSETS = np.array([0, 3, 6, 9], np.int32)
@@ -76,6 +76,11 @@ def test_batches_that_were_not_measured() -> None:
         ready.records(1)
     with pytest.raises(IndexError):
         ready.write(memoryview(bytearray(100)), [0, 50])
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_batch_takes_no_more_records_than_its_word_counts(left: int) -> None:
+    assert batches().add_to(100, COMMIT_COUNT_MASK - left, 0) == left
 
 
 def test_rows_that_there_are_not() -> None:
