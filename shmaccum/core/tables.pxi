@@ -253,11 +253,14 @@ cdef bint _is_lease(const LaneEntry *lane, uint64_t generation) noexcept nogil:
 
 
 cdef void _close_lane(const TableSet *tables, LaneEntry *lane, bint release) noexcept nogil:
-    """Make the sender fail the batches queued in a lane; with `release`, leave it to the next process."""
+    """Make the sender fail the batches queued in a lane; with `release`, leave it to the next process.
+
+    The holder last: after a death before that, the sender finds a lane of a dead one.
+    """
     store_release(&lane.producer_id, 0)
+    store_release(&tables.superblock.lanes_changed, load_relaxed(&tables.superblock.lanes_changed) + 1)
     if release:
         store_release(&lane.holder, 0)
-    store_release(&tables.superblock.lanes_changed, load_relaxed(&tables.superblock.lanes_changed) + 1)
 
 
 cdef int64_t _choose_lane(const TableSet *tables, const Name *name, int64_t unused, uint64_t version) noexcept nogil:

@@ -448,7 +448,7 @@ def test_death_at_every_step_of_a_lane(stepping: ModuleType, operation: Callable
         slab = filled(stepping)
         if is_open:
             slab.tables.open_lane(0, LEASE, array("Q", [2]), 7, 2, 1, 0)
-        before = slab.lane(0)
+        before, changes = slab.lane(0), slab.word("superblock", "lanes_changed")
         died = die_at(slab, step, lambda slab=slab: (slab.be(DYING), operation(slab)))
         slab.take_over()
 
@@ -463,6 +463,8 @@ def test_death_at_every_step_of_a_lane(stepping: ModuleType, operation: Callable
             assert after["generation"] > before["generation"], "the last holder is fenced first"
         if after["holder"] != before["holder"]:
             assert after["producer_id"] == 0
+        if before["holder"] and not after["holder"]:
+            assert slab.word("superblock", "lanes_changed") > changes, "else the sender keeps what is queued"
 
         _, lane, lease = slab.tables.lease(b"one", 0 if slab.lane(0)["id_length"] == 0 else -1, after["generation"])
         if lane >= 0:
