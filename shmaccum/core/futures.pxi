@@ -89,11 +89,14 @@ cdef class ProduceRequestResult:
 
     def complete(self, Part part not None, int64_t records):
         """Store the outcome of ``records`` records, or of all that follow if 0; callbacks run later."""
+        cdef list earlier = self.earlier
+        if earlier is None and self.last is not None:
+            earlier = []  # first: to make it can collect garbage, and so run code that reads the same completion
         if part.first < self.completed:
             return  # a duplicate, from a sender that took over
         if self.last is not None:
             if self.earlier is None:
-                self.earlier = []
+                self.earlier = earlier
             self.earlier.append(self.last)
         self.last = part
         self.completed = part.first + records if records else ALL_RECORDS

@@ -17,7 +17,7 @@ cdef class Callbacks:
     They live here and not in futures or results, which must not lead back to futures.
 
     Args:
-        call: called with a callback and the future of its record, which is complete. It raises nothing.
+        call: called with a callback and the future of its record, which is complete. It raises nothing but interrupts.
 
     Attributes:
         is_due: whether batches have had completions since their callbacks last ran.
@@ -45,9 +45,12 @@ cdef class Callbacks:
     cdef int _add(self, uint64_t batch, callback, FutureRecordMetadata future) except -1:
         waiting = self.waiting.get(batch)
         if waiting is None:
-            waiting = self.waiting[batch] = []
+            # To make it can collect garbage, and so run code that adds another callback, or reads the completion.
+            waiting = self.waiting.setdefault(batch, [])
         (<list>waiting).append(callback)
         (<list>waiting).append(future)
+        if future._is_done():
+            self.make_due(batch)
         return 0
 
     def make_due(self, uint64_t batch):
@@ -69,20 +72,28 @@ cdef class Callbacks:
             self.runs = False
 
     def run_of(self, uint64_t batch):
-        """Run the callbacks of a batch's completed records, each once."""
+        """Run the callbacks of a batch's completed records, each once; an interrupt leaves the other ones due."""
         cdef list waiting = self.waiting.pop(batch, None)
         cdef FutureRecordMetadata future
-        cdef Py_ssize_t at
+        cdef Py_ssize_t at = 0
         if waiting is None:
             return
-        for at in range(0, len(waiting), 2):
-            callback, future = waiting[at], waiting[at + 1]
-            if not future._is_done():
-                self._add(batch, callback, future)
-            elif type(callback) is Message:
-                (<Message>callback)._complete(future)
-            else:
-                self.call(callback, future)
+        try:
+            while at < len(waiting):
+                callback, future = waiting[at], waiting[at + 1]
+                at += 2
+                if not future._is_done():
+                    self._add(batch, callback, future)
+                elif type(callback) is Message:
+                    (<Message>callback)._complete(future)
+                else:
+                    self.call(callback, future)
+        finally:
+            if at < len(waiting):
+                del waiting[:at]
+                waiting.extend(self.waiting.get(batch, ()))
+                self.waiting[batch] = waiting
+                self.make_due(batch)
 
     def in_flight(self, Reports reports not None):
         """Return a producer's pending messages in their order: what the slab has accepted."""
@@ -200,17 +211,22 @@ cdef class Contributions:
 
     cdef ProduceRequestResult _expect(self, uint64_t batch, topic_partition, uint64_t lane):
         cdef uint64_t slot = batch & (1 << BATCH_SLOT_BITS) - 1
-        cdef ProduceRequestResult result
+        cdef ProduceRequestResult result, made
         if slot >= self.slot_count:
             raise IndexError(f"slot {slot} of {self.slot_count}")
+        if self.table[slot].batch == batch:
+            return self.results.get(batch)
+        made = ProduceRequestResult(topic_partition, batch, self.waiter, lane)
+        if self.table[slot].batch != batch and not self.table[slot].is_made:
+            self._drop(self.table[slot].batch)  # it has left the slot: it was expected in vain
+        # Both make objects, for which CPython 3.11 can collect garbage: a finalizer, or another thread, can have
+        # expected the batch meanwhile. Nothing below makes one.
         result = self.results.get(batch)
         if self.table[slot].batch == batch:
             return result
-        if not self.table[slot].is_made:
-            self._drop(self.table[slot].batch)  # it has left the slot: it was expected in vain
         self.table[slot].is_made = result is not None
         if result is None:
-            result = self.results[batch] = ProduceRequestResult(topic_partition, batch, self.waiter, lane)
+            result = self.results[batch] = made
         self.by_slot[<Py_ssize_t>slot] = result
         self.table[slot].batch = batch
         return result
