@@ -9,7 +9,7 @@ from faults import stopped_with
 from senders import HandRun, read_values
 from splitting import SLOT, StartRun
 
-from shmaccum._core import LOCK_POOL, LOCK_STRIPES, STRIPES, FutureRecordMetadata, Super
+from shmaccum._core import LOCK_POOL, LOCK_STRIPES, STRIPES, Buffer, FutureRecordMetadata, Super
 from shmaccum.accumulator.drain import deferral
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeliveryTimeoutError, NetworkError
@@ -88,6 +88,29 @@ def test_a_batch_that_is_to_be_sent_again_waits_for_its_place(run: HandRun, log_
 
     run_until_done(run, *futures)
     assert read_values(log_dir, "t", 0) == [b"first", b"second"]
+
+
+def test_open_batches_leave_though_memory_is_short_and_one_waits_for_its_place(run: HandRun) -> None:
+    """It has its answer: no other one of its node is held back until a batch comes back from there."""
+    run.transport.refuse = {T0: NetworkError}
+    run.transport.held = True
+    first = run.send(T0, b"first")
+    run.run()
+    assert len(run.transport.sent) == 1
+    run.transport.refuse = {}
+    run.transport.held = False
+    other = run.send(T1, b"other")
+    memory: list[Buffer] = []
+    while run.slab.pool.free_slots:
+        run.slab.pool.allocate(memory, 1, 64)
+
+    with stopped_with(stripe(run, T0)):
+        run_until_done(run, other)
+        assert other.get(0).offset == 0
+        assert not first.is_done
+
+    run_until_done(run, first)
+    run.slab.pool.free(*memory)
 
 
 def test_a_sender_that_takes_over_puts_back_what_it_can(start_sender: StartRun, run: HandRun, log_dir: Path) -> None:

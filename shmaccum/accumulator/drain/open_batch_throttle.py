@@ -19,6 +19,7 @@ without a rest.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from shmaccum._core import STATE_MASK, Slot, Super
@@ -40,13 +41,15 @@ class OpenBatchThrottle:
 
     Args:
         slab: whose memory can be short.
+        returning: slots of batches that are answered, and wait for a lock to be put back.
 
     Attributes:
         rest_until_ms: until when batches that have merely lingered rest.
     """
 
-    def __init__(self, slab: Slab) -> None:
+    def __init__(self, slab: Slab, returning: Container[int]) -> None:
         self._words = slab.words
+        self._returning = returning
         self._geometry = slab.geometry
         self._is_exhausted = slab.pool.is_exhausted
         self._slot_count = slab.geometry.slot_count
@@ -80,9 +83,9 @@ class OpenBatchThrottle:
         self._taken = 0
 
     def _is_under_way(self, node_id: int) -> bool:
-        """Return whether the last open batch taken for a node is in flight: nodes answer in order."""
+        """Return whether the last open batch taken for a node has no answer yet: nodes answer in order."""
         slot, generation = self._last_taken.get(node_id, (-1, 0))
-        if slot < 0:
+        if slot < 0 or slot in self._returning:
             return False
         words, header = self._words, self._geometry.header(slot)
         is_in_flight = words[header + Slot.STATE] & STATE_MASK == SlotState.IN_FLIGHT

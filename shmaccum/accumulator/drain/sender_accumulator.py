@@ -62,7 +62,7 @@ class SenderAccumulator:
         self.sequences: Final = Sequences(slab.core, config.enable_idempotence)
         self.deferral: Final = Deferral()
         self._returns = BatchReturns(state.slab.deques, known, self.deferral)
-        throttle = OpenBatchThrottle(slab)
+        throttle = OpenBatchThrottle(slab, self._returns.waiting)
         self.rest_after: Final = throttle.rest_after
         completer = self._completer = BatchCompleter(
             slab, pool, known, self._returns, self.sequences, self.deferral, state.format.header_size
