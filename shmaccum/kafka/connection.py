@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from enum import Enum, auto
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 _CORRELATION_IDS: Final = 1 << 31
 _FAULTS: Final = (KafkaError, OSError)
-_MOST_IN_FLIGHT: Final = 1000
 """Errors that end a connection; those of TLS are OSErrors."""
+_MOST_IN_FLIGHT: Final = 1000
 _SIZE_BYTES: Final = 4
 """In front of a frame: its size."""
 _LOG_IN_PAUSE_MS: Final = 10.0
@@ -46,14 +46,6 @@ class _State(Enum):
 _OPENING: Final = _State.OPENING
 _READY: Final = _State.READY
 _CLOSED: Final = _State.CLOSED
-
-
-class _Unsent(NamedTuple):
-    """A request without an answer (``acks=0``), until it is sent."""
-
-    end: int
-    """The connection's count of sent bytes once this request is out."""
-    request: Request
 
 
 class Owner(Protocol):
@@ -125,7 +117,8 @@ class Connection:
         self._queued_bytes = 0
         self._sent_bytes = 0
         self._in_flight: list[Request] = []
-        self._unsent: list[_Unsent] = []
+        self._unsent: list[Request] = []
+        """Those without an answer (``acks=0``), until they are sent."""
         self._correlation_id = 0
         self._throttled_until_ms = 0.0
         self._log_in_again_ms = FOREVER_MS
@@ -197,12 +190,13 @@ class Connection:
         for buffer in request.frame(self._correlation_id):
             self._output.append(buffer)
             self._queued_bytes += len(buffer)
-        self._notes.sent(self._queued_bytes - queued_before)
+        request.end = self._queued_bytes
+        self._notes.sent(request.end - queued_before)
         if is_answered:
             self._in_flight.append(request)
             self._notes.in_flight(len(self._in_flight), self._in_flight[0].sent_ms)
         else:
-            self._unsent.append(_Unsent(self._queued_bytes, request))
+            self._unsent.append(request)
         try:
             self._flush()
         except _FAULTS as error:
@@ -266,7 +260,7 @@ class Connection:
         if output or self._events != READ:
             self._watch(READ | WRITE if output else READ)
         while self._unsent and self._unsent[0].end <= self._sent_bytes:
-            self._unsent.pop(0).request.answered(b"")
+            self._unsent.pop(0).answered(b"")
 
     def _receive(self) -> None:
         for data in self._channel.read():
@@ -284,6 +278,9 @@ class Connection:
 
     def _answer(self, frame: bytes, now_ms: float) -> None:
         request = self._in_flight[0]
+        if request.end > self._sent_bytes:
+            # Its batches would be freed, and what is written there then be sent.
+            raise NetworkError(f"the broker answered request {request.correlation_id} before all of it was sent")
         # The request stays in flight until its answer is decoded: if that fails, it fails with the connection.
         throttle_ms = request.answered(frame)
         if self._state is not _CLOSED:
@@ -374,7 +371,7 @@ class Connection:
         """Return the request that has waited longest."""
         if self._in_flight:
             return self._in_flight[0]
-        return self._unsent[0].request if self._unsent else None
+        return self._unsent[0] if self._unsent else None
 
     def _next_check_ms(self, now_ms: float) -> float:
         if self._state is _State.CLOSED:
@@ -404,7 +401,7 @@ class Connection:
         self._conversation = None
         if self._background_call is not None:
             self._background_call.cancel()
-        failed = [*self._in_flight, *(each.request for each in self._unsent)]
+        failed = [*self._in_flight, *self._unsent]
         self._in_flight.clear()
         self._unsent.clear()
         self._notes.in_flight(0, 0.0)

@@ -22,14 +22,16 @@ class Request:
         correlation_id: The connection's number for it; set when sent.
         sent_ms: When it was sent.
         deadline_ms: When it times out; set when sent.
+        end: The connection's count of sent bytes once all of it is sent.
         largest_answer: Most bytes of its answer; a larger one is refused before it takes memory.
     """
 
-    __slots__ = ("correlation_id", "deadline_ms", "largest_answer", "sent_ms")
+    __slots__ = ("correlation_id", "deadline_ms", "end", "largest_answer", "sent_ms")
 
     correlation_id: int
     sent_ms: float
     deadline_ms: float
+    end: int
     largest_answer: int
 
     def frame(self, correlation_id: int) -> list[Buffer]:

@@ -87,6 +87,46 @@ def test_an_answer_to_something_else_is_refused_by_its_first_bytes(fake: FakeBro
     assert here.ask(make_batch([b"x"]))[0].error is None
 
 
+class _Hasty(FakeBroker):
+    """Answers a Produce request by its first bytes, once; then reads the rest."""
+
+    def __init__(self) -> None:
+        self.is_hasty = True
+        self.is_over = threading.Event()
+        super().__init__()
+
+    def serve(self, connection: socket.socket) -> None:
+        while self.is_hasty:
+            head = connection.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL)
+            if len(head) < 12:
+                return
+            request = Request(head)
+            if request.api_key == PRODUCE:
+                self.is_hasty = False
+                connection.sendall(request.encoded(produced((0, 0))))
+                with suppress(OSError):
+                    while connection.recv(MB):
+                        pass
+                self.is_over.set()
+                return
+            (size,) = struct.unpack_from(">i", head)
+            request = Request(connection.recv(4 + size, socket.MSG_WAITALL))
+            connection.sendall(request.encoded(self.answers[request.api_key](request)))
+        super().serve(connection)
+
+
+def test_an_answer_before_all_of_the_request_is_sent_is_refused(wire: MakeWire) -> None:
+    """It would free the batch's slots; then what is written there next would go to the broker."""
+    with _Hasty() as fake:
+        here = wire(fake.servers, send_buffer_bytes=4096)
+        batch = make_batch([bytes(4 * MB)] * 2)
+        (answer,) = here.ask(batch)
+        assert answer.error is NetworkError
+        assert "before all of it was sent" in answer.message
+        here.until(fake.is_over.is_set)
+        here.until(lambda: here.ask(make_batch([b"x"]))[0].error is None)
+
+
 def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, here: Wire) -> None:
     """A batch of tiny records, each refused in Kafka's words on a topic with the longest name."""
     words = f"Compacted topic cannot accept message without key in topic partition {'t' * 249}-0."
