@@ -114,6 +114,7 @@ class Slab:
         self._companions: dict[Callable[[Slab], object], object] = {}
         self._segment = segment
         self._forkable: list[weakref.ref[Forkable]] = []
+        self._join_callbacks: list[Callable[[], None]] = []
         self._retire_callbacks: list[Callable[[], None]] = []
         self._array: npt.NDArray[np.uint64] | None = None
         """The words before the slots' memory, once they are asked for."""
@@ -158,6 +159,9 @@ class Slab:
         self._store_timeout(entry)
         self.wakeup = Wakeup(self.private, entry, self.words, self.geometry)
         self.button.open()
+        for callback in self._join_callbacks:
+            callback()
+        # Last: from here on the core appends, in every thread, under the entry that the callbacks have taken over.
         self.core.join(entry, self.processes.incarnation)
         self._is_joined = True
         incarnation = self.processes.incarnation & 0xFFFF
@@ -206,6 +210,10 @@ class Slab:
         """Call an object's `forked` in a forked child, before anything else runs there. Held weakly."""
         self._forkable = [known for known in self._forkable if known() is not None]
         self._forkable.append(weakref.ref(forkable))
+
+    def on_join(self, callback: Callable[[], None]) -> None:
+        """Call back when a forked child has its entry, before it can append; again if an interrupt ended the call."""
+        self._join_callbacks.append(callback)
 
     def on_retire(self, callback: Callable[[], None]) -> None:
         """Call back before this process leaves the slab; again if an interrupt ended the call."""

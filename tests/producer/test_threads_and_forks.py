@@ -17,6 +17,7 @@ from runs import in_threads, threads
 from senders import read_topic, read_values
 
 from shmaccum import Producer
+from shmaccum._core import Process
 from shmaccum.errors import DeadOwnerError, IllegalStateError, ProducerClosedError
 from shmaccum.shm.layout import Role
 
@@ -184,6 +185,34 @@ def test_fork(join: Produce, start: Start, kept_log: Path, topic: str) -> None:
     assert (offset, len(told)) == (1, 1)
     assert entry != producer._slab.me
     assert sender_starts(producer) == starts
+    assert producer.send(topic, b"parent again", partition=0).get(20).offset == 2
+    assert read_values(kept_log, topic) == [b"parent", b"child", b"parent again"]
+
+
+def use_another(settings: dict[str, Any], topic: str, link: Link) -> tuple[int, int]:
+    producer = Producer(settings)
+    told: list[Any] = []
+    future = producer.send(topic, b"child", partition=0, on_delivery=lambda *what: told.append(what))
+    producer.flush(20)
+    offset = future.get(1).offset
+    entry = producer._slab.me
+    assert told, "flush did not wait for the record"
+    assert producer._slab.words[producer._slab.geometry.process(entry) + Process.RING_HEAD] > 0
+    producer.close()
+    return offset, entry
+
+
+def test_a_child_makes_a_producer_beside_its_parents(
+    join: Produce, start: Start, kept: Settings, kept_log: Path, topic: str
+) -> None:
+    """Under its own table entry: else it reads its parent's completions, and loses its own."""
+    producer = join(linger_ms=50)
+    assert producer.send(topic, b"parent", partition=0).get(20).offset == 0
+    settings = kept(linger_ms=50)
+    child = start(lambda link: use_another(settings, topic, link), how="fork")
+    offset, entry = child.result()
+    assert offset == 1
+    assert entry != producer._slab.me
     assert producer.send(topic, b"parent again", partition=0).get(20).offset == 2
     assert read_values(kept_log, topic) == [b"parent", b"child", b"parent again"]
 

@@ -80,7 +80,6 @@ class PendingBatches:
     def __init__(self, slab: Slab) -> None:
         self.while_waiting: Callable[[], None] = _do_nothing
         self.idempotent: weakref.WeakSet[_Idempotent] = weakref.WeakSet()
-        self._joining = native.Lock()
         self._slab = slab
         self._incidents = slab.incidents
         self._map = slab.companion(PartitionMap)
@@ -91,6 +90,7 @@ class PendingBatches:
         self._callbacks: Final = self.contributions.callbacks
         self._loops: LoopPendings | None = None
         self._join()
+        slab.on_join(self._rejoin)
         slab.on_fork(self)
 
     def _join(self) -> None:
@@ -111,16 +111,18 @@ class PendingBatches:
         for batch in list(self.contributions.results):
             self.contributions.lose(batch, failure)
         self._callbacks.forget()
-        self._joining = native.Lock()
+        self._reading = native.RLock()  # one of the parent's threads can hold the other
         self._pid = -1
+
+    def _rejoin(self) -> None:
+        """In a forked child that joins the slab: forget the parent's entry, whose ring it would read."""
+        if self._pid < 0:  # not after an interrupt of the call before: records can be pending
+            self._join()
 
     def check_process(self) -> None:
         """Join the slab, if this is a forked child that has not done so."""
-        if self._pid > 0:
-            return
-        with self._joining:
-            if self._pid < 0:
-                self._join()  # takes the child's own table entry; switches to no other greenlet meanwhile
+        if self._pid < 0:
+            self._slab.rejoin()
 
     # --- contributing -------------------------------------------------------------------------------
 
