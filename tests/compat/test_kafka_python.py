@@ -6,12 +6,13 @@ import os
 import signal
 import threading
 import time
+from enum import StrEnum
 from typing import Any
 
 import kafka as theirs
 import pytest
 from brokers import PATIENCE_S, wait_for_markers
-from fixture_types import Link, Make, Start
+from fixture_types import Link, Make, MonkeyPatch, Start
 from kafka.errors import (
     IllegalStateError,
     KafkaConfigurationError,
@@ -25,11 +26,17 @@ from kafka.serializer import DefaultSerializer, JsonSerializer
 from producers import sender_pid, stop_sender, wait_until
 from runs import run_python
 
-from shmaccum.compat.kafka_python import KafkaProducer
+from shmaccum.compat.kafka_python import KafkaProducer, futures
 from tools.kafka import KafkaCluster
 
 NOWHERE = "127.0.0.1:1"
 """An address at which no broker can be."""
+
+
+class Name(StrEnum):
+    """Names that a program has as an enumeration."""
+
+    KEY = "Header Key"
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def test_records_arrive(existing: str, servers: str, kafka_python: Make, compres
 
 
 def test_the_metadata_is_complete(existing: str, servers: str, kafka_python: Make) -> None:
-    headers = [("Header Key", b"Header Value")]
+    headers = [(Name.KEY, b"Header Value")]
     with kafka_python(bootstrap_servers=[servers]) as producer:
         record = producer.send(
             existing, b"Simple value", b"Simple key", headers, partition=0, timestamp_ms=9_999_999
@@ -234,11 +241,25 @@ def test_closing_leaves_no_thread(existing: str, servers: str, kafka_python: Mak
         assert threading.active_count() == threads + 1
     assert threading.active_count() == threads
     producer.close()
-    for call in (lambda: producer.send(existing, b"value"), producer.flush, lambda: producer.partitions_for(existing)):
+    producer.flush()
+    for call in (lambda: producer.send(existing, b"value"), lambda: producer.partitions_for(existing)):
         with pytest.raises(IllegalStateError):
             call()
     with pytest.raises(ValueError, match="Invalid timeout"):
         kafka_python(bootstrap_servers=servers).close(-1)
+
+
+def test_a_dropped_producer_leaves_no_thread(
+    existing: str, servers: str, kafka_python: Make, monkeypatch: MonkeyPatch
+) -> None:
+    kafka_python(bootstrap_servers=servers)  # the slab's own thread stays for all its producers
+    monkeypatch.setattr(futures, "_IDLE_S", 0.05)
+    threads, calls = threading.active_count(), []  # type: ignore[var-annotated]
+    producer = kafka_python(bootstrap_servers=servers)
+    for number in (1, 2):
+        producer.send(existing, b"value").add_callback(calls.append)
+        wait_until(lambda number=number: len(calls) == number, "the callback ran")  # type: ignore[misc]
+        wait_until(lambda: threading.active_count() == threads, "its thread ended")
 
 
 def test_metrics_are_in_groups(existing: str, servers: str, kafka_python: Make) -> None:
@@ -311,6 +332,27 @@ def test_a_forked_child_goes_on(existing: str, servers: str, kafka_python: Make,
 
     assert start(child, how="fork").result() == 2
     assert sorted(values(servers, existing)) == [b"child", b"parent"]
+
+
+def test_a_child_that_was_forked_while_a_thread_had_the_lock_closes(
+    existing: str, servers: str, kafka_python: Make, start: Start
+) -> None:
+    producer = kafka_python(bootstrap_servers=servers)
+    producer.send(existing, b"parent").add_callback(lambda metadata: None)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with producer._callbacks._changed:
+            held.set()
+            done.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(PATIENCE_S)
+    child = start(lambda link: producer.close() or 7, how="fork")
+    done.set()
+    thread.join()
+    assert child.result() == 7
 
 
 def test_a_program_with_threads(existing: str, servers: str, kafka_python: Make) -> None:

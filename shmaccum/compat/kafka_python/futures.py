@@ -2,8 +2,7 @@
 
 Programs of kafka-python look at ``future.is_done`` in a loop, or add callbacks and go on with something else: its
 sender is a thread of the program. Ours is another process, so something has to read its answers. Looking at a future
-reads them. Once there are callbacks, a thread reads them, too, until the producer is closed. A forked child starts one
-of its own.
+reads them. While callbacks wait, a thread reads them, too. A forked child starts its own.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Self
@@ -32,11 +32,14 @@ from shmaccum.errors import (
     TransactionAbortedError,
 )
 from shmaccum.producer.producer import Producer
+from shmaccum.shm import native
 
 logger = logging.getLogger(__name__)
 
 _SLICE_S: Final = 0.5
 """How long the thread waits for a completion before it looks whether the producer is closed."""
+_IDLE_S: Final = 5.0
+"""How long it waits for another callback before it ends: a producer that was dropped unclosed leaves no thread."""
 
 _CLASSES: Final = {
     KafkaTimeoutError: theirs.KafkaTimeoutError,
@@ -77,16 +80,17 @@ class CallbackThread:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
+        self.forked()
+        _made.add(self)
+
+    def forked(self) -> None:
+        """Forget the parent's thread and callbacks in a forked child; another thread can hold the parent's lock."""
         self._changed = threading.Condition()
         self._waiting = 0
         self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
 
     def expect(self) -> None:
         """Note that one more callback waits."""
-        if self._pid != os.getpid():  # a forked child has neither the thread nor its parent's callbacks
-            self._changed = threading.Condition()
-            self._waiting, self._thread, self._pid = 0, None, os.getpid()
         with self._changed:
             self._waiting += 1
             if self._thread is None:
@@ -104,7 +108,7 @@ class CallbackThread:
         with self._changed:
             thread, self._thread = self._thread, None
             self._changed.notify_all()
-        if thread is not None and thread is not threading.current_thread() and self._pid == os.getpid():
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _run(self) -> None:
@@ -112,7 +116,8 @@ class CallbackThread:
         while True:
             with self._changed:
                 while self._thread is me and self._waiting == 0:
-                    self._changed.wait()
+                    if not self._changed.wait(_IDLE_S) and self._thread is me and self._waiting == 0:
+                        self._thread = None
                 if self._thread is not me:
                     return
             try:
@@ -123,6 +128,17 @@ class CallbackThread:
                 logger.warning("Waiting for acknowledgements failed: %s", error)
                 with self._changed:
                     self._changed.wait(_SLICE_S)
+
+
+_made: weakref.WeakSet[CallbackThread] = weakref.WeakSet()
+
+
+def _forget_parents() -> None:
+    for thread in native.members(_made):
+        thread.forked()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
 
 
 class FutureRecordMetadata:

@@ -103,7 +103,7 @@ class KafkaProducer:
         headers = [] if headers is None else headers
         if not isinstance(headers, list):
             raise TypeError("headers must be list-type")
-        if not all(isinstance(item, tuple) and tuple(map(type, item)) == (str, bytes) for item in headers):
+        if not all(map(_is_header, headers)):
             raise TypeError("All headers items must be (str, bytes) tuples")
         if not isinstance(topic, str):
             raise TypeError(f"topic must be str, not {type(topic).__name__}")
@@ -141,11 +141,14 @@ class KafkaProducer:
     def flush(self, timeout: float | None = None) -> None:
         """Send everything at once, and wait until all records sent before are acknowledged or have failed.
 
+        A closed producer has nothing to wait for: the call does nothing then, as kafka-python's.
+
         Raises:
             KafkaTimeoutError: some are pending after ``timeout`` s.
         """
-        with raising_their_errors():
-            self._open().flush(timeout)
+        if not self._closed:
+            with raising_their_errors():
+                self._producer.flush(timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Flush, run callbacks, and leave the slab.
@@ -258,6 +261,10 @@ class _Cluster:
         return self._partitions if topic == self._topic else None
 
     available_partitions_for_topic = partitions_for_topic
+
+
+def _is_header(item: object) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], bytes)
 
 
 def _serialize(serializer: Any, topic: str, headers: list[tuple[str, bytes]], data: Any) -> Any:
