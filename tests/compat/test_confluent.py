@@ -5,6 +5,7 @@ docs/compat.md lists confluent-kafka's own tests beside these.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -15,15 +16,18 @@ import weakref
 from typing import Any
 
 import confluent_kafka
+import numpy as np
 import pytest
 from brokers import PATIENCE_S, consume
 from confluent_kafka import KafkaError, KafkaException
-from fixture_types import Link, Make, Start
+from fixture_types import Link, Make, MonkeyPatch, Start
 from processes import in_threads
 from producers import sender_pid, settings_of, stop_sender, wait_until, wait_until_gone
 
+from shmaccum._core import Message
 from shmaccum.compat import confluent as module
 from shmaccum.compat.confluent import Producer
+from shmaccum.compat.confluent.parking import Produced
 from tools.kafka import KafkaCluster
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 10}
@@ -401,6 +405,55 @@ def test_purge_drops_what_waits_for_its_topic(confluent: Make) -> None:
     assert (producer.flush(0.002), codes) == (1, [])
     producer.purge()
     assert (producer.flush(0.002), codes) == (0, [KafkaError._PURGE_QUEUE])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_interrupt_doubles_no_message_that_waited_for_its_topic(
+    existing: str, settings: dict[str, Any], confluent: Make, monkeypatch: MonkeyPatch, error: type[BaseException]
+) -> None:
+    """The next call sends what the slab has not accepted, and nothing else; no message fails by a signal's handler."""
+    reports: list[Any] = []
+    producer = confluent(settings)
+    producer.produce(existing, b"first", partition=0)
+    producer.flush()
+    records = producer._producer._records
+    send_in, values = records.send_in, [b"%d" % number for number in range(4)]
+    for value in values:
+        message = Message(producer.reports, existing, None, value, None, lambda *report: reports.append(report))
+        producer._parking.add(Produced(message, 0, 0, None))
+
+    def interrupted(*arguments: Any) -> Any:
+        """Send a message at the second call for it; both are interrupted."""
+        calls.append(arguments)
+        if len(calls) % 2:
+            raise error
+        send_in(*arguments)
+        raise error
+
+    calls: list[Any] = []
+    monkeypatch.setattr(records, "send_in", interrupted)
+    while producer._parking:
+        producer._parking._next = 0.0
+        with contextlib.suppress(error):
+            producer._parking.retry()
+    assert producer.flush() == 0
+    assert len(calls) == 2 * len(values)
+    assert [failure for failure, _ in reports] == [None] * len(values)
+    assert [each.value() for each in consume(settings, existing)[0]] == [b"first", *values]
+
+
+def test_integers_of_other_types_are_integers(existing: str, settings: dict[str, Any], confluent: Make) -> None:
+    reports: list[Any] = []
+    producer = confluent(settings)
+    for number, timestamp in ((np.int64(2), np.int64(5)), (True, 0)):
+        producer.produce(existing, b"v", None, number, lambda *report: reports.append(report), timestamp=timestamp)
+    assert producer.flush() == 0
+    assert sorted(message.partition() for _, message in reports) == [1, 2]
+    assert (1, 5) in [message.timestamp() for _, message in reports]
+    for wrong in ({"partition": 1.0}, {"partition": "1"}, {"timestamp": 1.5}, {"timestamp": float("nan")}):
+        with pytest.raises(TypeError, match="must be an int, not"):
+            producer.produce(existing, b"value", **wrong)
+    assert len(producer) == 0
 
 
 def test_purge_reports_what_is_not_acknowledged(existing: str, settings: dict[str, Any], confluent: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,6 +45,20 @@ def as_bytes(what: str, value: Any) -> bytes | None:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise TypeError(f"{what} must be bytes, str or None, not {type(value).__name__}")
+
+
+def as_int(what: str, value: Any) -> Any:
+    """Return a partition or timestamp as an int, as of numpy's; None as it is.
+
+    Raises:
+        TypeError: it is no integer.
+    """
+    if value is None or type(value) is int:
+        return value
+    try:
+        return int(operator.index(value))
+    except TypeError:
+        raise TypeError(f"{what} must be an int, not {type(value).__name__}: {value!r:.60}") from None
 
 
 def check_batch(topic: object, messages: object, partition: object) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmaccum._core import Message
-from shmaccum.errors import KafkaTimeoutError
+from shmaccum.errors import KafkaTimeoutError, ShmaccumError
 
 if TYPE_CHECKING:
     from shmaccum.transactions.transaction import Transaction
@@ -37,6 +37,7 @@ class Parking:
 
     Args:
         send: sends a message; raises KafkaTimeoutError if its topic is not known yet.
+        is_accepted: returns whether the slab has accepted a message, or it has been purged.
         refused: reports a message that failed, with its error.
         timeout_s: how long a message waits: ``message.timeout.ms``.
 
@@ -45,9 +46,14 @@ class Parking:
     """
 
     def __init__(
-        self, send: Callable[[Produced], None], refused: Callable[[Produced, Exception], None], timeout_s: float
+        self,
+        send: Callable[[Produced], None],
+        is_accepted: Callable[[Produced], bool],
+        refused: Callable[[Produced, ShmaccumError], None],
+        timeout_s: float,
     ) -> None:
         self._send = send
+        self._is_accepted = is_accepted
         self._refused = refused
         self._timeout_s = timeout_s
         self.topics: Final[dict[str, deque[Produced]]] = {}
@@ -96,10 +102,14 @@ class Parking:
             message = queue[0]
             try:
                 self._send(message)
-            except Exception as error:
+            except ShmaccumError as error:
                 is_early = time.monotonic() - message.delivery.began < self._timeout_s
                 if is_early and isinstance(error, KafkaTimeoutError):  # also of memory, and of a lock
                     return False
                 self._refused(message, error)
+            except BaseException:  # a signal handler's, before or after the commit: sent again, it would be doubled
+                if self._is_accepted(message):
+                    queue.popleft()
+                raise
             queue.popleft()
         return True

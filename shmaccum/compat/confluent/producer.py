@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from shmaccum import _core
 from shmaccum._core import Message
-from shmaccum.compat.confluent.arguments import DeliveryCallback, as_bytes, check_batch, header_list
+from shmaccum.compat.confluent.arguments import DeliveryCallback, as_bytes, as_int, check_batch, header_list
 from shmaccum.compat.confluent.errors import (
     KafkaException,
     kafka_error,
@@ -77,7 +77,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         with raising_kafka_exceptions():
             self._translated: Translated = translate({**(config or {}), **settings})
             own = self._translated.config
-            self._parking = Parking(self._send, self._failed, own.delivery_timeout_ms / 1000)
+            self._parking = Parking(self._send, self._is_accepted, self._failed, own.delivery_timeout_ms / 1000)
             self._last_trouble: object = None
             self._trouble_check = 0.0
             self._is_transactional = bool(own.transactional_id)
@@ -129,6 +129,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         key, value = as_bytes("key", key), as_bytes("value", value)
+        partition, timestamp = as_int("partition", partition), as_int("timestamp", timestamp)
         headers = header_list(headers)
         if self.reports.waiting >= self._translated.max_messages:
             raise BufferError("Local: Queue full")
@@ -182,8 +183,8 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         producer = self._open()
         delivery, partition, timestamp, transaction = message
         topic, key = delivery.topic(), delivery.key()
-        if not delivery.is_pending:
-            return  # it has been purged
+        if not delivery.is_pending or delivery.future is not None:
+            return  # it has been purged, or an interrupt came after it was accepted
         number = self._number(topic, key, partition)
         delivery.thread = threading.get_ident()
         try:
@@ -201,6 +202,11 @@ class Producer(_core.PollingProducer, TransactionalCalls):
             if is_metadata_timeout(error) and number is not None and number not in producer.partitions_for(topic):
                 raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
             raise
+
+    def _is_accepted(self, message: Produced) -> bool:
+        """Return whether the slab has accepted a message, or it has been purged, after an interrupt of `_send`."""
+        callbacks = self._open()._accumulator.pending.contributions.callbacks
+        return not message.delivery.is_pending or message.delivery in callbacks.in_flight(self.reports)
 
     def _refused(self, message: Message, partition: int, error: BaseException) -> None:
         """Raise or report why a message was refused, as librdkafka does."""
@@ -226,7 +232,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         if self._producer is not None and isinstance(error, KafkaTimeoutError):
             self._producer._records.count_refusal(message.topic(), error)
 
-    def _failed(self, message: Produced, error: Exception) -> None:
+    def _failed(self, message: Produced, error: ShmaccumError) -> None:
         """Report a message that was parked, and cannot be sent."""
         self._count_refusal(message.delivery, error)
         if is_metadata_timeout(error):
@@ -234,8 +240,6 @@ class Producer(_core.PollingProducer, TransactionalCalls):
             error = still_unknown(self._open(), message.delivery.topic(), waited_s)
             is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
             error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
-        if not isinstance(error, ShmaccumError):
-            error = DeliveryTimeoutError(str(error))
         if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
             message.delivery.report(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}"))
         else:
