@@ -145,3 +145,17 @@ def test_a_second_producer_of_the_id_fences_the_first(
         transactional.commit_transaction()
     assert caught.value.args[0].code() == KafkaError._FENCED
     assert caught.value.args[0].fatal()
+
+
+def test_calls_without_a_transactional_id_say_what_is_missing(confluent: Make) -> None:
+    producer = confluent({"bootstrap.servers": "127.0.0.1:1"})
+    for call in (
+        producer.init_transactions,
+        producer.begin_transaction,
+        producer.commit_transaction,
+        producer.abort_transaction,
+        lambda: producer.send_offsets_to_transaction([], None),
+    ):
+        with pytest.raises(KafkaException, match=r"requires transactional\.id") as caught:
+            call()
+        assert caught.value.args[0].code() == KafkaError._NOT_CONFIGURED

@@ -26,9 +26,13 @@ def transactional_call(producer: Producer, timeout_s: float | None) -> Iterator[
         timeout_s: seconds; None or a negative number for ``transaction.timeout.ms``, but at least 60 s.
 
     Raises:
-        KafkaException: with ``retriable`` if the call can be repeated, ``txn_requires_abort`` if only an abort can
-            follow, ``fatal`` if the producer can only be closed.
+        KafkaException: _NOT_CONFIGURED without a ``transactional.id``. Else with ``retriable`` if the call can be
+            repeated, ``txn_requires_abort`` if only an abort can follow, ``fatal`` if the producer can only be closed.
     """
+    if not producer.config.transactional_id:
+        raise KafkaException(
+            new_error("_NOT_CONFIGURED", "The Transactional API requires transactional.id to be configured")
+        )
     transactions = None
     try:
         transactions = producer.transactions
