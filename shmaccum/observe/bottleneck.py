@@ -64,7 +64,7 @@ def bottleneck(
         total: bytes of its memory.
         waiting_threads: threads that wait for memory.
     """
-    away = {each.node for each in brokers if each.state is not BrokerState.READY}
+    away = {each.node for each in brokers if each.state is not BrokerState.READY or (each.throttled_ms or 0) > 0}
     sendable = [each for each in partitions if each.queued_batches and not each.muted]
     sendable = [each for each in sendable if each.leader is not None and each.leader not in away]
     if not sendable or not (waiting_threads or any(each.queued_batches > 1 for each in sendable)):

@@ -171,14 +171,17 @@ def _failing(slab: SlabReport) -> Iterator[Finding]:
         where = next((each for each in slab.partitions if each.entry == incident.partition), None)
         failed = sum(each.records_failed for each in slab.partitions if each.entry == incident.partition)
         is_refused = not incident.error.retriable or issubclass(incident.error, AuthorizationError)
+        is_waiting = where is not None and where.oldest_ms > _NOTED_MS
         what = "refuses records" if is_refused and failed else "does not take records"
         name = partition_name(where) if where is not None else "a partition"
-        yield Finding(Level.FAULT if is_refused else Level.WARNING, f"{name} {what}: {said(incident)}")
+        yield Finding(Level.FAULT if is_refused or is_waiting else Level.WARNING, f"{name} {what}: {said(incident)}")
         return
 
 
 def _without_leader(slab: SlabReport) -> Iterator[Finding]:
+    explained = {each.name for each in slab.topics if _lacks_metadata(each)}
     without = [each for each in slab.partitions if each.leader is None and each.oldest_ms > _NOTED_MS]
+    without = [each for each in without if each.topic not in explained]
     if without and not slab.sender.stopped and slab.sender.alive:
         oldest_ms = max(each.oldest_ms for each in without)
         yield Finding(Level.FAULT, f"{_names(without)} without a leader: records wait for {span(oldest_ms)}")
@@ -186,12 +189,21 @@ def _without_leader(slab: SlabReport) -> Iterator[Finding]:
 
 def _topics(slab: SlabReport) -> Iterator[Finding]:
     for topic in slab.topics:
-        # Not by its state: that is REQUESTED again while a producer waits for the topic.
-        if topic.error is UnknownTopicOrPartitionError and not topic.partitions:
-            level = Level.FAULT if _is_refused(topic) else Level.WARNING
-            yield Finding(level, f"there is no topic {topic.name}{_calls(topic)}")
-        elif topic.error is not None and (not topic.partitions or topic.state is TopicState.FAILED):
-            yield Finding(Level.WARNING, f"no metadata of topic {topic.name}: {topic.error.__name__}{_calls(topic)}")
+        if topic.error is None or not _lacks_metadata(topic):
+            continue
+        is_unknown = topic.error is UnknownTopicOrPartitionError and not topic.partitions
+        none = f"no metadata of topic {topic.name}: {topic.error.__name__}"
+        text = f"there is no topic {topic.name}" if is_unknown else none
+        calls = _calls(topic)
+        oldest_ms = max((each.oldest_ms for each in slab.partitions if each.topic == topic.name), default=0)
+        waits = f": records wait for {span(oldest_ms)}" if oldest_ms > _NOTED_MS else ""
+        yield Finding(Level.FAULT if calls or waits else Level.WARNING, f"{text}{calls or waits}")
+
+
+def _lacks_metadata(topic: TopicInfo) -> bool:
+    """Return whether the last answer had no metadata of a topic."""
+    # Without partitions, not by its state: that is REQUESTED again while a producer waits for the topic.
+    return topic.error is not None and (not topic.partitions or topic.state is TopicState.FAILED)
 
 
 def _refusing(slab: SlabReport) -> Iterator[Finding]:
@@ -209,7 +221,7 @@ def _is_refused(topic: TopicInfo) -> bool:
     """Return whether calls of `send` to a topic failed of late."""
     error = topic.refused_error
     # With partitions, what such an error complains of is over.
-    is_over = topic.partitions and error is not None and issubclass(error, InvalidMetadataError)
+    is_over = topic.partitions and error is not None and issubclass(error, InvalidMetadataError | AuthorizationError)
     return _ago_ms(topic.refused_ms) < (_RECENT_MS if is_over else _REFUSED_MS)
 
 

@@ -36,8 +36,10 @@ def partition(queued: int = 2, in_flight: int = 0, **values: Any) -> PartitionIn
     return info(PartitionInfo, queued_batches=queued, in_flight_batches=in_flight, **values)
 
 
-def broker(state: BrokerState = BrokerState.READY, in_flight: int = 1) -> BrokerInfo:
-    return info(BrokerInfo, node=1, state=state, in_flight=in_flight, last_latency_us=100_500)
+def broker(state: BrokerState = BrokerState.READY, in_flight: int = 1, throttled_ms: int | None = None) -> BrokerInfo:
+    return info(
+        BrokerInfo, node=1, state=state, in_flight=in_flight, last_latency_us=100_500, throttled_ms=throttled_ms
+    )
 
 
 def bound(
@@ -58,6 +60,12 @@ def test_what_cannot_be_sent_is_no_bottleneck(away: dict[str, object]) -> None:
     other = info(BrokerInfo, node=2, state=BrokerState.CONNECTING)
     found = bottleneck({}, [partition(**away)], [broker(), other], 32 * MIB, 32 * MIB, 1)
     assert found is None
+
+
+def test_a_quota_is_no_bottleneck() -> None:
+    """No setting of ours helps, and the verdict names it. After it, others can be one."""
+    assert bound(partition(queued=30), of=broker(throttled_ms=4000)) is None
+    assert bound(partition(queued=30), of=broker(throttled_ms=-1000)) is not None
 
 
 def test_as_much_is_in_flight_as_may_be() -> None:

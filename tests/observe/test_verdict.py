@@ -24,10 +24,12 @@ from shmaccum.errors import (
     InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
+    NotEnoughReplicasError,
     RecordTooLargeError,
     SaslAuthenticationError,
     SerializationError,
     SlabFullError,
+    TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
 from shmaccum.observe import catalogue
@@ -97,6 +99,33 @@ def test_a_deleted_topic_is_never_healthy_while_its_sends_fail(
         assert counted(slab_name) == {"topic": 3}
 
 
+def test_records_that_wait_for_a_deleted_topic_name_it(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:
+    """Not a partition without a leader: it is the topic that is missing."""
+    with Producer(to_broker | {"linger.ms": 300}) as producer:
+        future = producer.send("t", b"x", partition=0)
+        delete_topic(fake)
+        wait_until(lambda: report(slab_name).partitions[0].oldest_ms > 1500)
+        (found,) = findings(report(slab_name))
+        assert found.text.startswith("there is no topic t: records wait for ")
+        assert found.level is Level.FAULT
+        fake.answers[METADATA] = fake.metadata
+        future.get(timeout=30)
+
+
+def test_a_permission_that_is_given_back_ends_the_fault(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:
+    denied = TopicAuthorizationError.code
+    fake.answers[METADATA] = lambda request: fake.metadata(request, error=denied, partition_count=0)
+    with Producer(to_broker) as producer:
+        with pytest.raises(TopicAuthorizationError):
+            producer.send("t", b"x", partition=0)
+        (found,) = findings(report(slab_name))
+        assert found.text.startswith("no metadata of topic t: TopicAuthorizationError: 1 call of send failed")
+        assert found.level is Level.FAULT
+        fake.answers[METADATA] = fake.metadata
+        producer.send("t", b"x", partition=0).get(timeout=30)
+        wait_until(lambda: verdict(report(slab_name)) == "healthy", 10)
+
+
 def test_refused_sends_are_counted_by_topic_and_reason(settings: Settings, slab_name: str, capfd: Capture) -> None:
     """And stay counted when the producer's process has ended: they are in the slab."""
     settings |= {"max.request.size": 10_000, "max.block.ms": 20, "shmaccum.max.topics": 1}
@@ -149,6 +178,24 @@ def test_a_send_without_memory_is_counted(fake: FakeBroker, to_broker: Settings,
             assert "BufferExhaustedError: 1 call of send failed" in verdict(report(slab_name))
             fake.answers[PRODUCE] = lambda request: produced((0, 0))
             fake.cut()
+
+
+def test_records_that_wait_for_a_partition_that_takes_none_are_a_fault(
+    fake: FakeBroker, to_broker: Settings, slab_name: str, capfd: Capture
+) -> None:
+    """A probe fails then, and no longer when the partition takes records again."""
+    fake.answers[PRODUCE] = lambda request: produced((0, NotEnoughReplicasError.code))
+    with Producer(to_broker) as producer:
+        future = producer.send("t", b"x", partition=0)
+        wait_until(lambda: report(slab_name).partitions[0].oldest_ms > 1200)
+        (found,) = findings(report(slab_name))
+        assert found.text.startswith("t-0 does not take records: NotEnoughReplicasError: ")
+        assert found.level is Level.FAULT
+        assert main(["probe", slab_name]) == 1
+        assert capfd.readouterr().out.startswith("fault: t-0 does not take records")
+        fake.answers[PRODUCE] = lambda request: produced((0, 0))
+        future.get(timeout=30)
+        assert main(["probe", slab_name]) == 0
 
 
 def test_a_refused_login_counts_from_the_first_broker(settings: Settings, slab_name: str) -> None:
