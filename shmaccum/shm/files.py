@@ -32,12 +32,14 @@ def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IF
     Raises:
         FileNotFoundError: there is no such file.
         SlabPermissionError: it is another user's, other users can open it, it has a second link, or another type; names
-            its owner.
+            its owner. Or the directory is not writable; names its mode.
     """
     try:
         # Another user's link would lead us elsewhere; their FIFO would block us.
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
+        if error.errno == errno.EROFS or (error.errno == errno.EACCES and not os.path.lexists(path)):
+            raise _not_writable(path, error) from None  # no file is in the way: the directory refuses a new one
         if error.errno not in _NOT_OURS:
             raise
         raise _in_the_way(path, os.lstat(path), kind, error.strerror) from None
@@ -98,6 +100,15 @@ def _in_the_way(path: str, status: os.stat_result, kind: int, reason: str | None
         f"{status.st_uid} with mode {stat.filemode(status.st_mode)}{links}{f' ({reason})' if reason else ''}; let "
         f"user id {status.st_uid} or root remove it, or choose another shmaccum.name"
     )
+
+
+def _not_writable(path: str, error: OSError) -> SlabPermissionError:
+    directory = os.path.dirname(path)
+    cure = f"mount a tmpfs at {directory} with mode 1777, or mount -o remount,rw {directory}"
+    if error.errno != errno.EROFS:
+        mode = stat.filemode(os.stat(directory).st_mode)
+        cure = f"{directory} has mode {mode}: run chmod 1777 {directory} as root"
+    return SlabPermissionError(f"user id {os.geteuid()} cannot make {path}: {error.strerror}; {cure}")
 
 
 def _user(uid: int) -> str:

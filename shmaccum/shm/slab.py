@@ -75,6 +75,9 @@ class Forkable(Protocol):
 OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
 """Error numbers for no memory or descriptor left; errors of `posix_ipc` have None."""
 
+_FILES: Final = 8
+"""At least as many as a process makes to create a slab or attach to it; a failed attach has removed its own."""
+
 STOPPED_TIMEOUT_S: Final = 0.25
 """How long to wait for a lock if the work can be deferred: enough to take it over if its holder has died."""
 
@@ -509,6 +512,11 @@ class Slab:
 def no_room(name: str, error: OSError) -> SlabMemoryError:
     """Return the error for a process without the memory or descriptors to attach to a slab."""
     room = os.statvfs(SHM_DIRECTORY)
+    if error.errno == errno.ENOSPC and room.f_files and room.f_favail < _FILES:
+        return SlabMemoryError(
+            f"cannot attach to slab {name!r}: {error}; {SHM_DIRECTORY} has {room.f_favail} inodes free of "
+            f"{room.f_files}: remove files, or mount -o remount,nr_inodes=... {SHM_DIRECTORY}"
+        )
     return SlabMemoryError(
         f"cannot attach to slab {name!r}: {error}; {room.f_bavail * room.f_frsize} bytes are free in "
         f"{SHM_DIRECTORY}, and a process needs a page of it and some descriptors (ulimit -n)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from shmaccum.cli.doctor.slabs import slab_findings
 from shmaccum.errors import SlabError, SlabInUseError, SlabPermissionError
 from shmaccum.observe.report import UnreadableSlab, all_reports, report
 from shmaccum.shm import names
+from shmaccum.shm.files import open_own
 from shmaccum.shm.lifecycle import attach, destroy, look
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a while")
@@ -119,3 +121,23 @@ def test_doctor_finds_nothing_wrong_with_another_users_slab(slab_name: str, geom
     assert "remove" not in text + advice
     owner.kill()
     destroy(slab_name)
+
+
+def open_new(link: Connection, path: str) -> str:
+    become(OTHER)
+    try:
+        os.close(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    except SlabPermissionError as error:
+        return str(error)
+    return "made"
+
+
+def test_a_directory_that_the_user_cannot_write_to_is_named_with_the_cure(start: Start) -> None:
+    """Without a file in the way: /dev/shm of a container can belong to root, with mode 0755."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        Path(directory).chmod(0o755)
+        said = start(open_new, f"{directory}/file").result()
+    assert said == (
+        f"user id {OTHER} cannot make {directory}/file: Permission denied; {directory} has mode drwxr-xr-x: run "
+        f"chmod 1777 {directory} as root"
+    )

@@ -342,18 +342,18 @@ def run_where_shm_has(size: str, script: str) -> str:
     return run.stdout
 
 
-def attach_where_shm_has(size: str, geometry: Geometry) -> str:
+def attach_where_shm_has(size: str, geometry: Geometry, error: str = "SlabMemoryError") -> str:
     """Attach to a new slab where /dev/shm has this size; return the output and the remains."""
     return run_where_shm_has(
         size,
         f"""
 import os
-from shmaccum.errors import SlabMemoryError
+from shmaccum.errors import {error}
 from shmaccum._core import Geometry
 from shmaccum.shm.lifecycle import attach, detach
 try:
     detach(attach("small", {geometry!r}))
-except SlabMemoryError as error:
+except {error} as error:
     print(error)
 print(os.listdir("/dev/shm"))
 """,
@@ -373,6 +373,21 @@ def test_a_small_shm_is_refused_with_the_cure(geometry: Geometry, spare_pages: i
 @pytest.mark.parametrize("size", ["0", "1m"])
 def test_a_shm_that_is_large_enough_or_without_limit_is_used(geometry: Geometry, size: str) -> None:
     assert attach_where_shm_has(size, geometry) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ("1m,nr_inodes=3", "SlabMemoryError", "inodes free of 3: remove files, or mount -o remount,nr_inodes="),
+        ("1m,ro", "SlabPermissionError", "Read-only file system; mount a tmpfs at /dev/shm with mode 1777"),
+    ],
+)
+def test_a_shm_that_takes_no_file_is_refused_with_the_cure(
+    geometry: Geometry, options: str, error: str, says: str
+) -> None:
+    said = attach_where_shm_has(options, geometry, error)
+    assert says in said
+    assert said.endswith("[]\n")
 
 
 FULL = """
