@@ -115,9 +115,9 @@ def _sender(slab: SlabReport) -> Iterator[Finding]:
         yield Finding(Level.FAULT, f"no sender{died}{_waits(waiting)}")
     elif sender.alive and sender.starts > 1:
         newest = next((each for each in slab.processes if each.pid == sender.pid), None)
-        since_ms = _ago_ms(newest.attached_ms) if newest is not None else _RECENT_MS
-        if since_ms < _RECENT_MS:
-            yield Finding(Level.WARNING, f"the sender was replaced {span(since_ms)} ago, by process {sender.pid}")
+        if newest is not None and _is_within(newest.attached_ms, _RECENT_MS):
+            ago = span(_ago_ms(newest.attached_ms))
+            yield Finding(Level.WARNING, f"the sender was replaced {ago} ago, by process {sender.pid}")
 
 
 def _refused(slab: SlabReport) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _answered_slowly(broker: BrokerInfo) -> bool:
 def _failing(slab: SlabReport) -> Iterator[Finding]:
     """Errors of batches that have just failed, or are tried again."""
     for incident in slab.incidents:
-        if incident.partition is None or _ago_ms(incident.last_ms) > _RECENT_MS:
+        if incident.partition is None or not _is_within(incident.last_ms, _RECENT_MS):
             continue
         where = next((each for each in slab.partitions if each.entry == incident.partition), None)
         failed = sum(each.records_failed for each in slab.partitions if each.entry == incident.partition)
@@ -222,7 +222,7 @@ def _is_refused(topic: TopicInfo) -> bool:
     error = topic.refused_error
     # With partitions, what such an error complains of is over.
     is_over = topic.partitions and error is not None and issubclass(error, InvalidMetadataError | AuthorizationError)
-    return _ago_ms(topic.refused_ms) < (_RECENT_MS if is_over else _REFUSED_MS)
+    return _is_within(topic.refused_ms, _RECENT_MS if is_over else _REFUSED_MS)
 
 
 def _calls(topic: TopicInfo) -> str:
@@ -264,7 +264,7 @@ def _tables(slab: SlabReport) -> Iterator[Finding]:
 
 
 def _is_current(incident: IncidentInfo) -> bool:
-    return incident.lasts or _ago_ms(incident.last_ms) < _RECENT_MS
+    return incident.lasts or _is_within(incident.last_ms, _RECENT_MS)
 
 
 def _who(process: ProcessInfo) -> str:
@@ -294,6 +294,11 @@ def _undelivered(partitions: Sequence[PartitionInfo]) -> int:
 
 def _waits(records: int) -> str:
     return f": {count(records, 'record')} waiting" if records else ""
+
+
+def _is_within(wall_ms: int, most_ms: int) -> bool:
+    """Return whether a time is that close to now; one far ahead is of a clock that was set back since."""
+    return abs(time.time() * 1000 - wall_ms) < most_ms
 
 
 def _ago_ms(wall_ms: int) -> float:

@@ -206,7 +206,9 @@ class Incidents:
 
     def current(self) -> IncidentInfo | None:
         """Return the newest recent incident that lasts, else the newest recent one."""
-        found = [each for each in incidents(self._words, self._geometry) if each.last_ms > _now_ms() - RECENT_MS]
+        now_ms, kept = _now_ms(), incidents(self._words, self._geometry)
+        # By the distance: a time far ahead is of a clock that was set back since, and would count until then.
+        found = [each for each in kept if abs(now_ms - each.last_ms) < RECENT_MS]
         lasting = [each for each in found if each.lasts]
         return (lasting or found)[0] if found else None
 

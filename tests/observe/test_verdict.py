@@ -25,6 +25,7 @@ from shmaccum.errors import (
     KafkaError,
     KafkaTimeoutError,
     NotEnoughReplicasError,
+    PolicyViolationError,
     RecordTooLargeError,
     SaslAuthenticationError,
     SerializationError,
@@ -206,6 +207,23 @@ def test_a_refused_login_counts_from_the_first_broker(settings: Settings, slab_n
             said = f"connection to broker {node}: refused"
             incidents.note(SaslAuthenticationError, said, lasts=True, since_ms=now_ms - ago_ms, node=node)
         assert verdict(report(slab_name)).startswith("login refused for 10 min: ")
+
+
+def test_an_error_of_a_clock_that_was_set_back_is_over(
+    fake: FakeBroker, to_broker: Settings, slab_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a fault until the clock is there again: the error has not happened since."""
+    with Producer(to_broker) as producer:
+        producer.send("t", b"x", partition=0).get(timeout=30)
+        incidents, real = Incidents(producer._slab), time.time_ns
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: real() + 3600 * 10**9)
+            incidents.note_of_partition(PolicyViolationError, "no", 0)
+        assert incidents.current() is None
+        assert verdict(report(slab_name)) == "healthy"
+        incidents.note_of_partition(PolicyViolationError, "no", 0)
+        assert incidents.current() is not None
+        assert "t-0 does not take records: PolicyViolationError" in verdict(report(slab_name))
 
 
 def test_a_refused_login_is_over_when_its_broker_is_not_needed(
