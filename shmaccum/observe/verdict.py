@@ -17,6 +17,7 @@ from shmaccum._core import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, STRIPES
 from shmaccum.errors import (
     AuthenticationError,
     AuthorizationError,
+    BufferExhaustedError,
     InvalidMetadataError,
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
@@ -73,14 +74,15 @@ def findings(slab: SlabReport) -> list[Finding]:
         *stopped_holders(slab),
         *_refused(slab),
         *_unreachable(slab),
+        *_silent(slab),
         *_throttled(slab),
         *_slow(slab),
         *_failing(slab),
         *_without_leader(slab),
         *_topics(slab),
-        *_refusing(slab),
     ]
-    found = [*_memory(slab, found), *found]
+    # A refused send explains no full memory: with BufferExhaustedError, the memory explains the send.
+    found = [*_memory(slab, found), *found, *_refusing(slab)]
     if not found:
         found += _waiting_long(slab)
     found += _tables(slab)
@@ -138,6 +140,25 @@ def _unreachable(slab: SlabReport) -> Iterator[Finding]:
             continue  # another address of bootstrap.servers, or a broker itself, can be reached
         level = Level.FAULT if waiting or broker.node < 0 else Level.WARNING
         text = f"{broker} unreachable for {span(_ago_ms(incident.first_ms))}"
+        yield Finding(level, f"{text}: {count(len(waiting), 'partition')} waiting" if waiting else text)
+
+
+def _silent(slab: SlabReport) -> Iterator[Finding]:
+    """Connections that do not open: their broker accepts them, or nothing answers at all."""
+    if slab.sender.stopped or not slab.sender.alive:
+        return  # its connections ended with it
+    is_any_ready = any(each.state is BrokerState.READY for each in slab.brokers)
+    for broker in slab.brokers:
+        since_ms = _ago_ms(broker.since_ms)
+        if broker.state is not BrokerState.CONNECTING or since_ms < _NOTED_MS:
+            continue
+        if any(each.lasts and each.node == broker.node for each in slab.incidents):
+            continue  # a failed attempt says more
+        if broker.node < 0 and is_any_ready:
+            continue  # only another address of bootstrap.servers
+        waiting = [each for each in slab.partitions if each.leader == broker.node and each.queued_batches]
+        level = Level.FAULT if waiting or broker.node < 0 else Level.WARNING
+        text = f"{broker} has not answered our first request for {span(since_ms)}"
         yield Finding(level, f"{text}: {count(len(waiting), 'partition')} waiting" if waiting else text)
 
 
@@ -212,6 +233,9 @@ def _refusing(slab: SlabReport) -> Iterator[Finding]:
         error = topic.refused_error
         if error is None or topic.error is not None or not _is_refused(topic):
             continue
+        is_full = slab.memory.waiting_threads or not slab.memory.available
+        if issubclass(error, BufferExhaustedError) and not is_full and not _is_within(topic.refused_ms, _RECENT_MS):
+            continue  # there is memory again
         is_fault = issubclass(error, KafkaTimeoutError | InvalidMetadataError | AuthorizationError)
         level = Level.FAULT if is_fault else Level.WARNING
         yield Finding(level, f"send to topic {topic.name} fails: {error.__name__}{_calls(topic)}")

@@ -38,7 +38,7 @@ from shmaccum.observe.report import report
 from shmaccum.observe.series import series_of
 from shmaccum.observe.verdict import Level, findings, verdict
 from shmaccum.shm.incidents import Incidents
-from tools.support.messages import METADATA, PRODUCE, SASL_AUTHENTICATE
+from tools.support.messages import API_VERSIONS, METADATA, PRODUCE, SASL_AUTHENTICATE
 
 
 def counted(slab: str, topic: str = "t") -> dict[str, float]:
@@ -177,8 +177,42 @@ def test_a_send_without_memory_is_counted(fake: FakeBroker, to_broker: Settings,
                 other.send("t", b"x" * 10_000, partition=0)
             assert counted(slab_name) == {"memory": 1}
             assert "BufferExhaustedError: 1 call of send failed" in verdict(report(slab_name))
+            wait_until(lambda: report(slab_name).memory.available == 0)
             fake.answers[PRODUCE] = lambda request: produced((0, 0))
             fake.cut()
+        producer.flush(30)
+        began = time.monotonic()
+        wait_until(lambda: verdict(report(slab_name)) == "healthy")
+        assert time.monotonic() - began < 20, "a fault for long after there is memory again"
+
+
+def test_full_memory_names_the_broker_that_opens_no_connection(
+    fake: FakeBroker, to_broker: Settings, slab_name: str
+) -> None:
+    """Not the sends that memory refuses: these follow from it."""
+    settings = to_broker | {"batch.max.bytes": 16384, "request.timeout.ms": 5000, "max.block.ms": 3000}
+    with Producer(settings) as producer:
+        producer.send("t", b"x", partition=0).get(timeout=30)
+        fake.answers[API_VERSIONS] = fake.answers[PRODUCE] = silent
+        fake.cut()
+        for _ in range(64):  # as many as there are slots
+            producer.send("t", b"x" * 10_000, partition=0)
+
+        def wait_for_memory() -> None:
+            with pytest.raises(BufferExhaustedError):
+                producer.send("t", b"x" * 10_000, partition=0)
+
+        sending = threading.Thread(target=wait_for_memory)
+        sending.start()
+        wait_until(lambda: verdict(report(slab_name)).startswith("memory full for 2 s: "))
+        assert "broker 1 has not answered our first request for " in verdict(report(slab_name))
+        sending.join()
+        found = {each.text: each.level for each in findings(report(slab_name))}
+        assert any(text.startswith("broker 1 has not answered our first request for ") for text in found), found
+        assert not any(text.startswith("memory full") and "send to topic" in text for text in found), found
+        fake.answers[API_VERSIONS] = fake.api_versions
+        fake.answers[PRODUCE] = lambda request: produced((0, 0))
+        fake.cut()
 
 
 def test_records_that_wait_for_a_partition_that_takes_none_are_a_fault(
