@@ -24,7 +24,7 @@ from shmaccum import _core
 from shmaccum._core import KEY_LANE_SHIFT, KEY_TOPIC_SHIFT, WORD, Partition, Super, Topic
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
-from shmaccum.errors import KafkaError, SlabFullError, error_for_code
+from shmaccum.errors import AuthorizationError, KafkaError, SlabFullError, error_for_code
 from shmaccum.shm import native, validation
 from shmaccum.shm.layout import KEY_NUMBER_MASK, KEY_TOPIC_MASK, TopicState, column_of
 from shmaccum.shm.slab import Slab
@@ -232,7 +232,9 @@ class PartitionMap:
             partitions = "1 partition" if count == 1 else f"{count} partitions"
             return f"topic {topic.name!r} was deleted and recreated, and has only {partitions} now"
         error = topic.error
-        return f"topic {topic.name!r} is gone" + (f": {error.__name__}: {error.meaning()}" if error else "")
+        is_forbidden = error is not None and issubclass(error, AuthorizationError)
+        what = f"no metadata of topic {topic.name!r}" if is_forbidden else f"topic {topic.name!r} is gone"
+        return what + (f": {error.__name__}: {error.meaning()}" if error else "")
 
     def request(self, name: str) -> TopicEntry:
         """Ask the sender, again or for the first time, for a topic's metadata.

@@ -14,7 +14,7 @@ from runs import threads
 from shmaccum._core import KEY_TOPIC_SHIFT, Partition, Super, Topic
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import NetworkError, SlabFullError, UnknownTopicOrPartitionError
+from shmaccum.errors import NetworkError, SlabFullError, TopicAuthorizationError, UnknownTopicOrPartitionError
 from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
@@ -88,6 +88,12 @@ def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
     other.update(TOPIC, 4, None)
     known.refresh()
     assert (entry.state, partitions(known, TOPIC)) == (TopicState.KNOWN, [0, 1, 2, 3])
+
+
+def test_a_forbidden_topic_is_not_said_to_be_gone(known: PartitionMap, other: PartitionMap) -> None:
+    other.update(TOPIC, 0, TopicAuthorizationError)
+    known.refresh()
+    assert known.absence(TopicPartition(TOPIC, 0)).startswith("no metadata of topic 'test': TopicAuthorizationError")
 
 
 def test_known_topic_stays_usable_during_a_request(known: PartitionMap, other: PartitionMap) -> None:
