@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settings.slab import NO_LOG
-from shmaccum.errors import ConfigError
+from shmaccum.errors import ConfigError, SenderError
 from shmaccum.sender.regularfile import open_regular
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -148,7 +148,7 @@ def begin_log(config: ProducerConfig) -> str:
 
     Raises:
         ConfigError: this user cannot write to the file of ``sender.log.file``, or it is not a regular file.
-        OSError: writing to it fails for another reason.
+        SenderError: it cannot be opened for another reason.
     """
     named = config.sender_log_file
     if named == NO_LOG:
@@ -156,11 +156,10 @@ def begin_log(config: ProducerConfig) -> str:
     if named:
         try:
             _log_to(_NamedFile(named))
-        except PermissionError as error:
-            raise ConfigError(
-                f"sender.log.file = {named!r} cannot be used: {error.strerror}; name a regular file that user id "
-                f"{os.geteuid()} can write"
-            ) from error
+        except (PermissionError, IsADirectoryError) as error:
+            raise ConfigError(_unusable(named, error)) from error
+        except OSError as error:  # of the host: the same settings can do later
+            raise SenderError(_unusable(named, error)) from error
         return named
     try:
         path = log_path(config)
@@ -172,6 +171,13 @@ def begin_log(config: ProducerConfig) -> str:
         # A daemon's user may have no writable home. A default log must not keep records from being sent.
         return f"{NO_LOG}: {error}; set sender.log.file to a file that this user can write"
     return path
+
+
+def _unusable(named: str, error: OSError) -> str:
+    return (
+        f"sender.log.file = {named!r} cannot be used: {error.strerror}; name a regular file that user id "
+        f"{os.geteuid()} can write"
+    )
 
 
 def _log_to(handler: logging.Handler) -> None:

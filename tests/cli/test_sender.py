@@ -154,7 +154,10 @@ def test_a_log_file_that_cannot_be_written(tmp_path: Path, shmaccum: Command) ->
     with shmaccum("sender", *LOG, "-X", f"log.dir={tmp_path / 'log'}", "-X", f"sender.log.file={file}") as process:
         err = process.communicate(timeout=30)[1]
     assert process.returncode == 1
-    assert err == f"shmaccum sender: [Errno 2] No such file or directory: '{file}'\n"
+    assert err == (
+        f"shmaccum sender: sender.log.file = '{file}' cannot be used: No such file or directory; name a regular file "
+        f"that user id {os.geteuid()} can write\n"
+    )
 
 
 def test_a_killed_one_leaves_its_slab_to_the_next(shmaccum: Command, options: list[str], slab_name: str) -> None:

@@ -14,7 +14,7 @@ from producers import Settings, settings_of
 
 import shmaccum
 from shmaccum import Producer, ProducerConfig
-from shmaccum.errors import SenderError
+from shmaccum.errors import ConfigError, SenderError
 from shmaccum.observe.report import report
 from shmaccum.sender.logfile import MAX_BYTES, begin_log, default_directory, log_path
 
@@ -81,6 +81,18 @@ def test_a_link_is_not_followed(settings: Settings, slab_name: str, state: Path,
     (state / "shmaccum" / f"{slab_name}.log").symlink_to(precious)
     assert serve_once(settings(), slab_name).startswith("none: ")
     assert precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("", ConfigError), ("missing/sender.log", SenderError), ("file/sender.log", SenderError)]
+)
+def test_a_named_log_that_cannot_be_opened_names_the_setting(
+    slab_name: str, tmp_path: Path, name: str, error: type[Exception]
+) -> None:
+    (tmp_path / "file").touch()
+    path = str(tmp_path / name)
+    with pytest.raises(error, match=f"sender.log.file = '{path}' cannot be used: .* name a regular file"):
+        begin_log(config_of(slab_name, sender_log_file=path))
 
 
 def test_log_is_known_to_processes_that_started_no_sender(settings: Settings, slab_name: str, state: Path) -> None:

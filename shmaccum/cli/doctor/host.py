@@ -143,11 +143,16 @@ def _log(config: ProducerConfig) -> Finding:
     file = Path(path)
     place = next(each for each in (file, *file.absolute().parents) if os.path.exists(each))
     can_write = os.access(place, os.W_OK if place == file else os.W_OK | os.X_OK)
+    reason = f"no right to write {place}"
+    if place == file and not file.is_file():
+        can_write, reason = False, "it is no regular file"
+    elif config.sender_log_file and place not in (file, file.absolute().parent):
+        can_write, reason = False, f"there is no directory {file.absolute().parent}"  # a sender makes only its default
     if can_write and (place == file or place.is_dir()):
         return Finding(Level.OK, subject, f"senders log to {path}")
     advice = f"set sender.log.file to a file that user id {os.geteuid()} can write"
     level = Level.PROBLEM if config.sender_log_file else Level.WARNING
-    return Finding(level, subject, f"senders cannot log to {path}: no right to write {place}", advice)
+    return Finding(level, subject, f"senders cannot log to {path}: {reason}", advice)
 
 
 def _removal() -> Finding:

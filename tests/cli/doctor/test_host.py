@@ -157,5 +157,13 @@ def test_the_senders_log_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (found,) = findings("log", config(**{"sender.log.file": f"{tmp_path}/file/sender.log"}))
     assert (found.level, f"{tmp_path}/file" in found.text) == (Level.PROBLEM, True)
+    for name, reason in (
+        ("", "it is no regular file"),
+        ("missing/sender.log", f"there is no directory {tmp_path}/mis"),
+    ):
+        (found,) = findings("log", config(**{"sender.log.file": str(tmp_path / name)}))
+        assert (found.level, reason in found.text) == (Level.PROBLEM, True)
+    (found,) = findings("log", config(**{"sender.log.file": str(tmp_path / "new.log")}))
+    assert found.level == Level.OK
     (found,) = findings("log", config(**{"sender.log.file": "none"}))
     assert found.level == Level.OK
