@@ -438,7 +438,8 @@ class Slab:
 
         halt = sender_info(self.words, self.processes, self.lock_file).halt()
         causes = [f"the sender, {halt}"] if halt else []
-        causes += filter(None, (broker.silence() for broker in brokers(self.words, self.geometry)))
+        if not halt:  # else the answers are there, and nothing reads them
+            causes += filter(None, (broker.silence() for broker in brokers(self.words, self.geometry)))
         incident = self.incidents.current()
         causes += [f"last error: {incident}"] if incident else []
         return "".join(f"; {cause}" for cause in causes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -215,6 +216,31 @@ def test_stopped_sender_is_named(connect: Produce) -> None:
         os.kill(pid, signal.SIGCONT)
     producer.flush(20)
     assert not seen(producer).sender.stopped
+
+
+def test_a_stopped_sender_blames_no_broker(fake: FakeBroker, connect: Produce) -> None:
+    """It reads no answers, so how long it has been waiting for one says nothing of the broker."""
+    answered = threading.Event()
+
+    def answer(request: Request) -> object:
+        answered.wait()
+        return produced((0, 0))
+
+    fake.answers[PRODUCE] = answer
+    producer = connect(max_block_ms=300, buffer_memory=64 << 10)
+    producer.send("t", b"before", partition=0)
+    wait_until(lambda: any(broker.silence() for broker in seen(producer).brokers), "the broker is late")
+    pid = sender_pid(producer)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: is_stopped(pid), "it is stopped")
+        with pytest.raises(BufferExhaustedError, match=f"; the sender, process {pid} is stopped") as caught:
+            fill(producer)
+        assert "has not answered" not in str(caught.value)
+    finally:
+        answered.set()
+        os.kill(pid, signal.SIGCONT)
+    producer.flush(20)
 
 
 # --- a refused login -------------------------------------------------------------------------------------
