@@ -853,7 +853,7 @@ cdef class PollingProducer:
             TypeError: an argument has the wrong type.
             RuntimeError: the producer is closed.
         """
-        if on_delivery is not None:
+        if callback is None:
             callback = on_delivery
         if not self._try_produce(topic, value, key, partition, callback, timestamp, headers):
             self._produce(topic, value, key, partition, callback, timestamp, headers)
@@ -867,9 +867,9 @@ cdef class PollingProducer:
             return False
         if headers is not None:
             headers = self.header_list(headers)
-        if type(value) is str:
+        if isinstance(value, str):
             value = PyUnicode_AsUTF8String(value)
-        if type(key) is str:
+        if isinstance(key, str):
             key = PyUnicode_AsUTF8String(key)
         number = None
         if partition != ANY_PARTITION:

@@ -223,6 +223,12 @@ def test_the_asyncio_client_has_a_substitute() -> None:
 # --- with Apache Kafka -----------------------------------------------------------------------------------------------
 
 
+class Text(str):
+    """As the members of a `StrEnum` are."""
+
+    __slots__ = ()
+
+
 def test_callbacks_run_in_poll_and_tell_where_a_message_is(
     existing: str, settings: dict[str, Any], confluent: Make
 ) -> None:
@@ -235,7 +241,8 @@ def test_callbacks_run_in_poll_and_tell_where_a_message_is(
 
     producer = confluent(settings)
     for number in range(10):
-        producer.produce(existing, f"value {number}", f"key {number}", number % 3, on_delivery, timestamp=1000 + number)
+        fields = Text(f"value {number}"), Text(f"key {number}"), number % 3
+        producer.produce(existing, *fields, on_delivery, timestamp=1000 + number, on_delivery=pytest.fail)
     assert (len(producer), reports) == (10, [])
     while len(reports) < 10:
         assert producer.poll(PATIENCE_S) > 0
