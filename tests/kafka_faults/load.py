@@ -11,8 +11,7 @@ from pathlib import Path
 
 from shmaccum import Producer
 from shmaccum.errors import KafkaError, KafkaTimeoutError
-from tools.stress.account import Account
-from tools.stress.records import make_value, route_of, topic_of
+from tools.stress.accounting import Account, make_value, route_of, topic_of
 
 SIZE = 100
 """Bytes in the value of a record."""

@@ -7,7 +7,7 @@ from kafka_faults.trial import PARTITIONS, MakeTrial
 
 from shmaccum.errors import KafkaTimeoutError
 from tools.kafka import KafkaCluster
-from tools.stress.records import route_of
+from tools.stress.accounting import route_of
 
 
 def test_topic_deleted(kafka: KafkaCluster, trial: MakeTrial, table: Table) -> None:

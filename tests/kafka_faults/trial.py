@@ -20,9 +20,7 @@ from producers import wait_until_gone
 from shmaccum.errors import KafkaError
 from shmaccum.shm.lifecycle import look, unlink
 from tools.kafka import KafkaCluster
-from tools.stress.account import NOT_HEARD, Account, failure_of
-from tools.stress.records import topic_of
-from tools.stress.verdict import judge
+from tools.stress.accounting import NOT_HEARD, Account, failure_of, judge, topic_of
 from tools.support.reading import Stored
 from tools.support.slabcheck import SlabFigures, figures, sender_pid
 

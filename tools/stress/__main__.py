@@ -11,36 +11,38 @@ from pathlib import Path
 from types import FrameType
 
 from tools.stress.options import Options, parse
-from tools.stress.outcome import Outcome
-from tools.stress.report import as_json, as_text
+from tools.stress.outcome import as_json, as_text, target
 from tools.stress.run import Run
-from tools.stress.target import target
+from tools.stress.spark import SparkRun
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGTERM, _interrupt)
-    if "--exactly-once" in given:  # a run of another kind, with options of its own
-        from tools.stress import exactly_once
+    try:
+        if "--exactly-once" in given:  # a run of another kind, with options of its own
+            from tools.stress import exactly_once
 
-        try:
             return exactly_once.main([each for each in given if each != "--exactly-once"])
-        except KeyboardInterrupt:
-            print("\ninterrupted: nothing was compared, and nothing is left behind", file=sys.stderr)
-            return 130
-    options = parse(given)
+        return _run(parse(given))
+    except KeyboardInterrupt:
+        print("\ninterrupted: nothing was compared, and nothing is left behind", file=sys.stderr)
+        return 130
+
+
+def _run(options: Options) -> int:
     if options.json is not None:
         options.json.touch()  # an unwritable file must fail now rather than after all the work
     directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
     keep = True
     try:
-        outcome = _run(options, directory)
+        with target(options, directory) as to:
+            outcome = (SparkRun if options.pyspark else Run)(options, directory, to).run()
         keep = bool(outcome.problems)
     except KeyboardInterrupt:
         keep = False
-        print("\ninterrupted: nothing was compared, and nothing is left behind", file=sys.stderr)
-        return 130
+        raise
     finally:
         if not keep:
             shutil.rmtree(directory)
@@ -52,15 +54,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(options, outcome), indent=2) + "\n")
     return 1 if outcome.problems else 0
-
-
-def _run(options: Options, directory: Path) -> Outcome:
-    with target(options, directory) as to:
-        if options.pyspark:
-            from tools.stress.spark import SparkRun
-
-            return SparkRun(options, directory, to).run()
-        return Run(options, directory, to).run()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

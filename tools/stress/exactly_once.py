@@ -22,24 +22,207 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import multiprocessing
 import os
 import random
+import secrets
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, Final
 
-from tools.stress.death import Death
-from tools.stress.once_options import parse
-from tools.stress.visible_once import TOPIC, Found, broker, check, report, write_options
+from tools.kafka import KafkaCluster, ensure_kafka
+from tools.stress.lots import Death
+from tools.support.slabcheck import sender_pid
+
+_WITH_SPARK: Final = {"kill_driver": 0.1, "kill_sender": 0.08, "fail_task": 0.1, "slow_task": 0.1}
+_DEFAULTS: Final[dict[str | None, dict[str, float]]] = {
+    None: {"kill_driver": 0.4, "kill_sender": 0.05, "stop_worker": 0.03, "workers": 3},
+    "local": _WITH_SPARK,
+    "local-cluster": _WITH_SPARK | {"kill_executor": 0.03},
+}
+"""Options that differ between the kinds of runs, or that not every kind has."""
+_EPILOG: Final = """\
+With --spark, a real Structured Streaming query writes them, in a driver of its own, which starts again on its
+checkpoint after each death (tools/stress/once_spark.py). Spark speculates only with local-cluster.
+
+examples:
+  python -m tools.stress --exactly-once --runs 400 --transaction-version 1
+  python -m tools.stress --exactly-once --spark local --runs 100
+  python -m tools.stress --exactly-once --spark local-cluster --runs 100 --kill-executor 0.1
+"""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; exit with a message if they are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.stress --exactly-once",
+        description="Kill drivers, tasks and senders of a write that is exactly once, and count what is visible.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--spark", choices=("local", "local-cluster"), help="real Spark, with this master; without it, none")
+    add("--runs", metavar="N", type=int, default=200, help="micro-batches [%(default)s]")
+    add("--tasks", metavar="N", type=int, default=4, help="tasks of each [%(default)s]")
+    add("--workers", metavar="N", type=int, help="without Spark: processes that write tasks [3]")
+    add("--kill-driver", metavar="P", type=float, help="probability, of each plan and commit [0.4; Spark: 0.1]")
+    add("--kill-worker", metavar="P", type=float, default=0.1, help="probability, of each task [%(default)s]")
+    add("--stop-worker", metavar="P", type=float, help="without Spark: probability, of each task [0.03]")
+    add(
+        "--kill-sender", metavar="P", type=float, help="probability, of each look at the tasks [0.05; Spark: task 0.08]"
+    )
+    add("--kill-executor", metavar="P", type=float, help="with local-cluster: probability, of each task [0.03]")
+    add("--fail-task", metavar="P", type=float, help="with Spark: probability, that a task's own code fails [0.1]")
+    add("--slow-task", metavar="P", type=float, help="with Spark: probability, that a task waits, half done [0.1]")
+    add("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help="the brokers' [%(default)s]")
+    add("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help="[a new one, which the report shows]")
+    add("--json", metavar="FILE", type=Path, help="write the report to FILE")
+    options = parser.parse_args(arguments)
+    mine = _DEFAULTS[options.spark]
+    for name in sorted({name for names in _DEFAULTS.values() for name in names}):
+        if getattr(options, name) is None:
+            setattr(options, name, mine.get(name))
+        elif name not in mine:
+            kinds = [
+                f"--spark {kind}" if kind else "runs without --spark" for kind in _DEFAULTS if name in _DEFAULTS[kind]
+            ]
+            parser.error(f"--{name.replace('_', '-')} is for {' and '.join(kinds)} only")
+    return options
+
+
+# --- what runs with and without Spark share ----------------------------------------------------------------
+
+TOPIC: Final = "exactly-once"
+_PARTITIONS: Final = 6
+
+
+@contextmanager
+def broker(transaction_version: int) -> Iterator[tuple[KafkaCluster, Path]]:
+    """Start an Apache Kafka with the topic; yield it and a directory, which both go in the end.
+
+    Args:
+        transaction_version: of the protocol.
+    """
+    ensure_kafka()
+    directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
+    try:
+        with KafkaCluster(directory / "kafka", features={"transaction.version": transaction_version}) as cluster:
+            cluster.admin.create_topic(TOPIC, partitions=_PARTITIONS)
+            yield cluster, directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def write_options(servers: str, name: str) -> dict[str, str]:
+    """Return the data source's options.
+
+    Args:
+        servers: ``bootstrap.servers``.
+        name: of the slab; it begins all transactional ids, too.
+    """
+    return {
+        "exactlyOnce": "true",
+        "kafka.transactional.id": name,
+        "kafka.bootstrap.servers": servers,
+        "kafka.shmaccum.name": name,
+        "kafka.buffer.memory": str(2 << 20),
+        "kafka.sender.idle.ms": "2000",
+    }
+
+
+def check(servers: str, transactional_id: str, expected: Set[bytes]) -> list[str]:
+    """Return what is wrong with what a ``read_committed`` consumer sees, and with what is left open.
+
+    Args:
+        servers: ``bootstrap.servers``.
+        transactional_id: begins all transactional ids.
+        expected: all values, of which each must be there once.
+    """
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    from shmaccum.config import ProducerConfig
+    from shmaccum.transactions.administration import Transactions
+    from shmaccum.transactions.broker_client import BrokerClient
+    from shmaccum.transactions.coordinator import deadline_after
+
+    wrong = []
+    config = ProducerConfig.parse({"bootstrap.servers": servers})
+    with BrokerClient(config) as client:
+        transactions = Transactions(client, config)
+        deadline = time.monotonic() + 60
+        while transactions.find(transactional_id, ("PrepareCommit", "PrepareAbort"), deadline_after(30_000)):
+            if time.monotonic() > deadline:
+                return ["transactions have not ended within a minute"]
+            time.sleep(0.1)
+        left = transactions.find(transactional_id, ("Ongoing",), deadline_after(30_000))
+        wrong += [f"transactional.id {each.transactional_id} is open" for each in left]
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "check",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(_PARTITIONS)])
+    seen: Counter[bytes] = Counter()
+    unfinished = _PARTITIONS
+    while unfinished:
+        message = consumer.poll(30)
+        if message is None:
+            return [*wrong, f"{unfinished} partitions cannot be read to their end"]
+        if message.error() is None:
+            seen[message.value() or b""] += 1
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            unfinished -= 1
+    consumer.close()
+    lost = expected - seen.keys()
+    twice = [value for value, count in seen.items() if count > 1]
+    strange = seen.keys() - expected
+    for what, values in {"missing": lost, "there twice": twice, "never written": strange}.items():
+        if values:
+            wrong.append(f"{len(values):,} records are {what}, such as {min(values)!r}")
+    print(f"  {sum(seen.values()):,} records are visible, of {len(expected):,}")
+    return wrong
+
+
+def report(
+    options: argparse.Namespace, counts: Mapping[str, int], errors: Mapping[str, int], wrong: list[str], began_s: float
+) -> int:
+    """Print the result, and write it as JSON if the options say so; return the exit status.
+
+    Args:
+        options: the command line's.
+        counts: what was done, and how often.
+        errors: that were raised on the way, and how often.
+        wrong: a line for each violation.
+        began_s: in monotonic seconds.
+    """
+    for what, count in [*sorted(counts.items()), *sorted(errors.items())]:
+        print(f"  {count:8,} {what}")
+    print(f"  seed {options.seed}, {time.monotonic() - began_s:.0f} s")
+    for each in wrong:
+        print(f"  WRONG: {each}")
+    if options.json is not None:
+        content = {"held": not wrong, "problems": wrong, "counts": counts, "errors": errors, "seed": options.seed}
+        options.json.write_text(json.dumps(content, indent=2) + "\n")
+    return 1 if wrong else 0
+
+
+# --- without Spark -----------------------------------------------------------------------------------------
 
 _LINES_OF_A_PLAN: Final = 3000
 _LINES_OF_A_COMMIT: Final = 4000
@@ -58,7 +241,7 @@ class Job:
     """What every process needs.
 
     Attributes:
-        options: of the data source, names in lower case.
+        options: of the data source.
     """
 
     options: Mapping[str, str]
@@ -84,7 +267,16 @@ class Job:
     def _exactly_once(self) -> Any:
         from shmaccum.spark.exactly_once import ExactlyOnce
 
-        return ExactlyOnce.of(self.options, is_stream=True)
+        return ExactlyOnce.of({name.lower(): value for name, value in self.options.items()}, is_stream=True)
+
+
+def last_plan(job: Job) -> list[str]:
+    """Plan once more, without a death, as the next start of the query does: it ends what the last batch has left."""
+    try:
+        job.plan()
+    except Exception as error:
+        return [f"the last plan failed: {error}"]
+    return []
 
 
 class Worker:
@@ -98,15 +290,6 @@ class Worker:
         """The task that it is at."""
         self.is_zombie = False
         """Whether its task was given to another one."""
-
-    def begin(self, plan: Any, batch: int, task: int, die_at: int) -> None:
-        """Give it a task."""
-        self.pipe.send((plan, batch, task, die_at))
-        self.task = task
-
-    def stop(self) -> None:
-        """Stop it (SIGSTOP)."""
-        os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Let it go on."""
@@ -233,10 +416,11 @@ class Run:
 
     def _give(self, worker: Worker, plan: Any, batch: int, task: int) -> None:
         dies = self._by_lot(self._options.kill_worker)
-        worker.begin(plan, batch, task, self._lots.randrange(1, _LINES_OF_A_TASK) if dies else 0)
+        worker.pipe.send((plan, batch, task, self._lots.randrange(1, _LINES_OF_A_TASK) if dies else 0))
+        worker.task = task
         if not dies and self._by_lot(self._options.stop_worker):
             time.sleep(self._lots.random() * 0.05)
-            worker.stop()
+            os.kill(worker.pid, signal.SIGSTOP)
             worker.is_zombie = True
             self.counts["workers stopped in a task"] += 1
 
@@ -270,13 +454,9 @@ class Run:
         worker.task, worker.is_zombie = None, False
 
     def _kill_sender(self) -> None:
-        from shmaccum.errors import ShmaccumError
-        from shmaccum.shm.lifecycle import look
-
-        with suppress(ShmaccumError, ProcessLookupError), look(self._job.options["kafka.shmaccum.name"]) as slab:
-            sender = slab.sender()
-            if sender.alive and sender.pid:
-                os.kill(sender.pid, signal.SIGKILL)
+        if sender := sender_pid(self._job.options["kafka.shmaccum.name"]):
+            with suppress(ProcessLookupError):
+                os.kill(sender, signal.SIGKILL)
                 self.counts["senders killed"] += 1
 
     def _by_lot(self, probability: float) -> bool:
@@ -341,7 +521,7 @@ def main(arguments: Sequence[str]) -> int:
             run.all()
         except RuntimeError as error:
             wrong.append(str(error))
-        wrong += _settle(run, job)
+        wrong += last_plan(job)
         expected = {
             b"%d %d %d" % (batch, task, row)
             for batch in range(options.runs)
@@ -349,10 +529,4 @@ def main(arguments: Sequence[str]) -> int:
             for row in range(_ROWS)
         }
         wrong += check(cluster.bootstrap_servers, name, expected)
-    return report(options, Found(run.counts, run.errors, wrong, time.monotonic() - began))
-
-
-def _settle(run: Run, job: Job) -> list[str]:
-    """Plan once more, without a death: it ends what the last batch has left."""
-    run._options.kill_driver = 0.0
-    return [] if run._driver("plan", job.plan, 0) is not None else ["the last plan failed"]
+    return report(options, run.counts, run.errors, wrong, began)

@@ -21,8 +21,7 @@ from pyspark.sql.types import StructType
 
 from shmaccum.spark.datasource import ShmAccumDataSource
 from shmaccum.spark.task import TaskCommit, WriteTask
-from tools.stress.death import die
-from tools.stress.once_lots import Lots, die_with_jvm
+from tools.stress.lots import Lots, die, die_with_jvm
 
 if TYPE_CHECKING:
     import pyarrow as pa

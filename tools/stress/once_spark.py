@@ -1,7 +1,8 @@
 """A run of ``--exactly-once --spark``: a real Structured Streaming query, killed at every step.
 
 A query reads files and writes them by ``format("shmaccum")`` with ``exactlyOnce`` into an Apache Kafka of its own
-(`tools.stress.once_query`, `tools.stress.once_source`). After each death, the next driver starts at once on the same
+(the data source of `tools.stress.once_source`). The rows of a file are one task's. Files do not change, so a batch that
+Spark plans again has the same rows. After each death, the next driver starts at once on the same
 checkpoint, whether or not executors of the former one are still at work. By lot of ``--seed``, for each process or each
 micro-batch:
 
@@ -22,21 +23,50 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from shmaccum.shm.lifecycle import unlink
-from tools.stress.once_lots import Lots
-from tools.stress.rest import come_to_rest
-from tools.stress.visible_once import Found, broker, check, report, write_options
+from tools.spark_jvm import VARIABLE, jvm_options
+from tools.stress.exactly_once import TOPIC, Job, broker, check, last_plan, report, write_options
+from tools.stress.lots import Lots
+from tools.stress.once_source import ROWS, ROWS_AT_ONCE, DyingDataSource, Rows, options_of
+from tools.stress.outcome import come_to_rest
+from tools.stress.spark import command_of, start_spark
 from tools.support.processes import Children, descendants
 from tools.support.slabcheck import sender_pid
 
+_EXECUTORS: Final = 2
+_CORES: Final = 2
+"""Of each executor; of the driver, without executors."""
+_TASK_FAILURES: Final = 4
+"""Of one task, before the query fails: Spark's default."""
+_RESTARTS: Final = 20
+"""Most failures of the query in one driver."""
+_JAVA: Final = """\
+#!/bin/bash
+# Spark never speculates on the host of the first attempt, so each executor has an address of its own.
+id=0 last=
+for each in "$@"; do
+    [ "$last" = --executor-id ] && id=$each
+    last=$each
+done
+arguments=()
+last=
+for each in "$@"; do
+    [ "$last" = --hostname ] && each=127.0.1.$((id % 250 + 1))
+    arguments+=("$each")
+    last=$each
+done
+exec {java} "${{arguments[@]}}"
+"""
 _TICK_S: Final = 0.02
 _PROGRESS_S: Final = 600.0
 """How long a micro-batch may take, with all its repetitions, before this is an error of the run."""
@@ -64,31 +94,24 @@ class SparkRun:
         self._batches = 0
         self._progress = time.monotonic()
         (directory / "lots").mkdir()
-        self._draws = Lots(
-            str(directory / "lots"),
-            options.seed,
-            options.kill_driver,
-            options.kill_worker,
-            options.kill_executor or 0.0,
-            options.kill_sender,
-            options.fail_task,
-            options.slow_task,
-        )
+        chances = {each.name: getattr(options, each.name) or 0.0 for each in fields(Lots)[2:]}
+        self._draws = Lots(str(directory / "lots"), options.seed, **chances)
         self._driver = 0
         self.children = Children(directory / "messages", judge_inherited=False)
         self.wrong: list[str] = []
 
     def all(self) -> None:
         """Do all micro-batches."""
-        from tools.stress import once_query
-
         options, children = self._options, self.children
-        once_query.write_files(self._directory / "files", options.runs * options.tasks)
+        (self._directory / "files").mkdir()
+        for file in range(options.runs * options.tasks):
+            rows = b"".join(value_of(file, row) + b"\n" for row in range(ROWS))
+            (self._directory / "files" / f"{file:06d}.txt").write_bytes(rows)
         while not (self._checkpoint / "commits" / str(options.runs - 1)).exists():
             children.counts["drivers started"] += 1
             self._driver = children.fork(
                 "the driver",
-                lambda: once_query.drive(options.spark, options.tasks, self._write, self._draws, self._directory),
+                lambda: drive(options.spark, options.tasks, self._write, self._draws, self._directory),
             )
             if not self._attend():
                 break
@@ -125,7 +148,7 @@ class SparkRun:
     def _kill_driver(self) -> None:
         self._kill_at = math.inf
         for pid in descendants(self._driver):
-            if "org.apache.spark.deploy.SparkSubmit" in _command(pid):
+            if "org.apache.spark.deploy.SparkSubmit" in command_of(pid):
                 with suppress(ProcessLookupError):
                     self.children.kill(pid, "driver")
                 return
@@ -138,7 +161,8 @@ class SparkRun:
                 with suppress(json.JSONDecodeError):
                     self._count_event(json.loads(line), counts)
 
-    def _count_event(self, event: dict[str, Any], counts: Counter[str]) -> None:
+    @staticmethod
+    def _count_event(event: dict[str, Any], counts: Counter[str]) -> None:
         if event["Event"] == "SparkListenerTaskStart":
             counts["attempts of tasks"] += 1
             counts["speculative attempts"] += event["Task Info"]["Speculative"]
@@ -155,28 +179,19 @@ class SparkRun:
         while left := [pid for pid in self._started() if pid != sender_pid(name)]:
             self.children.reap()
             if time.monotonic() > deadline:
-                self.wrong += [f"a process is left: {_command(pid)[:200]}" for pid in left]
+                self.wrong += [f"a process is left: {command_of(pid)[:200]}" for pid in left]
                 break
             time.sleep(_TICK_S)
         settings = {key[len("kafka.") :]: value for key, value in self._write.items() if key.startswith("kafka.")}
         del settings["transactional.id"]
         _, problems = come_to_rest(name, settings, self.children)
         self.wrong += problems
-        try:
-            _exactly_once(self._write).plan(is_job=False)
-        except Exception as error:
-            self.wrong.append(f"the last plan failed: {error}")
+        self.wrong += last_plan(Job(self._write))
 
     def _started(self) -> list[int]:
         """Return the pids below this process, but for the broker's."""
         brokers = {each for pid in self.children.before for each in (pid, *descendants(pid))}
         return [pid for pid in descendants(os.getpid()) if pid not in brokers]
-
-
-def _exactly_once(write: dict[str, str]) -> Any:
-    from shmaccum.spark.exactly_once import ExactlyOnce
-
-    return ExactlyOnce.of({name.lower(): value for name, value in write.items()}, is_stream=True)
 
 
 def _numbers(log: Path) -> int:
@@ -185,11 +200,96 @@ def _numbers(log: Path) -> int:
     return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
 
 
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
+# --- the driver -----------------------------------------------------------------------------------------
+
+
+def value_of(file: int, row: int) -> bytes:
+    """Return a row; all have the same length, so that each file is one task."""
+    return b"%06d %03d" % (file, row)
+
+
+def drive(master: str, tasks: int, options: dict[str, str], lots: Lots, directory: Path) -> int:
+    """Run the query until it has written all files, or this driver dies; return the exit status.
+
+    Args:
+        master: ``local`` or ``local-cluster``.
+        tasks: of each batch.
+        options: of the data source.
+        lots: of all processes.
+        directory: of the run: its ``files``, its ``checkpoint``, and what Spark writes.
+    """
+    spark = _session(master, directory)
+    for _ in range(_RESTARTS):
+        rows = spark.readStream.option("maxFilesPerTrigger", tasks).text(str(directory / "files"))
+        if lots.fail_task:
+            rows = rows.mapInArrow(Rows(lots), "value string")
+        writer = rows.writeStream.format("shmaccum").options(**options, **options_of(lots))
+        query = writer.option("topic", TOPIC).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+            break
+        except Exception as error:
+            lots.note(f"query failed: {_shown(error)}")  # if the driver's JVM is gone, the next call raises
+            spark.sparkContext._jsc.sc().isStopped()
+    else:
+        return 1
+    spark.stop()
+    return 0
+
+
+def _session(master: str, directory: Path) -> Any:
+    """Start Spark."""
+    import pyspark
+
+    os.environ[VARIABLE] = jvm_options()
+    home, java = directory / "spark", directory / "java" / "bin" / "java"
+    if not home.exists():  # the executors' directories are below it
+        home.mkdir()
+        for path in Path(pyspark.__file__).parent.iterdir():
+            (home / path.name).symlink_to(path)
+        java.parent.mkdir(parents=True)
+        java.write_text(_JAVA.format(java=shutil.which("java")))
+        java.chmod(0o755)
+        (directory / "events").mkdir()
+    if master != "local":  # else the JVM starts faster: its class archive is for Spark's own home
+        os.environ["SPARK_HOME"] = str(home)
+    masters = {
+        "local": f"local[{_CORES},{_TASK_FAILURES}]",
+        "local-cluster": f"local-cluster[{_EXECUTORS},{_CORES},1024]",
+    }
+    settings = {
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executorEnv.JAVA_HOME": str(java.parents[1]),
+        "spark.deploy.maxExecutorRetries": "-1",
+        "spark.task.maxFailures": str(_TASK_FAILURES),
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.minTaskRuntime": "100ms",
+        "spark.speculation.efficiency.enabled": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.dir": (directory / "events").as_uri(),
+        "spark.sql.files.maxPartitionBytes": str(len(value_of(0, 0) + b"\n") * ROWS),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
+        "spark.sql.pandas.udf.buffer.size": "256",  # so that rows reach the writer one batch after the other
+    }
+    spark = start_spark(masters[master], directory, settings)
+    spark.dataSource.register(DyingDataSource)
+    return spark
+
+
+def _shown(error: Exception) -> str:
+    """Return what failed, without what differs each time."""
+    if type(error).__name__ != "StreamingQueryException":
+        return f"{type(error).__name__}: the driver is gone"
+    lines = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
+    text = lines[-1] if lines else str(error).rpartition("terminated with exception: ")[2]
+    return re.sub("[0-9]", "#", text[:160])
 
 
 def main(options: argparse.Namespace) -> int:
@@ -205,9 +305,6 @@ def main(options: argparse.Namespace) -> int:
         finally:
             run.children.kill_all()
             unlink(name)
-        from tools.stress.once_query import value_of
-        from tools.stress.once_source import ROWS
-
         files = range(options.runs * options.tasks)
         expected = {value_of(file, row) for file in files for row in range(ROWS)}
         wrong = run.wrong + check(cluster.bootstrap_servers, name, expected)
@@ -217,4 +314,4 @@ def main(options: argparse.Namespace) -> int:
             print(f"  The messages, the checkpoint and Spark's events are in {kept}")
     errors = {what: count for what, count in run.children.counts.items() if what.startswith("query failed")}
     counts = {what: count for what, count in run.children.counts.items() if what not in errors}
-    return report(options, Found(counts, errors, wrong, time.monotonic() - began))
+    return report(options, counts, errors, wrong, began)

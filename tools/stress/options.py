@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import tools.stress
 
@@ -24,7 +24,6 @@ SLOTS: Final = 64
 SENDER_IDLE_MS: Final = 10_000
 """Longer than the tool checks the slab at rest, after which it stops the sender."""
 
-_SOAK_SECONDS: Final = 600.0
 _EPILOG: Final = """\
 Exit status: 0 if all of this held, 1 if not, 2 if it could not be run. Where it did not hold, the log, the accounts
 and the messages of all processes are kept, and the report says where. All rates are per second, for all processes.
@@ -72,31 +71,40 @@ def parse(arguments: Sequence[str]) -> Options:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--producers", metavar="N", type=_count, default=4, help="producer processes at a time [%(default)s]")
-    add("--threads", metavar="N", type=_count, default=2, help="threads in each that append [%(default)s]")
-    add("--seconds", metavar="S", type=_positive, help="how long to append and kill [20; soak: 600]")
-    add("--kill-producers", metavar="RATE", type=_rate, help="producers to kill [2; PySpark: 1]")
-    add("--kill-sender", metavar="RATE", type=_rate, help="senders to kill [0.5; soak: 0.02]")
-    add("--stop", metavar="RATE", type=_rate, default=0.5, help="processes to stop for up to a second [%(default)s]")
+    count = _number("a whole number above 0", 1, kind=int)
+    positive = _number("a number above 0", 0, above=True)
+    rate = _number("a number, 0 or above", 0)
+    add("--producers", metavar="N", type=count, default=4, help="producer processes at a time [%(default)s]")
+    add("--threads", metavar="N", type=count, default=2, help="threads in each that append [%(default)s]")
+    add("--seconds", metavar="S", type=positive, help="how long to append and kill [20; soak: 600]")
+    add("--kill-producers", metavar="RATE", type=rate, help="producers to kill [2; PySpark: 1]")
+    add("--kill-sender", metavar="RATE", type=rate, help="senders to kill [0.5; soak: 0.02]")
+    add("--stop", metavar="RATE", type=rate, default=0.5, help="processes to stop for up to a second [%(default)s]")
     add(
         "--terminate",
         metavar="RATE",
-        type=_rate,
+        type=rate,
         default=0.0,
         help="processes to end by SIGTERM: producers flush and close, the sender leaves [%(default)s]",
     )
     add(
         "--pid-namespaces",
         metavar="N",
-        type=_whole,
+        type=_number("a whole number, 0 or above", 0, kind=int),
         default=0,
         help="producers that each live in a PID namespace of their own, as in a container, together with the senders "
         "that they start: these die with them; needs root [%(default)s]",
     )
-    add("--partitions", metavar="N", type=_count, default=4, help="partitions of each of the two topics [%(default)s]")
-    add("--record-size", metavar="BYTES", type=_count, default=200, help="mean size of a record [%(default)s]")
-    add("--columns", metavar="SHARE", type=_share, default=0.3, help="share of calls to send_batch [%(default)s]")
-    add("--rate", metavar="RATE", type=_rate, help="records a thread appends at most [no limit; soak: 300]")
+    add("--partitions", metavar="N", type=count, default=4, help="partitions of each of the two topics [%(default)s]")
+    add("--record-size", metavar="BYTES", type=count, default=200, help="mean size of a record [%(default)s]")
+    add(
+        "--columns",
+        metavar="SHARE",
+        type=_number("a number between 0 and 1", 0, most=1),
+        default=0.3,
+        help="share of calls to send_batch [%(default)s]",
+    )
+    add("--rate", metavar="RATE", type=rate, help="records a thread appends at most [no limit; soak: 300]")
     add(
         "--transport",
         choices=("log", "kafka"),
@@ -110,7 +118,7 @@ def parse(arguments: Sequence[str]) -> Options:
         help="of batches that are so large then that threads of the sender compress them [%(default)s]",
     )
     add("--seed", metavar="X", type=int, help="of the plan and the load [a new one, which the report shows]")
-    add("--max-stall", metavar="S", type=_positive, default=15.0, help="longest time without progress [%(default)s]")
+    add("--max-stall", metavar="S", type=positive, default=15.0, help="longest time without progress [%(default)s]")
     add(
         "--soak",
         action="store_true",
@@ -137,53 +145,26 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(f"--pid-namespaces {values['pid_namespaces']}: there are only {values['producers']} producers")
     if values["pid_namespaces"] and os.geteuid() != 0:
         parser.error("--pid-namespaces needs root")
-    values |= {name: default for name, default in _defaults(soak, values["pyspark"]).items() if values[name] is None}
-    return Options(**values)
-
-
-def _defaults(soak: bool, pyspark: bool) -> dict[str, float]:
-    """Return the defaults that depend on the kind of run."""
-    return {
-        "seconds": _SOAK_SECONDS if soak else 20.0,
-        "kill_producers": 1.0 if pyspark else 2.0,
+    defaults = {
+        "seconds": 600.0 if soak else 20.0,
+        "kill_producers": 1.0 if values["pyspark"] else 2.0,
         "kill_sender": 0.02 if soak else 0.5,
         "rate": 300.0 if soak else 0.0,
         "seed": secrets.randbelow(1 << 32),
     }
+    return Options(**values | {name: default for name, default in defaults.items() if values[name] is None})
 
 
-def _number(text: str, what: str, *, above: float, least: float, most: float = 1e9) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = float("nan")
-    if not (above < number <= most and number >= least):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-    return number
+def _number(what: str, least: float, *, above: bool = False, most: float = 1e9, kind: type[float] = float) -> Any:
+    """Return argparse's check of a number, at least ``least``, or above it."""
 
+    def check(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not (least < number if above else least <= number) or number > most or number != kind(number):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return kind(number)
 
-def _count(text: str) -> int:
-    return _integer(text, "a whole number above 0", least=1)
-
-
-def _whole(text: str) -> int:
-    return _integer(text, "a whole number, 0 or above", least=0)
-
-
-def _integer(text: str, what: str, *, least: int) -> int:
-    number = _number(text, what, above=-1, least=least)
-    if number != int(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-    return int(number)
-
-
-def _positive(text: str) -> float:
-    return _number(text, "a number above 0", above=0, least=0)
-
-
-def _rate(text: str) -> float:
-    return _number(text, "a number, 0 or above", above=-1, least=0)
-
-
-def _share(text: str) -> float:
-    return _number(text, "a number between 0 and 1", above=-1, least=0, most=1)
+    return check

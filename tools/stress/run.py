@@ -1,27 +1,88 @@
-"""A run with producers of our own: the load and the kills, the end, the log against the accounts."""
+"""A run with producers of our own: the plan, the load and the kills, the end, the log against the accounts.
+
+The plan says which processes are killed, terminated or stopped, and when, from seed and rates only.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import time
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from shmaccum.shm.lifecycle import unlink
-from tools.stress.account import all_accounts
-from tools.stress.fleet import Fleet
-from tools.stress.load import Load
+from tools.stress.accounting import all_accounts, judge
 from tools.stress.options import TOPICS, Options
-from tools.stress.outcome import Outcome, Places, producer_settings, sender_failures
-from tools.stress.plan import SENDER, Deed, Event, make_plan
-from tools.stress.rest import DELIVERY_PATIENCE_S, acknowledged, come_to_rest
+from tools.stress.outcome import (
+    DELIVERY_PATIENCE_S,
+    Outcome,
+    Places,
+    Target,
+    acknowledged,
+    come_to_rest,
+    producer_settings,
+    sender_failures,
+)
+from tools.stress.producers import Fleet, Load, Watch
 from tools.stress.soak import EVERY_S, Soak
-from tools.stress.target import Target
-from tools.stress.verdict import judge
-from tools.stress.watch import Watch
 from tools.support.processes import Children, is_descendant
 from tools.support.reading import read_log
 from tools.support.slabcheck import sender_pid, shared_files
+
+SENDER: Final = -1
+"""The victim that is the sender; producers are numbered from 0."""
+LONGEST_STOP_S: Final = 1.0
+
+
+class Deed(Enum):
+    """An action on a victim."""
+
+    KILL = "kill"
+    STOP = "stop"
+    TERMINATE = "terminate"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One action.
+
+    Attributes:
+        at_s: seconds since the beginning.
+        victim: number of a producer's place, or `SENDER`.
+        deed: kill, terminate, or stop.
+        duration_s: of a stop, until it is continued.
+    """
+
+    at_s: float
+    victim: int
+    deed: Deed
+    duration_s: float = 0.0
+
+
+def make_plan(options: Options, spared: int = 0) -> list[Event]:
+    """Return the events in order of time: of each kind as many as its rate requires, at random times.
+
+    Args:
+        options: equal ones, with an equal seed, make equal plans. Producers and the sender are stopped, and asked to
+            end, equally often.
+        spared: number of first producers that are stopped, but never killed.
+    """
+    chance, producers = random.Random(options.seed), options.producers
+    events = []
+    for rate, deed, first, last in (
+        (options.kill_producers if spared < producers else 0, Deed.KILL, spared, producers),
+        (options.kill_sender, Deed.KILL, SENDER, SENDER + 1),
+        (options.stop, Deed.STOP, SENDER, producers),
+        (options.terminate, Deed.TERMINATE, SENDER, producers),
+    ):
+        for at_s in [chance.uniform(0, options.seconds) for _ in range(round(rate * options.seconds))]:
+            duration_s = chance.uniform(0.02, LONGEST_STOP_S) if deed is Deed.STOP else 0.0
+            events.append(Event(at_s, chance.randrange(first, last), deed, duration_s))
+    return sorted(events, key=lambda event: event.at_s)
+
 
 _TICK_S: Final = 0.02
 _LONGEST_TICK_S: Final = 0.2
@@ -42,17 +103,8 @@ class Run:
         self._name = f"stress-{os.getpid()}"
         self._places = Places.of(directory)
         self._settings = producer_settings(options, self._name, target, self._places)
-        load = Load(
-            settings=self._settings,
-            accounts=self._places.accounts,
-            partitions=options.partitions,
-            record_size=options.record_size,
-            columns=options.columns,
-            rate=options.rate,
-            seed=options.seed,
-        )
         self._children = Children(self._places.messages)
-        self._fleet = Fleet(self._children, load, options.threads, options.pid_namespaces)
+        self._fleet = Fleet(self._children, Load(self._settings, self._places.accounts, options))
         self._watch = Watch(self._children, self._fleet, options.seconds)
         self._soak = Soak() if options.soak else None
         self._next_sample_s = 0.0
@@ -84,16 +136,7 @@ class Run:
 
     def _work(self) -> None:
         options, fleet = self._options, self._fleet
-        plan = make_plan(
-            options.seed,
-            options.seconds,
-            options.producers,
-            kill_producers=options.kill_producers,
-            kill_sender=options.kill_sender,
-            stop=options.stop,
-            terminate=options.terminate,
-            spared=min(_LIVE_LONG, options.producers) if options.soak else 0,
-        )
+        plan = make_plan(options, min(_LIVE_LONG, options.producers) if options.soak else 0)
         for place in range(options.producers):
             fleet.start(place)
         self._await_load()
@@ -170,8 +213,6 @@ class Run:
         accounts = all_accounts(self._places.accounts)
         torn: list[str] = []
         verdict = judge(accounts, read_log(self._target.log_dir, torn, TOPICS), self._options.partitions)
-        for what in torn:
-            verdict.add("torn", what)
         for account in accounts:
             account.close()
-        self._outcome.take_in(verdict)
+        self._outcome.take_in(verdict, torn)

@@ -24,7 +24,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 EVERY_S: Final = 2.0
 LEAST_SAMPLES: Final = 60
@@ -112,23 +112,28 @@ class Soak:
 
     def figures(self) -> dict[str, object]:
         """Return the samples as numbers, for each process that lived long enough."""
+        judged = {what: series for what, series in self.processes.items() if len(series.memory) >= LEAST_SAMPLES}
         return {
-            "processes": {
-                what: {
-                    "samples": len(series.memory),
-                    "memory_by_minute": series.memory[:: round(_MINUTE_S / EVERY_S)],
-                    "memory_second_quarter": _medians_of_quarters(series.memory)[0],
-                    "memory_last_quarter": _medians_of_quarters(series.memory)[-1],
-                    "descriptors_second_quarter": _medians_of_quarters(series.descriptors)[0],
-                    "descriptors_last_quarter": _medians_of_quarters(series.descriptors)[-1],
-                }
-                for what, series in self.processes.items()
-                if len(series.memory) >= LEAST_SAMPLES
-            },
+            "memory_by_minute": {what: of.memory[:: round(_MINUTE_S / EVERY_S)] for what, of in judged.items()},
+            "memory_by_quarter": {what: _medians_of_quarters(of.memory) for what, of in judged.items()},
+            "descriptors_by_quarter": {what: _medians_of_quarters(of.descriptors) for what, of in judged.items()},
             "shared_bytes_most": max(self.shared_bytes, default=0),
             "shared_bytes_last": self.shared_bytes[-1] if self.shared_bytes else 0,
             "records_per_minute": self.per_minute,
         }
+
+    def rows(self) -> dict[str, object]:
+        """Return them as lines of the report: what, and the numbers."""
+        figures: Any = self.figures()
+        rows: dict[str, object] = {
+            what: f"{memory[0]:,.0f} bytes, at last {memory[-1]:,.0f}; {of[0]:g} descriptors, at last {of[-1]:g}"
+            for (what, memory), of in zip(
+                figures["memory_by_quarter"].items(), figures["descriptors_by_quarter"].values(), strict=True
+            )
+        }
+        rows["/dev/shm"] = f"{figures['shared_bytes_last']:,} bytes, at most {figures['shared_bytes_most']:,}"
+        rows["records a minute"] = ", ".join(f"{count:,}" for count in self.per_minute)
+        return rows
 
 
 def _quarters(samples: Sequence[int]) -> list[Sequence[int]]:

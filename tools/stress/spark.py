@@ -11,32 +11,40 @@ at Spark's level every row arrives *at least* once, and these are the checks:
 
 Victims are Spark's workers that have appended to the slab, with ``--kill-producers``, and senders, with
 ``--kill-sender``; a kill without a victim is skipped and counted. ``--producers`` is the number of concurrent tasks.
+
+A record names the attempt of its task (`tools.stress.accounting`, with the attempt in place of the writer). Its key
+names the job, the task and a number from 0 to `KEYS_A_TASK` - 1. So a reader of the log can assign each record to its
+attempt.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from shmaccum.errors import SlabError
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look, unlink
+from tools.stress.accounting import Route, Verdict, make_value, partition_of, read_value
 from tools.stress.options import TOPICS, Options
-from tools.stress.outcome import Outcome, Places, producer_settings, sender_failures
-from tools.stress.plan import SENDER, Event, make_plan
-from tools.stress.records import Route, read_value
-from tools.stress.rest import come_to_rest
-from tools.stress.sparkjob import KEYS_A_TASK, ROWS_A_TASK, TASKS_A_JOB, drive, read_key
-from tools.stress.target import Target
-from tools.stress.verdict import Verdict, partition_of
+from tools.stress.outcome import Outcome, Places, Target, come_to_rest, producer_settings, sender_failures
+from tools.stress.run import SENDER, Event, make_plan
 from tools.support.processes import Children, is_descendant, parent_of
 from tools.support.reading import Stored, read_log
 from tools.support.slabcheck import sender_pid
 
+TOPIC: Final = TOPICS[0]
+TASKS_A_JOB: Final = 16
+ROWS_A_TASK: Final = 10_000
+KEYS_A_TASK: Final = 8
 _TICK_S: Final = 0.02
 _START_PATIENCE_S: Final = 300.0
 _END_PATIENCE_S: Final = 180.0
@@ -77,9 +85,7 @@ class SparkRun:
             children.counts["workers killed"],
             self._options.partitions,
         )
-        for what in torn:
-            verdict.add("torn", what)
-        outcome.take_in(verdict)
+        outcome.take_in(verdict, torn)
         outcome.counts = dict(sorted(children.counts.items())) | {
             "jobs": jobs,
             "tasks": jobs * TASKS_A_JOB,
@@ -91,18 +97,8 @@ class SparkRun:
     def _work(self) -> float:
         """Drive Spark and kill; return the duration in seconds."""
         options, children = self._options, self._children
-        plan = make_plan(
-            options.seed,
-            options.seconds,
-            options.producers,
-            kill_producers=options.kill_producers,
-            kill_sender=options.kill_sender,
-            stop=0,
-        )
-        driver = children.fork(
-            "Spark's driver",
-            lambda: drive(self._settings, options.producers, options.seconds, options.record_size, self._directory),
-        )
+        plan = make_plan(replace(options, stop=0, terminate=0))
+        driver = children.fork("Spark's driver", lambda: drive(self._settings, options, self._directory))
         if not self._wait_for_workers(driver):
             return 0.0
         started = time.monotonic()
@@ -149,14 +145,96 @@ class SparkRun:
             return []
         self._at_first = {each.pid: self._at_first.get(each.pid, each.records) for each in producers}
         appended = [each.pid for each in producers if each.records > self._at_first[each.pid]]
-        return [pid for pid in appended if _is_pyspark_daemon(parent_of(pid))]
+        return [pid for pid in appended if "pyspark.daemon" in command_of(parent_of(pid))]
 
 
-def _is_pyspark_daemon(pid: int) -> bool:
+# --- Spark ----------------------------------------------------------------------------------------------
+
+
+def command_of(pid: int) -> str:
+    """Return a process's command line, empty if there is no such process."""
     try:
-        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
-        return False
+        return ""
+
+
+def start_spark(master: str, scratch: Path, more: Mapping[str, str]) -> Any:
+    """Start Spark on loopback, with more settings; its Python workers can import the tools."""
+    paths = [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]  # in this order: the package can be compiled
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("shmaccum stress")
+    for name, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch / "scratch"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        **more,
+    }.items():
+        builder = builder.config(name, value)
+    spark: Any = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")  # failing tasks are expected
+    return spark
+
+
+def key_of(job: int, task: int, row: int) -> bytes:
+    """Return the key of a row."""
+    return b"%d %d %d" % (job, task, row % KEYS_A_TASK)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Creates a job's records from the numbers of its rows; pickled to the Python workers."""
+
+    job: int
+    record_size: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one attempt of a task."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        task, attempt = context.partitionId(), context.taskAttemptId()
+        row = 0
+        for batch in batches:
+            rows = range(row, row + batch.num_rows)
+            row = rows.stop
+            keys = [key_of(self.job, task, each) for each in rows]
+            values = [make_value(attempt, each, key, self.record_size) for each, key in zip(rows, keys, strict=True)]
+            yield pa.RecordBatch.from_pydict(
+                {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+            )
+
+
+def drive(settings: Mapping[str, object], options: Options, scratch: Path) -> int:
+    """Run jobs until the time is over; write their number to ``jobs`` in ``scratch``. Return the exit status."""
+    from shmaccum.spark import register
+
+    # Random kills of one task soon exceed Spark's default of 4. The JVM starts faster with these options.
+    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    spark = start_spark(f"local[{options.producers},1000]", scratch, java)
+    register(spark)
+    jobs = 0
+    ends = time.monotonic() + options.seconds
+    while time.monotonic() < ends:
+        rows = spark.range(0, TASKS_A_JOB * ROWS_A_TASK, numPartitions=TASKS_A_JOB)
+        records = rows.mapInArrow(Records(jobs, options.record_size), "key binary, value binary")
+        writer = records.write.format("shmaccum").mode("append").option("topic", TOPIC)
+        writer = writer.options(**{f"kafka.{name}": str(value) for name, value in settings.items()})
+        writer.save()
+        jobs += 1
+    (scratch / "jobs").write_text(str(jobs))
+    spark.stop()
+    return 0
+
+
+# --- the records ----------------------------------------------------------------------------------------
 
 
 def judge_jobs(records: Iterable[Stored], jobs: int, kills: int, partitions: int) -> tuple[Verdict, int]:
@@ -181,12 +259,20 @@ def judge_jobs(records: Iterable[Stored], jobs: int, kills: int, partitions: int
         if record.partition != partition_of(Route(None, record.key), partitions):
             verdict.add("misplaced", f"key {record.key!r}, {where}")
         attempt, row = content
-        by_key = attempts[read_key(record.key)].setdefault(attempt, defaultdict(list))
+        job_number, task_number, _ = map(int, record.key.split())
+        by_key = attempts[job_number, task_number].setdefault(attempt, defaultdict(list))
         by_key[record.key].append(row)
     for task, its_attempts in attempts.items():
         for attempt, by_key in its_attempts.items():
             for key, rows in by_key.items():
-                _judge_rows(f"attempt {attempt} at task {task}, key {key!r}", key, rows, verdict)
+                first = int(key.rsplit(b" ", 1)[1])
+                what = f"attempt {attempt} at task {task}, key {key!r}"
+                if len(set(rows)) < len(rows):
+                    verdict.add("duplicated", what)
+                elif rows != sorted(rows):
+                    verdict.add("out of order", what)
+                elif rows != list(range(first, first + KEYS_A_TASK * len(rows), KEYS_A_TASK)):
+                    verdict.add("half", what)
     for job in range(jobs):
         for number in range(TASKS_A_JOB):
             most = max((sum(map(len, of.values())) for of in attempts.get((job, number), {}).values()), default=0)
@@ -196,14 +282,3 @@ def judge_jobs(records: Iterable[Stored], jobs: int, kills: int, partitions: int
     if found > jobs * TASKS_A_JOB + kills:
         verdict.add("unexpected", f"{found} attempts at {jobs * TASKS_A_JOB} tasks, but {kills} workers were killed")
     return verdict, found
-
-
-def _judge_rows(what: str, key: bytes, rows: list[int], verdict: Verdict) -> None:
-    """Check the rows of one key and one attempt, in the order of their offsets."""
-    first = int(key.rsplit(b" ", 1)[1])
-    if len(set(rows)) < len(rows):
-        verdict.add("duplicated", what)
-    elif rows != sorted(rows):
-        verdict.add("out of order", what)
-    elif rows != list(range(first, first + KEYS_A_TASK * len(rows), KEYS_A_TASK)):
-        verdict.add("half", what)

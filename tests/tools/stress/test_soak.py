@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,21 +25,12 @@ def steady() -> Soak:
     return soak
 
 
-def test_steady() -> None:
-    assert steady().problems() == []
-
-
 def test_the_warm_up_does_not_count() -> None:
     soak = steady()
+    assert soak.problems() == []
     soak.processes["sender 1"].memory[:30] = [MIB] * 30
     soak.per_minute[0] = 1000
     assert soak.problems() == []
-
-
-def test_memory_grows() -> None:
-    soak = steady()
-    soak.processes["sender 1"].memory = [30 * MIB + i * MIB // 10 for i in range(SAMPLES)]
-    assert ["the memory of sender 1 grew" in problem for problem in soak.problems()] == [True]
 
 
 def test_a_step_is_no_growth() -> None:
@@ -47,22 +39,35 @@ def test_a_step_is_no_growth() -> None:
     assert soak.problems() == []
 
 
-def test_descriptors_grow() -> None:
-    soak = steady()
+def memory_grows(soak: Soak) -> None:
+    soak.processes["sender 1"].memory = [30 * MIB + i * MIB // 10 for i in range(SAMPLES)]
+
+
+def descriptors_grow(soak: Soak) -> None:
     soak.processes["producer 0 2"].descriptors = [10 + i // 40 for i in range(SAMPLES)]
-    assert soak.problems() == ["the file descriptors of producer 0 2 grew from 11 to 12"]
 
 
-def test_shared_memory_grows() -> None:
-    soak = steady()
+def shared_memory_grows(soak: Soak) -> None:
     soak.shared_bytes[-1] *= 2
-    assert ["/dev/shm grew" in problem for problem in soak.problems()] == [True]
 
 
-def test_throughput_falls() -> None:
-    soak = steady()
+def throughput_falls(soak: Soak) -> None:
     soak.per_minute[-1] = 70
-    assert soak.problems() == ["70 records in the last minute, 100 in the second"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (memory_grows, "the memory of sender 1 grew"),
+        (descriptors_grow, "the file descriptors of producer 0 2 grew from 11 to 12"),
+        (shared_memory_grows, "/dev/shm grew"),
+        (throughput_falls, "70 records in the last minute, 100 in the second"),
+    ],
+)
+def test_what_grows_or_falls(change: Callable[[Soak], None], said: str) -> None:
+    soak = steady()
+    change(soak)
+    assert [said in problem for problem in soak.problems()] == [True]
 
 
 def test_too_little_to_judge() -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tools.stress import spark
-from tools.stress.records import Route, make_value
-from tools.stress.sparkjob import KEYS_A_TASK, TASKS_A_JOB, TOPIC, key_of
-from tools.stress.verdict import partition_of
+from tools.stress.accounting import Route, make_value, partition_of
+from tools.stress.spark import KEYS_A_TASK, TASKS_A_JOB, TOPIC, key_of
 from tools.support.reading import Stored
 
 PARTITIONS = 3

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fixture_types import Capture
-from producers import wait_until
+from producers import settings_of, wait_until
+from runs import run_python
 from tool_runs import ToolRun
 
 from shmaccum.shm import names
 from tools.stress.options import parse
+from tools.stress.run import LONGEST_STOP_S, SENDER, Deed, make_plan
+from tools.support.slabcheck import shared_files
 
 END_S = 600.0
 
@@ -173,8 +178,55 @@ def test_bad_arguments(arguments: str, error: str, capsys: Capture) -> None:
     assert error in capsys.readouterr().err
 
 
-def test_help(capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse(["--help"])
-    assert ended.value.code == 0
-    assert "out of order" in capsys.readouterr().out
+# --- the plan -------------------------------------------------------------------------------------------
+
+RATES = "--producers 8 --seconds 60 --kill-producers 5 --kill-sender 0.5 --stop 1 --terminate 2 --seed"
+
+
+def test_the_seed_and_the_rates_make_the_plan() -> None:
+    events = make_plan(parse(f"{RATES} 1".split()))
+    assert events == make_plan(parse(f"{RATES} 1".split()))
+    assert events != make_plan(parse(f"{RATES} 2".split()))
+    assert Counter((event.deed, event.victim == SENDER) for event in events if event.deed is Deed.KILL) == {
+        (Deed.KILL, False): 300,
+        (Deed.KILL, True): 30,
+    }
+    stops = [event for event in events if event.deed is Deed.STOP]
+    assert len(stops) == 60
+    assert all(0 < event.duration_s <= LONGEST_STOP_S for event in stops)
+    everyone = {SENDER, *range(8)}
+    for deed in Deed:
+        assert {event.victim for event in events if event.deed is deed} == everyone
+    assert [event.at_s for event in events] == sorted(event.at_s for event in events)
+    assert 0 < events[0].at_s < events[-1].at_s < 60
+
+
+def test_the_spared_are_not_killed() -> None:
+    options = parse(f"{RATES} 1".split())
+    for spared in (2, 8):
+        killed = {event.victim for event in make_plan(options, spared) if event.deed is Deed.KILL}
+        assert killed == {SENDER, *range(spared, 8)}
+
+
+# --- the end --------------------------------------------------------------------------------------------
+
+# In a process of its own: whose children it all is.
+COME_TO_REST = """
+import json, sys
+from pathlib import Path
+from tools.support.processes import Children
+from tools.stress.outcome import come_to_rest
+
+name, messages, settings = sys.argv[1:]
+children = Children(Path(messages))
+figures, problems = come_to_rest(name, json.loads(settings), children)
+print(json.dumps([figures is not None, problems + children.problems]))
+"""
+
+
+def test_the_sender_that_the_last_producer_starts_leaves_too(slab_name: str, tmp_path: Path) -> None:
+    """The last sender was killed when no producer needed another."""
+    settings = settings_of(slab_name, tmp_path / "log", sender_idle_ms=60_000)
+    done = run_python("-c", COME_TO_REST, slab_name, tmp_path / "messages", json.dumps(settings))
+    assert json.loads(done.stdout) == [True, []], done.stderr
+    assert shared_files(slab_name) == []

@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from producers import settings_of, wait_until_gone
 
+from shmaccum import Producer
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, RecordTooLargeError
-from tools.stress.account import _CLOSED, _OUTCOMES, NOT_HEARD, Account
-from tools.stress.options import TOPICS
-from tools.stress.records import make_value, read_value, route_of, topic_of
-from tools.stress.verdict import Verdict, judge, partition_of
+from tools.stress.accounting import (
+    _CLOSED,
+    _OUTCOMES,
+    NOT_HEARD,
+    Account,
+    Verdict,
+    all_accounts,
+    judge,
+    make_value,
+    partition_of,
+    read_value,
+    route_of,
+    topic_of,
+)
+from tools.stress.options import TOPICS, parse
+from tools.stress.producers import Load, Writer
 from tools.support.reading import Stored, read_log
 
 PARTITIONS = 3
+
+
+class Scene(NamedTuple):
+    """What producers have appended, with their accounts and the log: without kills, so that all of it is right."""
+
+    log_dir: Path
+    accounts: list[Account]
+    records: list[Stored]
+
+
+@pytest.fixture
+def scene(tmp_path: Path, slab_name: str) -> Iterator[Scene]:
+    """Some hundred records of three writers, by `send` and `send_batch`, all acknowledged."""
+    settings = settings_of(slab_name, tmp_path / "log", num_partitions=PARTITIONS, batch_size=4096)
+    options = parse(["--partitions", str(PARTITIONS), "--record-size", "100", "--columns", "0.1", "--seed", "1"])
+    with Producer(settings) as producer:
+        writers = [Writer(Load(settings, tmp_path, options), producer, writer) for writer in (1, 2, 3)]
+        for _ in range(40):
+            for writer in writers:
+                writer.append_once()
+        producer.flush(30)
+        for writer in writers:
+            writer.settle()
+            writer.account.note_closed()
+            writer.account.close()
+    wait_until_gone(slab_name)
+    problems: list[str] = []
+    records = list(read_log(tmp_path / "log", problems, TOPICS))
+    assert not problems
+    accounts = all_accounts(tmp_path)
+    yield Scene(tmp_path / "log", accounts, records)
+    for account in accounts:
+        account.close()
 
 
 def wrong(verdict: Verdict) -> set[str]:
@@ -156,10 +203,7 @@ def test_a_call_in_doubt_leaves_no_other_rows(cut_short: Account) -> None:
     rows = of_partition(1)
     assert wrong(judge([cut_short], stored([0, 1, *rows[1:]]), PARTITIONS)) == {"half"}
     assert wrong(judge([cut_short], stored([0, 1, rows[0], *rows[2:]]), PARTITIONS)) == {"half"}
-
-
-def test_what_was_appended_before_is_not_in_doubt(cut_short: Account) -> None:
-    assert wrong(judge([cut_short], stored([0]), PARTITIONS)) == {"missing"}
+    assert wrong(judge([cut_short], stored([0]), PARTITIONS)) == {"missing"}, "what was appended before is not in doubt"
 
 
 def test_acknowledged_is_not_in_doubt(cut_short: Account) -> None:
@@ -183,33 +227,18 @@ def test_acknowledged_without_an_offset(cut_short: Account) -> None:
 # --- the files --------------------------------------------------------------------------------------------
 
 
-def first_segment(log_dir: Path) -> Path:
-    return min(path for path in log_dir.glob("stress-*/*.log") if path.stat().st_size)
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str, str]] = {
+    "a byte is changed": (lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:], "CRC", "missing"),
+    "the end is cut off": (lambda data: data[:-1], "not a whole batch", "missing"),
+    "a batch is there twice": (lambda data: data * 2, "offset 0 instead of", "duplicated"),
+}
 
 
-def test_a_byte_is_changed(scene: Any) -> None:
-    segment = first_segment(scene.log_dir)
-    data = bytearray(segment.read_bytes())
-    data[100] ^= 1
-    segment.write_bytes(data)
+@pytest.mark.parametrize(("damage", "problem", "kind"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_segment(scene: Any, damage: Callable[[bytes], bytes], problem: str, kind: str) -> None:
+    segment = min(path for path in scene.log_dir.glob("stress-*/*.log") if path.stat().st_size)
+    segment.write_bytes(damage(segment.read_bytes()))
     problems: list[str] = []
     records = list(read_log(scene.log_dir, problems, TOPICS))
-    assert "CRC" in problems[0]
-    assert "missing" in wrong(judge(scene.accounts, records, PARTITIONS))
-
-
-def test_the_end_is_cut_off(scene: Any) -> None:
-    segment = first_segment(scene.log_dir)
-    segment.write_bytes(segment.read_bytes()[:-1])
-    problems: list[str] = []
-    assert len(list(read_log(scene.log_dir, problems, TOPICS))) < len(scene.records)
-    assert "not a whole batch" in problems[0]
-
-
-def test_a_batch_is_there_twice(scene: Any) -> None:
-    segment = first_segment(scene.log_dir)
-    segment.write_bytes(segment.read_bytes() * 2)
-    problems: list[str] = []
-    records = list(read_log(scene.log_dir, problems, TOPICS))
-    assert "offset 0 instead of" in problems[0]
-    assert "duplicated" in wrong(judge(scene.accounts, records, PARTITIONS))
+    assert problem in problems[0]
+    assert kind in wrong(judge(scene.accounts, records, PARTITIONS))

@@ -1,7 +1,8 @@
-"""Lots that the processes of a Spark query draw: whether one dies, and at which line; whether a task fails or waits.
+"""Deaths by lot: whether a process of a write that is exactly once dies, and at which line of the code.
 
-No process knows how many others there have been, so they count themselves in a directory. The n-th process at a step
-draws the same lot in every run with the same seed.
+The processes of a Spark query draw `Lots`, also on whether a task fails or waits. No process knows how many others
+there have been, so they count themselves in a directory. The n-th process at a step draws the same lot in every run
+with the same seed.
 """
 
 from __future__ import annotations
@@ -10,15 +11,54 @@ import fcntl
 import os
 import random
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Any, Final
 
-from tools.stress.death import Death, die
 from tools.support.processes import parent_of
+
+_TRACED: Final = ("/shmaccum/transactions/", "/shmaccum/spark/exactly_once.py")
+"""Code in which a process can be killed at each line."""
+
+
+def die() -> None:
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Death:
+    """Do something at the n-th line of the traced code; never, for 0.
+
+    Args:
+        line: the number n.
+        deed: what to do; kills this process by default.
+    """
+
+    def __init__(self, line: int, deed: Callable[[], None] = die) -> None:
+        self._left = line
+        self._deed = deed
+
+    def __enter__(self) -> None:
+        if self._left:
+            sys.settrace(self._trace)
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if not any(part in frame.f_code.co_filename for part in _TRACED):
+            return None
+        if event == "line":
+            self._left -= 1
+            if not self._left:
+                self._deed()
+        return self._trace
+
 
 _NOTES: Final = "notes"
 
@@ -30,12 +70,7 @@ class Lots:
     Attributes:
         directory: an existing one, which all processes share.
         seed: of all lots.
-        kill_driver: probability, of each plan and commit.
-        kill_worker: probability, of each task.
-        kill_executor: probability, of each task.
-        kill_sender: probability, of each task.
-        fail_task: probability, of each task.
-        slow_task: probability, of each task.
+        kill_driver: probability, of each plan and commit; the others are probabilities of each task.
     """
 
     directory: str
@@ -49,13 +84,10 @@ class Lots:
 
     def draw(self, step: str) -> random.Random:
         """Return the lot of the next process at a step."""
-        file = os.open(Path(self.directory, f"drawn-{step}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
+        with open(Path(self.directory, f"drawn-{step}"), "ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # the kernel releases it if this process is killed here
-            number = os.fstat(file).st_size
-            os.write(file, b".")
-        finally:
-            os.close(file)
+            number = os.fstat(file.fileno()).st_size
+            file.write(b".")
         return random.Random(f"{self.seed} {step} {number}")
 
     def death(self, lot: random.Random, lines: int, *deaths: tuple[float, str, Callable[[], None]]) -> Death:
@@ -80,9 +112,8 @@ class Lots:
 
     def note(self, what: str) -> None:
         """Count something in the report."""
-        file = os.open(Path(self.directory, _NOTES), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.write(file, what.replace("\n", " ").encode() + b"\n")  # in one piece: a process can die right after it
-        os.close(file)
+        with open(Path(self.directory, _NOTES), "ab", buffering=0) as file:
+            file.write(what.replace("\n", " ").encode() + b"\n")  # in one piece: a process can die right after it
 
     def notes(self) -> Counter[str]:
         """Return what was noted, and how often."""
