@@ -22,10 +22,10 @@ from shmaccum.kafka import codec
 from shmaccum.shm import validation
 from tools.fuzz import __main__ as fuzz
 from tools.fuzz import decoders, responses
+from tools.fuzz.__main__ import CORPUS, load
 from tools.fuzz.child import try_in_child
-from tools.fuzz.corpus import CORPUS, load
-from tools.fuzz.damage import Damage, random_damage, regions
 from tools.fuzz.decoders import BytesTarget, RecordsTarget
+from tools.fuzz.slab import Damage, random_damage, regions
 
 INPUTS = {
     "slab": 50, "sweep": 20, "flips": 15, "columns": 300, "records": 900, "compression": 600, "log": 60,

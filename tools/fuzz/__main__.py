@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import logging
 import os
@@ -19,13 +20,10 @@ from typing import Any, Final
 from tools import sanitized
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
-from tools.fuzz.corpus import CORPUS, keep, load
-from tools.fuzz.damage import regions
 from tools.fuzz.decoders import CompressionTarget, LogTarget, RecordsTarget, SettingsTarget
 from tools.fuzz.flips import FlipsTarget
 from tools.fuzz.responses import ResponsesTarget
-from tools.fuzz.slab import SlabTarget
-from tools.fuzz.sweep import SweepTarget, Table
+from tools.fuzz.slab import SlabTarget, SweepTarget, Table, regions
 
 TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "slab": SlabTarget,
@@ -52,6 +50,8 @@ Damage on purpose. For each target: the corpus is tried first, then random input
   responses    what brokers answer
   settings     files of settings, and credentials
 """
+CORPUS: Final = Path(__file__).resolve().parents[2] / "tests" / "fuzz_corpus"
+"""Inputs that once failed, and some that reach far: a directory for each target, a file for each input."""
 _SECONDS: Final = 60.0
 _SHARE: Final = 100
 """Inputs of the sweep for which one process makes a slab."""
@@ -102,12 +102,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--region", metavar="NAME", help="of the sweep: only the words of this table of the slab")
     parser.add_argument("--corpus", metavar="DIR", type=Path, default=CORPUS, help="default: tests/fuzz_corpus")
-    parser.add_argument(
-        "--sanitize",
-        action="store_true",
-        help="over a core compiled with AddressSanitizer and UBSan",
-    )
+    parser.add_argument("--sanitize", action="store_true", help="over a core with AddressSanitizer and UBSan")
     return parser
+
+
+def load(corpus: Path, target: str) -> list[tuple[Path, bytes]]:
+    """Return the inputs of a target, and where each is."""
+    return [(path, path.read_bytes()) for path in sorted((corpus / target).glob("*.*"))]
 
 
 def _target(name: str) -> str:
@@ -199,7 +200,9 @@ class _Failures:
         what = attempt.wrong.strip().splitlines()[-1]
         if what not in self._known:
             self._known.add(what)
-            path = keep(self._corpus, self._target, attempt.data, self._suffix)
+            path = self._corpus / self._target / f"{hashlib.sha256(attempt.data).hexdigest()[:16]}{self._suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(attempt.data)
             print(f"{self._target}: {path} fails:\n{attempt.wrong}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The targets ``records``, ``compression``, ``log``, ``responses`` and ``settings``: bytes for decoders.
+"""The targets ``records``, ``compression``, ``log`` and ``settings``: bytes for decoders, and how bytes are mutated.
 
 A decoder can raise the errors that it declares, and nothing else, within limits of time and memory.
 """
@@ -36,10 +36,61 @@ from shmaccum.record.split import read_records
 from shmaccum.record.v2 import records as v2
 from shmaccum.sender.log.recovery import recover
 from tools.fuzz.child import Attempt, try_in_child
-from tools.fuzz.mutate import mutate
 
 _NOW: Final = 1_700_000_000_000
 _MAX_SECTION: Final = 1 << 24
+_LARGEST: Final = 1 << 16
+"""Most bytes of an input."""
+_NUMBERS: Final = (0, 1, 2, 7, 16, 61, 127, 128, 255, 256, 32767, 65535, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+_VARINTS: Final = (
+    b"\0",
+    b"\x01",
+    b"\x02",
+    b"\x7f",
+    b"\xff" * 4 + b"\x0f",
+    b"\xfe" + b"\xff" * 3 + b"\x0f",
+    b"\xff" * 9 + b"\x01",
+)
+
+
+def mutate(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Return bytes changed in a few places; a part can come from one of the others."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 1, 2, 3, 8))):
+        _change(rng, changed, others)
+    return bytes(changed[:_LARGEST])
+
+
+def _change(rng: random.Random, data: bytearray, others: Sequence[bytes]) -> None:
+    # What is in front decides how the rest is read.
+    size = len(data)
+    at = min(rng.randrange(size + 1), rng.randrange(size + 1)) if rng.random() < 0.5 else rng.randrange(size + 1)
+    match rng.randrange(9):
+        case 0 if at < size:
+            data[at] ^= 1 << rng.randrange(8)
+        case 1 if at < size:
+            data[at] = rng.getrandbits(8)
+        case 2:
+            form = rng.choice((">h", ">i", ">q"))
+            number = struct.pack(">q", rng.choice(_NUMBERS) * rng.choice((1, -1)))[-struct.calcsize(form) :]
+            data[at : at + len(number)] = number
+        case 3:
+            data[at : at + rng.choice((0, 1))] = rng.choice(_VARINTS)
+        case 4:
+            del data[at : at + rng.choice((1, 1, 2, 4, 8, 64))]
+        case 5:
+            data[at:at] = rng.randbytes(rng.choice((1, 2, 4, 16)))
+        case 6:
+            part = data[at : at + rng.randrange(1, 64)]
+            data[at:at] = part * rng.choice((1, 1, 2, 50))
+        case 7:
+            del data[at:]
+        case 8 if others:
+            other = rng.choice(others)
+            start = rng.randrange(len(other) + 1)
+            data[at : at + rng.choice((0, 16, size))] = other[start : start + rng.randrange(1, 400)]
+        case _:
+            data += rng.randbytes(4)
 
 
 class BytesTarget(ABC):
@@ -58,10 +109,11 @@ class BytesTarget(ABC):
         self.seeds = seeds
 
     def __enter__(self) -> Self:
+        self._directory = Path(tempfile.mkdtemp(prefix="shmaccum-fuzz-"))
         return self
 
-    def __exit__(self, *error: object) -> None:  # noqa: B027 - most have nothing to clean up
-        pass
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self._directory)
 
     def make(self, rng: random.Random) -> bytes:
         """Return a random input."""
@@ -108,7 +160,8 @@ class RecordsTarget(BytesTarget):
     def __init__(self) -> None:
         logs = [_log(magic, compression) for magic, compression in _combinations()]
         slots = [_log(magic, CompressionType.NONE, 0, batches=1) for magic in (1, 2)]
-        super().__init__([*logs, *slots, _mixed_log()])
+        mixed = (_log(magic, compression, 6 * number) for number, (magic, compression) in enumerate(_combinations()))
+        super().__init__([*logs, *slots, b"".join(mixed)])
 
     def make(self, rng: random.Random) -> bytes:
         """Return a log, mostly with valid sizes and checksums, so that the decoder reads on."""
@@ -191,34 +244,22 @@ class LogTarget(RecordsTarget):
 
     _in_a_row = 30
 
-    def __enter__(self) -> Self:
-        self._root = Path(tempfile.mkdtemp(prefix="shmaccum-fuzz-"))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._root)
-
     def decode(self, data: bytes) -> str:
         """Recover a log of which this is the last segment, and read it again: what is left is whole."""
-        directory = self._root / "orders-0"
+        directory = self._directory / "orders-0"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         (directory / f"{0:020}.log").write_bytes(self.seeds[-1])
         segment = directory / f"{500:020}.log"
         segment.write_bytes(data)
-        with contextlib.redirect_stdout(_Discarded()), contextlib.redirect_stderr(io.StringIO()):
-            main(["dump", str(self._root)])
+        with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(io.StringIO()):
+            main(["dump", str(self._directory)])
             end = recover(directory, idempotent=True)
             again = recover(directory, idempotent=True)
-            status = main(["dump", str(self._root), "--json"])
+            status = main(["dump", str(self._directory), "--json"])
         assert segment.stat().st_size == end.size
         assert (end.base_offset, end.size, end.next_offset) == (again.base_offset, again.size, again.next_offset)
         return f"dump {status}"
-
-
-class _Discarded(io.TextIOWrapper):
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO())
 
 
 class SettingsTarget(BytesTarget):
@@ -244,13 +285,6 @@ class SettingsTarget(BytesTarget):
         properties = "# settings\n" + "".join(f"{name} = {value}\n" for name, value in settings.items())
         properties = properties.replace("\\", "\\\\")
         super().__init__([json.dumps(settings).encode(), properties.encode(), jaas.encode()])
-
-    def __enter__(self) -> Self:
-        self._directory = Path(tempfile.mkdtemp(prefix="shmaccum-fuzz-"))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._directory)
 
     def decode(self, data: bytes) -> str:
         """Read a file of settings and make a configuration of them; read the same text as credentials."""
@@ -289,10 +323,6 @@ def _log(magic: int, compression: CompressionType, base_offset: int = 500, batch
         fmt.set_base_offset(sealed, len(bodies), base_offset + 3 * number)
         parts.append(bytes(sealed))
     return b"".join(parts)
-
-
-def _mixed_log() -> bytes:
-    return b"".join(_log(magic, compression, 6 * number) for number, (magic, compression) in enumerate(_combinations()))
 
 
 # --- nearly valid inputs --------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,15 +22,11 @@ from kafka.record import MemoryRecords
 
 from shmaccum._core import WORD, FutureRecordMetadata
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
-from shmaccum.accumulator.state.accumulator_state import attach_for
-from shmaccum.config import ProducerConfig
 from shmaccum.errors import ShmaccumError
 from shmaccum.producer.producer import Producer
-from shmaccum.sender.process import make_transport
-from shmaccum.sender.sender import Sender
 from shmaccum.shm.lifecycle import unlink
 from tools.fuzz.child import Attempt, try_in_child
-from tools.support.accumulators import Accumulators
+from tools.support.own_slab import OwnSlab, now_ms
 
 _TOPIC: Final = "flipped"
 _SLOT: Final = 1088
@@ -83,7 +78,7 @@ class FlipsTarget:
             yield Attempt(plan, outcome, wrong)
 
     def _follow(self, plan: dict[str, Any]) -> str:
-        config = ProducerConfig.parse(
+        own = OwnSlab(
             {
                 "shmaccum.name": self._name,
                 "shmaccum.checksum": plan.get("checksum", "append"),
@@ -100,28 +95,21 @@ class FlipsTarget:
                 "shmaccum.max.processes": 4,
             }
         )
-        slab = attach_for(config)
-        accumulators = Accumulators(slab, config)
-        doorbell = slab.become_sender()
-        transport = make_transport(config)
-        transport.start()
-        sender = Sender(accumulators.sender, transport, doorbell, config)
-        accumulators.sender.recover()
-        accumulators.map.request(_TOPIC)
-        accumulators.map.update(_TOPIC, 1, None)
-        producer = Producer(config)
+        being_sender = own.sending(_TOPIC, 1)
+        sender, doorbell = (
+            being_sender.__enter__()
+        )  # never left: the damaged slab can refuse that, and the process ends
+        producer = Producer(own.config)
         sent, futures, rows = _send(producer, random.Random(plan["seed"]))
         for region, slot, bit in plan["flips"]:
-            at = slab.geometry.slot(slot) if region == "slots" else WORD * slab.geometry.header(slot)
-            slab.buffer[at + bit // 8] ^= 1 << bit % 8
-        try:
-            with slab.reporting_damage():
+            at = own.slab.geometry.slot(slot) if region == "slots" else WORD * own.slab.geometry.header(slot)
+            own.slab.buffer[at + bit // 8] ^= 1 << bit % 8
+        with contextlib.suppress(ShmaccumError):  # what is acknowledged before must be right
+            with own.slab.reporting_damage():
                 for _ in range(_PASSES):
                     doorbell.ring()
-                    sender.run_once(time.monotonic_ns() // 1_000_000 + 20_000)
+                    sender.run_once(now_ms() + 20_000)
             producer.poll(0)
-        except ShmaccumError:
-            pass  # what is acknowledged before must be right
         stored = _stored(self._log_dir / f"{_TOPIC}-0")
         offsets = _offsets(futures, rows)
         differ = [
