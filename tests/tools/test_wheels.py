@@ -7,14 +7,13 @@ import tomllib
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from runs import ROOT, run_python
 
-from tools.wheels import checks, debian, environments, fresh_root, interpreters, over
+from tools.wheels import building, environments, fresh_root, over
+from tools.wheels.building import PYTHONS, TARGETS, Python, Target, WheelError
 from tools.wheels.environments import UntriedError
-from tools.wheels.targets import PYTHONS, TARGETS, Python, Target, WheelError
 from tools.wheels.trial import try_wheel
 
 BY_NAME = {str(target): target for target in TARGETS}
@@ -35,40 +34,39 @@ def test_modules_are_named_as_their_interpreter_looks_for_them() -> None:
     assert BY_NAME["cp311-manylinux_2_28_x86_64"].tag == "cp311-cp311-manylinux_2_28_x86_64"
 
 
-def show(platform: str, monkeypatch: pytest.MonkeyPatch, code: int = 0) -> None:
-    """Let auditwheel find a wheel consistent with a platform."""
-    done = SimpleNamespace(returncode=code, stdout=SHOWN.format(platform), stderr="")
-    monkeypatch.setattr(checks.subprocess, "run", lambda *arguments, **options: done)
+def end_with(code: int, monkeypatch: pytest.MonkeyPatch, said: str = "") -> None:
+    """Let all commands end with a status and an output."""
+    done = SimpleNamespace(returncode=code, stdout=said, stderr="")
+    monkeypatch.setattr(building.subprocess, "run", lambda *arguments, **options: done)
 
 
 @pytest.mark.parametrize("platform", ["manylinux_2_28_aarch64", "manylinux_2_17_aarch64"])
 def test_a_wheel_can_work_with_older_systems_than_its_tag_says(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    show(platform, monkeypatch)
-    assert checks.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"]) == platform
+    end_with(0, monkeypatch, SHOWN.format(platform))
+    assert building.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"]) == platform
 
 
 @pytest.mark.parametrize(
     "platform", ["manylinux_2_34_aarch64", "manylinux_2_17_x86_64", "musllinux_1_2_aarch64", "linux_aarch64"]
 )
 def test_a_wheel_that_needs_more_than_its_tag_says_is_refused(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    show(platform, monkeypatch)
+    end_with(0, monkeypatch, SHOWN.format(platform))
     with pytest.raises(WheelError, match=f"cp312-manylinux_2_28_aarch64: auditwheel finds .*{platform}"):
-        checks.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"])
+        building.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"])
 
 
-def test_a_failure_of_auditwheel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    show("manylinux_2_17_aarch64", monkeypatch, code=1)
-    with pytest.raises(WheelError, match="auditwheel ended with 1"):
-        checks.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"])
+def test_a_failure_of_a_program_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_with(1, monkeypatch, SHOWN.format("manylinux_2_17_aarch64"))
+    with pytest.raises(WheelError, match=r"auditwheel show x\.whl ended with 1"):
+        building.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"])
 
 
 def test_a_missing_interpreter_names_the_version_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreters, "HOME", tmp_path)
-    failed: Any = SimpleNamespace(returncode=1, stdout="[ERROR] Could not find artifact\n", stderr="")
-    monkeypatch.setattr(interpreters, "missing_maven", lambda: "")
-    monkeypatch.setattr(interpreters.subprocess, "run", lambda *arguments, **options: failed)
+    monkeypatch.setattr(building, "HOME", tmp_path)
+    monkeypatch.setattr(building, "missing_maven", lambda: "")
+    end_with(1, monkeypatch, "[ERROR] Could not find artifact\n")
     with pytest.raises(WheelError, match=r"no CPython 3\.15 for linux-x86_64: .*Could not find artifact"):
-        interpreters.headers(Python("3.15", "3.15.0-1"))
+        building.headers(Python("3.15", "3.15.0-1"))
     assert not list((tmp_path / "cpython").iterdir())
 
 
@@ -78,12 +76,11 @@ def test_a_wheel_that_nothing_here_runs_says_so() -> None:
 
 
 def test_another_machines_wheel_needs_its_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debian, "HOME", tmp_path)
-    failed: Any = SimpleNamespace(returncode=1, stdout="", stderr="")
-    monkeypatch.setattr(debian.subprocess, "run", lambda *arguments, **options: failed)
+    monkeypatch.setattr(environments, "HOME", tmp_path)
+    end_with(1, monkeypatch)
     with pytest.raises(WheelError, match="come from Debian's packages, and this machine's apt lists none"):
-        debian.emulator("riscv64")
-    assert debian.emulator(os.uname().machine) is None
+        environments.emulator("riscv64")
+    assert environments.emulator(os.uname().machine) is None
 
 
 def test_a_wheel_is_known_by_its_name(tmp_path: Path) -> None:
@@ -109,8 +106,6 @@ def test_a_trial_knows_nothing_of_this_source_tree(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_wheel_has_the_python_files_the_core_and_its_own_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tools.wheels import building
-
     monkeypatch.setattr(building, "HOME", tmp_path)
     target = Target(PYTHONS[1], BY_NAME["cp312-manylinux_2_28_aarch64"].platform)
     tree = tmp_path / "shmaccum-1.0"

@@ -1,9 +1,6 @@
 """Builds the wheels of a release: every CPython and platform from one Linux machine, without a container.
 
-* `targets`: the platforms and versions, as data.
-* `interpreters`: CPython itself, for its headers and to try the wheels; `debian` and `musl` have what Maven lacks.
-* `building`: the sdist, and from it each wheel, by Zig's C compiler.
-* `checks`: auditwheel and twine over the files.
+* `building`: the targets as data; the sdist, and from it each wheel, by Zig's C compiler; auditwheel and twine.
 * `environments`: a wheel installed, for this or another machine or C library.
 * `trial`: each wheel in a new environment, from which `send` sends records to Apache Kafka.
 * `over`: tests and tools of this source tree over a wheel.

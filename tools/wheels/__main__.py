@@ -16,10 +16,19 @@ from pathlib import Path
 from typing import Final
 
 from tools.kafka import KafkaMissingError, ensure_kafka
-from tools.wheels.building import ROOT, build_plain, build_sdist, build_wheel, unpack_sdist
-from tools.wheels.checks import check_description, check_platform
+from tools.wheels.building import (
+    ROOT,
+    TARGETS,
+    Target,
+    WheelError,
+    build_plain,
+    build_sdist,
+    build_wheel,
+    check_description,
+    check_platform,
+    unpack_sdist,
+)
 from tools.wheels.environments import UntriedError
-from tools.wheels.targets import TARGETS, Target, WheelError
 from tools.wheels.trial import Trial, any_topic, try_wheel
 
 _HEAD: Final = (

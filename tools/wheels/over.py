@@ -13,10 +13,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.wheels.building import ROOT
+from tools.wheels.building import HOME, ROOT, TARGETS, Target, WheelError
 from tools.wheels.environments import Environment, UntriedError
-from tools.wheels.interpreters import HOME
-from tools.wheels.targets import TARGETS, Target, WheelError
 
 _FOR_TESTS: Final = (
     *("pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "xxhash>=3"),

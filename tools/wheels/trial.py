@@ -14,9 +14,9 @@ from typing import Final
 from kafka import KafkaConsumer
 
 from tools.kafka import KafkaCluster
+from tools.wheels.building import Target, WheelError
 from tools.wheels.environments import Environment, Installed
 from tools.wheels.send import RECORDS
-from tools.wheels.targets import Target, WheelError
 
 _PROGRAM: Final = Path(__file__).with_name("send.py")
 _PATIENCE_S: Final = 30.0
