@@ -44,11 +44,11 @@ def check(played: Scene) -> tuple[list[Plot], dict[str, dict[str, list[float]]]]
     plots = []
     for panel in PANELS:
         curves = []
-        for query in panel.queries:
-            found = played.prometheus.series(filled(query.expr, _INTERVAL), played.begin, played.end)
+        for legend, expr in panel.queries.items():
+            found = played.prometheus.series(filled(expr, _INTERVAL), played.begin, played.end)
             if not found:
-                raise ValueError(f"the query of panel {panel.title!r} returns no data: {query.expr}")
-            curves += [Curve(pictures.legend(query.legend, labels), points) for labels, points in found]
+                raise ValueError(f"the query of panel {panel.title!r} returns no data: {expr}")
+            curves += [Curve(pictures.legend(legend, labels), points) for labels, points in found]
         plots.append(Plot(panel.title, panel.unit, curves))
     loaded = [rule for group in played.prometheus.get("rules")["groups"] for rule in group["rules"]]
     wrong = [(rule["name"], rule.get("lastError")) for rule in loaded if rule["health"] != "ok"]
@@ -82,11 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with urllib.request.urlopen(played.exporter, timeout=30) as answer:
                 promtool("check", "metrics", given=answer.read())
             plots, times = check(played)
-    events = [(event.at, event.what) for event in played.events]
     if args.write:
         span = (played.begin, played.end)
-        (DOCUMENTS / "dashboard.svg").write_text(pictures.panels(plots, *span, events))
-        (DOCUMENTS / "alerts.svg").write_text(pictures.alerts(times, *span, events))
+        (DOCUMENTS / "dashboard.svg").write_text(pictures.panels(plots, *span, played.events))
+        (DOCUMENTS / "alerts.svg").write_text(pictures.alerts(times, *span, played.events))
         for name, screen in played.screens.items():
             (DOCUMENTS / f"{name}.svg").write_text(screen)
     queries = sum(len(panel.queries) for panel in PANELS)

@@ -9,12 +9,12 @@ import json
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from tools.kafka.jars import HOME
@@ -80,62 +80,48 @@ def promtool(*arguments: str, given: bytes = b"") -> None:
         raise ValueError(f"promtool {' '.join(arguments)}: {(done.stdout + done.stderr).decode()}")
 
 
-class Prometheus:
-    """A Prometheus with one target; ``with Prometheus(...) as prometheus`` runs it.
+@contextmanager
+def running(directory: Path, target: str, rules: Path) -> Iterator[Prometheus]:
+    """Run a Prometheus with one target until the block ends.
 
     Args:
         directory: for its data and its log.
         target: ``HOST:PORT`` of an exporter; scraped every second.
         rules: the file of alert rules.
     """
-
-    def __init__(self, directory: Path, target: str, rules: Path) -> None:
-        self._directory = directory
-        self._config = _CONFIG.format(rules=json.dumps(str(rules)), target=target)
-        self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Prometheus:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        config = self._directory / "prometheus.yml"
-        config.write_text(self._config)
-        with open(self._directory / "log", "wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    PROGRAMS / "prometheus",
-                    f"--config.file={config}",
-                    f"--storage.tsdb.path={self._directory / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{self._port}",
-                ],
-                cwd=self._directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            self._wait_ready(self._process)
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+    prometheus = Prometheus(free_port())
+    directory.mkdir(parents=True, exist_ok=True)
+    config = directory / "prometheus.yml"
+    config.write_text(_CONFIG.format(rules=json.dumps(str(rules)), target=target))
+    command: list[str | Path] = [PROGRAMS / "prometheus", f"--config.file={config}"]
+    command += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{prometheus.port}"]
+    with open(directory / "log", "wb") as log:
+        process = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
         deadline = time.monotonic() + _START_S
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=5):
-                    return
-            except (urllib.error.URLError, OSError):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise ValueError(f"Prometheus does not start: {(self._directory / 'log').read_text()}") from None
+        while not prometheus.is_ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ValueError(f"Prometheus does not start: {(directory / 'log').read_text()}")
             time.sleep(0.1)
+        yield prometheus
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A Prometheus that listens at a port of loopback."""
+
+    port: int
+
+    def is_ready(self) -> bool:
+        """Return whether it serves requests."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5):
+                return True
+        except OSError:
+            return False
 
     def get(self, path: str, **parameters: object) -> Any:
         """Return the data of an answer of the API.
@@ -144,7 +130,7 @@ class Prometheus:
             HTTPError: the query is wrong.
         """
         query = urllib.parse.urlencode({name: str(value) for name, value in parameters.items()})
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}?{query}", timeout=30) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}", timeout=30) as response:
             return json.load(response)["data"]
 
     def series(self, expr: str, begin: float, end: float) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:

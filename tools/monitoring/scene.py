@@ -1,13 +1,18 @@
-"""A host under observation: Apache Kafka, two producers, exporter and Prometheus; then trouble of several kinds."""
+"""A host under observation: Apache Kafka, two producers, exporter and Prometheus; then trouble of several kinds.
+
+``shmaccum top`` looks on, and its screens are drawn as SVG, as a terminal of 100 by 24 shows them.
+"""
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,12 +21,17 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+
 from shmaccum import Producer
-from shmaccum.errors import KafkaError
+from shmaccum.cli.top.history import History
+from shmaccum.cli.top.screen import Choices, draw
+from shmaccum.cli.top.tables import TABS
+from shmaccum.errors import KafkaError, SlabError
+from shmaccum.observe.report import report
 from shmaccum.shm.lifecycle import look
 from tools.kafka import KafkaCluster
-from tools.monitoring.prometheus import Prometheus
-from tools.monitoring.screens import TopWatch
+from tools.monitoring.prometheus import Prometheus, running
 
 SLAB: Final = "orders"
 TOPICS: Final = ("orders", "clicks")
@@ -32,26 +42,13 @@ _START_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that was done to the host.
-
-    Attributes:
-        at: seconds since 1970.
-        what: in a few words.
-    """
-
-    at: float
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
 class Scene:
     """What happened, and the Prometheus that saw it.
 
     Attributes:
         prometheus: still runs.
         begin, end: seconds since 1970.
-        events: in order.
+        events: seconds since 1970, and what was done to the host, in order.
         exporter: where its metrics are.
         screens: name -> ``shmaccum top`` at some moment, as SVG.
     """
@@ -59,7 +56,7 @@ class Scene:
     prometheus: Prometheus
     begin: float
     end: float
-    events: tuple[Happening, ...]
+    events: tuple[tuple[float, str], ...]
     exporter: str
     screens: dict[str, str]
 
@@ -92,14 +89,14 @@ def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
             "max.block.ms": 30_000,
         }
         target = cleanup.enter_context(_exporter(slab))
-        prometheus = cleanup.enter_context(Prometheus(directory / "prometheus", target, rules))
+        prometheus = cleanup.enter_context(running(directory / "prometheus", target, rules))
         cleanup.enter_context(_producers(settings))
         top = cleanup.enter_context(TopWatch(slab, SLAB))
         begin, events = time.time(), []
         node = cluster.nodes[1]
 
         def step(what: str, do: Callable[[], object], seconds: float, at_least: float = 0.0) -> None:
-            events.append(Happening(time.time(), what))
+            events.append((time.time(), what))
             do()
             time.sleep(max(seconds * pace, at_least))
 
@@ -157,11 +154,7 @@ def _produce(settings: dict[str, object], topic: str, over: Event) -> None:
                 number += 1
             if number % 4_000 == 0:
                 with suppress(KafkaError):
-                    producer.send(topic, os.urandom(2 * _LARGEST), on_delivery=_ignore)
-
-
-def _ignore(*_: object) -> None:
-    pass
+                    producer.send(topic, os.urandom(2 * _LARGEST), on_delivery=lambda *_: None)
 
 
 def _signal_sender(slab: str, number: int) -> None:
@@ -169,3 +162,48 @@ def _signal_sender(slab: str, number: int) -> None:
         pid = view.sender().pid
     if pid is not None:
         os.kill(pid, number)
+
+
+WIDTH: Final = 100
+HEIGHT: Final = 24
+_INTERVAL_S: Final = 1.0
+_FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Left out: a browser that shows the picture would fetch the font from another host."""
+
+
+class TopWatch:
+    """Looks at a slab every second, as ``shmaccum top`` does; use as a context manager.
+
+    Args:
+        slab: its name.
+        shown: the name in pictures.
+    """
+
+    def __init__(self, slab: str, shown: str) -> None:
+        self._slab, self._shown = slab, shown
+        self._history = History()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> TopWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_INTERVAL_S):
+            with suppress(SlabError):  # it is being made
+                self._history.add(report(self._slab))
+
+    def screen(self, tab: str) -> str:
+        """Return the screen now as SVG, with a table by its title in lower case."""
+        console = Console(
+            record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
+        )
+        choices = Choices(tab=[each.title.lower() for each in TABS].index(tab))
+        console.print(draw(self._history, None, choices, WIDTH, HEIGHT))
+        svg = console.export_svg(title=f"shmaccum top {self._shown}", unique_id=tab)
+        return _FONT.sub("", svg).replace(self._slab, self._shown)
