@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from types import FrameType
 
+from tools.stress.anyrun import as_json, as_text, target
 from tools.stress.options import Options, parse
-from tools.stress.outcome import as_json, as_text, target
 from tools.stress.run import Run
 from tools.stress.spark import SparkRun
 
@@ -38,7 +38,7 @@ def _run(options: Options) -> int:
     keep = True
     try:
         with target(options, directory) as to:
-            outcome = (SparkRun if options.pyspark else Run)(options, directory, to).run()
+            outcome = (SparkRun if options.pyspark else Run)(options, directory, *to).run()
         keep = bool(outcome.problems)
     except KeyboardInterrupt:
         keep = False

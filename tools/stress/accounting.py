@@ -269,13 +269,9 @@ class _Book:
 def judge(
     accounts: Iterable[Account], records: Iterable[Stored], partitions: int, topics: Sequence[str] = TOPICS
 ) -> Verdict:
-    """Compare the accounts with the log.
+    """Compare the accounts of all writers with the log: each partition's records, in the order of their offsets.
 
-    Args:
-        accounts: of all writers.
-        records: of all partitions, each partition's in the order of their offsets.
-        partitions: of each topic.
-        topics: that the writers append to, in turn.
+    Each topic has so many partitions. The writers append to the topics in turn.
     """
     verdict = Verdict()
     books = {account.writer: _Book(account, topics) for account in accounts}

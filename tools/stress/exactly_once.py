@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import itertools
 import json
 import multiprocessing
 import os
@@ -72,33 +73,34 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = parser.add_argument
-    add("--spark", choices=("local", "local-cluster"), help="real Spark, with this master; without it, none")
-    add("--runs", metavar="N", type=int, default=200, help="micro-batches [%(default)s]")
-    add("--tasks", metavar="N", type=int, default=4, help="tasks of each [%(default)s]")
-    add("--workers", metavar="N", type=int, help="without Spark: processes that write tasks [3]")
-    add("--kill-driver", metavar="P", type=float, help="probability, of each plan and commit [0.4; Spark: 0.1]")
-    add("--kill-worker", metavar="P", type=float, default=0.1, help="probability, of each task [%(default)s]")
-    add("--stop-worker", metavar="P", type=float, help="without Spark: probability, of each task [0.03]")
-    add(
-        "--kill-sender", metavar="P", type=float, help="probability, of each look at the tasks [0.05; Spark: task 0.08]"
-    )
-    add("--kill-executor", metavar="P", type=float, help="with local-cluster: probability, of each task [0.03]")
-    add("--fail-task", metavar="P", type=float, help="with Spark: probability, that a task's own code fails [0.1]")
-    add("--slow-task", metavar="P", type=float, help="with Spark: probability, that a task waits, half done [0.1]")
-    add("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help="the brokers' [%(default)s]")
-    add("--seed", metavar="X", type=int, default=secrets.randbelow(1 << 32), help="[a new one, which the report shows]")
-    add("--json", metavar="FILE", type=Path, help="write the report to FILE")
+
+    def add(name: str, metavar: str, kind: type, default: object, what: str) -> None:
+        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
+
+    parser.add_argument("--spark", choices=("local", "local-cluster"), help="real Spark, with this master")
+    add("--runs", "N", int, 200, "micro-batches [%(default)s]")
+    add("--tasks", "N", int, 4, "tasks of each [%(default)s]")
+    add("--workers", "N", int, None, "without Spark: processes that write tasks [3]")
+    add("--kill-driver", "P", float, None, "probability, of each plan and commit [0.4; Spark: 0.1]")
+    add("--kill-worker", "P", float, 0.1, "probability, of each task [%(default)s]")
+    add("--stop-worker", "P", float, None, "without Spark: probability, of each task [0.03]")
+    add("--kill-sender", "P", float, None, "probability, of each look at the tasks [0.05; Spark: task 0.08]")
+    add("--kill-executor", "P", float, None, "with local-cluster: probability, of each task [0.03]")
+    add("--fail-task", "P", float, None, "with Spark: probability, that a task's own code fails [0.1]")
+    add("--slow-task", "P", float, None, "with Spark: probability, that a task waits, half done [0.1]")
+    version = "the brokers' [%(default)s]"
+    parser.add_argument("--transaction-version", metavar="V", type=int, choices=(1, 2), default=2, help=version)
+    add("--seed", "X", int, secrets.randbelow(1 << 32), "[a new one, which the report shows]")
+    add("--json", "FILE", Path, None, "write the report to FILE")
     options = parser.parse_args(arguments)
     mine = _DEFAULTS[options.spark]
     for name in sorted({name for names in _DEFAULTS.values() for name in names}):
         if getattr(options, name) is None:
             setattr(options, name, mine.get(name))
         elif name not in mine:
-            kinds = [
-                f"--spark {kind}" if kind else "runs without --spark" for kind in _DEFAULTS if name in _DEFAULTS[kind]
-            ]
-            parser.error(f"--{name.replace('_', '-')} is for {' and '.join(kinds)} only")
+            kinds = [kind for kind in _DEFAULTS if name in _DEFAULTS[kind]]
+            shown = " and ".join(f"--spark {kind}" if kind else "runs without --spark" for kind in kinds)
+            parser.error(f"--{name.replace('_', '-')} is for {shown} only")
     return options
 
 
@@ -110,11 +112,7 @@ _PARTITIONS: Final = 6
 
 @contextmanager
 def broker(transaction_version: int) -> Iterator[tuple[KafkaCluster, Path]]:
-    """Start an Apache Kafka with the topic; yield it and a directory, which both go in the end.
-
-    Args:
-        transaction_version: of the protocol.
-    """
+    """Start an Apache Kafka with the topic; yield it and a directory, which both go in the end."""
     ensure_kafka()
     directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
     try:
@@ -126,12 +124,7 @@ def broker(transaction_version: int) -> Iterator[tuple[KafkaCluster, Path]]:
 
 
 def write_options(servers: str, name: str) -> dict[str, str]:
-    """Return the data source's options.
-
-    Args:
-        servers: ``bootstrap.servers``.
-        name: of the slab; it begins all transactional ids, too.
-    """
+    """Return the data source's options. The name is the slab's, and begins all transactional ids, too."""
     return {
         "exactlyOnce": "true",
         "kafka.transactional.id": name,
@@ -145,10 +138,7 @@ def write_options(servers: str, name: str) -> dict[str, str]:
 def check(servers: str, transactional_id: str, expected: Set[bytes]) -> list[str]:
     """Return what is wrong with what a ``read_committed`` consumer sees, and with what is left open.
 
-    Args:
-        servers: ``bootstrap.servers``.
-        transactional_id: begins all transactional ids.
-        expected: all values, of which each must be there once.
+    The id begins all transactional ids. Each of the values must be there once.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -168,15 +158,8 @@ def check(servers: str, transactional_id: str, expected: Set[bytes]) -> list[str
             time.sleep(0.1)
         left = transactions.find(transactional_id, ("Ongoing",), deadline_after(30_000))
         wrong += [f"transactional.id {each.transactional_id} is open" for each in left]
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "check",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
+    of_consumer = {"bootstrap.servers": servers, "group.id": "check", "auto.offset.reset": "earliest"}
+    consumer = Consumer(of_consumer | {"isolation.level": "read_committed", "enable.partition.eof": True})
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(_PARTITIONS)])
     seen: Counter[bytes] = Counter()
     unfinished = _PARTITIONS
@@ -189,10 +172,9 @@ def check(servers: str, transactional_id: str, expected: Set[bytes]) -> list[str
         elif message.error().code() == KafkaError._PARTITION_EOF:
             unfinished -= 1
     consumer.close()
-    lost = expected - seen.keys()
-    twice = [value for value, count in seen.items() if count > 1]
-    strange = seen.keys() - expected
-    for what, values in {"missing": lost, "there twice": twice, "never written": strange}.items():
+    twice = {value for value, count in seen.items() if count > 1}
+    wrong_sets = {"missing": expected - seen.keys(), "there twice": twice, "never written": seen.keys() - expected}
+    for what, values in wrong_sets.items():
         if values:
             wrong.append(f"{len(values):,} records are {what}, such as {min(values)!r}")
     print(f"  {sum(seen.values()):,} records are visible, of {len(expected):,}")
@@ -204,12 +186,7 @@ def report(
 ) -> int:
     """Print the result, and write it as JSON if the options say so; return the exit status.
 
-    Args:
-        options: the command line's.
-        counts: what was done, and how often.
-        errors: that were raised on the way, and how often.
-        wrong: a line for each violation.
-        began_s: in monotonic seconds.
+    The counts are of what was done, and of errors on the way; what is wrong has a line for each violation.
     """
     for what, count in [*sorted(counts.items()), *sorted(errors.items())]:
         print(f"  {count:8,} {what}")
@@ -238,11 +215,7 @@ _ATTEMPTS: Final = 30
 
 @dataclass(frozen=True)
 class Job:
-    """What every process needs.
-
-    Attributes:
-        options: of the data source.
-    """
+    """What every process needs: the options of the data source."""
 
     options: Mapping[str, str]
 
@@ -259,9 +232,8 @@ class Job:
         import pyarrow as pa
 
         values = [b"%d %d %d" % (batch, task, row) for row in range(_ROWS)]
-        batches = [
-            pa.record_batch({"value": pa.array(values[at : at + 20], pa.binary())}) for at in range(0, _ROWS, 20)
-        ]
+        parts = [pa.array(values[at : at + 20], pa.binary()) for at in range(0, _ROWS, 20)]
+        batches = [pa.record_batch({"value": part}) for part in parts]
         return plan.write(batches, self._exactly_once().config, TOPIC, {"value": "binary"})[2]
 
     def _exactly_once(self) -> Any:
@@ -283,9 +255,7 @@ class Worker:
     """A process that writes tasks, as Spark's Python worker: it keeps its producer."""
 
     def __init__(self, job: Job) -> None:
-        self.pipe, theirs = multiprocessing.Pipe()
-        self.pid = _fork(_work, theirs, job)
-        theirs.close()
+        self.pipe, self.pid = _fork(_work, job)
         self.task: int | None = None
         """The task that it is at."""
         self.is_zombie = False
@@ -305,16 +275,12 @@ class Worker:
 
 
 class Run:
-    """All micro-batches.
-
-    Args:
-        job: what they write.
-        options: the command line's.
-    """
+    """All micro-batches."""
 
     def __init__(self, job: Job, options: argparse.Namespace) -> None:
         self._job = job
         self._options = options
+        self._name = job.options["kafka.shmaccum.name"]
         self._lots = random.Random(options.seed)
         self._workers: list[Worker] = []
         self.counts: Counter[str] = Counter()
@@ -352,18 +318,15 @@ class Run:
     def _driver(self, what: str, call: Callable[[], Any], lines: int) -> Any:
         """Run a process of the driver; return what it came to (True for None), or None if it died or failed."""
         die_at = self._lots.randrange(1, lines) if self._by_lot(self._options.kill_driver) else 0
-        ours, theirs = multiprocessing.Pipe()
-        pid = _fork(_answer, theirs, call, die_at)
-        theirs.close()
+        ours, pid = _fork(_answer, call, die_at)
         try:
             kind, value = ours.recv()
         except EOFError:
-            kind, value = "died", None
-        os.waitpid(pid, 0)
-        ours.close()
-        if kind == "died":
             self.counts[f"drivers killed in a {what}"] += 1
             return None
+        finally:
+            os.waitpid(pid, 0)
+            ours.close()
         if kind == "failed":
             self.errors[f"{what}: {value}"] += 1
             return None
@@ -376,12 +339,18 @@ class Run:
         deadline = time.monotonic() + _TASK_S
         while len(results) < self._options.tasks:
             if time.monotonic() > deadline:
-                self._show_workers()
+                for worker in self._workers:  # each prints where it is
+                    state = "stopped" if worker.is_zombie else "running"
+                    print(f"worker {worker.pid}, task {worker.task}, {state}:", file=sys.stderr, flush=True)
+                    os.kill(worker.pid, signal.SIGUSR1)
+                    time.sleep(0.5)
                 missing = sorted(set(range(self._options.tasks)) - results.keys())
                 raise RuntimeError(f"micro-batch {batch}: tasks {missing} are not written: {dict(self.errors)}")
             self._give_out(plan, batch, waiting)
-            if self._by_lot(self._options.kill_sender):
-                self._kill_sender()
+            if self._by_lot(self._options.kill_sender) and (sender := sender_pid(self._name)):
+                with suppress(ProcessLookupError):
+                    os.kill(sender, signal.SIGKILL)
+                    self.counts["senders killed"] += 1
             busy = [worker for worker in self._workers if worker.task is not None]
             for pipe in wait([worker.pipe for worker in busy], 0.2):
                 worker = next(each for each in busy if each.pipe is pipe)
@@ -391,14 +360,6 @@ class Run:
             if worker.task is not None:
                 worker.is_zombie = True
         return [results[task] for task in sorted(results)]
-
-    def _show_workers(self) -> None:
-        """Have all workers print where they are."""
-        for worker in self._workers:
-            state = "stopped" if worker.is_zombie else "running"
-            print(f"worker {worker.pid}, task {worker.task}, {state}:", file=sys.stderr, flush=True)
-            os.kill(worker.pid, signal.SIGUSR1)
-            time.sleep(0.5)
 
     def _give_out(self, plan: Any, batch: int, waiting: list[int]) -> None:
         """Give tasks to idle workers; some to two."""
@@ -453,23 +414,19 @@ class Run:
         worker.go_on()  # it can have been stopped after it had sent this
         worker.task, worker.is_zombie = None, False
 
-    def _kill_sender(self) -> None:
-        if sender := sender_pid(self._job.options["kafka.shmaccum.name"]):
-            with suppress(ProcessLookupError):
-                os.kill(sender, signal.SIGKILL)
-                self.counts["senders killed"] += 1
-
     def _by_lot(self, probability: float) -> bool:
         return self._lots.random() < probability
 
 
-def _fork(target: Callable[..., None], *args: Any) -> int:
-    """Run a function in a forked process; return its pid."""
+def _fork(target: Callable[..., None], *args: Any) -> tuple[Connection, int]:
+    """Run a function in a forked process, with one end of a pipe; return the other end, and its pid."""
+    ours, theirs = multiprocessing.Pipe()
     pid = os.fork()
     if pid:
-        return pid
+        theirs.close()
+        return ours, pid
     try:
-        target(*args)
+        target(theirs, *args)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -522,11 +479,6 @@ def main(arguments: Sequence[str]) -> int:
         except RuntimeError as error:
             wrong.append(str(error))
         wrong += last_plan(job)
-        expected = {
-            b"%d %d %d" % (batch, task, row)
-            for batch in range(options.runs)
-            for task in range(options.tasks)
-            for row in range(_ROWS)
-        }
-        wrong += check(cluster.bootstrap_servers, name, expected)
+        places = itertools.product(range(options.runs), range(options.tasks), range(_ROWS))
+        wrong += check(cluster.bootstrap_servers, name, {b"%d %d %d" % place for place in places})
     return report(options, run.counts, run.errors, wrong, began)

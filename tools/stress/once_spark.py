@@ -27,7 +27,6 @@ import re
 import shutil
 import tempfile
 import time
-from collections import Counter
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -35,10 +34,10 @@ from typing import Any, Final
 
 from shmaccum.shm.lifecycle import unlink
 from tools.spark_jvm import VARIABLE, jvm_options
+from tools.stress.anyrun import TICK_S, come_to_rest
 from tools.stress.exactly_once import TOPIC, Job, broker, check, last_plan, report, write_options
 from tools.stress.lots import Lots
 from tools.stress.once_source import ROWS, ROWS_AT_ONCE, DyingDataSource, Rows, options_of
-from tools.stress.outcome import come_to_rest
 from tools.stress.spark import command_of, start_spark
 from tools.support.processes import Children, descendants
 from tools.support.slabcheck import sender_pid
@@ -67,7 +66,6 @@ for each in "$@"; do
 done
 exec {java} "${{arguments[@]}}"
 """
-_TICK_S: Final = 0.02
 _PROGRESS_S: Final = 600.0
 """How long a micro-batch may take, with all its repetitions, before this is an error of the run."""
 _END_S: Final = 90.0
@@ -77,13 +75,7 @@ _KILL_WITHIN_S: Final = 3.0
 
 
 class SparkRun:
-    """All micro-batches, with as many drivers as it takes.
-
-    Args:
-        options: the command line's.
-        write: the data source's options.
-        directory: of the run.
-    """
+    """All micro-batches, with as many drivers as it takes; ``write`` has the data source's options."""
 
     def __init__(self, options: argparse.Namespace, write: dict[str, str], directory: Path) -> None:
         self._options = options
@@ -130,47 +122,35 @@ class SparkRun:
             batches = _numbers(self._checkpoint / "offsets")
             if batches > self._batches:
                 self._batches, self._progress = batches, now
-                self._draw_kill(now)
+                after_s = self._lots.random() * _KILL_WITHIN_S
+                if self._lots.random() < self._options.kill_driver / 5:
+                    self._kill_at = now + after_s
             if now > self._kill_at:
-                self._kill_driver()
+                self._kill_at = math.inf
+                jvms = (pid for pid in descendants(self._driver) if "spark.deploy.SparkSubmit" in command_of(pid))
+                with suppress(ProcessLookupError, StopIteration):
+                    self.children.kill(next(jvms), "driver")
             if now > self._progress + _PROGRESS_S:
                 self.wrong.append(f"micro-batch {batches - 1} was not committed within {_PROGRESS_S:.0f} s")
                 return False
-            time.sleep(_TICK_S)
+            time.sleep(TICK_S)
         return True
-
-    def _draw_kill(self, now: float) -> None:
-        """Draw whether the driver is killed in a new micro-batch, and when."""
-        is_drawn, after = self._lots.random() < self._options.kill_driver / 5, self._lots.random() * _KILL_WITHIN_S
-        if is_drawn:
-            self._kill_at = now + after
-
-    def _kill_driver(self) -> None:
-        self._kill_at = math.inf
-        for pid in descendants(self._driver):
-            if "org.apache.spark.deploy.SparkSubmit" in command_of(pid):
-                with suppress(ProcessLookupError):
-                    self.children.kill(pid, "driver")
-                return
 
     def _count_events(self) -> None:
         """Count the attempts of tasks in Spark's own logs; a killed driver's lacks its last lines."""
         counts = self.children.counts
-        for file in (self._directory / "events").iterdir():
-            for line in file.read_text().splitlines():
-                with suppress(json.JSONDecodeError):
-                    self._count_event(json.loads(line), counts)
-
-    @staticmethod
-    def _count_event(event: dict[str, Any], counts: Counter[str]) -> None:
-        if event["Event"] == "SparkListenerTaskStart":
-            counts["attempts of tasks"] += 1
-            counts["speculative attempts"] += event["Task Info"]["Speculative"]
-        elif event["Event"] == "SparkListenerTaskEnd":
-            counts["attempts that failed"] += event["Task Info"]["Failed"]
-            counts["attempts that Spark killed: another one was first"] += event["Task Info"]["Killed"]
-        elif event["Event"] == "SparkListenerExecutorRemoved":
-            counts["executors that Spark lost"] += 1
+        for line in (line for file in (self._directory / "events").iterdir() for line in file.read_text().splitlines()):
+            with suppress(json.JSONDecodeError):
+                event = json.loads(line)
+                task = event.get("Task Info")
+                if event["Event"] == "SparkListenerTaskStart":
+                    counts["attempts of tasks"] += 1
+                    counts["speculative attempts"] += task["Speculative"]
+                elif event["Event"] == "SparkListenerTaskEnd":
+                    counts["attempts that failed"] += task["Failed"]
+                    counts["attempts that Spark killed: another one was first"] += task["Killed"]
+                elif event["Event"] == "SparkListenerExecutorRemoved":
+                    counts["executors that Spark lost"] += 1
 
     def end(self) -> None:
         """Wait until all that Spark has started is gone; then plan once more, as the next start of the query does."""
@@ -181,7 +161,7 @@ class SparkRun:
             if time.monotonic() > deadline:
                 self.wrong += [f"a process is left: {command_of(pid)[:200]}" for pid in left]
                 break
-            time.sleep(_TICK_S)
+            time.sleep(TICK_S)
         settings = {key[len("kafka.") :]: value for key, value in self._write.items() if key.startswith("kafka.")}
         del settings["transactional.id"]
         _, problems = come_to_rest(name, settings, self.children)
@@ -211,12 +191,7 @@ def value_of(file: int, row: int) -> bytes:
 def drive(master: str, tasks: int, options: dict[str, str], lots: Lots, directory: Path) -> int:
     """Run the query until it has written all files, or this driver dies; return the exit status.
 
-    Args:
-        master: ``local`` or ``local-cluster``.
-        tasks: of each batch.
-        options: of the data source.
-        lots: of all processes.
-        directory: of the run: its ``files``, its ``checkpoint``, and what Spark writes.
+    The directory is the run's: it has its ``files``, its ``checkpoint``, and what Spark writes.
     """
     spark = _session(master, directory)
     for _ in range(_RESTARTS):

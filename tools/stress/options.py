@@ -6,27 +6,27 @@ import argparse
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import tools.stress
 
+Options = argparse.Namespace
+"""In them, rates are events per second, and sizes bytes."""
 TOPICS: Final = ("stress-a", "stress-b")
 SLOT_SIZE: Final = 4096
-"""Small, so that there are many batches to open, seal, send and free."""
-LARGE_SLOT_SIZE: Final = 16 * SLOT_SIZE
-"""The same with compression."""
+"""Small, so that there are many batches to open, seal, send and free; 16 times that with compression."""
 BATCH_SIZES: Final = (0, SLOT_SIZE, SLOT_SIZE, 4 * SLOT_SIZE)
 """``batch.size``: each producer has one of these."""
-SLOTS: Final = 64
-"""``buffer.memory`` in slots: so few that producers wait for memory."""
-SENDER_IDLE_MS: Final = 10_000
-"""Longer than the tool checks the slab at rest, after which it stops the sender."""
 
 _EPILOG: Final = """\
 Exit status: 0 if all of this held, 1 if not, 2 if it could not be run. Where it did not hold, the log, the accounts
 and the messages of all processes are kept, and the report says where. All rates are per second, for all processes.
+
+--soak is ten minutes at a steady rate, with one sender and two producers that live long; memory, descriptors, /dev/shm
+and throughput must stay the same (tools/stress/soak.py). --pyspark kills Spark's own Python workers, with
+--kill-producers, in the middle of a job that writes by the data source: the job's output is complete
+(tools/stress/spark.py).
 
 examples:
   python -m tools.stress --producers 8 --kill-producers 5 --kill-sender 0.5 --seconds 120
@@ -35,31 +35,6 @@ examples:
   python -m tools.stress --pyspark --seconds 30
   python -m tools.stress --exactly-once --runs 1000    (its own options: --exactly-once --help)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options. Rates are events per second, sizes bytes; see `parse` for each."""
-
-    producers: int
-    threads: int
-    seconds: float
-    kill_producers: float
-    kill_sender: float
-    stop: float
-    terminate: float
-    pid_namespaces: int
-    partitions: int
-    record_size: int
-    columns: float
-    rate: float
-    transport: str
-    compression: str
-    seed: int
-    max_stall: float
-    soak: bool
-    pyspark: bool
-    json: Path | None
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -72,87 +47,57 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     add = parser.add_argument
     count = _number("a whole number above 0", 1, kind=int)
+    whole = _number("a whole number, 0 or above", 0, kind=int)
     positive = _number("a number above 0", 0, above=True)
     rate = _number("a number, 0 or above", 0)
+    share = _number("a number between 0 and 1", 0, most=1)
     add("--producers", metavar="N", type=count, default=4, help="producer processes at a time [%(default)s]")
     add("--threads", metavar="N", type=count, default=2, help="threads in each that append [%(default)s]")
     add("--seconds", metavar="S", type=positive, help="how long to append and kill [20; soak: 600]")
     add("--kill-producers", metavar="RATE", type=rate, help="producers to kill [2; PySpark: 1]")
     add("--kill-sender", metavar="RATE", type=rate, help="senders to kill [0.5; soak: 0.02]")
     add("--stop", metavar="RATE", type=rate, default=0.5, help="processes to stop for up to a second [%(default)s]")
-    add(
-        "--terminate",
-        metavar="RATE",
-        type=rate,
-        default=0.0,
-        help="processes to end by SIGTERM: producers flush and close, the sender leaves [%(default)s]",
-    )
-    add(
-        "--pid-namespaces",
-        metavar="N",
-        type=_number("a whole number, 0 or above", 0, kind=int),
-        default=0,
-        help="producers that each live in a PID namespace of their own, as in a container, together with the senders "
-        "that they start: these die with them; needs root [%(default)s]",
-    )
+    terminated = "processes to end by SIGTERM: producers flush and close, the sender leaves [%(default)s]"
+    add("--terminate", metavar="RATE", type=rate, default=0.0, help=terminated)
+    in_namespaces = "producers that each live in a PID namespace of their own, as in a container, together with the "
+    in_namespaces += "senders that they start: these die with them; needs root [%(default)s]"
+    add("--pid-namespaces", metavar="N", type=whole, default=0, help=in_namespaces)
     add("--partitions", metavar="N", type=count, default=4, help="partitions of each of the two topics [%(default)s]")
     add("--record-size", metavar="BYTES", type=count, default=200, help="mean size of a record [%(default)s]")
-    add(
-        "--columns",
-        metavar="SHARE",
-        type=_number("a number between 0 and 1", 0, most=1),
-        default=0.3,
-        help="share of calls to send_batch [%(default)s]",
-    )
+    add("--columns", metavar="SHARE", type=share, default=0.3, help="share of calls to send_batch [%(default)s]")
     add("--rate", metavar="RATE", type=rate, help="records a thread appends at most [no limit; soak: 300]")
-    add(
-        "--transport",
-        choices=("log", "kafka"),
-        default="log",
-        help="a log in Kafka's format, or a broker of its own [%(default)s]",
-    )
-    add(
-        "--compression",
-        choices=("none", "gzip", "snappy", "lz4", "zstd"),
-        default="none",
-        help="of batches that are so large then that threads of the sender compress them [%(default)s]",
-    )
+    to = "a log in Kafka's format, or a broker of its own [%(default)s]"
+    add("--transport", choices=("log", "kafka"), default="log", help=to)
+    compressed = "of batches that are so large then that threads of the sender compress them [%(default)s]"
+    add("--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help=compressed)
     add("--seed", metavar="X", type=int, help="of the plan and the load [a new one, which the report shows]")
     add("--max-stall", metavar="S", type=positive, default=15.0, help="longest time without progress [%(default)s]")
-    add(
-        "--soak",
-        action="store_true",
-        help="ten minutes at a steady rate, with one sender and two producers that live long; memory, descriptors, "
-        "/dev/shm and throughput must stay the same (tools/stress/soak.py)",
-    )
-    add(
-        "--pyspark",
-        action="store_true",
-        help="kill Spark's own Python workers, with --kill-producers, in the middle of a job that writes by the data "
-        "source: the job's output is complete (tools/stress/spark.py)",
-    )
+    add("--soak", action="store_true", help="see below")
+    add("--pyspark", action="store_true", help="see below")
     add("--json", metavar="FILE", type=Path, help="write the report to FILE")
     add("--spark", nargs="?", help=argparse.SUPPRESS)
-    values = vars(parser.parse_args(arguments))
-    if values.pop("spark") is not None:
+    options = parser.parse_args(arguments)
+    soak = options.soak
+    if options.spark is not None:
         parser.error("--spark needs --exactly-once")
-    soak = values["soak"]
-    if soak and values["pyspark"]:
+    if soak and options.pyspark:
         parser.error("--soak and --pyspark are two different runs")
-    if values["pid_namespaces"] and (soak or values["pyspark"]):
+    if options.pid_namespaces and (soak or options.pyspark):
         parser.error("--pid-namespaces is for neither --soak nor --pyspark")
-    if values["pid_namespaces"] > values["producers"]:
-        parser.error(f"--pid-namespaces {values['pid_namespaces']}: there are only {values['producers']} producers")
-    if values["pid_namespaces"] and os.geteuid() != 0:
+    if options.pid_namespaces > options.producers:
+        parser.error(f"--pid-namespaces {options.pid_namespaces}: there are only {options.producers} producers")
+    if options.pid_namespaces and os.geteuid() != 0:
         parser.error("--pid-namespaces needs root")
-    defaults = {
+    for name, default in {
         "seconds": 600.0 if soak else 20.0,
-        "kill_producers": 1.0 if values["pyspark"] else 2.0,
+        "kill_producers": 1.0 if options.pyspark else 2.0,
         "kill_sender": 0.02 if soak else 0.5,
         "rate": 300.0 if soak else 0.0,
         "seed": secrets.randbelow(1 << 32),
-    }
-    return Options(**values | {name: default for name, default in defaults.items() if values[name] is None})
+    }.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+    return options
 
 
 def _number(what: str, least: float, *, above: bool = False, most: float = 1e9, kind: type[float] = float) -> Any:

@@ -5,32 +5,24 @@ The plan says which processes are killed, terminated or stopped, and when, from 
 
 from __future__ import annotations
 
-import os
 import random
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from shmaccum.shm.lifecycle import unlink
-from tools.stress.accounting import all_accounts, judge
-from tools.stress.options import TOPICS, Options
-from tools.stress.outcome import (
-    DELIVERY_PATIENCE_S,
-    Outcome,
-    Places,
-    Target,
-    acknowledged,
-    come_to_rest,
-    producer_settings,
-    sender_failures,
-)
+from shmaccum.errors import SlabError
+from shmaccum.shm.lifecycle import look
+from tools.stress.accounting import Verdict, all_accounts, judge
+from tools.stress.anyrun import DELIVERY_PATIENCE_S, TICK_S, AnyRun
+from tools.stress.options import Options
 from tools.stress.producers import Fleet, Load, Watch
 from tools.stress.soak import EVERY_S, Soak
-from tools.support.processes import Children, is_descendant
-from tools.support.reading import read_log
-from tools.support.slabcheck import sender_pid, shared_files
+from tools.support.processes import is_descendant
+from tools.support.reading import Stored
+from tools.support.slabcheck import figures, sender_pid, shared_files
 
 SENDER: Final = -1
 """The victim that is the sender; producers are numbered from 0."""
@@ -84,7 +76,6 @@ def make_plan(options: Options, spared: int = 0) -> list[Event]:
     return sorted(events, key=lambda event: event.at_s)
 
 
-_TICK_S: Final = 0.02
 _LONGEST_TICK_S: Final = 0.2
 """If this process is delayed for longer, so is the run; else all missed actions would happen at once."""
 _START_PATIENCE_S: Final = 120.0
@@ -94,48 +85,21 @@ _CUT_SHORT: Final = 2
 """Senders in a row that may end before one has delivered anything: a producer gives up after three starts."""
 
 
-class Run:
-    """A run by the options, with its files in an existing directory."""
+class Run(AnyRun):
+    """A run with producers of our own."""
 
-    def __init__(self, options: Options, directory: Path, target: Target) -> None:
-        self._options = options
-        self._target = target
-        self._name = f"stress-{os.getpid()}"
-        self._places = Places.of(directory)
-        self._settings = producer_settings(options, self._name, target, self._places)
-        self._children = Children(self._places.messages)
-        self._fleet = Fleet(self._children, Load(self._settings, self._places.accounts, options))
-        self._watch = Watch(self._children, self._fleet, options.seconds)
-        self._soak = Soak() if options.soak else None
+    def __init__(self, options: Options, directory: Path, to: Mapping[str, object], log_dir: Path) -> None:
+        super().__init__(options, directory, to, log_dir)
+        self._fleet = Fleet(self.children, Load(self.settings, self.accounts, options))
+        self._watch = Watch(self.children, self._fleet, options.seconds)
+        self._soak = self.outcome.soak = Soak() if options.soak else None
         self._next_sample_s = 0.0
         self._delivered = 0
         self._cut_short = 0
-        self._outcome = Outcome(soak=self._soak)
 
-    def run(self) -> Outcome:
-        """Run everything; leave no process and nothing in /dev/shm behind in any case."""
-        outcome, watch = self._outcome, self._watch
-        try:
-            self._work()
-            self._fleet.finish(DELIVERY_PATIENCE_S)
-            outcome.slab, problems = come_to_rest(self._name, self._settings, self._children)
-        finally:
-            self._children.kill_all()
-            unlink(self._name)
-        outcome.problems += problems + self._children.problems + sender_failures(self._places)
-        outcome.counts = dict(sorted(self._children.counts.items()))
-        outcome.longest_stall_s, outcome.longest_wait_s = watch.longest_stall_s, watch.longest_wait_s
-        if watch.longest_stall_s > self._options.max_stall:
-            outcome.problems.append(f"no producer appended anything for {watch.longest_stall_s:.1f} s")
-        if self._soak is not None:
-            outcome.problems += self._soak.problems()
-        self._compare()
-        return outcome
-
-    # --- the load and the kills ---------------------------------------------------------------------
-
-    def _work(self) -> None:
-        options, fleet = self._options, self._fleet
+    def work(self) -> None:
+        """Append and kill by the plan; then flush and close."""
+        options, fleet, watch = self.options, self._fleet, self._watch
         plan = make_plan(options, min(_LIVE_LONG, options.producers) if options.soak else 0)
         for place in range(options.producers):
             fleet.start(place)
@@ -148,34 +112,48 @@ class Run:
             looked = now
             while plan and plan[0].at_s <= at_s:
                 self._carry_out(plan.pop(0), now)
-            self._children.continue_due(now)
+            self.children.continue_due(now)
             for place in fleet.reap():
                 fleet.start(place)
-            self._watch.look(now)
+            watch.look(now)
             self._take_samples(now)
-            time.sleep(_TICK_S)
-        self._outcome.seconds = time.monotonic() - started
-        self._watch.end()
+            time.sleep(TICK_S)
+        self.outcome.seconds = time.monotonic() - started
+        watch.end()
+        self.outcome.longest_stall_s, self.outcome.longest_wait_s = watch.longest_stall_s, watch.longest_wait_s
+        if watch.longest_stall_s > options.max_stall:
+            self.outcome.problems.append(f"no producer appended anything for {watch.longest_stall_s:.1f} s")
+        if self._soak is not None:
+            self.outcome.problems += self._soak.problems()
+        fleet.finish(DELIVERY_PATIENCE_S)
+
+    def judge(self, records: Iterator[Stored]) -> Verdict:
+        """Compare the log with the accounts."""
+        accounts = all_accounts(self.accounts)
+        verdict = judge(accounts, records, self.options.partitions)
+        for account in accounts:
+            account.close()
+        return verdict
 
     def _await_load(self) -> None:
         """Wait until every producer has appended something, because their start takes any time on a slow machine."""
         fleet, deadline = self._fleet, time.monotonic() + _START_PATIENCE_S
         while fleet.look() == 0 or not all(member.appended for member in fleet.members.values()):
             if time.monotonic() > deadline:
-                self._outcome.problems.append(f"not every producer has appended anything in {_START_PATIENCE_S:.0f} s")
+                self.outcome.problems.append(f"not every producer has appended anything in {_START_PATIENCE_S:.0f} s")
                 return
             for place in fleet.reap():
                 fleet.start(place)
-            time.sleep(_TICK_S)
+            time.sleep(TICK_S)
 
     def _carry_out(self, event: Event, now_s: float) -> None:
         """Do an action. It is skipped if its victim is missing: if it waited, no sender would ever get to work.
 
         Skipped kills are counted.
         """
-        children = self._children
+        children = self.children
         if event.victim == SENDER:
-            what, pid = "sender", sender_pid(self._name)
+            what, pid = "sender", sender_pid(self.name)
         else:
             what, pid = "producer", self._fleet.members[event.victim].pid
         if not pid or not is_descendant(pid) or children.is_dying(pid):
@@ -191,10 +169,18 @@ class Run:
 
     def _may_end_sender(self) -> bool:
         """Return whether a sender may be ended; count those that ended before one had delivered anything."""
-        delivered = acknowledged(self._name)
+        delivered = self._acknowledged()
         self._cut_short = self._cut_short + 1 if delivered == self._delivered else 0
         self._delivered = delivered
         return self._cut_short <= _CUT_SHORT
+
+    def _acknowledged(self) -> int:
+        """Return how many records the slab has counted as acknowledged, 0 without a slab."""
+        try:
+            with look(self.name) as view:
+                return figures(view).records_sent
+        except SlabError:
+            return 0
 
     def _take_samples(self, now_s: float) -> None:
         if self._soak is None or now_s < self._next_sample_s:
@@ -202,17 +188,6 @@ class Run:
         self._next_sample_s = now_s + EVERY_S
         members = self._fleet.members
         pids = {f"producer {place}": members[place].pid for place in range(_LIVE_LONG) if place in members}
-        sender = sender_pid(self._name)
-        if sender:
+        if sender := sender_pid(self.name):
             pids["sender"] = sender
-        self._soak.sample(now_s, pids, shared_files(self._name), acknowledged(self._name))
-
-    # --- the records --------------------------------------------------------------------------------
-
-    def _compare(self) -> None:
-        accounts = all_accounts(self._places.accounts)
-        torn: list[str] = []
-        verdict = judge(accounts, read_log(self._target.log_dir, torn, TOPICS), self._options.partitions)
-        for account in accounts:
-            account.close()
-        self._outcome.take_in(verdict, torn)
+        self._soak.sample(now_s, pids, shared_files(self.name), self._acknowledged())

@@ -24,7 +24,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,75 +32,38 @@ import pyarrow as pa
 
 from shmaccum.errors import SlabError
 from shmaccum.shm.layout import Role
-from shmaccum.shm.lifecycle import look, unlink
+from shmaccum.shm.lifecycle import look
 from tools.stress.accounting import Route, Verdict, make_value, partition_of, read_value
+from tools.stress.anyrun import TICK_S, AnyRun
 from tools.stress.options import TOPICS, Options
-from tools.stress.outcome import Outcome, Places, Target, come_to_rest, producer_settings, sender_failures
 from tools.stress.run import SENDER, Event, make_plan
-from tools.support.processes import Children, is_descendant, parent_of
-from tools.support.reading import Stored, read_log
+from tools.support.processes import is_descendant, parent_of
+from tools.support.reading import Stored
 from tools.support.slabcheck import sender_pid
 
 TOPIC: Final = TOPICS[0]
 TASKS_A_JOB: Final = 16
 ROWS_A_TASK: Final = 10_000
 KEYS_A_TASK: Final = 8
-_TICK_S: Final = 0.02
 _START_PATIENCE_S: Final = 300.0
 _END_PATIENCE_S: Final = 180.0
 """Limit for the last job after the time of the load, without further kills."""
 
 
-class SparkRun:
-    """A run by the options, with its files in an existing directory."""
+class SparkRun(AnyRun):
+    """A run with PySpark."""
 
-    def __init__(self, options: Options, directory: Path, target: Target) -> None:
-        self._options = options
-        self._target = target
-        self._name = f"stress-{os.getpid()}"
-        self._directory = directory
-        self._places = Places.of(directory)
-        self._children = Children(self._places.messages, judge_inherited=False)  # Spark's end as they please
-        self._settings = producer_settings(options, self._name, target, self._places)
+    judges_inherited = False
+    """Spark's end as they please."""
+
+    def work(self) -> None:
+        """Drive Spark and kill."""
+        options, children = self.options, self.children
         self._at_first: dict[int, int] = {}
-
-    def run(self) -> Outcome:
-        """Run everything; leave no process and nothing in /dev/shm behind in any case."""
-        outcome, children = Outcome(), self._children
-        try:
-            outcome.seconds = self._work()
-            outcome.slab, problems = come_to_rest(self._name, self._settings, children)
-        finally:
-            children.kill_all()
-            unlink(self._name)
-        outcome.problems += problems + children.problems + sender_failures(self._places)
-        jobs_file = self._directory / "jobs"
-        jobs = int(jobs_file.read_text()) if jobs_file.exists() else 0
-        if not jobs:
-            outcome.problems.append(f"no job has ended; see {self._places.messages}")
-        torn: list[str] = []
-        verdict, attempts = judge_jobs(
-            read_log(self._target.log_dir, torn, TOPICS),
-            jobs,
-            children.counts["workers killed"],
-            self._options.partitions,
-        )
-        outcome.take_in(verdict, torn)
-        outcome.counts = dict(sorted(children.counts.items())) | {
-            "jobs": jobs,
-            "tasks": jobs * TASKS_A_JOB,
-            "attempts found": attempts,
-            "rows written again": verdict.records - jobs * TASKS_A_JOB * ROWS_A_TASK,
-        }
-        return outcome
-
-    def _work(self) -> float:
-        """Drive Spark and kill; return the duration in seconds."""
-        options, children = self._options, self._children
-        plan = make_plan(replace(options, stop=0, terminate=0))
-        driver = children.fork("Spark's driver", lambda: drive(self._settings, options, self._directory))
+        plan = make_plan(Options(**vars(options) | {"stop": 0, "terminate": 0}))
+        driver = children.fork("Spark's driver", lambda: drive(self.settings, options, self.directory))
         if not self._wait_for_workers(driver):
-            return 0.0
+            return
         started = time.monotonic()
         while driver not in children.reap():
             now = time.monotonic()
@@ -110,28 +73,43 @@ class SparkRun:
             if now > started + options.seconds + _END_PATIENCE_S:
                 children.abort(driver, f"did not end within {_END_PATIENCE_S:.0f} s after the last kill")
                 break
-            time.sleep(_TICK_S)
-        return time.monotonic() - started
+            time.sleep(TICK_S)
+        self.outcome.seconds = time.monotonic() - started
+
+    def judge(self, records: Iterator[Stored]) -> Verdict:
+        """Compare the log with the rows of all jobs."""
+        jobs_file = self.directory / "jobs"
+        jobs = int(jobs_file.read_text()) if jobs_file.exists() else 0
+        if not jobs:
+            self.outcome.problems.append(f"no job has ended; see {self.messages}")
+        verdict, attempts = judge_jobs(records, jobs, self.children.counts["workers killed"], self.options.partitions)
+        self.outcome.counts |= {
+            "jobs": jobs,
+            "tasks": jobs * TASKS_A_JOB,
+            "attempts found": attempts,
+            "rows written again": verdict.records - jobs * TASKS_A_JOB * ROWS_A_TASK,
+        }
+        return verdict
 
     def _wait_for_workers(self, driver: int) -> bool:
         """Wait until a worker of Spark has appended something; return False if none has."""
         deadline = time.monotonic() + _START_PATIENCE_S
         while not self._workers():
-            if driver in self._children.reap() or time.monotonic() > deadline:
+            if driver in self.children.reap() or time.monotonic() > deadline:
                 return False
-            time.sleep(_TICK_S)
+            time.sleep(TICK_S)
         return True
 
     def _carry_out(self, event: Event, workers: Sequence[int]) -> None:
         """Do an action, if there is a victim."""
         if event.victim == SENDER:
-            what, victims = "sender", [pid for pid in [sender_pid(self._name)] if pid and is_descendant(pid)]
+            what, victims = "sender", [pid for pid in [sender_pid(self.name)] if pid and is_descendant(pid)]
         else:
-            what, victims = "worker", [pid for pid in workers if not self._children.is_dying(pid)]
+            what, victims = "worker", [pid for pid in workers if not self.children.is_dying(pid)]
         if victims:
-            self._children.kill(victims[event.victim % len(victims)], what)
+            self.children.kill(victims[event.victim % len(victims)], what)
         else:
-            self._children.counts[f"{what}s not there"] += 1
+            self.children.counts[f"{what}s not there"] += 1
 
     def _workers(self) -> list[int]:
         """Return the pids of Spark's Python workers that have appended to the slab.
@@ -139,7 +117,7 @@ class SparkRun:
         A count belongs to the entry, over all its processes: a worker has appended if the count has changed.
         """
         try:
-            with look(self._name) as view:
+            with look(self.name) as view:
                 producers = [each for each in view.processes() if each.alive and Role.PRODUCER in each.roles]
         except SlabError:
             return []
