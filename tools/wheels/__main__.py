@@ -60,7 +60,11 @@ class _Wheel:
 
 
 def main() -> int:
-    parser = _parser()
+    about = "The sdist and the wheels of a release."
+    parser = argparse.ArgumentParser(prog="python -m tools.wheels", description=about)
+    parser.add_argument("--only", nargs="+", metavar="PART", help="wheels with this in their tag, as in cp312 or musl")
+    parser.add_argument("--directory", default=str(ROOT / "dist"), help="where they are put (default: dist)")
+    parser.add_argument("--no-trial", dest="trial", action="store_false", help="build and check them only")
     arguments = parser.parse_args()
     chosen = [target for target in TARGETS if any(part in str(target) for part in arguments.only or [""])]
     if not chosen:
@@ -112,30 +116,17 @@ def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
         ensure_kafka()
     except KafkaMissingError as error:
         return [f"no wheel was tried: {error}"]
+    failures = []
     with tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch, any_topic(Path(scratch)) as cluster:
-        return [failure for wheel in wheels for failure in _try(wheel, cluster.bootstrap_servers)]
-
-
-def _try(wheel: _Wheel, bootstrap_servers: str) -> list[str]:
-    """Try a wheel; return why it failed, if it did."""
-    try:
-        wheel.trial = try_wheel(wheel.path, wheel.target, bootstrap_servers)
-    except UntriedError as error:
-        wheel.untried = str(error)
-    except WheelError as error:
-        wheel.untried = "failed"
-        return [str(error)]
-    return []
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.wheels", description="The sdist and the wheels of a release."
-    )
-    parser.add_argument("--only", nargs="+", metavar="PART", help="wheels with this in their tag, as in cp312 or musl")
-    parser.add_argument("--directory", default=str(ROOT / "dist"), help="where they are put (default: dist)")
-    parser.add_argument("--no-trial", dest="trial", action="store_false", help="build and check them only")
-    return parser
+        for wheel in wheels:
+            try:
+                wheel.trial = try_wheel(wheel.path, wheel.target, cluster.bootstrap_servers)
+            except UntriedError as error:
+                wheel.untried = str(error)
+            except WheelError as error:
+                wheel.untried = "failed"
+                failures.append(str(error))
+    return failures
 
 
 if __name__ == "__main__":

