@@ -20,7 +20,7 @@ from typing import Any, Final
 from tools import sanitized
 from tools.fuzz.child import Attempt
 from tools.fuzz.columns import ColumnsTarget
-from tools.fuzz.decoders import CompressionTarget, LogTarget, RecordsTarget, SettingsTarget
+from tools.fuzz.decoders import LogTarget, RecordsTarget, SettingsTarget
 from tools.fuzz.flips import FlipsTarget
 from tools.fuzz.responses import ResponsesTarget
 from tools.fuzz.slab import SlabTarget, SweepTarget, Table, regions
@@ -30,7 +30,6 @@ TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "sweep": SweepTarget,
     "flips": FlipsTarget,
     "records": RecordsTarget,
-    "compression": CompressionTarget,
     "columns": ColumnsTarget,
     "log": LogTarget,
     "responses": ResponsesTarget,
@@ -39,16 +38,15 @@ TARGETS: Final[dict[str, Callable[[], Any]]] = {
 _DESCRIPTION: Final = """\
 Damage on purpose. For each target: the corpus is tried first, then random inputs until the time is over.
 
-  slab         a slab with words overwritten, and operations on it
-  sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone, it
-               prints a table of the results; without --seconds it tries all of them, which takes a while
-  flips        bits of queued batches that change in a slab with shmaccum.checksum=append
-  records      logs of message formats 0, 1 and 2, and batches in slots
-  compression  compressed sections
-  columns      Arrow batches whose buffers do not match their description
-  log          directories of segments, as senders recover them and `shmaccum dump` prints them
-  responses    what brokers answer
-  settings     files of settings, and credentials
+  slab       a slab with words overwritten, and operations on it
+  sweep      every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone, it
+             prints a table of the results; without --seconds it tries all of them, which takes a while
+  flips      bits of queued batches that change in a slab with shmaccum.checksum=append
+  records    logs of message formats 0, 1 and 2, compressed or not, and batches in slots
+  columns    Arrow batches whose buffers do not match their description
+  log        directories of segments, as senders recover them and `shmaccum dump` prints them
+  responses  what brokers answer
+  settings   files of settings, and credentials
 """
 CORPUS: Final = Path(__file__).resolve().parents[2] / "tests" / "fuzz_corpus"
 """Inputs that once failed, and some that reach far: a directory for each target, a file for each input."""
@@ -73,20 +71,6 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the targets; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    args = _parser().parse_args(argv)
-    if args.sanitize:
-        return sanitized.run(["-m", "tools.fuzz", *(each for each in argv if each != "--sanitize")])
-    logging.disable(logging.CRITICAL)  # what is wrong with inputs is no news here
-    targets = args.targets or list(TARGETS)
-    print(f"seed {args.seed}", flush=True)
-    if targets == ["sweep"]:
-        return 1 if _sweep(args.corpus, args.region, args.seconds, args.seed, args.jobs) else 0
-    seconds = _SECONDS if args.seconds is None else args.seconds
-    failed = [_run(name, seconds / len(targets), args.seed, args.corpus) for name in targets]
-    return 1 if any(failed) else 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.fuzz",
         description=_DESCRIPTION,
@@ -94,43 +78,36 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("targets", metavar="TARGET", nargs="*", type=_target, help="all of them, if none is named")
-    parser.add_argument("--seconds", type=_seconds, help=f"in all; {_SECONDS:.0f} by default")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the inputs; else random")
-    parser.add_argument(
-        "--jobs", metavar="N", type=_jobs, default=3 * (os.cpu_count() or 1), help="of the sweep, which mostly waits"
-    )
-    parser.add_argument("--region", metavar="NAME", help="of the sweep: only the words of this table of the slab")
-    parser.add_argument("--corpus", metavar="DIR", type=Path, default=CORPUS, help="default: tests/fuzz_corpus")
-    parser.add_argument("--sanitize", action="store_true", help="over a core with AddressSanitizer and UBSan")
-    return parser
+    add = parser.add_argument
+    add("targets", metavar="TARGET", nargs="*", help="all of them, if none is named")
+    add("--seconds", type=float, help=f"in all; {_SECONDS:.0f} by default")
+    add("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the inputs; else random")
+    add("--jobs", metavar="N", type=int, default=3 * (os.cpu_count() or 1), help="of the sweep, which mostly waits")
+    add("--region", metavar="NAME", help="of the sweep: only the words of this table of the slab")
+    add("--corpus", metavar="DIR", type=Path, default=CORPUS, help="default: tests/fuzz_corpus")
+    add("--sanitize", action="store_true", help="over a core with AddressSanitizer and UBSan")
+    args = parser.parse_args(argv)
+    for name in set(args.targets) - TARGETS.keys():
+        parser.error(f"there is no target {name!r}; there are: {', '.join(TARGETS)}")
+    if args.seconds is not None and not 0 < args.seconds < 1e9:
+        parser.error(f"--seconds: {args.seconds} is not a number of seconds above 0")
+    if not 0 < args.jobs < 1000:
+        parser.error(f"--jobs: {args.jobs} is not a number of processes")
+    if args.sanitize:
+        return sanitized.run(["-m", "tools.fuzz", *(each for each in argv if each != "--sanitize")])
+    logging.disable(logging.CRITICAL)  # what is wrong with inputs is no news here
+    targets = args.targets or list(TARGETS)
+    print(f"seed {args.seed}", flush=True)
+    if targets == ["sweep"]:
+        return 1 if _sweep(args) else 0
+    seconds = _SECONDS if args.seconds is None else args.seconds
+    failed = [_run(name, seconds / len(targets), args.seed, args.corpus) for name in targets]
+    return 1 if any(failed) else 0
 
 
 def load(corpus: Path, target: str) -> list[tuple[Path, bytes]]:
     """Return the inputs of a target, and where each is."""
     return [(path, path.read_bytes()) for path in sorted((corpus / target).glob("*.*"))]
-
-
-def _target(name: str) -> str:
-    if name not in TARGETS:
-        raise argparse.ArgumentTypeError(f"there is no target {name!r}; there are: {', '.join(TARGETS)}")
-    return name
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
-
-
-def _jobs(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes")
-    return int(text)
 
 
 def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
@@ -151,24 +128,24 @@ def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
     return failures.count > 0
 
 
-def _sweep(corpus: Path, region: str | None, seconds: float | None, seed: int, jobs: int) -> bool:
+def _sweep(args: argparse.Namespace) -> bool:
     """Overwrite every word by every value, or as many as there is time for; return whether anything failed.
 
     Raises:
         SystemExit: the slab has no such region.
     """
-    deadline = float("inf") if seconds is None else time.monotonic() + seconds
+    deadline = float("inf") if args.seconds is None else time.monotonic() + args.seconds
     tried = 0
     with SweepTarget() as target:
         names = list(regions(target.geometry))
-        if region is not None and region not in names:
-            raise SystemExit(f"there is no region {region!r}; there are: {', '.join(names)}")
-        plans, table = list(target.plans(region)), Table(target.geometry)
-        failures = _Failures(corpus, "sweep", target.suffix)
-    if seconds is not None:
-        random.Random(f"sweep {seed}").shuffle(plans)
+        if args.region not in (None, *names):
+            raise SystemExit(f"there is no region {args.region!r}; there are: {', '.join(names)}")
+        plans, table = list(target.plans(args.region)), Table(target.geometry)
+        failures = _Failures(args.corpus, "sweep", target.suffix)
+    if args.seconds is not None:
+        random.Random(f"sweep {args.seed}").shuffle(plans)
     shares = [plans[start : start + _SHARE] for start in range(0, len(plans), _SHARE)]
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(args.jobs) as pool:
         for attempt in itertools.chain.from_iterable(pool.map(partial(_try_share, deadline), shares)):
             tried += 1
             table.note(attempt)

@@ -32,11 +32,7 @@ class Attempt(NamedTuple):
 
 
 def try_in_child(action: Callable[[], str], time_limit_s: float | None = None) -> tuple[str, str]:
-    """Run an action in a child.
-
-    Args:
-        action: returns in a word how it ended.
-        time_limit_s: how long it can take in all; `TIME_LIMIT_S` by default.
+    """Run an action, which returns in a word how it ended, in a child that can take `TIME_LIMIT_S` by default.
 
     Returns:
         That word, or the name of the error of `shmaccum.errors` that it raised; and what is wrong: empty, or an
@@ -83,7 +79,9 @@ def _be_child(action: Callable[[], str], writable: int, time_limit_s: float) -> 
         # To show where it hangs.
         faulthandler.enable(writable)
         allow(time_limit_s)
-        _limit_memory()
+        with open("/proc/self/statm") as file:
+            mapped = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + _MEMORY_LIMIT, mapped + _MEMORY_LIMIT))
         try:
             outcome = action()
         except ShmaccumError as error:
@@ -93,12 +91,6 @@ def _be_child(action: Callable[[], str], writable: int, time_limit_s: float) -> 
     except BaseException:
         os.write(writable, traceback.format_exc()[-_REPORT_BYTES:].encode())
         os._exit(1)
-
-
-def _limit_memory() -> None:
-    with open("/proc/self/statm") as file:
-        mapped = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + _MEMORY_LIMIT, mapped + _MEMORY_LIMIT))
 
 
 def _read_all(descriptor: int, deadline: float) -> bytes | None:

@@ -10,6 +10,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -25,7 +26,6 @@ from tools.fuzz.decoders import BytesTarget
 _ROWS: Final = 20
 _PARTITIONS: Final = 3
 _ROOM: Final = 1000
-_MAX_BODY: Final = 1 << 20
 _NUMBERS: Final = (0, 1, 2, 3, 5, 1000, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, 1 << 63)
 _BINARY: Final = (
     pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view(), pa.binary(3),
@@ -44,12 +44,6 @@ _SHAPES: Final = [
 """For each batch: the type of its values, of its headers, and the first row."""
 
 _Buffers = list[npt.NDArray[np.uint8]]
-
-
-class _Topic:
-    """A topic without records."""
-
-    queues: tuple[()] = ()
 
 
 class ColumnsTarget(BytesTarget):
@@ -84,18 +78,10 @@ class ColumnsTarget(BytesTarget):
 
 
 def _encoded(batch: pa.RecordBatch, magic: int) -> str:
-    sticky = StickyPartitioner(_Topic(), 1 << 20, lambda count: [0] * count)
+    sticky = StickyPartitioner(SimpleNamespace(queues=()), 1 << 20, lambda count: [0] * count)
     try:
-        parts = partition_columns(
-            batch,
-            record_format(magic),
-            _PARTITIONS,
-            sticky,
-            ignore_keys=False,
-            max_body_size=_MAX_BODY,
-            batch_size=_ROOM,
-            open_room=_ROOM // 2,
-        )
+        sizes = {"max_body_size": 1 << 20, "batch_size": _ROOM, "open_room": _ROOM // 2}
+        parts = partition_columns(batch, record_format(magic), _PARTITIONS, sticky, ignore_keys=False, **sizes)
         for bodies in parts.values():
             first = 0
             while first < len(bodies):

@@ -1,4 +1,4 @@
-"""The targets ``records``, ``compression``, ``log`` and ``settings``: bytes for decoders, and how bytes are mutated.
+"""The targets ``records``, ``log`` and ``settings``: bytes for decoders, and how bytes are mutated.
 
 A decoder can raise the errors that it declares, and nothing else, within limits of time and memory.
 """
@@ -94,12 +94,7 @@ def _change(rng: random.Random, data: bytearray, others: Sequence[bytes]) -> Non
 
 
 class BytesTarget(ABC):
-    """A target whose inputs are mutations of seeds.
-
-    Attributes:
-        suffix: of files with its inputs.
-        seeds: valid inputs.
-    """
+    """A target whose inputs are mutations of seeds, which are valid; ``suffix`` is of files with its inputs."""
 
     suffix: ClassVar[str] = ".bin"
     _in_a_row: ClassVar[int] = 300
@@ -183,6 +178,7 @@ class RecordsTarget(BytesTarget):
 
 
 def _read_log(data: bytes) -> str:
+    """Read a log; what is compressed in it, too."""
     try:
         for batch in iter_batches(data, check_crc=False):
             batch.is_valid()
@@ -209,34 +205,6 @@ def _read_slot(data: bytes, magic: int) -> str:
     except (CorruptRecordError, IllegalStateError):
         return f"no v{magic} slot"
     return f"v{magic} slot"
-
-
-class CompressionTarget(BytesTarget):
-    """Compressed sections. The first byte says which compression and message format."""
-
-    def __init__(self) -> None:
-        section = b"".join(b"record %d" % number for number in range(40)) + bytes(3000)
-        seeds = [
-            bytes([magic << 4 | compression]) + compress(compression, data, magic)
-            for magic, compression in _combinations()
-            for data in (section, bytes(200_000), b"x")
-        ]
-        super().__init__(seeds)
-
-    def decode(self, data: bytes) -> str:
-        """Decompress a section, with more and with less room than it claims to need."""
-        compression, magic = CompressionType((data[0] & 15) % len(CompressionType)) if data else CompressionType.GZIP, 2
-        if data:
-            magic = 1 + (data[0] >> 4) % 2
-        outcomes = []
-        for room in (64, _MAX_SECTION):
-            try:
-                size = len(decompress(compression, data[1:], magic, room))
-                assert compression is CompressionType.NONE or size <= room
-                outcomes.append("read")
-            except CorruptRecordError:
-                outcomes.append("corrupt")
-        return " ".join(outcomes)
 
 
 class LogTarget(RecordsTarget):

@@ -23,19 +23,8 @@ from shmaccum.sender.kafka.produce_request import by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from tools.fuzz.decoders import BytesTarget
-from tools.support.messages import (
-    API_VERSIONS,
-    INIT_PRODUCER_ID,
-    METADATA,
-    PRODUCE,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-    api_versions,
-    encoded,
-    metadata,
-    produced,
-    response,
-)
+from tools.support import messages
+from tools.support.messages import encoded, metadata, produced, response
 
 _TOPIC: Final = "orders"
 _NODE: Final = Node(1, "here", 9092)
@@ -137,8 +126,11 @@ def _handshake(version: int, frames: bytes) -> None:
     handshake = Handshake(sasl_mechanism(_CONFIG, mask), _CONFIG.sasl_mechanism, "here", mask)
     conversation = handshake.introduce()
     call = _next_call(conversation, None)
+    reader, at = FrameReader(), 0
+    reader.feed(frames)
     try:
-        for frame in _frames_of(frames):
+        while (frame := reader.next(1 << 30, int.from_bytes(frames[at + 4 : at + 8], signed=True))) is not None:
+            at += 4 + len(frame)
             encode(call.request, call.version, 1, "client")
             call = _next_call(conversation, frame)
     except StopIteration:
@@ -154,15 +146,6 @@ def _next_call(conversation: Conversation, answer: object) -> Call:
     return step
 
 
-def _frames_of(data: bytes) -> Iterator[bytes]:
-    reader = FrameReader()
-    reader.feed(data)
-    at = 0
-    while (frame := reader.next(_ANY_SIZE, int.from_bytes(data[at + 4 : at + 8], signed=True))) is not None:
-        at += 4 + len(frame)
-        yield frame
-
-
 def _log_in(version: int, frames: bytes) -> None:
     """Run the part of a conversation after the versions are known."""
     _handshake(version, _framed(*_answers_of_versions()) + frames)
@@ -176,7 +159,6 @@ def _sent(request: ApiMessage, version: int) -> Call:
     return call
 
 
-_ANY_SIZE: Final = 1 << 30
 _DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadata, _producer_id, _handshake, _log_in)
 
 
@@ -190,10 +172,12 @@ def _seeds() -> Iterator[bytes]:
     for version in range(14):
         yield bytes([1, version]) + _frame(metadata([(1, 9092)], [(_TOPIC, 2)], epoch=3), version)
     for version in range(6):
-        yield bytes([2, version]) + _frame(response(INIT_PRODUCER_ID, producer_id=77, producer_epoch=0), version)
-    handshake = _frame(response(SASL_HANDSHAKE, mechanisms=["SCRAM-SHA-256"]), 1)
-    first = response(SASL_AUTHENTICATE, error_message=None, auth_bytes=b"r=abc,s=YWJj,i=4096")
-    refused = response(SASL_AUTHENTICATE, error_code=58, error_message="no")
+        yield bytes([2, version]) + _frame(
+            response(messages.INIT_PRODUCER_ID, producer_id=77, producer_epoch=0), version
+        )
+    handshake = _frame(response(messages.SASL_HANDSHAKE, mechanisms=["SCRAM-SHA-256"]), 1)
+    first = response(messages.SASL_AUTHENTICATE, error_message=None, auth_bytes=b"r=abc,s=YWJj,i=4096")
+    refused = response(messages.SASL_AUTHENTICATE, error_code=58, error_message="no")
     logins = [_framed(handshake, _frame(each, 2)) for each in (first, refused)]
     yield from (bytes([3, 0]) + _framed(*_answers_of_versions()) + login for login in logins)
     yield from (bytes([4, 0]) + login for login in logins)
@@ -215,8 +199,9 @@ def _produced(error: int) -> Any:
 
 
 def _answers_of_versions() -> list[bytes]:
-    newest = {PRODUCE: 12, METADATA: 13, SASL_HANDSHAKE: 1, API_VERSIONS: 4, INIT_PRODUCER_ID: 5, SASL_AUTHENTICATE: 2}
-    return [_frame(api_versions({key: (0, version) for key, version in newest.items()}), 3)]
+    newest = {messages.PRODUCE: 12, messages.METADATA: 13, messages.SASL_HANDSHAKE: 1, messages.API_VERSIONS: 4}
+    newest |= {messages.INIT_PRODUCER_ID: 5, messages.SASL_AUTHENTICATE: 2}
+    return [_frame(messages.api_versions({key: (0, version) for key, version in newest.items()}), 3)]
 
 
 def _frame(response: Any, version: int) -> bytes:

@@ -64,13 +64,7 @@ def open_accumulator(config: ProducerConfig) -> Accumulators:
 
 
 class SlabImage:
-    """The slab, as files in /dev/shm and as a copy of what is in them. Use as a context manager.
-
-    Attributes:
-        config: its settings.
-        geometry: its layout.
-        memory: the copy of the segment.
-    """
+    """The slab, as files in /dev/shm and as a copy of its segment (``memory``). Use as a context manager."""
 
     def __init__(self, name: str, log_dir: Path) -> None:
         self.config: Final = ProducerConfig.parse(
@@ -110,21 +104,18 @@ class SlabImage:
 
     def restore(self) -> None:
         """Restore the slab, also if it no longer exists; no process can use it meanwhile."""
-        while not self._restored():
-            pass  # another producer of this host has just removed the lock file
-
-    def _restored(self) -> bool:
-        # Any other producer of this host would remove a slab that is half there (`shmaccum.shm.reclaim`).
-        with contextlib.closing(LockFile.open(self._name, create=True)) as lock_file, lock_file.lifecycle():
-            if not lock_file.is_current():
-                return False
-            unlink(self._name, keep_lock_file=True)
-            path = names.segment_path(self._name)
-            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(self.memory)
-            os.mkfifo(self._private.doorbell_path(), 0o600)
-            make_semaphore(self._private.pool_semaphore(), self._units).close()
-            return True
+        while True:
+            # Any other producer of this host would remove a slab that is half there (`shmaccum.shm.reclaim`).
+            with contextlib.closing(LockFile.open(self._name, create=True)) as lock_file, lock_file.lifecycle():
+                if not lock_file.is_current():
+                    continue  # another producer of this host has just removed the lock file
+                unlink(self._name, keep_lock_file=True)
+                path = names.segment_path(self._name)
+                with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                    file.write(self.memory)
+                os.mkfifo(self._private.doorbell_path(), 0o600)
+                make_semaphore(self._private.pool_semaphore(), self._units).close()
+                return
 
 
 def _live(life: Callable[[Accumulators], object], config: ProducerConfig) -> None:

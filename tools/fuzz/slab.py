@@ -57,15 +57,12 @@ _LARGEST: Final = (1 << 64) - 1
 
 
 class Region(NamedTuple):
-    """A table of the slab."""
+    """A table of the slab: the index of its first word, its entries, the words in an entry, and their names."""
 
     start: int
-    """Index of its first word."""
     entries: int
     words: int
-    """Words in an entry."""
     names: dict[str, int]
-    """Words of an entry, by name."""
 
 
 def regions(geometry: Geometry) -> dict[str, Region]:
@@ -129,10 +126,7 @@ class Damage(NamedTuple):
 
 
 def random_damage(rng: random.Random, geometry: Geometry, memory: bytes) -> list[Damage]:
-    """Return some damage to a slab, of which a copy is given.
-
-    Most of it overwrites words in use, with nearly valid or extreme values.
-    """
+    """Return some damage to a slab, of which a copy is given: mostly to words in use, nearly valid or extreme."""
     there = regions(geometry)
     words = memoryview(memory).cast("Q")
     return [_one(rng, there, words) for _ in range(rng.choice((1, 1, 1, 2, 3, 8)))]
@@ -155,27 +149,22 @@ def _one(rng: random.Random, there: dict[str, Region], words: memoryview) -> Dam
 
 def _value(rng: random.Random, words: memoryview, at: int) -> int:
     now: int = words[at]
-    match rng.randrange(9):
-        case 0:
-            return rng.getrandbits(64)
-        case 1:
-            return rng.randrange(40)
-        case 2:
-            return 1 << rng.randrange(64)
-        case 3:
-            return (1 << rng.randrange(1, 65)) - 1
-        case 4:
-            return now ^ 1 << rng.randrange(64)
-        case 5:
-            return int(words[max(0, min(at + rng.choice((-32, -16, -1, 1, 16, 24, 32)), len(words) - 1))])
-        case 6:
-            return (now + rng.choice((-2, -1, 1, 2, 3))) & _LARGEST
-        case 7:
-            return rng.choice((0, _LARGEST, 1 << 63, (1 << 63) - 1, 1 << 32))
-        case _:
+    shift = 8 * rng.randrange(8)
+    neighbour = max(0, min(at + rng.choice((-32, -16, -1, 1, 16, 24, 32)), len(words) - 1))
+    return rng.choice(
+        (
+            rng.getrandbits(64),
+            rng.randrange(40),
+            1 << rng.randrange(64),
+            (1 << rng.randrange(1, 65)) - 1,
+            now ^ 1 << rng.randrange(64),
+            int(words[neighbour]),
+            (now + rng.choice((-2, -1, 1, 2, 3))) & _LARGEST,
+            rng.choice((0, _LARGEST, 1 << 63, (1 << 63) - 1, 1 << 32)),
             # One field of a packed word: its bytes, one by one.
-            shift = 8 * rng.randrange(8)
-            return now & ~(0xFF << shift) | rng.getrandbits(8) << shift
+            now & ~(0xFF << shift) | rng.getrandbits(8) << shift,
+        )
+    )
 
 
 # --- slab -----------------------------------------------------------------------------------------------
@@ -346,15 +335,11 @@ def words_of(geometry: Geometry, memory: bytes) -> Iterator[tuple[str, int, str 
     """Yield the words to be overwritten of a slab, of which a copy is given: region, entry, name or number in it."""
     words = memoryview(memory).cast("Q")
     for name, region in regions(geometry).items():
-        named = _by_number(region)
+        named = {number: word for word, number in region.names.items()}
         texts = [number for number, word in named.items() if word in _TEXTS]
         for entry in _entries(name, region, words):
             for number in range(min(texts, default=region.words - 1) + 1):
                 yield name, entry, named.get(number, number)
-
-
-def _by_number(region: Region) -> dict[int, str]:
-    return {number: word for word, number in region.names.items()}
 
 
 def _entries(name: str, region: Region, words: memoryview) -> Iterable[int]:
@@ -390,7 +375,9 @@ class Table:
     """The results for each word: one line for all similar words of a table."""
 
     def __init__(self, geometry: Geometry) -> None:
-        self._names = {name: _by_number(region) for name, region in regions(geometry).items()}
+        self._names = {
+            name: {number: word for word, number in region.names.items()} for name, region in regions(geometry).items()
+        }
         self._outcomes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     def note(self, attempt: Attempt) -> None:
@@ -406,12 +393,13 @@ class Table:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines to print."""
+
+        def place_of(item: tuple[tuple[str, str], object]) -> tuple[int, int]:
+            (region, word), _ = item
+            numbers = {name: number for number, name in self._names[region].items()}
+            return list(self._names).index(region), numbers.get(word.removesuffix(".."), 0)
+
         columns = (WENT_ON, "damage", "another error", THE_SAME, REMOVED, "failed", "killed", "hung")
         yield f"{'word':32}" + "".join(f"{column:>15}" for column in columns)
-        for (region, word), outcomes in sorted(self._outcomes.items(), key=lambda item: self._place_of(*item[0])):
+        for (region, word), outcomes in sorted(self._outcomes.items(), key=place_of):
             yield f"{f'{region} {word}':32}" + "".join(f"{outcomes[column] or '':>15}" for column in columns)
-
-    def _place_of(self, region: str, word: str) -> tuple[int, int]:
-        """Return what sorts words by their place in the slab."""
-        numbers = {name: number for number, name in self._names[region].items()}
-        return list(self._names).index(region), numbers.get(word.removesuffix(".."), 0)
