@@ -23,7 +23,7 @@ from tools.support.messages import (
     SASL_HANDSHAKE,
     response,
 )
-from tools.support.serving import Server
+from tools.support.proxy import Server
 
 
 class Request:

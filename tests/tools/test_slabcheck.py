@@ -31,12 +31,9 @@ def seen(slab: Slab) -> list[str]:
         return unrest(view)
 
 
-def test_at_rest(slab: Slab) -> None:
+def test_slots(slab: Slab) -> None:
     assert seen(slab) == []
     assert len(shared_files(slab.name)) > 3
-
-
-def test_slots(slab: Slab) -> None:
     pool = BufferPool(slab)
     buffer = pool.allocate(3 * SLOT, 0)
     assert seen(slab) == ["slots are not free: 1 ALLOCATED", "20 slots, but the bitmap has 17 free and the count 17"]
@@ -88,9 +85,7 @@ def test_dead_processes(slab: Slab, start: Start) -> None:
 
 
 def test_figures(slab: Slab) -> None:
-    slab.words[slab.geometry.process(0) + Process.WAITS] = 3
-    slab.words[slab.geometry.process(5) + Process.WAITS] = 4
-    slab.words[Super.REBUILDS] = 2
+    for process, waits in {0: 3, 5: 4}.items():
+        slab.words[slab.geometry.process(process) + Process.WAITS] = waits
     with look(slab.name) as view:
-        counted = figures(view)
-    assert (counted.memory_waits, counted.rebuilds, counted.takeovers) == (7, 2, 0)
+        assert figures(view).memory_waits == 7

@@ -126,13 +126,7 @@ def error_of(outcome: int) -> type[KafkaError]:
 
 
 class Account:
-    """One writer's account; written by the writer, read by the tool at any time.
-
-    Args:
-        directory: of the accounts.
-        writer: its owner.
-        create: create it; otherwise it must exist.
-    """
+    """One writer's account; written by the writer, which creates it, and read by the tool at any time."""
 
     def __init__(self, directory: Path, writer: int, *, create: bool = False) -> None:
         self.writer = writer
@@ -219,18 +213,15 @@ _UNKNOWN_OFFSET: Final = -1
 
 @dataclass(slots=True)
 class Verdict:
-    """The violations among the records.
+    """The violations among the records: counts of each of `KINDS`, which all must be 0, and some examples of each.
 
     Attributes:
-        counts: of each of `KINDS`; all must be 0.
-        examples: some of each.
         records, bytes: found in the log, with the bytes of their values.
         appended: by the accounts.
         acknowledged: records whose producer got an acknowledgement.
         errors: the names of the errors of failed records, with their numbers.
         failed_found: failed records that are in the log.
-        in_doubt: records of calls interrupted by a kill.
-        in_doubt_found: those of them that are in the log.
+        in_doubt, in_doubt_found: records of calls interrupted by a kill, and those of them that are in the log.
     """
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))

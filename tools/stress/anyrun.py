@@ -61,7 +61,7 @@ class Outcome:
         verdict: on the records.
         counts: processes started, killed and stopped, and the like.
         slab: its counts; None if it could not be read.
-        longest_stall_s, longest_wait_s: see `Watch`; None if not measured.
+        longest_stall_s: longest time in which no producer appended anything.
         seconds: of the load.
         soak: samples of a soak.
     """
@@ -70,8 +70,7 @@ class Outcome:
     verdict: Verdict = field(default_factory=Verdict)
     counts: dict[str, int] = field(default_factory=dict)
     slab: SlabFigures | None = None
-    longest_stall_s: float | None = None
-    longest_wait_s: float | None = None
+    longest_stall_s: float = 0.0
     seconds: float = 0.0
     soak: Soak | None = None
 
@@ -210,8 +209,7 @@ def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
         "slab": asdict(outcome.slab) if outcome.slab else None,
         "seconds": outcome.seconds,
         "longest_stall_s": outcome.longest_stall_s,
-        "longest_wait_s": outcome.longest_wait_s,
-        "soak": outcome.soak.figures() if outcome.soak else None,
+        "soak": outcome.soak.rows() if outcome.soak else None,
     }
 
 
@@ -223,6 +221,7 @@ def as_text(options: Options, outcome: Outcome) -> str:
     if not options.pyspark:
         rows["acknowledged"] = f"{of.acknowledged:,}, as far as producers lived to hear of it"
         rows["in doubt"] = f"{of.in_doubt:,} in calls that a kill cut short, {of.in_doubt_found:,} of them found"
+        rows["longest stall"] = f"{outcome.longest_stall_s:.2f} s without a record of anybody"
     rows["found"] = f"{of.records:,} records with {of.bytes:,} bytes of values"
     rows |= outcome.counts
     if slab:
@@ -234,9 +233,6 @@ def as_text(options: Options, outcome: Outcome) -> str:
             "indexes rebuilt": slab.rebuilds,
             "slots reclaimed": slab.reclaimed_slots,
         }
-    if outcome.longest_stall_s is not None:
-        rows["longest stall"] = f"{outcome.longest_stall_s:.2f} s without a record of anybody"
-        rows["longest wait"] = f"{outcome.longest_wait_s:.2f} s of one producer that was not stopped"
     if outcome.soak:
         rows |= outcome.soak.rows()
     end = [f"  WRONG: {problem}" for problem in outcome.problems]

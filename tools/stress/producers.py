@@ -9,10 +9,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType, SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Final
 
 import pyarrow as pa
@@ -118,18 +119,15 @@ def preload() -> None:
 def produce(load: Load, writers: Sequence[int]) -> int:
     """Run a producer with these writers until SIGTERM; return the exit status."""
     stopping = threading.Event()
+    failed = threading.Event()
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def ended_by_error(of: threading.ExceptHookArgs) -> None:
+        failed.set()
         stopping.set()
+        sys.excepthook(of.exc_type, of.exc_value or of.exc_type(), of.exc_traceback)
 
-    def ended_by_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        failed.append(error)
-        stopping.set()
-        sys.excepthook(kind, error, trace)
-
-    failed: list[BaseException] = []
-    threading.excepthook = lambda of: ended_by_error(of.exc_type, of.exc_value or of.exc_type(), of.exc_traceback)
-    signal.signal(signal.SIGTERM, stop)
+    threading.excepthook = ended_by_error
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     producer = Producer({**load.settings, "batch.size": random.choice(BATCH_SIZES)})
     parts = [Writer(load, producer, writer) for writer in writers]
     threads = [threading.Thread(target=part.run, args=(stopping,)) for part in parts]
@@ -142,25 +140,16 @@ def produce(load: Load, writers: Sequence[int]) -> int:
     for part in parts:
         part.settle()
     producer.close()
-    if failed:
+    if failed.is_set():
         return 1
     for part in parts:
         part.account.note_closed()
     return 0
 
 
-_LOOK_EVERY_S: Final = 0.02
-
-
 @dataclass(slots=True)
 class Member:
-    """A producer process.
-
-    Attributes:
-        pid: of the process.
-        writers: of its threads.
-        accounts: of its writers, as far as they exist.
-    """
+    """A producer process, and the accounts of its writers, as far as they exist."""
 
     pid: int
     writers: Sequence[int]
@@ -173,23 +162,13 @@ class Member:
 
     def open_accounts(self, directory: Path) -> None:
         """Open the accounts that exist by now."""
-        for writer in self.writers[len(self.accounts) :]:
-            try:
+        with suppress(FileNotFoundError):
+            for writer in self.writers[len(self.accounts) :]:
                 self.accounts.append(Account(directory, writer))
-            except FileNotFoundError:
-                return
 
 
 class Fleet:
-    """The producers, by place.
-
-    Args:
-        children: the processes of the run.
-        load: what each producer does.
-
-    Attributes:
-        members: the current producers.
-    """
+    """The producers, by place; ``members`` are the current ones."""
 
     def __init__(self, children: Children, load: Load) -> None:
         preload()
@@ -237,64 +216,6 @@ class Fleet:
         deadline = time.monotonic() + patience_s
         while self.members and time.monotonic() < deadline:
             self.reap()
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(0.02)
         for member in self.members.values():
             self._children.abort(member.pid, f"did not flush and close within {patience_s:.0f} s")
-
-
-class Watch:
-    """Measures stalls; called periodically with the time in monotonic seconds.
-
-    Attributes:
-        longest_stall_s: longest time in which no producer appended anything, from the first record on.
-        longest_wait_s: longest time in which one producer, alive and not stopped, appended nothing.
-    """
-
-    def __init__(self, children: Children, fleet: Fleet, seconds: float) -> None:
-        self._children = children
-        self._fleet = fleet
-        self._seconds = seconds
-        self._started_s = -1.0
-        self._all = 0, 0.0
-        self._each: dict[int, tuple[int, float]] = {}
-        """By pid: the number of records that a producer has appended, and the time of the last change; so is `_all`."""
-        self._next_line_s = 0.0
-        self._terminal = sys.stderr.isatty()
-        self.longest_stall_s = 0.0
-        self.longest_wait_s = 0.0
-
-    def look(self, now_s: float) -> None:
-        """Look once."""
-        fleet = self._fleet
-        if self._started_s < 0:
-            self._started_s = now_s
-        appended = fleet.look()
-        if appended != self._all[0]:
-            self._all = appended, now_s
-        elif appended:
-            self.longest_stall_s = max(self.longest_stall_s, now_s - self._all[1])
-        before, self._each = self._each, {}
-        for member in fleet.members.values():
-            count, moved_s = before.get(member.pid, (-1, 0.0))
-            if count != member.appended or self._children.is_stopped(member.pid):
-                moved_s = now_s
-            self._each[member.pid] = member.appended, moved_s
-            self.longest_wait_s = max(self.longest_wait_s, now_s - moved_s)
-        self._show(now_s - self._started_s)
-
-    def _show(self, elapsed_s: float) -> None:
-        if elapsed_s < self._next_line_s:
-            return
-        self._next_line_s = elapsed_s + (1.0 if self._terminal else 10.0)
-        counts = self._children.counts
-        line = (
-            f"{elapsed_s:4.0f} of {self._seconds:.0f} s: {self._all[0]:,} records appended; killed "
-            f"{counts['producers killed']} producers and {counts['senders killed']} senders, stopped "
-            f"{counts['producers stopped'] + counts['senders stopped']}; longest stall {self.longest_stall_s:.1f} s"
-        )
-        print(line, end="\r" if self._terminal else "\n", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """End the progress line."""
-        if self._terminal:
-            print(file=sys.stderr)

@@ -6,6 +6,7 @@ The plan says which processes are killed, terminated or stopped, and when, from 
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from shmaccum.shm.lifecycle import look
 from tools.stress.accounting import Verdict, all_accounts, judge
 from tools.stress.anyrun import DELIVERY_PATIENCE_S, TICK_S, AnyRun
 from tools.stress.options import Options
-from tools.stress.producers import Fleet, Load, Watch
+from tools.stress.producers import Fleet, Load
 from tools.stress.soak import EVERY_S, Soak
 from tools.support.processes import is_descendant
 from tools.support.reading import Stored
@@ -91,15 +92,17 @@ class Run(AnyRun):
     def __init__(self, options: Options, directory: Path, to: Mapping[str, object], log_dir: Path) -> None:
         super().__init__(options, directory, to, log_dir)
         self._fleet = Fleet(self.children, Load(self.settings, self.accounts, options))
-        self._watch = Watch(self.children, self._fleet, options.seconds)
         self._soak = self.outcome.soak = Soak() if options.soak else None
         self._next_sample_s = 0.0
         self._delivered = 0
         self._cut_short = 0
+        self._appended = 0
+        self._moved_s = 0.0
+        self._next_line_s = 0.0
 
     def work(self) -> None:
         """Append and kill by the plan; then flush and close."""
-        options, fleet, watch = self.options, self._fleet, self._watch
+        options, fleet, outcome = self.options, self._fleet, self.outcome
         plan = make_plan(options, min(_LIVE_LONG, options.producers) if options.soak else 0)
         for place in range(options.producers):
             fleet.start(place)
@@ -115,16 +118,14 @@ class Run(AnyRun):
             self.children.continue_due(now)
             for place in fleet.reap():
                 fleet.start(place)
-            watch.look(now)
+            self._watch(now, now - started)
             self._take_samples(now)
             time.sleep(TICK_S)
-        self.outcome.seconds = time.monotonic() - started
-        watch.end()
-        self.outcome.longest_stall_s, self.outcome.longest_wait_s = watch.longest_stall_s, watch.longest_wait_s
-        if watch.longest_stall_s > options.max_stall:
-            self.outcome.problems.append(f"no producer appended anything for {watch.longest_stall_s:.1f} s")
+        outcome.seconds = time.monotonic() - started
+        if outcome.longest_stall_s > options.max_stall:
+            outcome.problems.append(f"no producer appended anything for {outcome.longest_stall_s:.1f} s")
         if self._soak is not None:
-            self.outcome.problems += self._soak.problems()
+            outcome.problems += self._soak.problems()
         fleet.finish(DELIVERY_PATIENCE_S)
 
     def judge(self, records: Iterator[Stored]) -> Verdict:
@@ -166,6 +167,24 @@ class Run(AnyRun):
             children.terminate(pid, what)
         else:
             children.stop(pid, what, now_s + event.duration_s)
+
+    def _watch(self, now_s: float, elapsed_s: float) -> None:
+        """Measure the longest time in which no producer appends anything, and show progress."""
+        appended, outcome, counts = self._fleet.look(), self.outcome, self.children.counts
+        if appended != self._appended:
+            self._appended, self._moved_s = appended, now_s
+        elif appended:
+            outcome.longest_stall_s = max(outcome.longest_stall_s, now_s - self._moved_s)
+        if elapsed_s >= self._next_line_s:
+            self._next_line_s = elapsed_s + 10.0
+            print(
+                f"{elapsed_s:4.0f} of {self.options.seconds:.0f} s: {appended:,} records appended; killed "
+                f"{counts['producers killed']} producers and {counts['senders killed']} senders, stopped "
+                f"{counts['producers stopped'] + counts['senders stopped']}; longest stall "
+                f"{outcome.longest_stall_s:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _may_end_sender(self) -> bool:
         """Return whether a sender may be ended; count those that ended before one had delivered anything."""

@@ -22,9 +22,10 @@ import os
 import re
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 EVERY_S: Final = 2.0
 LEAST_SAMPLES: Final = 60
@@ -62,14 +63,7 @@ class Soak:
         self._acknowledged_then = 0
 
     def sample(self, now_s: float, pids: dict[str, int], files: Sequence[Path], acknowledged: int) -> None:
-        """Take one sample.
-
-        Args:
-            now_s: monotonic seconds.
-            pids: of the processes, by kind.
-            files: of the slab in /dev/shm.
-            acknowledged: records so far, as the slab counts them.
-        """
+        """Take one sample: processes, by kind; the slab's files; the records that it counts as acknowledged."""
         for what, pid in pids.items():
             try:
                 status = Path(f"/proc/{pid}/status").read_text()
@@ -79,7 +73,10 @@ class Soak:
             series = self.processes.setdefault(f"{what} {pid}", Series())
             series.memory.append(1024 * sum(map(int, _RSS.findall(status))))
             series.descriptors.append(descriptors)
-        self.shared_bytes.append(sum(_allocated(file) for file in files))
+        self.shared_bytes.append(0)
+        for file in files:
+            with suppress(FileNotFoundError):
+                self.shared_bytes[-1] += file.stat().st_blocks * 512
         if self._minute_began_s < 0:
             self._minute_began_s, self._acknowledged_then = now_s, acknowledged
         elif now_s - self._minute_began_s >= _MINUTE_S:
@@ -88,7 +85,7 @@ class Soak:
 
     def problems(self) -> list[str]:
         """Return what did not stay constant."""
-        judged = {what: series for what, series in self.processes.items() if len(series.memory) >= LEAST_SAMPLES}
+        judged = self._judged()
         found = [
             f"no {kind} was there for long enough to be judged: more --seconds, fewer kills"
             for kind in ("sender", "producer")
@@ -110,30 +107,19 @@ class Soak:
             found.append(f"{self.per_minute[-1]:,} records in the last minute, {self.per_minute[1]:,} in the second")
         return found
 
-    def figures(self) -> dict[str, object]:
-        """Return the samples as numbers, for each process that lived long enough."""
-        judged = {what: series for what, series in self.processes.items() if len(series.memory) >= LEAST_SAMPLES}
-        return {
-            "memory_by_minute": {what: of.memory[:: round(_MINUTE_S / EVERY_S)] for what, of in judged.items()},
-            "memory_by_quarter": {what: _medians_of_quarters(of.memory) for what, of in judged.items()},
-            "descriptors_by_quarter": {what: _medians_of_quarters(of.descriptors) for what, of in judged.items()},
-            "shared_bytes_most": max(self.shared_bytes, default=0),
-            "shared_bytes_last": self.shared_bytes[-1] if self.shared_bytes else 0,
-            "records_per_minute": self.per_minute,
-        }
-
     def rows(self) -> dict[str, object]:
-        """Return them as lines of the report: what, and the numbers."""
-        figures: Any = self.figures()
-        rows: dict[str, object] = {
-            what: f"{memory[0]:,.0f} bytes, at last {memory[-1]:,.0f}; {of[0]:g} descriptors, at last {of[-1]:g}"
-            for (what, memory), of in zip(
-                figures["memory_by_quarter"].items(), figures["descriptors_by_quarter"].values(), strict=True
-            )
-        }
-        rows["/dev/shm"] = f"{figures['shared_bytes_last']:,} bytes, at most {figures['shared_bytes_most']:,}"
+        """Return the samples as lines of the report, for each process that lived long enough."""
+        rows: dict[str, object] = {}
+        for what, series in self._judged().items():
+            memory, of = _medians_of_quarters(series.memory), _medians_of_quarters(series.descriptors)
+            rows[what] = f"{memory[0]:,.0f} bytes, at last {memory[-1]:,.0f}; {of[0]:g} descriptors, at last {of[-1]:g}"
+        now, most = self.shared_bytes[-1] if self.shared_bytes else 0, max(self.shared_bytes, default=0)
+        rows["/dev/shm"] = f"{now:,} bytes, at most {most:,}"
         rows["records a minute"] = ", ".join(f"{count:,}" for count in self.per_minute)
         return rows
+
+    def _judged(self) -> dict[str, Series]:
+        return {what: series for what, series in self.processes.items() if len(series.memory) >= LEAST_SAMPLES}
 
 
 def _quarters(samples: Sequence[int]) -> list[Sequence[int]]:
@@ -144,11 +130,3 @@ def _quarters(samples: Sequence[int]) -> list[Sequence[int]]:
 
 def _medians_of_quarters(samples: Sequence[int]) -> list[float]:
     return [statistics.median(quarter) for quarter in _quarters(samples)]
-
-
-def _allocated(file: Path) -> int:
-    """Return the memory that a file in /dev/shm takes."""
-    try:
-        return file.stat().st_blocks * 512
-    except FileNotFoundError:
-        return 0

@@ -25,17 +25,7 @@ if TYPE_CHECKING:  # pyarrow is an extra
 
 
 class Accumulators:
-    """Both halves, over one state.
-
-    Args:
-        slab: attached; the caller detaches it.
-        config: the settings of both.
-
-    Attributes:
-        state: what both work on; `slab`, `pool`, `map` and `format` are its own.
-        producer: the producers' half.
-        sender: the sender's half.
-    """
+    """Both halves, ``producer`` and ``sender``, over one state. The caller has attached the slab, and detaches it."""
 
     def __init__(self, slab: Slab, config: ProducerConfig) -> None:
         self.state: Final = AccumulatorState(slab, config)
@@ -56,12 +46,7 @@ class Accumulators:
         callback: DeliveryCallback | None = None,
         max_block_ms: float = 60_000,
     ) -> RecordAppendResult:
-        """Append a record that is not encoded yet, as `Producer.send` does.
-
-        Raises:
-            UnknownTopicOrPartitionError: the partition is not known.
-            ShmaccumError: as `RecordAccumulator.appending`.
-        """
+        """Append a record that is not encoded yet, as `Producer.send` does."""
         queue = self.map.queue(topic_partition)
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")

@@ -18,14 +18,7 @@ def _compiler() -> list[str]:
 
 
 def sanitizer_library(name: str) -> str:
-    """Return the path of a sanitizer's library, which a process has to load first.
-
-    Args:
-        name: ``asan`` or ``tsan``.
-
-    Raises:
-        FileNotFoundError: the compiler has none.
-    """
+    """Return the path of the library of ``asan`` or ``tsan``, which a process has to load first."""
     command = [*_compiler(), f"-print-file-name=lib{name}.so"]
     path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     if not os.path.isabs(path):

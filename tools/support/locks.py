@@ -10,13 +10,7 @@ from shmaccum.shm.locks import SlabLock
 
 @contextmanager
 def held(lock: SlabLock, timeout_s: float | None = None, *, unfinished: bool = False) -> Iterator[None]:
-    """Hold a lock during the block.
-
-    Args:
-        lock: which one.
-        timeout_s: as of `SlabLock.run`.
-        unfinished: leave what it guards to be rebuilt by the next holder.
-    """
+    """Hold a lock during the block; if ``unfinished``, leave what it guards to be rebuilt by the next holder."""
     lock.run(lambda: (lock.core.acquire_now(),), timeout_s)
     try:
         yield

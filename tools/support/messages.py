@@ -56,14 +56,9 @@ def metadata(
     epoch: int = 0,
     **of_all: Any,
 ) -> Any:
-    """Return the response of a cluster on loopback.
+    """Return the response of a cluster on loopback; ``of_all`` are more fields of all topics.
 
-    Args:
-        brokers: number and port of each.
-        topics: name of each, and how many partitions it has.
-        leader: of all partitions.
-        epoch: of that leader.
-        of_all: more fields of all topics.
+    Brokers have numbers and ports; topics a name and so many partitions, all with the same leader and its epoch.
     """
     partition = {"leader_id": leader, "leader_epoch": epoch, "replica_nodes": [1], "isr_nodes": [1]}
     return response(

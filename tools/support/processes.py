@@ -100,13 +100,6 @@ def _children_in_new_namespace() -> Iterator[None]:
         os.close(own)
 
 
-def _mount_proc() -> None:
-    """Give this process, and no other, the /proc of its PID namespace."""
-    _call("unshare", _CLONE_NEWNS)
-    _call("mount", None, b"/", None, _MS_REC_PRIVATE, None)
-    _call("mount", b"proc", b"/proc", b"proc", 0, None)
-
-
 def _call(function: str, *arguments: object) -> None:
     """Call a function of the C library that returns 0, or -1 and sets errno."""
     if getattr(_libc, function)(*arguments):
@@ -115,16 +108,13 @@ def _call(function: str, *arguments: object) -> None:
 
 
 class Children:
-    """The processes that this one has started and inherited since; earlier children, such as a broker, stay.
+    """The processes that this one has started and inherited since; earlier children (``before``), as a broker, stay.
 
-    Args:
-        messages: file for the messages of forked processes.
-        judge_inherited: whether to check how the inherited ones end.
+    Forked processes write their messages into a file. How the inherited ones end is checked on request.
 
     Attributes:
         counts: number of killed and stopped processes, by kind.
         problems: processes that ended in an unexpected way.
-        before: pids of the earlier children.
     """
 
     def __init__(self, messages: Path, *, judge_inherited: bool = True) -> None:
@@ -143,10 +133,7 @@ class Children:
     def fork(self, who: str, run: Callable[[], int], *, pid_namespace: bool = False) -> int:
         """Start a process that runs a function and exits with its result; return its pid.
 
-        Args:
-            who: the process, for messages.
-            run: the function.
-            pid_namespace: in a PID namespace of its own, with its own /proc.
+        In a PID namespace of its own, it has its own /proc.
         """
         parent = os.getpid()
         # Python would ignore an interrupt that arrives during a fork, in some module's hook.
@@ -169,25 +156,22 @@ class Children:
             if _state_and_parent(parent)[0] in "ZX" or os.getppid() not in (parent, 0):
                 os._exit(1)  # the parent died before prctl took effect
             if pid_namespace:
-                _mount_proc()
+                # It, and no other process, gets the /proc of its PID namespace.
+                _call("unshare", _CLONE_NEWNS)
+                _call("mount", None, b"/", None, _MS_REC_PRIVATE, None)
+                _call("mount", b"proc", b"/proc", b"proc", 0, None)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which then kills this process
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
-            self._redirect_output()
+            with open(self._messages, "ab") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            faulthandler.enable(2)
             status = run()
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
-
-    def _redirect_output(self) -> None:
-        file = os.open(self._messages, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.close(file)
-        faulthandler.enable(2)
-
-    # --- deeds --------------------------------------------------------------------------------------
 
     def kill(self, pid: int, what: str) -> None:
         """Kill a process."""
@@ -216,10 +200,6 @@ class Children:
         self._stopped[pid] = max(until_s, self._stopped.get(pid, 0.0))
         self.counts[f"{what}s stopped"] += 1
 
-    def is_stopped(self, pid: int) -> bool:
-        """Return whether a process is stopped at the moment."""
-        return pid in self._stopped
-
     def continue_due(self, now_s: float) -> None:
         """Continue the processes whose stop is over."""
         for pid in [pid for pid, until_s in self._stopped.items() if until_s <= now_s]:
@@ -232,8 +212,6 @@ class Children:
         self.problems.append(f"{self._forked[pid]} {why}; see where it was in {self._messages}")
         self._dying.add(pid)
         os.kill(pid, signal.SIGABRT)
-
-    # --- ends ---------------------------------------------------------------------------------------
 
     def reap(self) -> list[int]:
         """Wait for dead processes; return their pids."""
@@ -252,11 +230,14 @@ class Children:
             self._asked.discard(pid)
             if pid in self._dying or has_heard:
                 self._dying.discard(pid)
-            elif who:
-                self._judge(status, who, allowed=(0,))
-            elif self._judge_inherited:
+            elif who or self._judge_inherited:
                 # A sender that finds another one serving exits with status 1.
-                self._judge(status, "a process that a producer started", allowed=(0, 1))
+                allowed, who = ((0,), who) if who else ((0, 1), "a process that a producer started")
+                if os.WIFSIGNALED(status):
+                    number = signal.Signals(os.WTERMSIG(status)).name
+                    self.problems.append(f"{who} was killed by {number}, not by the plan")
+                elif os.WEXITSTATUS(status) not in allowed:
+                    self.problems.append(f"{who} ended with status {os.WEXITSTATUS(status)}; see {self._messages}")
 
     def wait_for(self, pid: int, patience_s: float) -> None:
         """Wait until a forked process has ended; one that does not in time is stuck."""
@@ -266,13 +247,6 @@ class Children:
                 self.abort(pid, f"did not end within {patience_s:.0f} s")
                 return
             time.sleep(_LOOK_EVERY_S)
-
-    def _judge(self, status: int, who: str, *, allowed: tuple[int, ...]) -> None:
-        """Record a process that ended by anything but the plan."""
-        if os.WIFSIGNALED(status):
-            self.problems.append(f"{who} was killed by {signal.Signals(os.WTERMSIG(status)).name}, not by the plan")
-        elif os.WEXITSTATUS(status) not in allowed:
-            self.problems.append(f"{who} ended with status {os.WEXITSTATUS(status)}; see {self._messages}")
 
     def kill_all(self) -> None:
         """Kill all descendants of this process."""

@@ -19,32 +19,24 @@ from shmaccum.shm.layout import SlotState, state_of
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.semaphores import open_semaphore
 
-_PARTITION_AT_REST = ("HEAD", "TAIL", "OPEN", "QUEUED", "MUTED", "IN_FLIGHT")
-
 
 @dataclass(frozen=True, slots=True)
 class SlabFigures:
-    """A slab's counts since its creation.
-
-    Attributes:
-        records_sent, batches_sent, records_failed, batches_retried: by its senders.
-        memory_waits, memory_exhausted: waits of producers for memory, and how many of them timed out.
-        senders: number that have served it.
-        takeovers: of locks from dead holders.
-        rebuilds: of indexes.
-        reclaimed_slots: from dead processes.
-    """
+    """A slab's counts since its creation."""
 
     records_sent: int
     batches_sent: int
-    records_failed: int
     batches_retried: int
     memory_waits: int
-    memory_exhausted: int
+    """Of producers, for memory."""
     senders: int
+    """That have served it."""
     takeovers: int
+    """Of locks from dead holders."""
     rebuilds: int
+    """Of indexes."""
     reclaimed_slots: int
+    """From dead processes."""
 
 
 def figures(view: SlabView) -> SlabFigures:
@@ -55,10 +47,8 @@ def figures(view: SlabView) -> SlabFigures:
     return SlabFigures(
         records_sent=words[Super.RECORDS_SENT],
         batches_sent=words[Super.BATCHES_SENT],
-        records_failed=words[Super.RECORDS_FAILED],
         batches_retried=words[Super.BATCHES_RETRIED],
         memory_waits=int(processes[:, Process.WAITS].sum()),
-        memory_exhausted=int(processes[:, Process.EXHAUSTED].sum()),
         senders=words[Super.SENDER_STARTS],
         takeovers=view.lock_takeovers(),
         rebuilds=words[Super.REBUILDS],
@@ -68,13 +58,8 @@ def figures(view: SlabView) -> SlabFigures:
 
 def unrest(view: SlabView) -> list[str]:
     """Return a line for each violation in a slab that only the sender uses."""
-    return [
-        *_slots(view),
-        *locks_in_use(view.name, view.words, view.geometry),
-        *_waiters(view),
-        *_partitions(view),
-        *_processes(view),
-    ]
+    locks = locks_in_use(view.name, view.words, view.geometry)
+    return [*_slots(view), *locks, *_waiters_and_partitions(view), *_processes(view)]
 
 
 def _slots(view: SlabView) -> Iterator[str]:
@@ -102,15 +87,12 @@ def locks_in_use(name: str, words: memoryview, geometry: Geometry) -> Iterator[s
     semaphore.close()
 
 
-def _waiters(view: SlabView) -> Iterator[str]:
+def _waiters_and_partitions(view: SlabView) -> Iterator[str]:
     waiting = view.words[Super.WAITER_TAIL] - view.words[Super.WAITER_HEAD]
     if waiting:
         yield f"{waiting} tickets wait for memory"
-
-
-def _partitions(view: SlabView) -> Iterator[str]:
     table = _table(view, view.geometry.partition(0), view.words[Super.PARTITION_COUNT], Partition.length)
-    for word in _PARTITION_AT_REST:
+    for word in ("HEAD", "TAIL", "OPEN", "QUEUED", "MUTED", "IN_FLIGHT"):
         entries = np.flatnonzero(table[:, getattr(Partition, word)]).tolist()
         if entries:
             yield f"{word} of partition entries {entries} is not 0"
