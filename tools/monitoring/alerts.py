@@ -19,10 +19,8 @@ class Alert(NamedTuple):
 
     Attributes:
         name: without the prefix.
-        expr: true for what is wrong.
         lasts: for how long, before the alert fires.
         severity: page, for loss or standstill; else ticket.
-        summary: one line.
         means, look, do: the runbook.
     """
 
@@ -253,14 +251,9 @@ def rules() -> str:
 def _rule(alert: Alert) -> Iterator[str]:
     yield f"      - alert: {alert.full_name}\n        expr: {_quoted(alert.expr)}\n        for: {alert.lasts}\n"
     yield f"        labels:\n          severity: {alert.severity}\n        annotations:\n"
-    anchor = alert.full_name.lower()
-    for name, text in (
-        ("summary", alert.summary),
-        ("means", alert.means),
-        ("look_at", alert.look),
-        ("do", alert.do),
-        ("runbook", f"docs/monitoring/alerts.md#{anchor}"),
-    ):
+    page = f"docs/monitoring/alerts.md#{alert.full_name.lower()}"
+    texts = {"summary": alert.summary, "means": alert.means, "look_at": alert.look, "do": alert.do, "runbook": page}
+    for name, text in texts.items():
         yield f"          {name}: {_quoted(text)}\n"
 
 

@@ -21,8 +21,7 @@ _GAP_S: Final = 1.5
 """Between two points of a line, at most: they are a second apart."""
 _ROW: Final = 22
 _NAMES: Final = 230
-_FIRING: Final = "#d1495b"
-_PENDING: Final = "#edae49"
+_STATES: Final = {"pending": "#edae49", "firing": "#d1495b"}
 
 Points = Sequence[tuple[float, float]]
 
@@ -46,10 +45,8 @@ def panels(plots: Sequence[Plot], begin: float, end: float, events: Sequence[tup
     """Return all panels in a grid; dashed lines mark the events, numbered as in the last line of the picture."""
     parts = []
     for number, plot in enumerate(plots):
-        x, y = number % _COLUMNS * _WIDTH, number // _COLUMNS * _HEIGHT
-        parts.append(f"<g transform='translate({x} {y})'>")
-        parts += _panel(plot, begin, end, [at for at, _ in events])
-        parts.append("</g>")
+        place = f"<g transform='translate({number % _COLUMNS * _WIDTH} {number // _COLUMNS * _HEIGHT})'>"
+        parts += [place, *_panel(plot, begin, end, [at for at, _ in events]), "</g>"]
     height = -(-len(plots) // _COLUMNS) * _HEIGHT + 26
     parts.append(_text(_LEFT, height - 10, _events(begin, events)))
     return _svg(_COLUMNS * _WIDTH, height, "The dashboard's panels", parts)
@@ -58,14 +55,7 @@ def panels(plots: Sequence[Plot], begin: float, end: float, events: Sequence[tup
 def alerts(
     found: Mapping[str, Mapping[str, Sequence[float]]], begin: float, end: float, events: Sequence[tuple[float, str]]
 ) -> str:
-    """Return a row for each alert: when it was pending, and when it fired.
-
-    Args:
-        found: alert -> state -> the seconds at which it was in that state.
-        begin: the time of the left edge.
-        end: the time of the right edge.
-        events: what was done, and when.
-    """
+    """Return a row for each alert: at which seconds it was pending, and at which it fired."""
     width = _COLUMNS * _WIDTH
     scale = (width - _NAMES - 20) / (end - begin)
     parts = []
@@ -73,7 +63,7 @@ def alerts(
         y = 10 + row * _ROW
         parts.append(_text(_NAMES - 10, y + 14, alert, anchor="end"))
         parts.append(_line(_NAMES, y + _ROW, width - 20, y + _ROW, opacity=0.2))
-        for state, colour in (("pending", _PENDING), ("firing", _FIRING)):
+        for state, colour in _STATES.items():
             parts += [
                 f"<rect x='{_NAMES + (at - begin) * scale:.1f}' y='{y + 4}' width='{scale:.1f}' height='{_ROW - 7}' "
                 f"fill='{colour}'/>"
@@ -85,10 +75,9 @@ def alerts(
         parts.append(_line(x, 4, x, bottom, dashed=True))
         parts.append(_text(x, bottom + 14, str(number), anchor="middle"))
     parts.append(_text(_NAMES, bottom + 36, _events(begin, events)))
-    parts.append(f"<rect x='10' y='{bottom + 26}' width='12' height='12' fill='{_PENDING}'/>")
-    parts.append(_text(26, bottom + 36, "pending"))
-    parts.append(f"<rect x='90' y='{bottom + 26}' width='12' height='12' fill='{_FIRING}'/>")
-    parts.append(_text(106, bottom + 36, "firing"))
+    for x, (state, colour) in zip((10, 90), _STATES.items(), strict=True):
+        parts.append(f"<rect x='{x}' y='{bottom + 26}' width='12' height='12' fill='{colour}'/>")
+        parts.append(_text(x + 16, bottom + 36, state))
     return _svg(width, bottom + 46, "Alerts", parts)
 
 
@@ -136,9 +125,8 @@ def shown(value: float, unit: str) -> str:
         return f"{value:.3g} s" if value >= 1 or not value else f"{value * 1000:.3g} ms"
     if unit == "percentunit":
         return f"{value * 100:.3g} %"
-    power, base, units = 0, 1024.0 if unit == "bytes" else 1000.0, ("", "k", "M", "G")
-    if unit == "bytes":
-        units = ("B", "KiB", "MiB", "GiB")
+    base, units = (1024.0, ("B", "KiB", "MiB", "GiB")) if unit == "bytes" else (1000.0, ("", "k", "M", "G"))
+    power = 0
     while value >= base and power < len(units) - 1:
         value /= base
         power += 1

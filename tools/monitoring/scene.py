@@ -39,16 +39,18 @@ _LARGEST: Final = 20_000
 """Bytes of a batch that the broker takes."""
 _QUOTA: Final = 100_000
 _START_S: Final = 30.0
+_WIDTH: Final = 100
+_HEIGHT: Final = 24
+_FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Left out: a browser that shows the picture would fetch the font from another host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What happened, and the Prometheus that saw it.
+    """What happened, and the Prometheus that saw it, which still runs. Times are seconds since 1970.
 
     Attributes:
-        prometheus: still runs.
-        begin, end: seconds since 1970.
-        events: seconds since 1970, and what was done to the host, in order.
+        events: when, and what was done to the host, in order.
         exporter: where its metrics are.
         screens: name -> ``shmaccum top`` at some moment, as SVG.
     """
@@ -63,13 +65,7 @@ class Scene:
 
 @contextmanager
 def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
-    """Play the scene, which takes about a minute at pace 1.
-
-    Args:
-        directory: for everything that is written.
-        rules: the alert rules to load.
-        pace: what most phases' time is multiplied by.
-    """
+    """Play the scene with some rules, which takes about a minute at pace 1, by which most times are multiplied."""
     slab = f"{SLAB}-{os.getpid()}"
     with ExitStack() as cleanup:
         cluster = cleanup.enter_context(KafkaCluster(directory / "kafka", overrides={"message.max.bytes": _LARGEST}))
@@ -91,7 +87,7 @@ def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
         target = cleanup.enter_context(_exporter(slab))
         prometheus = cleanup.enter_context(running(directory / "prometheus", target, rules))
         cleanup.enter_context(_producers(settings))
-        top = cleanup.enter_context(TopWatch(slab, SLAB))
+        top = cleanup.enter_context(_watched(slab))
         begin, events = time.time(), []
         node = cluster.nodes[1]
 
@@ -101,9 +97,9 @@ def scene(directory: Path, rules: Path, pace: float = 1.0) -> Iterator[Scene]:
             time.sleep(max(seconds * pace, at_least))
 
         time.sleep(12 * pace)
-        screens = {"top-healthy": top.screen("latencies")}
+        screens = {"top-healthy": _screen(top, "latencies", slab)}
         step("broker killed", node.kill, 10, at_least=5)
-        screens["top-broker-killed"] = top.screen("partitions")
+        screens["top-broker-killed"] = _screen(top, "partitions", slab)
         step("broker started", node.start, 10)
         step("sender stopped", lambda: _signal_sender(slab, signal.SIGSTOP), 6, at_least=6)
         step("sender runs", lambda: _signal_sender(slab, signal.SIGCONT), 6)
@@ -164,46 +160,31 @@ def _signal_sender(slab: str, number: int) -> None:
         os.kill(pid, number)
 
 
-WIDTH: Final = 100
-HEIGHT: Final = 24
-_INTERVAL_S: Final = 1.0
-_FONT: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""Left out: a browser that shows the picture would fetch the font from another host."""
+@contextmanager
+def _watched(slab: str) -> Iterator[History]:
+    """Look at a slab every second until the block ends, as ``shmaccum top`` does."""
+    history, over = History(), threading.Event()
 
-
-class TopWatch:
-    """Looks at a slab every second, as ``shmaccum top`` does; use as a context manager.
-
-    Args:
-        slab: its name.
-        shown: the name in pictures.
-    """
-
-    def __init__(self, slab: str, shown: str) -> None:
-        self._slab, self._shown = slab, shown
-        self._history = History()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> TopWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(_INTERVAL_S):
+    def watch() -> None:
+        while not over.wait(1.0):
             with suppress(SlabError):  # it is being made
-                self._history.add(report(self._slab))
+                history.add(report(slab))
 
-    def screen(self, tab: str) -> str:
-        """Return the screen now as SVG, with a table by its title in lower case."""
-        console = Console(
-            record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
-        )
-        choices = Choices(tab=[each.title.lower() for each in TABS].index(tab))
-        console.print(draw(self._history, None, choices, WIDTH, HEIGHT))
-        svg = console.export_svg(title=f"shmaccum top {self._shown}", unique_id=tab)
-        return _FONT.sub("", svg).replace(self._slab, self._shown)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield history
+    finally:
+        over.set()
+        thread.join()
+
+
+def _screen(history: History, tab: str, slab: str) -> str:
+    """Return the screen now as SVG, with a table by its title in lower case."""
+    console = Console(
+        record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
+    )
+    choices = Choices(tab=[each.title.lower() for each in TABS].index(tab))
+    console.print(draw(history, None, choices, _WIDTH, _HEIGHT))
+    svg = console.export_svg(title=f"shmaccum top {SLAB}", unique_id=tab)
+    return _FONT.sub("", svg).replace(slab, SLAB)
