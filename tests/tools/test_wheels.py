@@ -53,10 +53,7 @@ def test_a_wheel_that_needs_more_than_its_tag_says_is_refused(platform: str, mon
     end_with(0, monkeypatch, SHOWN.format(platform))
     with pytest.raises(WheelError, match=f"cp312-manylinux_2_28_aarch64: auditwheel finds .*{platform}"):
         building.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"])
-
-
-def test_a_failure_of_a_program_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    end_with(1, monkeypatch, SHOWN.format("manylinux_2_17_aarch64"))
+    end_with(1, monkeypatch)
     with pytest.raises(WheelError, match=r"auditwheel show x\.whl ended with 1"):
         building.check_platform(Path("x.whl"), BY_NAME["cp312-manylinux_2_28_aarch64"])
 

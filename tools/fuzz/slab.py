@@ -23,30 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from shmaccum._core import (
-    BROKERS,
-    INCIDENTS,
-    LOCK_COUNT,
-    LOCK_POOL,
-    LOCK_STRIPES,
-    LOCK_TABLES,
-    SETTINGS_SIZE,
-    WAITERS,
-    WORD,
-    Broker,
-    Completion,
-    Geometry,
-    Histogram,
-    Incident,
-    Lane,
-    Lock,
-    Partition,
-    Process,
-    Slot,
-    Super,
-    Topic,
-    Waiter,
-)
+from shmaccum import _core as core
+from shmaccum._core import WAITERS, WORD, Geometry, Slot, Super
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm import names
 from shmaccum.shm.layout import OfProcess, OfSender, state_of
@@ -67,21 +45,24 @@ class Region(NamedTuple):
 
 def regions(geometry: Geometry) -> dict[str, Region]:
     """Return all regions of a slab."""
-    histograms = len(OfSender) + BROKERS + geometry.max_processes * len(OfProcess)
+    histograms = len(OfSender) + core.BROKERS + geometry.max_processes * len(OfProcess)
     rings = geometry.max_processes * geometry.ring_length
+    tables: dict[str, tuple[int, int, Any]] = {
+        "lock": (geometry.lock(0), core.LOCK_COUNT, core.Lock),
+        "process": (geometry.process(0), geometry.max_processes, core.Process),
+        "topic": (geometry.topic(0), geometry.max_topics, core.Topic),
+        "partition": (geometry.partition(0), geometry.max_partitions, core.Partition),
+        "lane": (geometry.lane(0), geometry.max_lanes, core.Lane),
+        "incident": (geometry.incident(0), core.INCIDENTS + 1, core.Incident),
+        "broker": (geometry.broker(0), core.BROKERS, core.Broker),
+        "histogram": (geometry.histograms // WORD, histograms, core.Histogram),
+        "waiter": (geometry.waiter(0), WAITERS, core.Waiter),
+        "completion": (geometry.rings // WORD, rings, core.Completion),
+    }
     return {
         "super": Region(0, 1, Super.length, _names(Super)),
-        "settings": Region(geometry.settings // WORD, 2, SETTINGS_SIZE // WORD, {"HEAD": 0, "TEXT": 1}),
-        "lock": Region(geometry.lock(0), LOCK_COUNT, Lock.length, _names(Lock)),
-        "process": Region(geometry.process(0), geometry.max_processes, Process.length, _names(Process)),
-        "topic": Region(geometry.topic(0), geometry.max_topics, Topic.length, _names(Topic)),
-        "partition": Region(geometry.partition(0), geometry.max_partitions, Partition.length, _names(Partition)),
-        "lane": Region(geometry.lane(0), geometry.max_lanes, Lane.length, _names(Lane)),
-        "incident": Region(geometry.incident(0), INCIDENTS + 1, Incident.length, _names(Incident)),
-        "broker": Region(geometry.broker(0), BROKERS, Broker.length, _names(Broker)),
-        "histogram": Region(geometry.histograms // WORD, histograms, Histogram.length, _names(Histogram)),
-        "waiter": Region(geometry.waiter(0), WAITERS, Waiter.length, _names(Waiter)),
-        "completion": Region(geometry.rings // WORD, rings, Completion.length, _names(Completion)),
+        "settings": Region(geometry.settings // WORD, 2, core.SETTINGS_SIZE // WORD, {"HEAD": 0, "TEXT": 1}),
+        **{name: Region(start, count, kind.length, _names(kind)) for name, (start, count, kind) in tables.items()},
         "bitmap": Region(geometry.bitmap // WORD, -(-geometry.bitmap_size // WORD), 1, {}),
         "slot": Region(geometry.header(0), geometry.slot_count, geometry.slot_words, _names(Slot)),
         "memory": Region(geometry.slots // WORD, geometry.slot_count * geometry.slot_size // WORD, 1, {}),
@@ -345,8 +326,13 @@ def words_of(geometry: Geometry, memory: bytes) -> Iterator[tuple[str, int, str 
 def _entries(name: str, region: Region, words: memoryview) -> Iterable[int]:
     """Return the entries of a table that are worth it: those in use, where those are few; and one that is not."""
     match name:
-        case "lock":
-            return (LOCK_POOL, LOCK_TABLES, LOCK_STRIPES, LOCK_STRIPES + 3)  # the last of which a dead process holds
+        case "lock":  # of the last of these, the holder is dead
+            return (
+                core.LOCK_POOL,
+                core.LOCK_TABLES,
+                core.LOCK_STRIPES,
+                core.LOCK_STRIPES + 3,
+            )  # the last of which a dead process holds
         case "waiter":
             head, tail = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL]
             return sorted({ticket % WAITERS for ticket in (head, tail, tail + 1)} | {WAITERS - 1})

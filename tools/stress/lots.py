@@ -32,12 +32,7 @@ def die() -> None:
 
 
 class Death:
-    """Do something at the n-th line of the traced code; never, for 0.
-
-    Args:
-        line: the number n.
-        deed: what to do; kills this process by default.
-    """
+    """Do something at the n-th line of the traced code, by default kill this process; never, for 0."""
 
     def __init__(self, line: int, deed: Callable[[], None] = die) -> None:
         self._left = line
@@ -65,13 +60,7 @@ _NOTES: Final = "notes"
 
 @dataclass(frozen=True)
 class Lots:
-    """Where lots are drawn, and how likely each is; pickled to all processes.
-
-    Attributes:
-        directory: an existing one, which all processes share.
-        seed: of all lots.
-        kill_driver: probability, of each plan and commit; the others are probabilities of each task.
-    """
+    """Where lots are drawn, and how likely each is for a task, or a plan and commit; pickled to all processes."""
 
     directory: str
     seed: int
@@ -91,12 +80,9 @@ class Lots:
         return random.Random(f"{self.seed} {step} {number}")
 
     def death(self, lot: random.Random, lines: int, *deaths: tuple[float, str, Callable[[], None]]) -> Death:
-        """Draw what dies, and at which line of this process; one thing at most.
+        """Draw by a process's lot what dies, and at which of so many lines of the traced code; one thing at most.
 
-        Args:
-            lot: this process's.
-            lines: it is one of this many lines of the traced code, if this process comes there.
-            deaths: of each its probability, what dies for the report (or nothing), and the deed.
+        Each death has its probability, what dies for the report (or nothing), and the deed.
         """
         line, left = lot.randrange(1, lines), lot.random()
         for probability, what, deed in deaths:

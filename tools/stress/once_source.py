@@ -8,13 +8,14 @@ Each micro-batch imports this in new processes, so it imports as little as the d
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
@@ -37,12 +38,8 @@ _SENDER_S: Final = 5.0
 """How long a task waits for the sender that it is to kill: it can be starting."""
 _ALONE: Final = 0.6
 """Share of the deaths in which such a process dies, and the driver does not."""
-_LOTS: Final = "stress.lots."
-
-
-def options_of(lots: Lots) -> dict[str, str]:
-    """Return the options by which `DyingDataSource` gets its lots."""
-    return {f"{_LOTS}{name}": str(value) for name, value in asdict(lots).items()}
+LOTS: Final = "stress.lots"
+"""The option by which `DyingDataSource` gets its lots."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +92,7 @@ class DyingDataSource(ShmAccumDataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """Return a query's writer (`ShmAccumDataSource.streamWriter`); this process can die from here on."""
-        given = {each.name: self.options[f"{_LOTS}{each.name}"] for each in fields(Lots)}
-        lots = Lots(given.pop("directory"), int(given.pop("seed")), **{name: float(p) for name, p in given.items()})
+        lots = Lots(**json.loads(self.options[LOTS]))
         plans = not self._is_unpickled
         sys.settrace(None)  # Spark may use this process again
         who, lines = ("planning processes", _LINES_OF_A_PLAN) if plans else ("committing processes", _LINES_OF_A_COMMIT)

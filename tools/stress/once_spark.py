@@ -28,7 +28,7 @@ import shutil
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ from tools.spark_jvm import VARIABLE, jvm_options
 from tools.stress.anyrun import TICK_S, come_to_rest
 from tools.stress.exactly_once import TOPIC, Job, broker, check, last_plan, report, write_options
 from tools.stress.lots import Lots
-from tools.stress.once_source import ROWS, ROWS_AT_ONCE, DyingDataSource, Rows, options_of
+from tools.stress.once_source import LOTS, ROWS, ROWS_AT_ONCE, DyingDataSource, Rows
 from tools.stress.spark import command_of, start_spark
 from tools.support.processes import Children, descendants
 from tools.support.slabcheck import sender_pid
@@ -198,7 +198,7 @@ def drive(master: str, tasks: int, options: dict[str, str], lots: Lots, director
         rows = spark.readStream.option("maxFilesPerTrigger", tasks).text(str(directory / "files"))
         if lots.fail_task:
             rows = rows.mapInArrow(Rows(lots), "value string")
-        writer = rows.writeStream.format("shmaccum").options(**options, **options_of(lots))
+        writer = rows.writeStream.format("shmaccum").options(**options, **{LOTS: json.dumps(asdict(lots))})
         query = writer.option("topic", TOPIC).trigger(availableNow=True).start()
         try:
             query.awaitTermination()

@@ -70,10 +70,6 @@ def wrong(verdict: Verdict) -> set[str]:
     return {kind for kind, count in verdict.counts.items() if count}
 
 
-def number_of(record: Stored) -> tuple[int, int]:
-    return read_value(record.key, record.value)
-
-
 def test_nothing_is_wrong(scene: Any) -> None:
     verdict = judge(scene.accounts, scene.records, PARTITIONS)
     assert wrong(verdict) == set()
@@ -81,11 +77,11 @@ def test_nothing_is_wrong(scene: Any) -> None:
     assert verdict.in_doubt == 0
 
 
-def changed(index: int, change: Callable[[Stored], dict[str, Any]]) -> Callable[[list[Stored]], None]:
-    """Return a function that changes fields of one record."""
+def changed(index: int, **change: Callable[[Stored], Any]) -> Callable[[list[Stored]], None]:
+    """Return a function that changes a field of one record."""
 
     def apply(records: list[Stored]) -> None:
-        records[index] = records[index]._replace(**change(records[index]))
+        records[index] = records[index]._replace(**{name: value(records[index]) for name, value in change.items()})
 
     return apply
 
@@ -97,13 +93,8 @@ def appended(writer: int, number: int) -> Callable[[list[Stored]], None]:
 
 def swap(records: list[Stored]) -> None:
     """Exchange two records of one writer and partition."""
-    first = 30
-    writer, partition = number_of(records[first])[0], records[first].partition
-    second = next(
-        index
-        for index in range(first + 1, len(records))
-        if number_of(records[index])[0] == writer and records[index].partition == partition
-    )
+    whose = [(read_value(record.key, record.value)[0], record.partition) for record in records]
+    first, second = [index for index in range(30, len(records)) if whose[index] == whose[30]][:2]
     one, other = records[first], records[second]
     records[first] = one._replace(key=other.key, value=other.value)
     records[second] = other._replace(key=one.key, value=one.value)
@@ -120,15 +111,15 @@ WRONG: dict[str, tuple[Callable[[list[Stored]], object], set[str]]] = {
     "removed": (lambda records: records.pop(100), {"missing", "lost"}),
     "removed, and no later offset shows it": (lambda records: records.pop(), {"missing", "lost"}),
     "twice": (lambda records: records.insert(200, records[10]), {"duplicated"}),
-    "a bit": (changed(50, lambda r: {"value": r.value[:-9] + bytes([r.value[-9] ^ 1]) + r.value[-8:]}), TORN),
-    "cut off": (changed(50, lambda record: {"value": record.value[:-1]}), TORN),
-    "the key, which is in the value's checksum": (changed(50, lambda record: {"key": b"another"}), TORN),
+    "a bit": (changed(50, value=lambda r: r.value[:-9] + bytes([r.value[-9] ^ 1]) + r.value[-8:]), TORN),
+    "cut off": (changed(50, value=lambda record: record.value[:-1]), TORN),
+    "the key, which is in the value's checksum": (changed(50, key=lambda record: b"another"), TORN),
     "exchanged": (swap, {"out of order", "misplaced"}),
     "of no writer": (appended(99, 0), {"unexpected"}),
     "not begun by its writer": (appended(1, 1_000_000), {"unexpected"}),
     "in another partition": (move, {"misplaced", "out of order"}),
-    "in another topic": (changed(0, lambda record: {"topic": "another"}), {"misplaced"}),
-    "not where its producer was told": (changed(0, lambda record: {"offset": record.offset + 1}), {"misplaced"}),
+    "in another topic": (changed(0, topic=lambda record: "another"), {"misplaced"}),
+    "not where its producer was told": (changed(0, offset=lambda record: record.offset + 1), {"misplaced"}),
 }
 
 
