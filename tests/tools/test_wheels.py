@@ -13,8 +13,7 @@ from runs import ROOT, run_python
 
 from tools.wheels import building, environments, fresh_root, over
 from tools.wheels.building import PYTHONS, TARGETS, Python, Target, WheelError
-from tools.wheels.environments import UntriedError
-from tools.wheels.trial import try_wheel
+from tools.wheels.environments import UntriedError, try_wheel
 
 BY_NAME = {str(target): target for target in TARGETS}
 SHOWN = 'x.whl is consistent\nwith the following platform tag: "{}".'

@@ -1,16 +1,21 @@
-"""Runs actions in a forked child that can crash, hang, or allocate all memory."""
+"""What a target is, and how it runs actions in a forked child that can crash, hang, or allocate all memory."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import random
 import resource
 import select
+import shutil
 import signal
+import tempfile
 import time
 import traceback
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple, Self
 
 from shmaccum.errors import ShmaccumError
 
@@ -103,3 +108,32 @@ def _read_all(descriptor: int, deadline: float) -> bytes | None:
                 return b"".join(parts)
             parts.append(part)
     return None
+
+
+class Target(ABC):
+    """Makes inputs and tries them, in a directory of its own; use as a context manager."""
+
+    suffix: ClassVar[str] = ".json"
+    """Of files with its inputs."""
+    in_a_row: ClassVar[int] = 1
+    """Inputs that are made at once."""
+
+    def __enter__(self) -> Self:
+        self.directory = Path(tempfile.mkdtemp(prefix="shmaccum-fuzz-"))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self.directory)
+
+    @abstractmethod
+    def make(self, rng: random.Random) -> bytes:
+        """Return a random input."""
+
+    @abstractmethod
+    def try_all(self, inputs: Sequence[bytes]) -> Iterator[Attempt]:
+        """Try inputs."""
+
+    def attempts(self, rng: random.Random) -> Iterator[Attempt]:
+        """Make inputs and try them, forever."""
+        while True:
+            yield from self.try_all([self.make(rng) for _ in range(self.in_a_row)])

@@ -13,12 +13,10 @@ import mmap
 import random
 import shutil
 import struct
-import tempfile
 import zlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final
 
 from crc32c import crc32c
 
@@ -35,7 +33,7 @@ from shmaccum.record.reader import iter_batches, valid_prefix
 from shmaccum.record.split import read_records
 from shmaccum.record.v2 import records as v2
 from shmaccum.sender.log.recovery import recover
-from tools.fuzz.child import Attempt, try_in_child
+from tools.fuzz.child import Attempt, Target, try_in_child
 
 _NOW: Final = 1_700_000_000_000
 _MAX_SECTION: Final = 1 << 24
@@ -93,31 +91,19 @@ def _change(rng: random.Random, data: bytearray, others: Sequence[bytes]) -> Non
             data += rng.randbytes(4)
 
 
-class BytesTarget(ABC):
-    """A target whose inputs are mutations of seeds, which are valid; ``suffix`` is of files with its inputs."""
+class BytesTarget(Target):
+    """A target whose inputs are mutations of seeds, which are valid."""
 
     suffix: ClassVar[str] = ".bin"
-    _in_a_row: ClassVar[int] = 300
-    """Inputs that one child tries: far less than a time limit's worth."""
+    in_a_row: ClassVar[int] = 300
+    """Inputs that one child tries, too: far less than a time limit's worth."""
 
     def __init__(self, seeds: Sequence[bytes]) -> None:
         self.seeds = seeds
 
-    def __enter__(self) -> Self:
-        self._directory = Path(tempfile.mkdtemp(prefix="shmaccum-fuzz-"))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._directory)
-
     def make(self, rng: random.Random) -> bytes:
         """Return a random input."""
         return mutate(rng, rng.choice(self.seeds), self.seeds)
-
-    def attempts(self, rng: random.Random) -> Iterator[Attempt]:
-        """Make inputs and try them, forever."""
-        while True:
-            yield from self.try_all([self.make(rng) for _ in range(self._in_a_row)])
 
     def try_all(self, inputs: Sequence[bytes]) -> Iterator[Attempt]:
         """Try inputs, many in one child; after a failure, start another child."""
@@ -137,7 +123,7 @@ class BytesTarget(ABC):
 
             def decode_all() -> str:
                 outcomes = []
-                for number in range(begin, min(begin + self._in_a_row, len(inputs))):
+                for number in range(begin, min(begin + self.in_a_row, len(inputs))):
                     at[0] = number
                     outcomes.append(self.decode(inputs[number]))
                 return "\n".join(outcomes)
@@ -210,21 +196,21 @@ def _read_slot(data: bytes, magic: int) -> str:
 class LogTarget(RecordsTarget):
     """Directories of a partition, of two segments: recovered as a sender does it, then printed by ``shmaccum dump``."""
 
-    _in_a_row = 30
+    in_a_row = 30
 
     def decode(self, data: bytes) -> str:
         """Recover a log of which this is the last segment, and read it again: what is left is whole."""
-        directory = self._directory / "orders-0"
+        directory = self.directory / "orders-0"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         (directory / f"{0:020}.log").write_bytes(self.seeds[-1])
         segment = directory / f"{500:020}.log"
         segment.write_bytes(data)
         with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(io.StringIO()):
-            main(["dump", str(self._directory)])
+            main(["dump", str(self.directory)])
             end = recover(directory, idempotent=True)
             again = recover(directory, idempotent=True)
-            status = main(["dump", str(self._directory), "--json"])
+            status = main(["dump", str(self.directory), "--json"])
         assert segment.stat().st_size == end.size
         assert (end.base_offset, end.size, end.next_offset) == (again.base_offset, again.size, again.next_offset)
         return f"dump {status}"
@@ -256,7 +242,7 @@ class SettingsTarget(BytesTarget):
 
     def decode(self, data: bytes) -> str:
         """Read a file of settings and make a configuration of them; read the same text as credentials."""
-        path = self._directory / "settings"
+        path = self.directory / "settings"
         path.write_bytes(data)
         with contextlib.suppress(ValueError):
             parse_jaas(data.decode("latin-1"))

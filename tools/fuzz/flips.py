@@ -11,11 +11,10 @@ import json
 import os
 import random
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pyarrow as pa
 from kafka.record import MemoryRecords
@@ -25,7 +24,7 @@ from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.errors import ShmaccumError
 from shmaccum.producer.producer import Producer
 from shmaccum.shm.lifecycle import unlink
-from tools.fuzz.child import Attempt, try_in_child
+from tools.fuzz.child import Attempt, Target, try_in_child
 from tools.support.own_slab import OwnSlab, now_ms
 
 _TOPIC: Final = "flipped"
@@ -42,18 +41,8 @@ Sent = tuple[int, bytes | None, bytes | None]
 """Timestamp, key and value of a record."""
 
 
-class FlipsTarget:
+class FlipsTarget(Target):
     """Flips bits of batches; use as a context manager."""
-
-    suffix = ".json"
-
-    def __enter__(self) -> Self:
-        self._name = f"flips-{os.getpid()}"
-        self._log_dir = Path(tempfile.mkdtemp(prefix="shmaccum-fuzz-"))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._log_dir)
 
     def make(self, rng: random.Random) -> bytes:
         """Return a random plan."""
@@ -64,26 +53,21 @@ class FlipsTarget:
         compression = rng.choice(("none", "none", "lz4", "gzip"))
         return json.dumps({"seed": rng.randrange(1 << 32), "compression": compression, "flips": flips}).encode()
 
-    def attempts(self, rng: random.Random) -> Iterator[Attempt]:
-        """Make plans and follow them, forever."""
-        while True:
-            yield from self.try_all([self.make(rng)])
-
     def try_all(self, plans: Sequence[bytes]) -> Iterator[Attempt]:
         """Follow plans, each with a slab of its own."""
         for plan in plans:
-            outcome, wrong = try_in_child(partial(self._follow, json.loads(plan)))
-            unlink(self._name)
-            shutil.rmtree(self._log_dir / f"{_TOPIC}-0", ignore_errors=True)
-            yield Attempt(plan, outcome, wrong)
+            result = try_in_child(partial(self._follow, json.loads(plan)))
+            unlink(f"flips-{os.getpid()}")
+            shutil.rmtree(self.directory / f"{_TOPIC}-0", ignore_errors=True)
+            yield Attempt(plan, *result)
 
     def _follow(self, plan: dict[str, Any]) -> str:
         own = OwnSlab(
             {
-                "shmaccum.name": self._name,
+                "shmaccum.name": f"flips-{os.getppid()}",
                 "shmaccum.checksum": plan.get("checksum", "append"),
                 "transport": "log",
-                "log.dir": str(self._log_dir),
+                "log.dir": str(self.directory),
                 "num.partitions": 1,
                 "batch.size": _SLOT,
                 "shmaccum.slot.size": _SLOT,
@@ -110,7 +94,7 @@ class FlipsTarget:
                     doorbell.ring()
                     sender.run_once(now_ms() + 20_000)
             producer.poll(0)
-        stored = _stored(self._log_dir / f"{_TOPIC}-0")
+        stored = _stored(self.directory / f"{_TOPIC}-0")
         offsets = _offsets(futures, rows)
         differ = [
             (record, stored.get(offset))

@@ -90,7 +90,11 @@ class SlabImage:
         self._name = name
 
     def __enter__(self) -> Self:
-        for life in (_first_producer, _sender, _transactional, _waiting_producer, _killed_with_a_lock):
+
+        def killed_with_a_lock(accumulator: Accumulators) -> None:
+            accumulator.map.queues[TopicPartition(TOPIC, 3)].lock.core.acquire_now()
+
+        for life in (_first_producer, _sender, _transactional, _waiting_producer, killed_with_a_lock):
             _live(life, self.config)
         self.memory = Path(names.segment_path(self._name)).read_bytes()
         self._private = names.PrivateNames.of(self._name, memoryview(self.memory).cast("Q"))
@@ -183,11 +187,6 @@ def _waiting_producer(accumulator: Accumulators) -> None:
     _append(accumulator, 0, b"of another producer")
     accumulator.pool.allocate(SLOT_SIZE, 0)
     accumulator.pool.look(MemoryWait(SLOT_SIZE, 1, 1e9), [])
-
-
-def _killed_with_a_lock(accumulator: Accumulators) -> None:
-    accumulator.map.queues[TopicPartition(TOPIC, 3)].lock.core.acquire_now()
-    os._exit(0)
 
 
 # --- what is done -----------------------------------------------------------------------------------------

@@ -15,10 +15,9 @@ from __future__ import annotations
 import json
 import os
 import random
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -28,7 +27,7 @@ from shmaccum._core import WAITERS, WORD, Geometry, Slot, Super
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm import names
 from shmaccum.shm.layout import OfProcess, OfSender, state_of
-from tools.fuzz.child import Attempt, allow, try_in_child
+from tools.fuzz.child import Attempt, Target, allow, try_in_child
 from tools.fuzz.session import OPERATIONS, Session, SlabImage
 
 _LARGEST: Final = (1 << 64) - 1
@@ -155,20 +154,19 @@ DAMAGE: Final = "damage"
 _WEIGHTY: Final = ("serve", "send", "send", "drain", "drain", "complete", "append")
 
 
-class SlabTarget:
+class SlabTarget(Target):
     """Damages slabs; use as a context manager."""
 
-    suffix = ".json"
     _limit_s: float | None = None
 
     def __enter__(self) -> Self:
-        self._cleanup = ExitStack()
-        self._log_dir = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="shmaccum-fuzz-")))
-        self._image = self._cleanup.enter_context(SlabImage(f"fuzz-{os.getpid()}", self._log_dir))
+        super().__enter__()
+        self._image = SlabImage(f"fuzz-{os.getpid()}", self.directory).__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._cleanup.close()
+        self._image.__exit__()
+        super().__exit__()
 
     def make(self, rng: random.Random) -> bytes:
         """Return a random plan."""
@@ -181,16 +179,11 @@ class SlabTarget:
         damage = random_damage(rng, self._image.geometry, self._image.memory)
         return json.dumps({"steps": steps, "damage": damage}).encode()
 
-    def attempts(self, rng: random.Random) -> Iterator[Attempt]:
-        """Make plans and follow them, forever."""
-        while True:
-            yield from self.try_all([self.make(rng)])
-
     def try_all(self, plans: Iterable[bytes]) -> Iterator[Attempt]:
         """Follow plans, each with the restored slab and no log."""
         for plan in plans:
             self._image.restore()
-            for path in self._log_dir.rglob("*.log"):
+            for path in self.directory.rglob("*.log"):
                 path.unlink()
             yield Attempt(plan, *try_in_child(partial(self._follow, json.loads(plan)), self._limit_s))
 

@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 from types import FrameType
 
-from tools.stress.anyrun import as_json, as_text, target
 from tools.stress.options import Options, parse
-from tools.stress.run import Run
+from tools.stress.run import Run, as_json, as_text, target
 from tools.stress.spark import SparkRun
 
 

@@ -34,9 +34,9 @@ def die() -> None:
 class Death:
     """Do something at the n-th line of the traced code, by default kill this process; never, for 0."""
 
-    def __init__(self, line: int, deed: Callable[[], None] = die) -> None:
+    def __init__(self, line: int, *deeds: Callable[[], None]) -> None:
         self._left = line
-        self._deed = deed
+        self._deeds = deeds or (die,)
 
     def __enter__(self) -> None:
         if self._left:
@@ -51,11 +51,9 @@ class Death:
         if event == "line":
             self._left -= 1
             if not self._left:
-                self._deed()
+                for deed in self._deeds:
+                    deed()
         return self._trace
-
-
-_NOTES: Final = "notes"
 
 
 @dataclass(frozen=True)
@@ -87,23 +85,19 @@ class Lots:
         line, left = lot.randrange(1, lines), lot.random()
         for probability, what, deed in deaths:
             if 0 <= left < probability:
-                return Death(line, partial(self._do, what, deed))
+                deeds = [partial(self.note, what), deed] if what else [deed]
+                return Death(line, *deeds)
             left -= probability
         return Death(0)
 
-    def _do(self, what: str, deed: Callable[[], None]) -> None:
-        if what:
-            self.note(what)
-        deed()
-
     def note(self, what: str) -> None:
         """Count something in the report."""
-        with open(Path(self.directory, _NOTES), "ab", buffering=0) as file:
+        with open(Path(self.directory, "notes"), "ab", buffering=0) as file:
             file.write(what.replace("\n", " ").encode() + b"\n")  # in one piece: a process can die right after it
 
     def notes(self) -> Counter[str]:
         """Return what was noted, and how often."""
-        file = Path(self.directory, _NOTES)
+        file = Path(self.directory, "notes")
         return Counter(file.read_text().splitlines() if file.exists() else ())
 
 

@@ -34,10 +34,10 @@ from typing import Any, Final
 
 from shmaccum.shm.lifecycle import unlink
 from tools.spark_jvm import VARIABLE, jvm_options
-from tools.stress.anyrun import TICK_S, come_to_rest
 from tools.stress.exactly_once import TOPIC, Job, broker, check, last_plan, report, write_options
 from tools.stress.lots import Lots
 from tools.stress.once_source import LOTS, ROWS, ROWS_AT_ONCE, DyingDataSource, Rows
+from tools.stress.run import TICK_S, come_to_rest
 from tools.stress.spark import command_of, start_spark
 from tools.support.processes import Children, descendants
 from tools.support.slabcheck import sender_pid

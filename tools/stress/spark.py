@@ -34,9 +34,8 @@ from shmaccum.errors import SlabError
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
 from tools.stress.accounting import Route, Verdict, make_value, partition_of, read_value
-from tools.stress.anyrun import TICK_S, AnyRun
 from tools.stress.options import TOPICS, Options
-from tools.stress.run import SENDER, Event, make_plan
+from tools.stress.run import SENDER, TICK_S, AnyRun, Event, make_plan
 from tools.support.processes import is_descendant, parent_of
 from tools.support.reading import Stored
 from tools.support.slabcheck import sender_pid
@@ -62,8 +61,11 @@ class SparkRun(AnyRun):
         self._at_first: dict[int, int] = {}
         plan = make_plan(Options(**vars(options) | {"stop": 0, "terminate": 0}))
         driver = children.fork("Spark's driver", lambda: drive(self.settings, options, self.directory))
-        if not self._wait_for_workers(driver):
-            return
+        deadline = time.monotonic() + _START_PATIENCE_S
+        while not self._workers():  # until one has appended something
+            if driver in children.reap() or time.monotonic() > deadline:
+                return
+            time.sleep(TICK_S)
         started = time.monotonic()
         while driver not in children.reap():
             now = time.monotonic()
@@ -90,15 +92,6 @@ class SparkRun(AnyRun):
             "rows written again": verdict.records - jobs * TASKS_A_JOB * ROWS_A_TASK,
         }
         return verdict
-
-    def _wait_for_workers(self, driver: int) -> bool:
-        """Wait until a worker of Spark has appended something; return False if none has."""
-        deadline = time.monotonic() + _START_PATIENCE_S
-        while not self._workers():
-            if driver in self.children.reap() or time.monotonic() > deadline:
-                return False
-            time.sleep(TICK_S)
-        return True
 
     def _carry_out(self, event: Event, workers: Sequence[int]) -> None:
         """Do an action, if there is a victim."""

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.kafka import KafkaMissingError, ensure_kafka
+from tools.kafka import KafkaCluster, KafkaMissingError, ensure_kafka
 from tools.wheels.building import (
+    ANY_TOPIC,
     ROOT,
     TARGETS,
     Target,
@@ -28,8 +29,7 @@ from tools.wheels.building import (
     check_platform,
     unpack_sdist,
 )
-from tools.wheels.environments import UntriedError
-from tools.wheels.trial import Trial, any_topic, try_wheel
+from tools.wheels.environments import Trial, UntriedError, try_wheel
 
 _HEAD: Final = (
     "| wheel | size, MB | auditwheel finds it consistent with | compiled in, s | `pip install`, s | tried with |\n"
@@ -117,7 +117,10 @@ def _try_all(wheels: Iterable[_Wheel]) -> list[str]:
     except KafkaMissingError as error:
         return [f"no wheel was tried: {error}"]
     failures = []
-    with tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch, any_topic(Path(scratch)) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch,
+        KafkaCluster(Path(scratch), overrides=ANY_TOPIC) as cluster,
+    ):
         for wheel in wheels:
             try:
                 wheel.trial = try_wheel(wheel.path, wheel.target, cluster.bootstrap_servers)

@@ -33,6 +33,8 @@ HOME: Final = ROOT / "build" / "wheels"
 """Of everything that is fetched and built on the way; not under version control."""
 _FLAGS: Final = "-DNDEBUG -fwrapv -fPIC -fno-sanitize=undefined -Wno-unused-command-line-argument"
 """Of CPython itself; Zig adds traps for undefined behaviour otherwise, which need its runtime."""
+ANY_TOPIC: Final = {"auto.create.topics.enable": "true"}
+"""Of a broker that creates each topic that is asked for, to try wheels with."""
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 
 

@@ -16,11 +16,14 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from tools.wheels.building import HOME, PYTHONS, Target, WheelError, cross_compiler, installation, run, zig
+from tools.wheels.send import RECORDS
 
 _DEPENDENCIES: Final = ("numpy", "cramjam", "rich")
 """Of the package, but for posix_ipc."""
@@ -302,3 +305,42 @@ def _make(
 def _compile(command: list[str], source: Path, environment: dict[str, str] | None = None) -> None:
     needed = "it needs `apt-get install autoconf automake libtool libltdl-dev`"
     run(f"{source.name} does not compile for musl ({needed})", command, source, environment)
+
+
+# --- the trial --------------------------------------------------------------------------------------------
+
+_PROGRAM: Final = Path(__file__).with_name("send.py")
+_PATIENCE_S: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What `pip install` did; the version of the CPython that ran, and its machine, which can be emulated."""
+
+    installed: Installed
+    version: str
+    machine: str
+
+
+def try_wheel(wheel: Path, target: Target, bootstrap_servers: str) -> Trial:
+    """Install a wheel as its users do, outside the source tree; send records with it, and read them back."""
+    from kafka import KafkaConsumer
+
+    with tempfile.TemporaryDirectory(prefix="shmaccum-wheel-") as scratch:
+        directory = Path(scratch)
+        environment = Environment(target, directory)
+        installed = environment.install(wheel)
+        program = str(shutil.copy(_PROGRAM, directory))
+        told = environment.run(str(environment.python), program, bootstrap_servers, str(target))
+        consumer = KafkaConsumer(str(target), bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
+        found: set[bytes] = set()
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(found) < RECORDS and time.monotonic() < deadline:
+            found |= {each.value for records in consumer.poll(timeout_ms=500).values() for each in records}
+        consumer.close()
+        if found != {f"flight {number}".encode() for number in range(RECORDS)}:
+            raise WheelError(f"{target}: {len(found)} of {RECORDS} records were found in the topic")
+        where, machine, version = told.split()
+        if not Path(where).is_relative_to(directory):
+            raise WheelError(f"{target}: the program imported another shmaccum: {where}")
+        return Trial(installed, version, machine)

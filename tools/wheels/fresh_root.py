@@ -18,9 +18,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tools.kafka import KafkaMissingError, ensure_kafka
-from tools.wheels.building import HOME, ROOT, WheelError, run
-from tools.wheels.trial import any_topic
+from tools.kafka import KafkaCluster, KafkaMissingError, ensure_kafka
+from tools.wheels.building import ANY_TOPIC, HOME, ROOT, WheelError, run
 
 _SUITE: Final = "trixie"
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -100,7 +99,10 @@ def main() -> int:
     try:
         root = debian()
         ensure_kafka()
-        with tempfile.TemporaryDirectory(prefix="shmaccum-fresh-") as scratch, any_topic(Path(scratch)) as cluster:
+        with (
+            tempfile.TemporaryDirectory(prefix="shmaccum-fresh-") as scratch,
+            KafkaCluster(Path(scratch), overrides=ANY_TOPIC) as cluster,
+        ):
             steps = try_in(root, wheel, first_program((ROOT / "README.md").read_text(), cluster.bootstrap_servers))
     except (WheelError, KafkaMissingError) as error:
         print(error, file=sys.stderr)

@@ -215,7 +215,7 @@ COME_TO_REST = """
 import json, sys
 from pathlib import Path
 from tools.support.processes import Children
-from tools.stress.anyrun import come_to_rest
+from tools.stress.run import come_to_rest
 
 name, messages, settings = sys.argv[1:]
 children = Children(Path(messages))
