@@ -214,7 +214,8 @@ class TaskPlan:
         from shmaccum.spark.delivery import deliver
         from shmaccum.spark.worker import producer
 
-        source = _query_id()
+        # In foreachBatch, the tasks of a job have the local properties of the query, whose batches are not its runs.
+        source = _query_id() if self.version is None else ""
         if self.is_decided(source):
             return 0, 0, TransactionResult(self.plan, source, None)
         rows = (batch for batch in batches if batch.num_rows)

@@ -153,6 +153,27 @@ def test_a_query_starts_again(
     assert_none_is_open(kafka, once)
 
 
+def test_a_job_in_foreach_batch_is_known_by_its_own_version(
+    spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
+) -> None:
+    """Batch 1 of the query is a smaller number than version 100, which its batch 0 wrote."""
+    job, arriving = once | {"topic": target, "txnAppId": target}, tmp_path / "arriving"
+    arriving.mkdir()
+
+    def write_twice(batch: DataFrame, number: int) -> None:
+        for _ in range(2):
+            write(batch, job, txnVersion=str(100 + number))
+
+    for number in range(2):
+        (arriving / f"{number}.txt").write_text(f"{number}\n")
+        rows = spark.readStream.text(str(arriving)).writeStream.foreachBatch(write_twice)
+        query = rows.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+    assert seen(kafka, target) == [0, 1]
+    write(numbers(spark, 1), job, txnVersion="102")  # as a job of its own
+    assert seen(kafka, target) == [0, 0, 1]
+
+
 def test_a_query_is_stopped_amid_a_batch(
     spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
 ) -> None:
