@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ _DEFAULTS: Final = {"transactional.id": "shmaccum-spark", "transaction.timeout.m
 """Fifteen minutes: the most that brokers allow by default. A transaction is open until its whole batch is decided."""
 _ABORT_S: Final = 10.0
 """How long a failed attempt tries to abort its transaction; the next plan aborts it otherwise."""
+_LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(?://(?=/|$)|(//[^/]+))?(.*)", re.DOTALL)
+"""Scheme, authority with its slashes unless that is empty, and path of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class ExactlyOnce:
         if is_stream:
             if version is not None:
                 raise ConfigError("option txnVersion is for batch jobs: a streaming query numbers its batches itself")
-            app = app or options.get("checkpointlocation")
+            app = app or checkpoint_name(options.get("checkpointlocation", ""))
             if not app:
                 raise ConfigError("exactlyOnce of a streaming query needs the option checkpointLocation, or txnAppId")
         elif (app is None) != (version is None):
@@ -318,6 +321,17 @@ class _Committer:
 
     def __exit__(self, *error: object) -> None:
         self._client.close()
+
+
+def checkpoint_name(location: str) -> str:
+    """Return one name for all spellings that Hadoop's ``Path`` takes for one: ``/a/``, ``file:///a``.
+
+    A query that starts again as ``/checkpoints/a/`` would otherwise be a new one, and store a repeated batch twice. A
+    scheme stays: whether ``/a`` is ``file:/a`` depends on the cluster's settings.
+    """
+    scheme, authority, path = _LOCATION.fullmatch(location).groups("")  # type: ignore[union-attr]
+    path = re.sub("/+", "/", path)
+    return scheme + authority + (path.rstrip("/") or path)
 
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

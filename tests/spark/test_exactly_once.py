@@ -285,6 +285,26 @@ def test_wrong_options_of_a_query(options: Options, message: str) -> None:
         ExactlyOnce.of(given, is_stream=True)
 
 
+@pytest.mark.parametrize(
+    ("spellings", "name"),
+    [
+        (("/a/b", "/a/b/", "/a//b"), "/a/b"),
+        (("file:/a", "file:///a", "file:///a/"), "file:/a"),
+        (("hdfs://n:8020/a", "hdfs://n:8020//a/"), "hdfs://n:8020/a"),
+        (("s3a://bucket/a b/", "s3a://bucket/a b"), "s3a://bucket/a b"),
+        (("/", "///"), "/"),
+        (("a", "a/"), "a"),
+    ],
+)
+def test_a_query_is_the_same_however_its_checkpoint_is_spelt(spellings: tuple[str, ...], name: str) -> None:
+    """Otherwise a batch that Spark repeats after a restart is stored twice."""
+    for spelling in spellings:
+        given = {"exactlyonce": "true", "kafka.bootstrap.servers": "here:1", "checkpointlocation": spelling}
+        query = ExactlyOnce.of(given, is_stream=True)
+        assert query is not None
+        assert query.name == name
+
+
 def test_a_timeout_beyond_the_brokers_limit(spark: SparkSession, once: Options, target: str) -> None:
     beyond = {"topic": target, "kafka.transaction.timeout.ms": "900001"}
     with pytest.raises(AnalysisException, match=r"transaction\.max\.timeout\.ms"):
