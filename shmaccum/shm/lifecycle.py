@@ -390,7 +390,8 @@ def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: i
         what = "; ".join(found) or f"it has {there.slot_count} slots of {there.slot_size} bytes"
         raise SlabAbiError(
             f"slab {name!r} is in use with other settings: {what}. Programs that share a slab need equal settings: end "
-            "the programs with the other values and try again, or choose another shmaccum.name here"
+            "the programs with the other values, and try again once their sender is gone, sender.idle.ms later; or "
+            "choose another shmaccum.name here"
         )
     if difference:
         raise SlabAbiError(

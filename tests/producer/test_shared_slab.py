@@ -119,8 +119,8 @@ def test_refusal_names_each_setting_and_both_values(
         assert str(refused.value) == (
             f"slab '{slab_name}' is in use with other settings: acks is 'all' there and '1' here; enable.idempotence "
             "is true there and false here; shmaccum.slot.size is 16384 there and 4096 here. Programs that share a slab "
-            "need equal settings: end the programs with the other values and try again, or choose another "
-            "shmaccum.name here"
+            "need equal settings: end the programs with the other values, and try again once their sender is "
+            "gone, sender.idle.ms later; or choose another shmaccum.name here"
         )
         if not is_here:
             other.finish()
