@@ -53,7 +53,9 @@ def kafka_columns(frame: DataFrame, timestamp_column: str | None = None) -> Data
         warn_of_timestamp(frame.schema)
     else:
         check_timestamp_column(timestamp_column, frame.columns)
-    return frame.select(*(_cast(frame[name], name, kind, timestamp_column) for name, kind in kinds.items()))
+    # Quoted: event.time would be the field time of a struct event.
+    quoted = {name: "`" + name.replace("`", "``") + "`" for name in kinds}
+    return frame.select(*(_cast(frame[quoted[name]], name, kind, timestamp_column) for name, kind in kinds.items()))
 
 
 def to_kafka(frame: DataFrame, options: Mapping[str, str]) -> None:

@@ -180,6 +180,13 @@ def test_columns_that_are_not_written_stay_behind(spark: SparkSession, options: 
     assert {record.timestamp // 86_400_000 for record in records} <= {19_723, 19_724}  # midnight of the session's zone
 
 
+def test_the_timestamp_column_can_have_any_name(spark: SparkSession) -> None:
+    for name in ("event.time", "event`time", "event time"):
+        quoted = name.replace("`", "``")
+        rows = spark.range(1).selectExpr("'x' as value", f"date'2024-01-02' as `{quoted}`")
+        assert kafka_columns(rows, name).dtypes == [("value", "string"), (name, "timestamp")]
+
+
 def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: Options) -> None:
     with pytest.raises(SerializationError, match=r"'value' is of unsupported type struct.*: .* with to_json\(value\)"):
         kafka_columns(spark.range(1).selectExpr("struct(id) as value"))
