@@ -200,9 +200,10 @@ class TaskPlan:
             return False
         if source != self.plan.source:
             raise IllegalStateError(
-                f"batch {batch} of query {source!r} could be one of query {self.plan.source!r}, which wrote "
-                f"up to batch {decided} with the same checkpointLocation or txnAppId: was the checkpoint deleted? Take "
-                "another checkpointLocation, or txnAppId, to write all from the beginning"
+                f"batch {batch} of {_origin(source)} could be one of {_origin(self.plan.source)}, which wrote up to "
+                f"batch {decided} with the same checkpointLocation or txnAppId: was the checkpoint deleted, or do two "
+                "queries or jobs have the same one? Take another checkpointLocation, or txnAppId, to write all from "
+                "the beginning"
             )
         return batch <= decided
 
@@ -365,6 +366,11 @@ def _batch_number() -> int | None:
     context = TaskContext.get()
     number = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     return None if number is None else int(number)
+
+
+def _origin(source: str) -> str:
+    """Return where batches come from, for an error."""
+    return f"query {source!r}" if source else "a batch job"
 
 
 def _boolean(options: Mapping[str, str], name: str, shown: str, *, default: bool = False) -> bool:

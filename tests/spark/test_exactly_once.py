@@ -22,11 +22,12 @@ from spark_writes import write
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError, IllegalStateError, NetworkError, ProducerFencedError
-from shmaccum.spark.exactly_once import ExactlyOnce, TransactionResult, _TransactionalIds
+from shmaccum.spark.exactly_once import ExactlyOnce, TaskPlan, TransactionResult, _TransactionalIds
 from shmaccum.transactions.administration import ONGOING, Transactions
 from shmaccum.transactions.batch_committer import Plan
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import Identity, PreparedTransaction, deadline_after
+from shmaccum.transactions.writer_id import Writer
 from tools.kafka import KafkaCluster
 
 Options = dict[str, str]
@@ -283,6 +284,20 @@ def test_wrong_options_of_a_query(options: Options, message: str) -> None:
     given = {"exactlyonce": "true"} | {name.lower(): value for name, value in options.items()}
     with pytest.raises(ConfigError, match=message):
         ExactlyOnce.of(given, is_stream=True)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "message"),
+    [("q2", "q1", "batch 0 of query 'q2' could be one of query 'q1'"), ("q2", "", "could be one of a batch job")],
+)
+def test_two_that_have_one_name_are_refused(
+    now: str, before: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan("driver", 2, Identity(1, 2), 2, 3, 5, before)
+    task = TaskPlan(plan, Writer("w", "p"), None)
+    monkeypatch.setattr("shmaccum.spark.exactly_once._batch_number", lambda: 0)
+    with pytest.raises(IllegalStateError, match=f"{message}.* or do two queries or jobs have the same one"):
+        task.is_decided(now)
 
 
 @pytest.mark.parametrize(
