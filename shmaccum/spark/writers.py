@@ -60,7 +60,11 @@ class BatchWriter(ArrowTask, DataSourceArrowWriter):
             KafkaError: `BatchCommitter.commit` failed.
         """
         if self._exactly_once is not None:
-            self._exactly_once.commit(self._exactly_once.version or 0, _results(messages), is_job=True)
+            results = _results(messages)
+            self._exactly_once.commit(self._exactly_once.version or 0, results, is_job=True)
+            is_empty = all(each.transaction is None for each in results)
+            if is_empty and self._exactly_once.version is None and self._task.plan is not None:
+                self._exactly_once.end_batch(self._task.plan.plan, is_job=True)  # removes what the plan left in the log
             self._exactly_once.ended()
         logger.info("%s", _total(messages))
 

@@ -145,7 +145,8 @@ class BatchCommitter:
     def end_batch(self, plan: Plan | None) -> None:
         """End a batch that failed, or whose decision is in doubt: commit it if it is decided, else abort it.
 
-        Nothing happens if the writer has a newer plan.
+        Nothing happens if the writer has a newer plan. The state of a writer with a single batch goes: the log would
+        keep that of each failed job for ever.
 
         Args:
             plan: of the batch; None for the last one of the writer's driver.
@@ -166,8 +167,10 @@ class BatchCommitter:
                 last is not None and last.state.driver is not None and last.state.driver.is_same(self._writer.driver)
             )
         if is_ours:
-            _, _, left = self._take_over(now.identity, deadline_ms)
+            me, _, left = self._take_over(now.identity, deadline_ms)
             self._abort(left, deadline_ms)
+            if self._writer.writes_once:
+                self._id.store(None, me, self._id.version, 0, deadline_ms)
 
     def successor(self, plan: Plan) -> str:
         """Return the newer plan, for an error; empty if there is none to be found."""

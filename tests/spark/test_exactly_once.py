@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import consume_values, wait_for_markers
+from brokers import consume, consume_values, wait_for_markers
 from processes import wait_until
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
@@ -114,6 +114,24 @@ def test_a_job_runs_again(spark: SparkSession, once: Options, kafka: KafkaCluste
     assert seen(kafka, target) == sorted([*range(100)] * 2)
     write(numbers(spark, 100), job, txnVersion="2", failOnDataLoss="false")
     assert seen(kafka, target) == sorted([*range(100)] * 3)
+
+
+def test_a_job_without_a_name_leaves_nothing_in_the_commit_log(
+    spark: SparkSession, once: Options, kafka: KafkaCluster, target: str
+) -> None:
+    """The log is compacted: a state that no later run replaces would stay for ever."""
+    log = f"{target}-log"
+    job = once | {"topic": target, "commitLogTopic": log}
+    write(numbers(spark, 10), job)
+    write(numbers(spark, 0), job)
+    with pytest.raises(PythonException, match="is to fail"):
+        write(failing(numbers(spark, tasks=2), 2), job)
+    assert seen(kafka, target) == list(range(10))
+    reading = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
+    found = [each for messages in consume(reading, log).values() for each in messages]
+    last = {each.key(): each.value() for each in found}
+    assert [*last.values()] == [None] * 3
+    assert_none_is_open(kafka, once)
 
 
 class Query:
