@@ -33,7 +33,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
         ConfigError: it cannot be read, or begins as JSON and is not valid JSON.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             text = file.read()
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:

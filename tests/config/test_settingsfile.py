@@ -82,6 +82,8 @@ def test_the_content_says_which_it_is(tmp_path: Path) -> None:
     assert read_settings(str(file)) == {"linger.ms": 5, "enable.idempotence": False}
     file.write_text("linger.ms=5\nname={not json}\n")
     assert read_settings(str(file)) == {"linger.ms": "5", "name": "{not json}"}
+    file.write_text("linger.ms=5\n", encoding="utf-8-sig")  # as editors of Windows write it
+    assert read_settings(str(file)) == {"linger.ms": "5"}
 
 
 @pytest.mark.parametrize(

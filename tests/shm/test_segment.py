@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from processes import Start
-from slab_helpers import overwrite
+from slab_helpers import overwrite, run_where_shm_has
 
 from shmaccum import procfs
 from shmaccum._core import WORD, Geometry, Super
@@ -329,17 +329,6 @@ except ChildProcessError:
 
 
 # --- a small /dev/shm, as containers have it ------------------------------------------------------
-
-
-def run_where_shm_has(size: str, script: str) -> str:
-    """Run a script in a mount namespace with a /dev/shm of this size; return its output."""
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("only root can have a /dev/shm of its own, and not in every container")
-    mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
-    shell = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script]
-    run = subprocess.run(shell, capture_output=True, text=True, check=True, timeout=60)
-    assert run.stderr == ""
-    return run.stdout
 
 
 def attach_where_shm_has(size: str, geometry: Geometry, error: str = "SlabMemoryError") -> str:

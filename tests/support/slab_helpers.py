@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
+
+import pytest
 
 from shmaccum._core import COMMIT_SIZE_SHIFT, STATE_MASK, WORD, Geometry, Lock, Partition, Slot, Super, Topic
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
@@ -94,3 +98,14 @@ def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
     link.send(slab.words[Super.CREATED_MS])
     link.recv()
     detach(slab)
+
+
+def run_where_shm_has(size: str, script: str) -> str:
+    """Run a script in a mount namespace with a /dev/shm of this size; return its output."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root can have a /dev/shm of its own, and not in every container")
+    mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
+    shell = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script]
+    run = subprocess.run(shell, capture_output=True, text=True, check=True, timeout=60)
+    assert run.stderr == ""
+    return run.stdout

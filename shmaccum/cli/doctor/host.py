@@ -62,6 +62,10 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
     except OSError as error:
         yield Finding(Level.PROBLEM, subject, f"{directory}: {error.strerror}", f"mount a tmpfs at {directory}")
         return
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        advice = f"mount -o remount,rw {directory}"
+        yield Finding(Level.PROBLEM, subject, f"{directory} is mounted read-only", advice)
+        return
     if not os.access(directory, os.W_OK | os.X_OK):
         yield Finding(Level.PROBLEM, subject, f"{directory} is not writable", f"chmod 1777 {directory}")
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import run
 
 import pytest
+from slab_helpers import run_where_shm_has
 
 from shmaccum import procfs
 from shmaccum.cli.doctor import host
@@ -53,6 +54,22 @@ def test_who_may_write_to_shm(
     assert found.level == (level or Level.PROBLEM)
     assert text in found.text
     assert (found.advice == f"chmod 1777 {tmp_path}") == (found.level == Level.PROBLEM)
+
+
+READ_ONLY = """
+from shmaccum.cli.doctor.host import host_findings
+from shmaccum.config import ProducerConfig
+
+config = ProducerConfig.parse({"bootstrap.servers": "localhost:9092"})
+(memory,) = [each for each in host_findings(config) if each.subject == "memory"]
+print(memory.level.name, memory.text, memory.advice, sep="; ")
+"""
+
+
+def test_shm_is_read_only() -> None:
+    assert run_where_shm_has("1m,ro", READ_ONLY) == (
+        "PROBLEM; /dev/shm is mounted read-only; mount -o remount,rw /dev/shm\n"
+    )
 
 
 def test_there_is_no_shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
