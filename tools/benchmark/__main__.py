@@ -108,6 +108,11 @@ def _measure(options: Options, given: list[str]) -> Result:
 def _run(options: Options, environment: Environment, result: dict[str, Any], progress: Progress) -> None:
     cases = [CASES[name]() for name in options.cases]
     variants = [case.variants(environment) for case in cases]
+    if options.variants:
+        known = {variant.name for of_case in variants for variant in of_case}
+        if unknown := set(options.variants) - known:
+            raise BenchmarkError(f"no variant {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
+        variants = [[variant for variant in of_case if variant.name in options.variants] for of_case in variants]
     expected_s = sum(each.expected_s(options.rounds) for of_case in variants for each in of_case)
     progress.expect(expected_s)
     if options.scale >= 1 and not options.smoke:
@@ -152,7 +157,7 @@ def _list(options: Options) -> None:
         expected_s = sum(variant.expected_s(options.rounds) for variant in variants)
         print(f"{make.number}  {name}: {make.title} (at full scale about {minutes(expected_s)})")
         for variant in variants:
-            print(f"     {variant.title}: {'; '.join(variant.contestants)}")
+            print(f"     {variant.name}: {variant.title}: {'; '.join(variant.contestants)}")
 
 
 def _let_nothing_interrupt() -> None:

@@ -31,6 +31,7 @@ class Options:
     """The options; see `parse`."""
 
     cases: Sequence[str]
+    variants: Sequence[str]
     rounds: int
     scale: float
     smoke: bool
@@ -55,6 +56,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add = parser.add_argument
     add("--all", action="store_true", help="all cases; about 50 minutes on two quiet cores")
     add("--case", metavar="CASE", nargs="+", default=[], help="these, by number or name; --list shows them")
+    add("--variant", metavar="NAME", nargs="+", default=[], help="of these cases, only the variants of these names")
     add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
     add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")
     add("--smoke", action="store_true", help="every case with a minimal load: only shows that it works")
@@ -87,6 +89,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(str(error))
     if values.all and names:
         parser.error("--all and --case: which? --all takes in every case")
+    if values.variant and not names:
+        parser.error("--variant NAME ...: of which case? Say --case CASE ..., too; --list shows both")
     names = list(CASES) if values.all or (values.smoke and not names) else names
     if values.base and (values.json or values.plots or values.documents or values.result or values.smoke):
         parser.error("--regress COMMIT prints its result: leave out --json, --plots, --document, --from and --smoke")
@@ -111,6 +115,7 @@ def parse(arguments: Sequence[str]) -> Options:
             parser.error(f"--document {document}: there is no such file; only its tables are generated")
     return Options(
         cases=[name for name in CASES if name in names],
+        variants=values.variant,
         rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),
         scale=values.scale or 1.0,
         smoke=values.smoke,

@@ -42,6 +42,7 @@ def test_numbers_are_those_of_the_document() -> None:
         ("--from /etc/hostname --rounds 3", "leave out --rounds, --scale and --json"),
         ("--all --json /nowhere/x.json", "there is no such directory"),
         ("--all --plots /nowhere", "there is no such directory"),
+        ("--variant large", "of which case? Say --case CASE ..., too"),
         ("--case 11 --lines /nowhere.log", "--lines /nowhere.log: there is no such file, or it is empty"),
         ("--case 1 --lines /etc/hostname", "only case 11 sends them, add --case jvm"),
         ("--case 1 --regress HEAD --json x", "--regress COMMIT prints its result"),
@@ -61,7 +62,10 @@ def test_list() -> None:
     done = run_python("-m", "tools.benchmark", "--list")
     assert done.returncode == 0
     assert "1  records: One process, record by record" in done.stdout
-    assert "     4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink" in done.stdout
+    assert (
+        "     large: 4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink"
+        in done.stdout
+    )
     assert "lines of" not in done.stdout
 
 
@@ -69,7 +73,8 @@ def test_list_with_lines(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     log.write_text("GET /\n")
     done = run_python("-m", "tools.benchmark", "--list", "--lines", str(log))
-    assert "     4 producers of 200,000 lines of access.log, zstd, into Apache Kafka: shmaccum; " in done.stdout
+    wanted = "     apache-lines-zstd: 4 producers of 200,000 lines of access.log, zstd, into Apache Kafka: shmaccum; "
+    assert wanted in done.stdout
 
 
 GOOD = result(("records", [variant("apache-unkeyed", {"shmaccum": rounds(records_per_core_s=[1.0])})]))
