@@ -304,6 +304,8 @@ class Slot:
     CHECKSUMS: Final[int]
     CONTRIBUTORS: Final[int]
 
+def memory_file(name: bytes) -> int: ...
+
 @final
 class Geometry:
     def __init__(

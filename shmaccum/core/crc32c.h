@@ -2,7 +2,10 @@
 
    The instruction has its result after three cycles, and one can begin in each. So long input is three streams side by
    side. What of their CRCs makes one is a table: of the CRC of some bytes, it has that of the same bytes and a stream
-   of zeros. */
+   of zeros.
+
+   Compilers disagree about the intrinsics' names, and about the option or attribute that allows them; assemblers do
+   not. */
 #ifndef SHMACCUM_CRC32C_H
 #define SHMACCUM_CRC32C_H
 
@@ -16,31 +19,28 @@ static uint32_t crc32c_of_zeros[4][256];
 
 #if defined(__x86_64__) && !defined(SHMACCUM_CRC_TABLES) /* which a test defines */
 
-#define CRC32C_TARGET __attribute__((target("sse4.2")))
-
 static inline int crc32c_has_instruction(void) {
     return __builtin_cpu_supports("sse4.2");
 }
 
-CRC32C_TARGET static inline uint64_t crc32c_of_word(uint64_t crc, uint64_t word) {
-    return __builtin_ia32_crc32di(crc, word);
+static inline uint64_t crc32c_of_word(uint64_t crc, uint64_t word) {
+    __asm__("crc32q %1, %0" : "+r"(crc) : "r"(word));
+    return crc;
 }
 
-CRC32C_TARGET static inline uint32_t crc32c_of_byte(uint32_t crc, uint8_t byte) {
-    return __builtin_ia32_crc32qi(crc, byte);
+static inline uint32_t crc32c_of_byte(uint32_t crc, uint8_t byte) {
+    __asm__("crc32b %1, %0" : "+r"(crc) : "q"(byte));
+    return crc;
 }
 
 #elif defined(__aarch64__) && defined(__linux__) && !defined(SHMACCUM_CRC_TABLES)
 
 #include <sys/auxv.h>
 
-#define CRC32C_TARGET
-
 static inline int crc32c_has_instruction(void) {
     return (getauxval(AT_HWCAP) & 1 << 7) != 0; /* HWCAP_CRC32 */
 }
 
-/* Compilers disagree about the intrinsics' names and about the option for them; assemblers do not. */
 static inline uint64_t crc32c_of_word(uint64_t crc, uint64_t word) {
     __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
     return crc;
@@ -52,8 +52,6 @@ static inline uint32_t crc32c_of_byte(uint32_t crc, uint8_t byte) {
 }
 
 #else
-
-#define CRC32C_TARGET
 
 static inline int crc32c_has_instruction(void) {
     return 0;
@@ -81,7 +79,7 @@ static inline uint64_t crc32c_before_zeros(uint64_t crc) {
 }
 
 /* Continues a CRC, without the inversions at begin and end. */
-CRC32C_TARGET static uint32_t crc32c_by_instruction(uint32_t crc, const uint8_t *data, uint64_t size) {
+static uint32_t crc32c_by_instruction(uint32_t crc, const uint8_t *data, uint64_t size) {
     uint64_t first = crc;
     for (; size >= 3 * CRC32C_STREAM; data += 2 * CRC32C_STREAM, size -= 3 * CRC32C_STREAM) {
         uint64_t second = 0, third = 0;

@@ -24,6 +24,31 @@ cdef extern from "<sys/stat.h>" nogil:
     int fstat(int descriptor, stat *result)
 
 
+cdef extern from "<unistd.h>" nogil:
+    long syscall(long number, ...)
+
+
+cdef extern from "<sys/syscall.h>" nogil:
+    long SYS_memfd_create
+
+
+def memory_file(bytes name not None):
+    """Return the descriptor of an unnamed file in memory, which a program started here does not inherit.
+
+    CPython has ``os.memfd_create`` only if it was built for glibc 2.27 or later, and conda's was not.
+
+    Args:
+        name: for ``/proc/self/fd``.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    cdef int descriptor = <int>syscall(SYS_memfd_create, <const char *>name, <unsigned int>1)  # MFD_CLOEXEC
+    if descriptor < 0:
+        PyErr_SetFromErrno(OSError)
+    return descriptor
+
+
 cdef HistogramEntry _blank
 """Zeros, as many as the largest entry of a table has. Cython makes a dict of a struct: the names of its words."""
 

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from shmaccum._core import memory_file
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import Password
 from shmaccum.kafka.channel import READ_SIZE, Address, Buffer, Channel, not_empty
@@ -218,7 +219,7 @@ def _naming(setting: str, path: str = "") -> Iterator[None]:
 @contextlib.contextmanager
 def _unnamed_file(text: str) -> Iterator[str]:
     """Yield a path to text that never touches a disk: OpenSSL takes nothing but paths."""
-    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+    descriptor = memory_file(b"pem")
     try:
         os.write(descriptor, text.encode())
         yield f"/proc/self/fd/{descriptor}"

@@ -29,6 +29,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from shmaccum._core import memory_file
 from shmaccum.abi import ABI_VERSION, VERSION
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attach_for
 from shmaccum.config import ProducerConfig
@@ -355,7 +356,7 @@ def _start(config: ProducerConfig) -> None:
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})
     for _ in range(_ATTEMPTS):
         try:
-            with open(os.memfd_create("stderr"), "w+b") as stderr:
+            with open(memory_file(b"stderr"), "w+b") as stderr:
                 with _without_forks:
                     process = subprocess.Popen(
                         isolation.command(_BOOTSTRAP, config.slab_name(os.geteuid())),
