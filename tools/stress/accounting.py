@@ -262,7 +262,7 @@ def judge(
 ) -> Verdict:
     """Compare the accounts of all writers with the log: each partition's records, in the order of their offsets.
 
-    Each topic has so many partitions. The writers append to the topics in turn.
+    The writers append to the topics in turn.
     """
     verdict = Verdict()
     books = {account.writer: _Book(account, topics) for account in accounts}

@@ -243,7 +243,7 @@ class Job:
 
 
 def last_plan(job: Job) -> list[str]:
-    """Plan once more, without a death, as the next start of the query does: it ends what the last batch has left."""
+    """Plan again, without a death, as the next start of the query does: it ends what the last batch has left."""
     try:
         job.plan()
     except Exception as error:

@@ -78,7 +78,7 @@ class Lots:
         return random.Random(f"{self.seed} {step} {number}")
 
     def death(self, lot: random.Random, lines: int, *deaths: tuple[float, str, Callable[[], None]]) -> Death:
-        """Draw by a process's lot what dies, and at which of so many lines of the traced code; one thing at most.
+        """Draw by a process's lot what dies, and at which line of the traced code; one thing at most.
 
         Each death has its probability, what dies for the report (or nothing), and the deed.
         """

@@ -153,7 +153,7 @@ class SparkRun:
                     counts["executors that Spark lost"] += 1
 
     def end(self) -> None:
-        """Wait until all that Spark has started is gone; then plan once more, as the next start of the query does."""
+        """Wait until all that Spark has started is gone; then plan again, as the next start of the query does."""
         name = self._write["kafka.shmaccum.name"]
         deadline = time.monotonic() + _END_S
         while left := [pid for pid in self._started() if pid != sender_pid(name)]:

@@ -80,14 +80,14 @@ class Writer:
             future = self._producer.send_batch(self._topic, _rows(routes, values))
             self.account.end()
             self._pending.append((future, first, count))
-            self.settle()
+            self.store_results()
         else:
             heard = partial(self.account.hear, first)
             (route,), (value,) = routes, values
             self._producer.send(self._topic, value, route.key, partition=route.partition, on_delivery=heard)
             self.account.end()
 
-    def settle(self) -> None:
+    def store_results(self) -> None:
         """Store the results of the oldest batches of rows, as far as they are known."""
         while self._pending and self._pending[0][0].is_done:
             future, first, count = self._pending.popleft()
@@ -138,7 +138,7 @@ def produce(load: Load, writers: Sequence[int]) -> int:
             thread.join(0.1)  # in slices: a signal's handler runs in this thread, and only between them
     producer.flush()
     for part in parts:
-        part.settle()
+        part.store_results()
     producer.close()
     if failed.is_set():
         return 1

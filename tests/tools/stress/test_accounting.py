@@ -53,7 +53,7 @@ def scene(tmp_path: Path, slab_name: str) -> Iterator[Scene]:
                 writer.append_once()
         producer.flush(30)
         for writer in writers:
-            writer.settle()
+            writer.store_results()
             writer.account.note_closed()
             writer.account.close()
     wait_until_gone(slab_name)

@@ -98,7 +98,7 @@ def _real(
     words: str,
     compression: str = "none",
 ) -> Variant:
-    """Return a variant with records from outside, at most so many different ones, which repeat."""
+    """Return a variant with at most `FLIGHTS` different records from outside, which repeat."""
     count = environment.count(REAL_RECORDS)
     settings = Settings(compression=compression)
 
