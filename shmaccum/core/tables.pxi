@@ -96,6 +96,7 @@ cdef int tables_enter(const TableSet *tables, uint64_t ticket, Damage *damage) n
     if status == LOCK_UNFINISHED:
         store_relaxed(&superblock.rebuilds, load_relaxed(&superblock.rebuilds) + 1)
         _raise_generation(tables)
+        _raise_lanes_changed(tables)
     topics, partitions = load_relaxed(&superblock.topic_count), load_relaxed(&superblock.partition_count)
     lanes = load_relaxed(&superblock.lane_count)
     if topics > tables.sizes.max_topics or partitions > tables.sizes.max_partitions:
@@ -116,6 +117,11 @@ cdef int tables_exit(const TableSet *tables) noexcept nogil:
 cdef void _raise_generation(const TableSet *tables) noexcept nogil:
     """Make every process look at the change."""
     store_release(&tables.superblock.generation, load_relaxed(&tables.superblock.generation) + 1)
+
+
+cdef void _raise_lanes_changed(const TableSet *tables) noexcept nogil:
+    """Make the sender look for lanes that are closed."""
+    store_release(&tables.superblock.lanes_changed, load_relaxed(&tables.superblock.lanes_changed) + 1)
 
 
 cdef bint _is_named(const word *text, const word *size, const Name *name) noexcept nogil:
@@ -258,7 +264,7 @@ cdef void _close_lane(const TableSet *tables, LaneEntry *lane, bint release) noe
     The holder last: after a death before that, the sender finds a lane of a dead one.
     """
     store_release(&lane.producer_id, 0)
-    store_release(&tables.superblock.lanes_changed, load_relaxed(&tables.superblock.lanes_changed) + 1)
+    _raise_lanes_changed(tables)
     if release:
         store_release(&lane.holder, 0)
 
@@ -300,7 +306,7 @@ cdef int lease_lane(
         store_release(&lane.generation, generation[0])  # first: from here on, the last holder's records are refused
         store_release(&lane.producer_id, 0)
         store_release(&lane.holder, ticket)
-        store_release(&tables.superblock.lanes_changed, load_relaxed(&tables.superblock.lanes_changed) + 1)
+        _raise_lanes_changed(tables)
     return tables_exit(tables)
 
 
@@ -347,7 +353,7 @@ cdef int open_lane(
         store_relaxed(&lane.version, terms.version)
         store_relaxed(&lane.opened_ms, terms.now_ms)
         store_release(&lane.producer_id, terms.producer_id + 1)
-        store_release(&tables.superblock.lanes_changed, load_relaxed(&tables.superblock.lanes_changed) + 1)
+        _raise_lanes_changed(tables)
     return tables_exit(tables)
 
 
