@@ -2,17 +2,24 @@
 
 The sender alone writes ``Super.SENDER_RAN``, its sign of life, without a lock: when its last pass began, and how long
 it sleeps at most. While it is stopped the word ages; ``shmaccum status`` and the errors of waiting producers show that.
+Once it runs again, an incident does: records whose ``delivery.timeout.ms`` expired meanwhile are failed then.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from typing import Final
 
 from shmaccum._core import SLEEP_BITS, Super
+from shmaccum.errors import KafkaTimeoutError
+from shmaccum.shm.inspection import SILENCE_MS
 from shmaccum.shm.layout import MAX_SLEEP_MS, Role
 from shmaccum.shm.reclaim import LEAVE_REQUEST_MS
 from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
 
 _RAN: Final = Super.SENDER_RAN
 _SLEEP_BITS: Final = SLEEP_BITS
@@ -46,9 +53,15 @@ class Sleep:
         self._idle_since_ms: int | None = None
         self._used_until_ms = 0
         self._now_ms = 0
+        self._silent_from_ms: float = math.inf
+        """Without a pass until then, the sender counts as stopped."""
 
     def begin_pass(self, now_ms: int) -> None:
-        """Publish that the sender runs."""
+        """Publish that the sender runs, and note as an incident if it did not for long."""
+        if now_ms > self._silent_from_ms:
+            text = f"the sender did not run for {(now_ms - self._now_ms) / 1000:.0f} s: stopped, or without processor"
+            logger.warning(text)
+            self._slab.incidents.note(KafkaTimeoutError, text)
         self._now_ms = now_ms
         self._words[_RAN] = now_ms << _SLEEP_BITS
 
@@ -61,6 +74,7 @@ class Sleep:
         """
         longest_ms = min(longest_ms, self._until_check_ms(has_batches)) if longest_ms > 0 else 0
         self._words[_RAN] = self._now_ms << _SLEEP_BITS | int(min(longest_ms + 1, _MAX_SLEEP_MS))
+        self._silent_from_ms = self._now_ms + longest_ms + SILENCE_MS
         return longest_ms
 
     def is_over(self) -> bool:

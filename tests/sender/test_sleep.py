@@ -11,8 +11,10 @@ from senders import HandRun, counter
 from splitting import T0, StartRun
 
 from shmaccum._core import Super
+from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.sender import sender as sender_module
 from shmaccum.sender.sleep import LONGEST_NAP_MS, LONGEST_SLEEP_MS, ResponseCoalescing
+from shmaccum.shm.incidents import incidents
 
 
 @pytest.mark.usefixtures("clock")
@@ -74,6 +76,17 @@ def test_a_sleep_says_when_it_ends_until_the_next_look(run: HandRun, monkeypatch
     run.run(1, after_ms=0)
     assert set(looks) == {0}
     assert counter(run, Super.SENDER_WAKES) >= began_ms + run.transport.asked[-1] > began_ms
+
+
+def test_records_that_expire_while_it_is_stopped_name_that(run: HandRun) -> None:
+    run.run(2)
+    late = run.send(T0)
+    assert run.slab.incidents.current() is None, "neither a pass that follows, nor a sleep"
+    run.run(1, after_ms=75_300)
+    with pytest.raises(DeliveryTimeoutError, match=r"last error: KafkaTimeoutError: the sender did not run for 7\d s"):
+        late.get(0)
+    run.run(1, after_ms=75_300)
+    assert [each.count for each in incidents(run.slab.words, run.slab.geometry)] == [1]
 
 
 def test_doorbell_pressed_between_the_two_checks(run: HandRun) -> None:
