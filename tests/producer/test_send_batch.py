@@ -244,9 +244,12 @@ REFUSED: dict[str, tuple[Any, type[ShmaccumError], str]] = {
     ),
     "headers text": ({"value": ["a"], "headers": ["h"]}, SerializationError, "headers must be of type"),
     "header without name": (
-        {"value": ["a"], "headers": pa.array([[{"key": None, "value": b""}]], HEADERS)},
+        {
+            "value": ["a"] * 3,
+            "headers": pa.array([[{"key": key, "value": b""}] * 2 for key in ("a", None, None)], HEADERS),
+        },
         SerializationError,
-        "headers must all have a name",
+        "headers must all have a name, but row 1 has one that is null or has a null key",
     ),
     "partition text": ({"value": ["a"], "partition": ["0"]}, SerializationError, "must be an integer"),
     "partition float": ({"value": ["a"], "partition": [0.0]}, SerializationError, "must be an integer"),

@@ -233,5 +233,9 @@ def _check_headers(headers: pa.Array) -> None:
     ):
         raise SerializationError(f"headers must be of type list<struct<key: string, value: binary>>, not {kind}")
     check_memory("headers", headers, all_of_it=True)
-    if pc.struct_field(headers.flatten(), "key").null_count:
-        raise SerializationError("headers must all have a name, but one is null or has a null key")
+    keys = pc.struct_field(headers.flatten(), "key")
+    if keys.null_count:
+        row = pc.list_parent_indices(headers)[int(np.argmax(nulls_of(keys)))]
+        raise SerializationError(
+            f"headers must all have a name, but row {row} has one that is null or has a null key: leave it out"
+        )
