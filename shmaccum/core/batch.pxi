@@ -203,11 +203,6 @@ cdef class RecordBatch:
         return load_relaxed(&self.header.max_timestamp[load_acquire(&self.header.commit) & 1])
 
     @property
-    def max_record_size(self):
-        """Bytes in its largest record."""
-        return load_relaxed(&self.header.max_record)
-
-    @property
     def compressed(self):
         """Bytes in the slot << 8 | compression; 0 before any try."""
         return load_relaxed(&self.header.compressed)
@@ -369,11 +364,6 @@ cdef class RecordBatch:
         return load_relaxed(&self.header.limits)
 
     @property
-    def drained_ms(self):
-        """When it was last drained, in monotonic milliseconds."""
-        return load_relaxed(&self.header.drained_ms)
-
-    @property
     def attempts(self):
         """How often it was sent and came back."""
         return load_relaxed(&self.header.attempts) >> ATTEMPTS_SHIFT
@@ -403,11 +393,6 @@ cdef class RecordBatch:
         return <int64_t>load_relaxed(&self.header.producer_id) - 1
 
     @property
-    def has_sequence(self):
-        """Whether it has a sequence number."""
-        return load_relaxed(&self.header.sequence) != 0
-
-    @property
     def producer_epoch(self):
         """Epoch assigned to it, -1 for none."""
         return <int64_t>(load_relaxed(&self.header.sequence) >> EPOCH_SHIFT) - 1
@@ -418,17 +403,8 @@ cdef class RecordBatch:
         cdef uint64_t number = load_relaxed(&self.header.sequence)
         return <int64_t>(number & SEQUENCE_MASK) if number else -1
 
-    @property
-    def part_sequence(self):
-        """Sequence number of the first record that is not complete, -1 for none."""
-        return <int64_t>part_sequence_of(self.header) if load_relaxed(&self.header.sequence) else -1
-
-    def end_sequence(self):
-        """Return the sequence number behind those reserved for it, -1 for none."""
-        return <int64_t>end_sequence_of(self.header) if load_relaxed(&self.header.sequence) else -1
-
     def identity(self):
-        """Return `producer_id`, `producer_epoch` and `part_sequence`."""
+        """Return `producer_id`, `producer_epoch`, and the number of the first record that is not complete; -1 for none."""
         cdef uint64_t number = load_relaxed(&self.header.sequence)
         if not number:
             return -1, -1, -1
@@ -437,16 +413,6 @@ cdef class RecordBatch:
             <int64_t>(number >> EPOCH_SHIFT) - 1,
             part_sequence_of(self.header),
         )
-
-    def set_sequence(self, uint64_t producer_id, uint64_t epoch, uint64_t sequence):
-        """Assign its identity.
-
-        Args:
-            producer_id: of the slab.
-            epoch: of the partition.
-            sequence: of the first record that is not complete.
-        """
-        number_batch(self.header, producer_id, epoch, sequence)
 
     # --- parts and result -------------------------------------------------------------------------
 
@@ -479,10 +445,6 @@ cdef class RecordBatch:
         """End (exclusive record number) of the part that the result words cover."""
         return load_relaxed(&self.header.part) >> PROGRESS_SHIFT
 
-    def set_result_end(self, uint64_t end):
-        """Store that the result will cover the records from the first incomplete one to ``end``, exclusive."""
-        store_release(&self.header.part, end << PROGRESS_SHIFT | load_relaxed(&self.header.part) & PROGRESS_MASK)
-
     def complete_part(self, bint never_stored):
         """Mark the part that the result words cover as complete; the rest starts without attempts."""
         cdef uint64_t completed = load_relaxed(&self.header.completed)
@@ -492,11 +454,6 @@ cdef class RecordBatch:
             skipped += end - (completed & PROGRESS_MASK)
         store_release(&self.header.completed, skipped << PROGRESS_SHIFT | end)
         store_relaxed(&self.header.attempts, load_relaxed(&self.header.attempts) & TIME_MASK)
-
-    @property
-    def result_range(self):
-        """The part that the result words cover, as the range word of a completion."""
-        return range_of(self.header)
 
     @property
     def error_code(self):

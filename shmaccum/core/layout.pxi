@@ -629,8 +629,7 @@ cdef struct SlotHeader:
     word previous
     # Bytes in the largest record: a statistic.
     word max_record
-    # Monotonic milliseconds of the last drain: a statistic.
-    word drained_ms
+    word unused_17
     # Records skipped << 24 | records completed: the first ones, whose result is complete. Skipped: those of them
     # without a sequence number, because they were never stored. The next record has the base sequence + completed -
     # skipped.

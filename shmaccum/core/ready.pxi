@@ -4,9 +4,8 @@ Kafka's ``RecordAccumulator.ready`` and ``drain``. Only the sender calls this, i
 only this thread takes batches from the front of a deque, so a first batch stays first. Producers can still close it,
 or append to it; `drain_stripe` looks again under the lock.
 
-The sender alone writes the words `leader`, `held`, `muted` and `in_flight` of a partition, and `drained_ms` of a batch
-in flight; a new sender stores them again. A death in the drain leaves batches in flight, which the next sender puts
-back.
+The sender alone writes the words `leader`, `held`, `muted` and `in_flight` of a partition; a new sender stores them
+again. A death in the drain leaves batches in flight, which the next sender puts back.
 
 A large batch that is to be compressed is not chosen at once: other threads compress it first, in private memory
 (`shmaccum.accumulator.drain.compression_ahead`). It stays the first of its deque until then, and is closed.
@@ -329,7 +328,7 @@ cdef class ReadyCheck:
         """
         return (self._take(stripe),)
 
-    def taken(self, uint64_t now_ms):
+    def taken(self):
         """Note that the batches that were taken are in flight; return their slots, in the order of the choice."""
         cdef Request *request = &self.request
         cdef PartitionEntry *partition
@@ -343,7 +342,6 @@ cdef class ReadyCheck:
             header = header_of(&self.deques.slots, slot)
             partition = partition_of(&self.deques, request.chosen[index].batch.entry)
             store_release(&partition.in_flight, load_relaxed(&partition.in_flight) + 1)
-            store_relaxed(&header.drained_ms, now_ms)
             opened_us = load_relaxed(&header.opened_us)
             if now_us > opened_us and not load_relaxed(&header.attempts) >> ATTEMPTS_SHIFT:
                 histogram_count(self.queue_times, now_us - opened_us, 1)

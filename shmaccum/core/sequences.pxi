@@ -140,10 +140,6 @@ cdef class Sequences:
 
     # --- the life of a number ---------------------------------------------------------------------
 
-    def is_numbered(self, RecordBatch batch not None):
-        """Return whether a batch has a number of the current producer id and epoch."""
-        return self._is_numbered(batch.header, batch.partition)
-
     def drained(self, RecordBatch batch not None):
         """Number a batch that is about to be sent, unless it is numbered.
 

@@ -46,8 +46,7 @@ def test_a_batch_names_its_words(slab: Slab) -> None:
     assert (batch.record_count, batch.size, batch.stored_size) == (1, HEADER + RECORD, HEADER + RECORD)
     assert (batch.base_timestamp, batch.max_timestamp, batch.contents()) == (7, 7, (1, 7, 7))
     assert batch.contributors() == [0]
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.part_sequence) == (-1,) * 4
-    assert (batch.identity(), batch.end_sequence(), batch.has_sequence) == ((-1, -1, -1), -1, False)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.identity()) == (-1, -1, -1, (-1,) * 3)
     batch.state = SlotState.CLOSED
     assert word(slab, "state") == 1 << 48 | SlotState.CLOSED, "its owner stays"
     store(slab, compressed=100 << 8 | 4, linger=25 << 8 | 4, limits=3 << 32 | 9)
@@ -72,24 +71,17 @@ def test_times_and_attempts(slab: Slab) -> None:
 def test_a_split_batch_keeps_its_numbers(slab: Slab) -> None:
     batch = first(slab)
     store(slab, commit=500 << 25 | 10 << 1)
-    batch.set_sequence(4, 2, (1 << 31) - 3)
+    store(slab, producer_id=5, sequence=3 << 32 | (1 << 31) - 3)
     assert batch.identity() == (4, 2, (1 << 31) - 3)
-    assert batch.end_sequence() == 7, "they wrap around"
     assert not batch.is_split
     batch.cut(4)
-    batch.set_result_end(4)
-    assert (batch.is_split, batch.part_end, batch.result_end, batch.result_range) == (True, 4, 4, 0 << 32 | 4)
+    store(slab, part=4 << 24 | 4)
+    assert (batch.is_split, batch.part_end, batch.result_end) == (True, 4, 4)
     batch.complete_part(never_stored=True)
-    assert (batch.completed, batch.skipped, batch.part_sequence) == (4, 4, (1 << 31) - 3)
-    batch.set_result_end(6)
+    assert (batch.completed, batch.skipped, batch.identity()[2]) == (4, 4, (1 << 31) - 3)
+    store(slab, part=8 << 24 | 8)
     batch.complete_part(never_stored=False)
-    assert (batch.completed, batch.skipped, batch.part_sequence) == (6, 4, (1 << 31) - 1)
-    batch.set_result_end(10)
-    assert batch.result_range == 6 << 32, "0 records: all that are left"
-    batch.note_attempt(9)
-    batch.set_sequence(5, 0, 100)
-    assert (batch.completed, batch.skipped, batch.attempts, batch.identity()) == (6, 0, 0, (5, 0, 100))
-    assert batch.base_sequence == 94
+    assert (batch.completed, batch.skipped, batch.identity()[2]) == (8, 4, 1), "they wrap around"
     batch.write_off()
     assert (batch.is_split, batch.completed) == (False, 0)
 

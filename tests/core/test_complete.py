@@ -110,7 +110,7 @@ def test_what_was_pushed_is_not_pushed_again() -> None:
     run.completer.push(run.batch, contributors, again=True)
     assert (contributors, len(run.unread(0)), len(run.unread(OTHER))) == ({0, OTHER}, 1, 1)
     run.batch.complete_part(never_stored=False)
-    run.batch.set_result_end(10)
+    run.set("headers", "part", 10 << 24 | 10, run.batch.slot)
     run.completer.push(run.batch, set(), again=True)
     assert len(run.unread(OTHER)) == 2, "another range"
     run.set("processes", "ring_head", run.word("processes", "ring_tail", OTHER), OTHER)

@@ -58,7 +58,7 @@ class Ready:
     def drain(self, now_ms: int = CREATED_MS, **how: int) -> list[int]:
         busy, *_ = self.choose(now_ms, **how)
         assert busy == []
-        return self.check.taken(now_ms)
+        return self.check.taken()
 
 
 # --- ready ------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_a_large_batch_is_compressed_before_it_is_chosen() -> None:
     compressing(ready)
     assert ready.at(CREATED_MS) == ({LEADER}, set(), [], NEVER)
     assert ready.choose()[4] == [0]
-    assert ready.check.taken(CREATED_MS) == []
+    assert ready.check.taken() == []
     assert ready.at(CREATED_MS)[0] == {LEADER}, "until it is said that it is being compressed"
     ready.check.set_ahead(0, 1, 0)
     assert ready.at(CREATED_MS) == (set(), set(), [], 100)
@@ -314,10 +314,9 @@ def test_no_jitter_if_the_maximum_is_the_initial() -> None:
 def test_a_taken_batch_is_in_flight() -> None:
     ready = Ready()
     ready.append(2)
-    assert ready.drain(CREATED_MS + 3) == [0]
+    assert ready.drain() == [0]
     assert ready.word("headers", "state", 0) & 0xFF == SlotState.IN_FLIGHT
     assert ready.word("partitions", "in_flight") == 1
-    assert ready.word("headers", "drained_ms", 0) == CREATED_MS + 3
     assert ready.slab.segment.view("histograms")["buckets"][0].sum() == 1, "the time in the queue"
     assert violations(ready.slab.segment) == []
     assert not ready.check.has_backlog(), "max.in.flight"
@@ -354,9 +353,9 @@ def test_open_batches_are_limited() -> None:
     ready.append()
     now_ms = CREATED_MS + LINGER_MS
     assert ready.choose(now_ms, may_leave=0) == ([], PARTITION, 0, -1, [])
-    assert ready.check.taken(now_ms) == []
+    assert ready.check.taken() == []
     assert ready.choose(now_ms, may_leave=1) == ([], -1, 1, 0, [])
-    assert ready.check.taken(now_ms) == [0]
+    assert ready.check.taken() == [0]
 
 
 def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held() -> None:
@@ -368,13 +367,13 @@ def test_the_first_batch_is_taken_however_it_grows_while_its_lock_is_held() -> N
     ready.slab.be(LIVING)
     assert ready.choose(CREATED_MS + LINGER_MS)[0] == [PARTITION]
     assert ready.check.take(PARTITION) == (LOCK_BUSY,)
-    assert ready.check.taken(CREATED_MS) == []
+    assert ready.check.taken() == []
     ready.slab.be(2)
     stripe.release()
     ready.slab.be(LIVING)
     ready.set("headers", "commit", (2 * SLOT_SIZE) << 25 | 2, 0)
     assert ready.check.take(PARTITION) == (LOCK_TAKEN,)
-    assert ready.check.taken(CREATED_MS) == [0]
+    assert ready.check.taken() == [0]
     assert ready.check.take(PARTITION) == (LOCK_TAKEN,), "nothing is left to try"
 
 

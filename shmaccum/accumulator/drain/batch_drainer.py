@@ -89,7 +89,7 @@ class BatchDrainer:
             with contextlib.suppress(LockTimeoutError):
                 self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe))
         drained = []
-        for slot in core.taken(now_ms):
+        for slot in core.taken():
             batch = RecordBatch(self._segment, slot)
             self._sequences.drained(batch)
             drained.append(batch)

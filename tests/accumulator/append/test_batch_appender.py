@@ -235,7 +235,6 @@ def test_counters(accumulator: Accumulators) -> None:
     assert after.batches - before.batches == len(batches) == 3
     in_batches = sum(batch.size - accumulator.format.header_size for batch in batches)
     assert after.bytes - before.bytes == in_batches
-    assert batches[0].max_record_size > len(HALF) > len(values[0])
     assert values_of(accumulator, batches) == values
     Log(accumulator).take(batches)
 

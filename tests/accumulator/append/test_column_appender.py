@@ -83,7 +83,7 @@ def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, ve
     one_by_one, at_once = drain(accumulator)
     start = accumulator.format.header_size
     assert b"".join(one_by_one.memory())[start:] == b"".join(at_once.memory())[start:]
-    for name in ("size", "record_count", "base_timestamp", "max_timestamp", "max_record_size", "state"):
+    for name in ("size", "record_count", "base_timestamp", "max_timestamp", "state"):
         assert getattr(one_by_one, name) == getattr(at_once, name), name
     Log(accumulator).take([one_by_one, at_once])
 
