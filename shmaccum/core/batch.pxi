@@ -404,7 +404,7 @@ cdef class RecordBatch:
         return <int64_t>(number & SEQUENCE_MASK) if number else -1
 
     def identity(self):
-        """Return `producer_id`, `producer_epoch`, and the number of the first record that is not complete; -1 for none."""
+        """Return producer id, epoch, and sequence number of the first record that is not complete; -1 for none."""
         cdef uint64_t number = load_relaxed(&self.header.sequence)
         if not number:
             return -1, -1, -1

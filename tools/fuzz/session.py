@@ -20,7 +20,7 @@ import pyarrow as pa
 import rich.console
 import rich.table  # noqa: F401
 
-from shmaccum._core import Geometry, Slot
+from shmaccum._core import Geometry
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.buffer_pool import MemoryWait
 from shmaccum.accumulator.drain.completer import BatchOutcome
@@ -170,8 +170,7 @@ def _sender(accumulator: Accumulators) -> None:
     accumulator.sender.reenqueue(in_parts, 0)
     accumulator.sender.reenqueue(tried_again, 0)
     accumulator.sender.counts.conclude(completing, 0, -1)
-    for batch in accumulator.sender.drain(CLUSTER, NODE, _MAX_REQUEST, 10_000):
-        accumulator.slab.words[batch.at + Slot.DRAINED_MS] = 1
+    accumulator.sender.drain(CLUSTER, NODE, _MAX_REQUEST, 10_000)
 
 
 def _transactional(accumulator: Accumulators) -> None:
