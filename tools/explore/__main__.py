@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.explore", description=tools.explore.__doc__)
     parser.add_argument("--mutants", action="store_true", help="change the core, and look whether that is found")
-    parser.add_argument("--long", action="store_true", help="the scenarios that take up to a minute each, too")
+    parser.add_argument("--long", action="store_true", help="the scenarios that take a minute and more, too")
     parser.add_argument(
         "--threads", action="store_true", help="real threads and ThreadSanitizer, in one schedule a run"
     )

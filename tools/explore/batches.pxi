@@ -24,6 +24,10 @@ cdef struct Ghost:
     uint64_t batch[LOG]  # ids
     uint64_t records[LOG]  # a byte for each record
     word rung  # the sender's doorbell
+    uint64_t epoch[LOG]  # of lanes, as what follows: under which a batch was sent
+    word finished  # batches
+    word over[2]  # whether a producer has ended
+    word committed[2]  # whether its transaction is
 
 
 cdef struct Shared:
@@ -32,6 +36,7 @@ cdef struct Shared:
     Superblock superblock
     ProcessEntry processes[MOST + 1]
     PartitionEntry partition
+    LaneEntry lane
     word bitmap[1]
     WaiterCell cells[WAITERS]
     CompletionCell rings[MOST * RING]
@@ -43,6 +48,8 @@ cdef Shared shared
 cdef HistogramEntry histograms[SENDER_HISTOGRAMS + BROKERS + MOST * PROCESS_HISTOGRAMS]  # nobody reads them
 cdef int processes = 0
 cdef int turns = 1
+cdef bint has_lane = False
+cdef bint commits = False
 cdef bint closes = False
 cdef bint keeps_checksums = False
 cdef bint grows = False
@@ -136,6 +143,8 @@ cdef int reach_of(const void *at, int me, bint stores) noexcept nogil:
         return SHARED if stores and is_looked_at(at) else ALONE
     if is_within(at, shared.slots, sizeof(shared.slots)):
         return ALONE if has_slot(me, first_of(<int>((<char *>at - shared.slots) // slot_size))) else FOREIGN
+    if has_lane and (at == &partition.next_sequence or at == &partition.acked_sequence or is_of_lanes(at)):
+        return reach_of_lane(at, me, stores)
     if is_within(at, partition, sizeof(PartitionEntry)):
         if not has_lock(me, LOCK_STRIPES):
             return FOREIGN
@@ -152,6 +161,8 @@ cdef int reach_of(const void *at, int me, bint stores) noexcept nogil:
         return ALONE if me == processes - 1 and not stores else SHARED
     if at == &superblock.sender_entry or at == &superblock.partition_count or at == &superblock.rebuilds:
         return ALONE  # the first two do not change, the last one is a statistic
+    if at == &superblock.topic_count or at == &superblock.lane_count or at == &superblock.generation:
+        return ALONE if has_lock(me, LOCK_TABLES) else FOREIGN
     if is_within(at, superblock, sizeof(Superblock)):
         return ALONE if has_lock(me, LOCK_POOL) else FOREIGN
     # Who tries to take a lock meanwhile can only try again. In a store buffer, it comes after what it guards.
@@ -160,6 +171,8 @@ cdef int reach_of(const void *at, int me, bint stores) noexcept nogil:
     if at == &shared.locks[LOCK_STRIPES].owner and has_lock(me, LOCK_STRIPES):
         return ALONE
     if at == &shared.locks[LOCK_POOL].owner and has_lock(me, LOCK_POOL):
+        return ALONE
+    if at == &shared.locks[LOCK_TABLES].owner and has_lock(me, LOCK_TABLES):
         return ALONE
     return SHARED
 
@@ -171,8 +184,27 @@ cdef bint is_looked_at(const void *at) noexcept nogil:
     if offset == <uint64_t>(<char *>&header.generation - <char *>header):
         return True
     if offset == <uint64_t>(<char *>&header.state - <char *>header):
-        return explore_has_deaths()
+        return explore_has_deaths() or has_lane
     return offset >= <uint64_t>(<char *>&header.chain - <char *>header) and explore_has_deaths()
+
+
+cdef bint is_of_lanes(const void *at) noexcept nogil:
+    """Return whether a word is the lane's, or says that it was closed."""
+    return is_within(at, &shared.lane, sizeof(LaneEntry)) or at == &shared.superblock.lanes_changed
+
+
+cdef int reach_of_lane(const void *at, int me, bint stores) noexcept nogil:
+    """Return the reach of a word that is stored to under the tables' lock, but for numbers, which are the sender's."""
+    cdef bint is_read = (
+        at == &shared.lane.generation
+        or at == &shared.lane.producer_id
+        or at == &shared.lane.holder
+        or at == &shared.superblock.lanes_changed
+        or at == &shared.partition.next_sequence
+    )
+    if not is_read:
+        return ALONE
+    return SHARED if stores or not has_lock(me, LOCK_TABLES) else ALONE
 
 
 cdef bint is_of_chain(const void *at) noexcept nogil:
@@ -673,12 +705,13 @@ def run(
     bint ahead=False,
     bint checksums=False,
     bint growth=False,
+    bint commit=False,
     bint buffers=False,
 ):
     """Explore a scenario.
 
     Args:
-        name: not used: there is one.
+        name: "batches"; or "lanes" (``lanes.pxi``), whose options are `commit` and `buffers`.
         number: of processes, the sender among them.
         deaths: most of them that die.
         records: that each producer appends.
@@ -686,12 +719,13 @@ def run(
         ahead: whether the sender closes each batch before it takes it, to compress it meanwhile.
         checksums: whether producers keep checksums.
         growth: whether batches grow, because there is always something in flight.
+        commit: whether the lane's first holder commits, and the second one does not begin a transaction.
         buffers: whether stores wait in store buffers.
 
     Returns:
         As of `found`.
     """
-    global processes, turns, closes, keeps_checksums, grows, slot_size, retries
+    global has_lane, commits, processes, turns, closes, keeps_checksums, grows, slot_size, retries
     processes, turns, closes, keeps_checksums, retries = number, records, ahead, checksums, retried
     grows, slot_size = growth, GROWING_SLOT_SIZE if growth else SLOT_SIZE
     memset(&shared, 0, sizeof(Shared))
@@ -700,6 +734,12 @@ def run(
     store_relaxed(&shared.superblock.partition_count, 1)
     store_relaxed(&shared.partition.in_flight, growth)
     store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
+    has_lane, commits = name == "lanes", commit
+    if has_lane:
+        set_up_lane()
+        return found(
+            explore(number, deaths, <char *>&shared, sizeof(Shared), lanes_body, lanes_check, reach_of, buffers)
+        )
     return found(
         explore(number, deaths, <char *>&shared, sizeof(Shared), batches_body, batches_check, reach_of, buffers)
     )

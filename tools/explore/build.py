@@ -61,12 +61,13 @@ def build(
                 raise ValueError(f"{name} has {text.count(old)} times: {old}")
             text = text.replace(old, new)
         (directory / name).write_text(text)
-    for name in (f"{scenarios}.pxi", "engine.pxi", "engine.h"):
+    files = ("engine.pxi", "batches.pxi", "lanes.pxi") if scenarios == "batches" else ("engine.pxi", f"{scenarios}.pxi")
+    for name in (*files, "engine.h"):
         shutil.copy(HERE / name, directory)
     if with_threads:
         shutil.copy(HERE / "threads.h", directory / "engine.h")
     head = (CORE / "_core.pyx").read_text().partition('include "')[0]
-    included = "".join(f'include "{name}"\n' for name in (*_INCLUDED[scenarios], "engine.pxi", f"{scenarios}.pxi"))
+    included = "".join(f'include "{name}"\n' for name in (*_INCLUDED[scenarios], *files))
     source, code = directory / f"explored_{scenarios}.pyx", directory / f"explored_{scenarios}.c"
     source.write_text(head + included)
     subprocess.run([sys.executable, "-m", "cython", source, "-o", code], check=True)

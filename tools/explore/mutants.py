@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 
 class Scenario:
-    """A scenario of ``memory.pxi`` or ``batches.pxi``.
+    """A scenario of ``memory.pxi``, ``batches.pxi`` or ``lanes.pxi``.
 
     Args:
-        name: lock, pool, waiters, growth or batches.
+        name: lock, pool, waiters, growth, batches or lanes.
         processes: how many there are.
         deaths: most of them that die.
         options: more arguments of the file's ``run``.
@@ -17,7 +17,7 @@ class Scenario:
 
     def __init__(self, name: str, processes: int, deaths: int, **options: int) -> None:
         self.name = name
-        self.file = "batches" if name == "batches" else "memory"
+        self.file = "batches" if name in ("batches", "lanes") else "memory"
         self.processes = processes
         self.deaths = deaths
         self.options = options
@@ -54,6 +54,7 @@ SCENARIOS: Final = (
     Scenario("batches", 2, 1, records=2, checksums=True),
     Scenario("batches", 2, 1, records=2, growth=True, checksums=True),
     Scenario("batches", 3, 0),
+    Scenario("lanes", 3, 0, commit=True),
     Scenario("lock", 3, 1, buffers=True),
     Scenario("pool", 2, 1, buffers=True),
     Scenario("waiters", 2, 1, slots=1, buffers=True),
@@ -74,8 +75,11 @@ LONG: Final = (
     Scenario("batches", 2, 1, records=3, growth=True, checksums=True),
     Scenario("batches", 2, 2, records=2, growth=True, buffers=True),
     Scenario("batches", 2, 1, records=2, buffers=True),
+    Scenario("lanes", 3, 0),
+    Scenario("lanes", 3, 1, commit=True),
+    Scenario("lanes", 3, 1),
 )
-"""Each takes up to a minute."""
+"""Each takes up to a minute, the last one three."""
 
 
 class Mutant(NamedTuple):

@@ -23,7 +23,9 @@ from shmaccum.accumulator.state.accumulator_state import AccumulatorState, level
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.config import ProducerConfig
+from shmaccum.errors import LockTimeoutError
 from shmaccum.shm.layout import LIMITS_MASK, SlotState
+from shmaccum.shm.locks import SlabLock
 
 _LANES_CHANGED: Final = Super.LANES_CHANGED
 
@@ -138,10 +140,20 @@ class SenderAccumulator:
             if not self.lanes.is_open(lane)
             for entry in self.lanes.entries_of(lane)
         ]
+        # An append that found the lane open can still put its batch there, until its lock has been free.
+        passed = [self._pass_through(lock) for lock in {self.state.slab.stripe(entry) for entry in entries}]
         dropped = self.expirer.drop(entries, self.lanes)
-        if self.lanes.hold_any(entries):
+        if not all(passed) or self.lanes.hold_any(entries):
             self._lanes_seen = -1  # what is in flight can come back
         return dropped
+
+    def _pass_through(self, lock: SlabLock) -> bool:
+        """Wait until a lock has been free; return False if a stopped process holds it."""
+        try:
+            self.deferral.section(lock, lock.core.pass_through)
+        except LockTimeoutError:
+            return False
+        return True
 
     def take_lanes_from_dead(self) -> None:
         """Close the lanes of dead processes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from faults import die
 from fixture_types import OpenAccumulator
 from killpoints import die_after, die_in, lines_here
 
-from shmaccum._core import FutureRecordMetadata
+from shmaccum._core import FutureRecordMetadata, Lane
 from shmaccum.accumulator.append.column_appender import TURN_BATCHES
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.waits import TURN_OVER, Waits
@@ -137,6 +138,28 @@ def test_what_is_queued_in_a_closed_lane_is_dropped(accumulator: Accumulators, t
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"kept"]
+
+
+def test_an_append_that_was_faster_than_the_next_lease_is_dropped(accumulator: Accumulators, table: LaneTable) -> None:
+    """It has found the lane open, and has its partition's lock while the sender looks what is queued."""
+    accumulator.slab.become_sender()
+    lease = opened(table)
+    queue = lease.queue(accumulator.map.queues[TP0])
+    begin = accumulator.slab.geometry.lane(0)
+    lane = accumulator.slab.words[begin : begin + Lane.ID]
+    found = lane.tolist()
+    with held(queue.lock):
+        table.lease("orders")
+        assert accumulator.sender.drop_closed_lanes() == []
+    closed = lane.tolist()
+    lane[:] = memoryview(array("Q", found))
+    future = append(accumulator, lease, TP0, b"faster")
+    lane[:] = memoryview(array("Q", closed))
+    lane.release()
+    accumulator.sender.deferral.until_ms.clear()  # a second later
+    assert len(accumulator.sender.drop_closed_lanes()) == 1
+    accumulator.producer.pending.poll()
+    assert isinstance(future.exception(), TransactionAbortedError)
 
 
 def test_a_look_for_expired_batches_finds_a_lane_that_is_new_to_the_sender(
