@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.abi import shard_of
-from shmaccum.config.settings.slab import LEAST_SLOT
+from shmaccum.config.settings import LEAST_SLOT
 from shmaccum.config.valuetypes import AUTO, INT_MAX
 from shmaccum.errors import ConfigError
 from shmaccum.procfs import usable_cores

@@ -1,4 +1,4 @@
-"""The types of settings: Kafka's ``ConfigDef.Type`` and ``ConfigDef.parseType``.
+"""The types of settings, and which values of a type are allowed: Kafka's ``ConfigDef.Type`` and ``Validator``.
 
 A type parses a value of its kind, or text, because Spark can only pass text on. Text is trimmed first. A parsed
 value parses to itself, so that one process can parse what another resolved.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 INT_MAX: Final = 2**31 - 1
 """Java's ``Integer.MAX_VALUE``: the largest value of an `INT`."""
@@ -210,3 +211,57 @@ INT_OR_AUTO: Final = ValueType("int", _parse_int_or_auto)
 LIST: Final = list_of(STRING)
 ADDRESSES: Final = ValueType("list", _parse_addresses)
 """``host:port`` texts for `split_address`: sorted and without duplicates, so that equal sets are equal values."""
+
+
+class Validator(Generic[T_contra]):
+    """A test of a value, and its description.
+
+    Args, and attributes:
+        allows: returns whether a value is allowed.
+        allowed: completes "must be ..."; the documentation shows it too.
+        reason: why, if a user of Kafka would not expect it.
+    """
+
+    __slots__ = ("allowed", "allows", "reason")
+
+    def __init__(self, allows: Callable[[T_contra], bool], allowed: str, reason: str = "") -> None:
+        self.allows: Final = allows
+        self.allowed: Final = allowed
+        self.reason: Final = reason
+
+
+def at_least(low: int, reason: str = "") -> Validator[int]:
+    """Allow ``low`` and more (``ConfigDef.Range.atLeast``)."""
+    return Validator(lambda value: value >= low, f"at least {low}", reason)
+
+
+def between(low: int, high: int) -> Validator[int]:
+    """Allow ``low`` to ``high``, both included (``ConfigDef.Range.between``)."""
+    return Validator(lambda value: low <= value <= high, f"between {low} and {high}")
+
+
+def auto_or(valid: Validator[int]) -> Validator[int]:
+    """Allow ``auto``, and what else is valid."""
+    return Validator(lambda value: value == AUTO or valid.allows(value), f"auto, or {valid.allowed}")
+
+
+def one_of(*choices: str, reason: str = "") -> Validator[str]:
+    """Allow these texts only (``ConfigDef.ValidString``)."""
+    shown = [choice or "empty" for choice in choices]
+    allowed = f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0]
+    return Validator(lambda value: value in choices, allowed, reason)
+
+
+def matching(pattern: str, allowed: str) -> Validator[str]:
+    """Allow text that the regular expression matches as a whole; ``allowed`` describes it in words."""
+    expression = re.compile(pattern)
+    return Validator(lambda value: expression.fullmatch(value) is not None, allowed)
+
+
+def _has_no_duplicates(values: Sequence[object]) -> bool:
+    # No set: callables can be unhashable.
+    return not any(value in values[:index] for index, value in enumerate(values))
+
+
+DISTINCT: Final = Validator(_has_no_duplicates, "a list without duplicates")
+"""Allow lists without repeated elements (``ConfigDef.ValidList.anyNonDuplicateValues``)."""

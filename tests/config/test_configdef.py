@@ -7,22 +7,15 @@ from typing import Any
 import pytest
 
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
-from shmaccum.config.validators import at_least
-from shmaccum.config.valuetypes import INT, PASSWORD, STRING, Password, optional
+from shmaccum.config.valuetypes import INT, PASSWORD, STRING, Password, at_least, optional
 from shmaccum.errors import ConfigError
 
 
 class Base(Config, group="One"):
     __slots__ = ()
-    poll_ms = Setting(
-        INT,
-        5,
-        at_least(1, "the clock ticks in milliseconds"),
-        importance=Importance.HIGH,
-        scope=Scope.SLAB,
-        doc="""How often
-            to look.""",
-    )
+    poll_ms = Setting(INT, 5, Importance.HIGH, Scope.SLAB, at_least(1, "the clock ticks in milliseconds")).says("""
+        How often
+            to look.""")
 
 
 def _poll_is_even(config: "Server") -> Mapping[str, object]:
@@ -42,10 +35,10 @@ def _host_is_short(config: "Server") -> Mapping[str, object]:
 class Server(Base, group="Two"):
     __slots__ = ()
     rules = (_poll_is_even, _host_is_short)
-    host = Setting(STRING, "", importance=Importance.LOW, scope=Scope.PRODUCER, doc="Where.")
-    sasl_password = Setting(PASSWORD, Password(""), importance=Importance.LOW, scope=Scope.SLAB, doc="The secret.")
-    ssl_password = Setting(optional(PASSWORD), None, importance=Importance.LOW, scope=Scope.SLAB, doc="The other.")
-    fallback = Setting(optional(INT), None, importance=Importance.LOW, scope=Scope.SLAB, doc="Else.")
+    host = Setting(STRING, "", Importance.LOW, Scope.PRODUCER)
+    sasl_password = Setting(PASSWORD, Password(""), Importance.LOW, Scope.SLAB)
+    ssl_password = Setting(optional(PASSWORD), None, Importance.LOW, Scope.SLAB)
+    fallback = Setting(optional(INT), None, Importance.LOW, Scope.SLAB)
 
 
 def test_a_setting_is_a_rule_on_the_class_and_a_value_on_an_instance() -> None:

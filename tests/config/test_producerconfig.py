@@ -222,7 +222,7 @@ def test_a_version_with_a_new_setting_finds_the_slab_of_the_one_before() -> None
 
     class Later(ProducerConfig, group="Slab"):
         __slots__ = ()
-        batch_color = Setting(STRING, "red", importance=Importance.LOW, scope=Scope.SLAB, doc="New.")
+        batch_color = Setting(STRING, "red", Importance.LOW, Scope.SLAB)
 
     given = {"transport": "log", "log.dir": "/data/out"}
     assert identity(Later.parse(given)) == identity(parse())

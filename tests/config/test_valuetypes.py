@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config import valuetypes as vt
-from shmaccum.config.validators import DISTINCT, Validator, at_least, between, matching, one_of
+from shmaccum.config.valuetypes import DISTINCT, Validator, at_least, between, matching, one_of
 from shmaccum.errors import ConfigError
 
 
