@@ -7,9 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from shmaccum.config import ProducerConfig
-from shmaccum.config.settingsfile import parse_settings, read_settings
-from shmaccum.config.valuetypes import PASSWORD
+from shmaccum.config.settingsfile import is_secret, parse_settings, read_settings
 from shmaccum.errors import ConfigError
 
 SETTINGS_HELP: Final = """\
@@ -81,7 +79,7 @@ def _setting(text: str) -> tuple[str, str]:
     name = name.strip()
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    if name in ProducerConfig.settings and ProducerConfig.settings[name].type.name == PASSWORD.name:
+    if is_secret(name):
         raise argparse.ArgumentTypeError(
             f"{name} belongs in a file, for --config: every user of the host can read a command's arguments"
         )

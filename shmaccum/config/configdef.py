@@ -90,6 +90,11 @@ class Setting(Generic[T]):
         return self
 
     @property
+    def is_secret(self) -> bool:
+        """Whether it is a password; by name, since an optional password is one too."""
+        return self.type.name == PASSWORD.name
+
+    @property
     def is_derived(self) -> bool:
         """Whether the rules derive the default from other settings."""
         return self.type is INT_OR_AUTO and self.default == AUTO
@@ -112,15 +117,13 @@ class Setting(Generic[T]):
         Raises:
             ConfigError: with the name, the value and what is allowed.
         """
-        # By name, since an optional password is a password too.
-        shown = "[hidden]" if self.type.name == PASSWORD.name else repr(value)
+        shown = "[hidden]" if self.is_secret else repr(value)
         try:
             parsed = self.type.parse(value)
         except ValueError as error:
             raise ConfigError(f"{self.name} = {shown}: {error}") from error
         if self.valid is not None and not self.valid.allows(parsed):
-            reason = f" ({self.valid.reason})" if self.valid.reason else ""
-            raise ConfigError(f"{self.name} = {shown}: must be {self.valid.allowed}{reason}")
+            raise ConfigError(f"{self.name} = {shown}: must be {self.valid.allowed}")
         return parsed
 
     def default_text(self) -> str:
@@ -139,9 +142,9 @@ class Config:
     """Every setting of the class, by name, in the order of definition."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Settings that users know from other programs and that do not exist here -> what to do instead."""
-    rules: ClassVar[tuple[Callable[[Any], Mapping[str, object]], ...]] = ()
+    rules: ClassVar[tuple[Callable[[Any], Mapping[str, object] | None], ...]] = ()
     """Run in order after all values are parsed (``AbstractConfig.postProcessParsedConfig``): each returns the settings
-    that it changes, or raises a ConfigError if they contradict each other."""
+    that it changes, if any, or raises a ConfigError if they contradict each other."""
 
     def __init_subclass__(cls, *, group: str = "", scope: Scope | None = None) -> None:
         """Complete the settings that the class defines.
@@ -188,7 +191,7 @@ class Config:
         config = cls(values, frozenset(given))
         for rule in cls.rules:
             try:
-                values.update(rule(config))
+                values.update(rule(config) or {})
             except ConfigError as error:
                 problems.append(str(error))
         _refuse(problems)

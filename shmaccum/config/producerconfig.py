@@ -16,9 +16,8 @@ from shmaccum.abi import ABI_VERSION, VERSION, shard_name, shard_of
 from shmaccum.config.configdef import Group, Importance, Scope, Setting
 from shmaccum.config.foreign_settings import ELSEWHERE
 from shmaccum.config.rules import RULES
-from shmaccum.config.security_rules import SECURITY_RULES
 from shmaccum.config.settings import ProducerSettings
-from shmaccum.config.valuetypes import PASSWORD, Password
+from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
 from shmaccum.later import blake2b
 
@@ -32,7 +31,7 @@ class ProducerConfig(ProducerSettings):
     """All settings of a producer, each valid alone and all together. Made by `parse` or `from_json`."""
 
     __slots__ = ()
-    rules = RULES + SECURITY_RULES
+    rules = RULES
     elsewhere = ELSEWHERE
 
     def slab_name(self, uid: int) -> str:
@@ -92,7 +91,7 @@ class ProducerConfig(ProducerSettings):
         """Return the settings all users of the slab must agree on, without name and passwords, as JSON can hold it."""
         fixed = self._settings_of(Scope.SLAB)
         del fixed["shmaccum.name"]
-        return {name: value for name, value in fixed.items() if self.settings[name].type.name != PASSWORD.name}
+        return {name: value for name, value in fixed.items() if not self.settings[name].is_secret}
 
     def shared_settings(self) -> dict[str, object]:
         """Return the settings for which the newest user's values hold, as JSON can hold them."""

@@ -42,6 +42,7 @@ LEAST_SLOT: Final = 1024
 """Least bytes of a slot."""
 NO_LOG: Final = "none"
 """Instead of a file: write no log."""
+_STORE_TYPE: Final = one_of("PEM", "PKCS12", "JKS", "")
 
 
 class AccumulatorSettings(Config, group=Group.ACCUMULATOR):
@@ -150,7 +151,7 @@ class DeliverySettings(Config, group=Group.DELIVERY):
         to `retry.backoff.max.ms`.""")
 
 
-class ConnectionSettings(Config, group=Group.CONNECTION):
+class ConnectionSettings(Config, group=Group.CONNECTION, scope=Scope.SHARED):
     """Kafka's settings of its ``NetworkClient`` (``CommonClientConfigs``)."""
 
     __slots__ = ()
@@ -158,39 +159,37 @@ class ConnectionSettings(Config, group=Group.CONNECTION):
     bootstrap_servers = Setting(ADDRESSES, (), Importance.HIGH, Scope.SLAB).says("""
         Brokers to discover the cluster from, as `host1:port1,host2:port2`. Give more than one, in case one is down;
         their order does not matter. Required by `transport` kafka.""")
-    client_dns_lookup = Setting(
-        STRING, "use_all_dns_ips", Importance.MEDIUM, Scope.SHARED, one_of("use_all_dns_ips")
-    ).says("""
+    client_dns_lookup = Setting(STRING, "use_all_dns_ips", Importance.MEDIUM, valid=one_of("use_all_dns_ips")).says("""
         How a broker's name is resolved: the sender tries all its addresses until it can connect to one.""")
-    client_id = Setting(STRING, "", Importance.MEDIUM, Scope.SHARED).says("""
+    client_id = Setting(STRING, "", Importance.MEDIUM).says("""
         The name that the sender gives to brokers, for their logs and quotas. One sender has one name: that of its
         newest producer. A program that needs its own quota needs its own `shmaccum.name`. Empty: `shmaccum-` and the
         slab's name.""")
-    connections_max_idle_ms = Setting(LONG, 540_000, Importance.MEDIUM, Scope.SHARED).says("""
+    connections_max_idle_ms = Setting(LONG, 540_000, Importance.MEDIUM).says("""
         Milliseconds after which an unused connection is closed. Negative: never.""")
-    metadata_recovery_rebootstrap_trigger_ms = Setting(LONG, 300_000, Importance.LOW, Scope.SHARED, at_least(0)).says("""
+    metadata_recovery_rebootstrap_trigger_ms = Setting(LONG, 300_000, Importance.LOW, valid=at_least(0)).says("""
         Milliseconds without a metadata response after which the sender closes its connections and starts again from
         `bootstrap.servers`. Only with `metadata.recovery.strategy` rebootstrap.""")
     metadata_recovery_strategy = Setting(
-        word(str.lower), "rebootstrap", Importance.LOW, Scope.SHARED, one_of("rebootstrap", "none")
+        word(str.lower), "rebootstrap", Importance.LOW, valid=one_of("rebootstrap", "none")
     ).says("""
         What the sender does when it can reach none of the brokers that it knows. `rebootstrap`: it also asks
         `bootstrap.servers`. It starts again from them if a broker requests that (REBOOTSTRAP_REQUIRED), or after
         `metadata.recovery.rebootstrap.trigger.ms`. `none`: it keeps trying the brokers that it knows.""")
-    receive_buffer_bytes = Setting(INT, 32 * 1024, Importance.MEDIUM, Scope.SHARED, at_least(-1)).says("""
+    receive_buffer_bytes = Setting(INT, 32 * 1024, Importance.MEDIUM, valid=at_least(-1)).says("""
         Bytes of a connection's receive buffer (SO_RCVBUF). -1: the operating system's default.""")
-    send_buffer_bytes = Setting(INT, 128 * 1024, Importance.MEDIUM, Scope.SHARED, at_least(-1)).says("""
+    send_buffer_bytes = Setting(INT, 128 * 1024, Importance.MEDIUM, valid=at_least(-1)).says("""
         Bytes of a connection's send buffer (SO_SNDBUF). -1: the operating system's default.""")
-    socket_connection_setup_timeout_max_ms = Setting(LONG, 30_000, Importance.MEDIUM, Scope.SHARED, at_least(1)).says("""
+    socket_connection_setup_timeout_max_ms = Setting(LONG, 30_000, Importance.MEDIUM, valid=at_least(1)).says("""
         Most milliseconds that the sender waits for a connection to a broker to be established, after any number of
         failures.""")
-    socket_connection_setup_timeout_ms = Setting(LONG, 10_000, Importance.MEDIUM, Scope.SHARED, at_least(1)).says("""
+    socket_connection_setup_timeout_ms = Setting(LONG, 10_000, Importance.MEDIUM, valid=at_least(1)).says("""
         Milliseconds that the sender waits for a connection to a broker to be established. Grows exponentially with each
         further failure, up to `socket.connection.setup.timeout.max.ms`.""")
-    reconnect_backoff_max_ms = Setting(LONG, 1_000, Importance.LOW, Scope.SHARED, at_least(0)).says("""
+    reconnect_backoff_max_ms = Setting(LONG, 1_000, Importance.LOW, valid=at_least(0)).says("""
         Most milliseconds between two attempts to connect to a broker. If only `reconnect.backoff.ms` is given, it takes
         that value.""")
-    reconnect_backoff_ms = Setting(LONG, 50, Importance.LOW, Scope.SHARED, at_least(0)).says("""
+    reconnect_backoff_ms = Setting(LONG, 50, Importance.LOW, valid=at_least(0)).says("""
         Milliseconds that the sender waits before it connects again to a broker after a failed attempt. The wait grows
         exponentially with each further failure, up to `reconnect.backoff.max.ms`.""")
 
@@ -266,12 +265,10 @@ class SecuritySettings(Config, group=Group.SECURITY, scope=Scope.SLAB):
     ssl_truststore_password = Setting(optional(PASSWORD), None, Importance.HIGH).says("""
         The password of the Java keystore in `ssl.truststore.location`. Without it, a JKS is read without an integrity
         check. A PEM file has none.""")
-    ssl_keystore_type = Setting(word(str.upper), "", Importance.MEDIUM, valid=one_of("PEM", "PKCS12", "JKS", "")).says("""
+    ssl_keystore_type = Setting(word(str.upper), "", Importance.MEDIUM, valid=_STORE_TYPE).says("""
         The format of `ssl.keystore.location`; by default the file's content decides. JKS and PKCS12 are
         interchangeable, as in Java.""")
-    ssl_truststore_type = Setting(
-        word(str.upper), "", Importance.MEDIUM, valid=one_of("PEM", "PKCS12", "JKS", "")
-    ).says("""
+    ssl_truststore_type = Setting(word(str.upper), "", Importance.MEDIUM, valid=_STORE_TYPE).says("""
         The format of `ssl.truststore.location`; by default the file's content decides. JKS and PKCS12 are
         interchangeable, as in Java.""")
     ssl_endpoint_identification_algorithm = Setting(

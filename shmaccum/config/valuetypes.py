@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -25,34 +27,24 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})")
 
 
+@dataclass(frozen=True, slots=True)
 class ValueType(Generic[T]):
     """One type of setting.
 
-    Args, and attributes:
+    Attributes:
         name: Kafka's name for it, as its documentation writes it.
         parse: turns a value into a ``T``, or raises a ValueError that says what was expected.
     """
 
-    __slots__ = ("name", "parse")
-
-    def __init__(self, name: str, parse: Callable[[object], T]) -> None:
-        self.name: Final = name
-        self.parse: Final = parse
+    name: str
+    parse: Callable[[object], T]
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Password:
     """Secret text: it prints as ``[hidden]`` (``org.apache.kafka.common.config.types.Password``)."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: str) -> None:
-        self.value: Final = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Password) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash((Password, self.value))
+    value: str
 
     def __repr__(self) -> str:
         return "[hidden]"
@@ -73,23 +65,16 @@ def _whole_number(bits: int) -> Callable[[object], int]:
 
 
 def _parse_boolean(value: object) -> bool:
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    if not isinstance(value, bool):
-        raise ValueError("expected true or false")
-    return value
+    for truth in (True, False):
+        if value is truth or _is_word(value, str(truth).lower()):
+            return truth
+    raise ValueError("expected true or false")
 
 
 def _parse_string(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected text (str), not {type(value).__name__}")
     return value.strip()
-
-
-def _parse_string_or_number(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return _parse_string(value)
 
 
 def _parse_password(value: object) -> Password:
@@ -139,12 +124,8 @@ def _parse_addresses(value: object) -> tuple[str, ...]:
 
 def _resolved(value: object, what: str) -> object:
     """Import a dotted name; return anything but text unchanged."""
-    if not isinstance(value, str):
-        return value
     try:
-        from pkgutil import resolve_name
-
-        return resolve_name(value.strip())
+        return resolve_name(value.strip()) if isinstance(value, str) else value
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"expected the dotted name of {what}: {error}") from error
 
@@ -153,7 +134,7 @@ INT: Final = ValueType("int", _whole_number(32))
 LONG: Final = ValueType("long", _whole_number(64))
 BOOLEAN: Final = ValueType("boolean", _parse_boolean)
 STRING: Final = ValueType("string", _parse_string)
-STRING_OR_NUMBER: Final = ValueType("string", _parse_string_or_number)
+STRING_OR_NUMBER: Final = ValueType("string", lambda value: _parse_string(str(value) if type(value) is int else value))
 """Text that can be a number; it can be given as one."""
 PASSWORD: Final = ValueType("password", _parse_password)
 PATH: Final = ValueType("string", _parse_path)
@@ -166,11 +147,11 @@ SERIALIZER: Final = ValueType("class", _parse_serializer)
 
 def path_or(word: str) -> ValueType[str]:
     """Return the type of a `PATH` or one keyword, in any case."""
+    return ValueType("string", lambda value: word if _is_word(value, word) else _parse_path(value))
 
-    def parse(value: object) -> str:
-        return word if isinstance(value, str) and value.strip().lower() == word else _parse_path(value)
 
-    return ValueType("string", parse)
+def _is_word(value: object, word: str) -> bool:
+    return isinstance(value, str) and value.strip().lower() == word
 
 
 def word(spelling: Callable[[str], str]) -> ValueType[str]:
@@ -198,41 +179,28 @@ def optional(inner: ValueType[T]) -> ValueType[T | None]:
 
 AUTO: Final = -1
 """Stands for ``auto``: a number derived from other settings."""
-_AUTO_NAME: Final = "auto"
-
-
-def _parse_int_or_auto(value: object) -> int:
-    if isinstance(value, str) and value.strip().lower() == _AUTO_NAME:
-        return AUTO
-    return INT.parse(value)
-
-
-INT_OR_AUTO: Final = ValueType("int", _parse_int_or_auto)
+INT_OR_AUTO: Final = ValueType("int", lambda value: AUTO if _is_word(value, "auto") else INT.parse(value))
 LIST: Final = list_of(STRING)
 ADDRESSES: Final = ValueType("list", _parse_addresses)
 """``host:port`` texts for `split_address`: sorted and without duplicates, so that equal sets are equal values."""
 
 
+@dataclass(frozen=True, slots=True)
 class Validator(Generic[T_contra]):
     """A test of a value, and its description.
 
-    Args, and attributes:
+    Attributes:
         allows: returns whether a value is allowed.
         allowed: completes "must be ..."; the documentation shows it too.
-        reason: why, if a user of Kafka would not expect it.
     """
 
-    __slots__ = ("allowed", "allows", "reason")
-
-    def __init__(self, allows: Callable[[T_contra], bool], allowed: str, reason: str = "") -> None:
-        self.allows: Final = allows
-        self.allowed: Final = allowed
-        self.reason: Final = reason
+    allows: Callable[[T_contra], bool]
+    allowed: str
 
 
-def at_least(low: int, reason: str = "") -> Validator[int]:
+def at_least(low: int) -> Validator[int]:
     """Allow ``low`` and more (``ConfigDef.Range.atLeast``)."""
-    return Validator(lambda value: value >= low, f"at least {low}", reason)
+    return Validator(lambda value: value >= low, f"at least {low}")
 
 
 def between(low: int, high: int) -> Validator[int]:
@@ -245,23 +213,19 @@ def auto_or(valid: Validator[int]) -> Validator[int]:
     return Validator(lambda value: value == AUTO or valid.allows(value), f"auto, or {valid.allowed}")
 
 
-def one_of(*choices: str, reason: str = "") -> Validator[str]:
+def one_of(*choices: str) -> Validator[str]:
     """Allow these texts only (``ConfigDef.ValidString``)."""
     shown = [choice or "empty" for choice in choices]
-    allowed = f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0]
-    return Validator(lambda value: value in choices, allowed, reason)
+    return Validator(lambda value: value in choices, f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0])
 
 
 def matching(pattern: str, allowed: str) -> Validator[str]:
     """Allow text that the regular expression matches as a whole; ``allowed`` describes it in words."""
-    expression = re.compile(pattern)
-    return Validator(lambda value: expression.fullmatch(value) is not None, allowed)
+    return Validator(lambda value: re.fullmatch(pattern, value) is not None, allowed)
 
 
-def _has_no_duplicates(values: Sequence[object]) -> bool:
-    # No set: callables can be unhashable.
-    return not any(value in values[:index] for index, value in enumerate(values))
-
-
-DISTINCT: Final = Validator(_has_no_duplicates, "a list without duplicates")
+# No set: callables can be unhashable.
+DISTINCT: Final[Validator[Sequence[object]]] = Validator(
+    lambda values: all(value not in values[:index] for index, value in enumerate(values)), "a list without duplicates"
+)
 """Allow lists without repeated elements (``ConfigDef.ValidList.anyNonDuplicateValues``)."""
