@@ -56,7 +56,7 @@ def as_opentelemetry(metric: catalogue.Metric, sample: Sample) -> Key:
     return opentelemetry_name(metric) + suffix.replace("_", "."), frozenset(attributes.items())
 
 
-CHANGES = {catalogue.READ_SECONDS.name, catalogue.OLDEST_RECORD_AGE.name}
+CHANGES = {catalogue.READ_SECONDS.name, "shmaccum_oldest_record_age_seconds"}
 
 
 def test_the_numbers_are_the_exporters(settings: Settings, slab_name: str) -> None:
