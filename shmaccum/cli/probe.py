@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from shmaccum.cli.destroy import no_such_slab
 from shmaccum.errors import SlabNotFoundError
-from shmaccum.observe.report import report
+from shmaccum.observe.report import reports_of
 from shmaccum.observe.verdict import Level, findings, sender_findings
-from shmaccum.shm import names
 
 _HEALTHY: Final = 0
 _UNHEALTHY: Final = 1
@@ -41,9 +39,9 @@ def run(args: argparse.Namespace) -> int:
         SlabError: the slab cannot be read.
     """
     try:
-        slabs = [report(name) for name in names.slabs_of(args.name) or [args.name]]
-    except SlabNotFoundError:
-        print(no_such_slab(args.name))
+        slabs = reports_of(args.name)
+    except SlabNotFoundError as error:
+        print(error)
         return _NO_SLAB
     found = []
     for slab in slabs:

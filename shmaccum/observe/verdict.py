@@ -23,7 +23,7 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.observe.report import SlabReport
-from shmaccum.observe.wording import count, partition_name, said, span
+from shmaccum.observe.wording import ago_ms, count, partition_name, said, since, span
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import PartitionInfo, TopicInfo
@@ -85,7 +85,7 @@ def findings(slab: SlabReport) -> list[Finding]:
     found = [*_memory(slab, found), *found, *_refusing(slab)]
     if not found:
         found += _waiting_long(slab)
-    found += _tables(slab)
+    found += (Finding(Level.WARNING, f"{text}: {advice}") for text, advice in tables_in_use(slab) if advice)
     return sorted(found, key=lambda finding: -finding.level)
 
 
@@ -118,7 +118,7 @@ def _sender(slab: SlabReport) -> Iterator[Finding]:
     elif sender.alive and sender.starts > 1:
         newest = next((each for each in slab.processes if each.pid == sender.pid), None)
         if newest is not None and _is_within(newest.attached_ms, _RECENT_MS):
-            ago = span(_ago_ms(newest.attached_ms))
+            ago = since(newest.attached_ms)
             yield Finding(Level.WARNING, f"the sender was replaced {ago} ago, by process {sender.pid}")
 
 
@@ -127,7 +127,7 @@ def _refused(slab: SlabReport) -> Iterator[Finding]:
     refused = [each for each in slab.incidents if issubclass(each.error, AuthenticationError) and _is_current(each)]
     if refused:
         since_ms = min(each.first_ms for each in refused)  # of all brokers: each has its own incident
-        yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(since_ms))}: {said(refused[0])}")
+        yield Finding(Level.FAULT, f"login refused for {since(since_ms)}: {said(refused[0])}")
 
 
 def _unreachable(slab: SlabReport) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def _unreachable(slab: SlabReport) -> Iterator[Finding]:
         if broker.node < 0 and any(each.state is BrokerState.READY for each in slab.brokers):
             continue  # another address of bootstrap.servers, or a broker itself, can be reached
         level = Level.FAULT if waiting or broker.node < 0 else Level.WARNING
-        text = f"{broker} unreachable for {span(_ago_ms(incident.first_ms))}"
+        text = f"{broker} unreachable for {since(incident.first_ms)}"
         yield Finding(level, f"{text}: {count(len(waiting), 'partition')} waiting" if waiting else text)
 
 
@@ -149,7 +149,7 @@ def _silent(slab: SlabReport) -> Iterator[Finding]:
         return  # its connections ended with it
     is_any_ready = any(each.state is BrokerState.READY for each in slab.brokers)
     for broker in slab.brokers:
-        since_ms = _ago_ms(broker.since_ms)
+        since_ms = ago_ms(broker.since_ms)
         if broker.state is not BrokerState.CONNECTING or since_ms < _NOTED_MS:
             continue
         if any(each.lasts and each.node == broker.node for each in slab.incidents):
@@ -253,7 +253,7 @@ def _calls(topic: TopicInfo) -> str:
     if not _is_refused(topic):
         return ""
     calls = count(sum(topic.refused.values()), "call")
-    return f": {calls} of send failed, the last {span(_ago_ms(topic.refused_ms))} ago"
+    return f": {calls} of send failed, the last {since(topic.refused_ms)} ago"
 
 
 def _memory(slab: SlabReport, causes: Sequence[Finding]) -> Iterator[Finding]:
@@ -273,15 +273,15 @@ def _waiting_long(slab: SlabReport) -> Iterator[Finding]:
         yield Finding(Level.WARNING, f"records of {_names(old)} wait for {span(oldest_ms)}")
 
 
-def _tables(slab: SlabReport) -> Iterator[Finding]:
+def tables_in_use(slab: SlabReport) -> Iterator[tuple[str, str]]:
+    """Yield how much of each table is in use, and what to do if that is nearly all."""
     tables = slab.tables
     for used, most, what in (
         (tables.topic_entries, tables.max_topics, "topic"),
         (tables.partition_entries, tables.max_partitions, "partition"),
-        (len(slab.lanes), tables.max_lanes, "transaction"),
+        *(((len(slab.lanes), tables.max_lanes, "transaction"),) if slab.lanes else ()),
     ):
-        if used >= NEARLY_FULL * most:
-            yield Finding(Level.WARNING, f"{used:,} of {count(most, what)}: set shmaccum.max.{what}s higher")
+        yield f"{used:,} of {count(most, what)}", f"set shmaccum.max.{what}s higher" * (used >= NEARLY_FULL * most)
 
 
 # --- words ------------------------------------------------------------------------------------------------
@@ -323,7 +323,3 @@ def _waits(records: int) -> str:
 def _is_within(wall_ms: int, most_ms: int) -> bool:
     """Return whether a time is that close to now; one far ahead is of a clock that was set back since."""
     return abs(time.time() * 1000 - wall_ms) < most_ms
-
-
-def _ago_ms(wall_ms: int) -> float:
-    return max(0.0, time.time() * 1000 - wall_ms)

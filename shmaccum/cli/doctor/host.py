@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import pwd
 import resource
 import stat
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from shmaccum.abi import VERSION
 from shmaccum.accumulator.state.accumulator_state import slab_geometry
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.config import ProducerConfig
+from shmaccum.observe.report import user_name
 from shmaccum.observe.wording import in_bytes
 from shmaccum.sender.logfile import log_path
 from shmaccum.shm import names
@@ -166,7 +166,7 @@ def _removal() -> Finding:
         return Finding(Level.OK, subject, "there is no systemd-logind")
     if uid < _FIRST_ORDINARY_USER:
         return Finding(Level.OK, subject, f"systemd-logind spares system users, such as user id {uid}")
-    user = _user_name(uid)
+    user = user_name(uid) or str(uid)
     if (_LINGER / user).exists():
         return Finding(Level.OK, subject, f"user {user} lingers")
     if not _removes_ipc(_LOGIND_SETTINGS):
@@ -174,13 +174,6 @@ def _removal() -> Finding:
     text = f"systemd-logind removes the slabs of user {user}, with their records, when the user's last session ends"
     advice = f"loginctl enable-linger {user}, or a system user, or RemoveIPC=no in /etc/systemd/logind.conf"
     return Finding(Level.WARNING, subject, text, advice)
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _removes_ipc(files: Iterable[str]) -> bool:

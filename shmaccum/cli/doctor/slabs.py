@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from shmaccum.cli.doctor.finding import Finding, Level
 from shmaccum.errors import SlabMemoryError
 from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports
-from shmaccum.observe.verdict import stopped_holders
+from shmaccum.observe.verdict import stopped_holders, tables_in_use
 from shmaccum.observe.wording import count
 from shmaccum.shm import names
 from shmaccum.shm.files import is_of_others
-from shmaccum.shm.layout import NEARLY_FULL
 
 
 def slab_findings() -> Iterator[Finding]:
@@ -43,7 +42,7 @@ def _of(slab: SlabReport) -> Iterator[Finding]:
 
 
 def _troubles(slab: SlabReport) -> Iterator[Finding]:
-    name, sender, tables = slab.name, slab.sender, slab.tables
+    name, sender = slab.name, slab.sender
     waiting = sum(each.queued_batches + each.in_flight_batches for each in slab.partitions)
     if sender.stopped:
         advice = f"kill -CONT {sender.pid}, if nobody debugs it"
@@ -66,14 +65,9 @@ def _troubles(slab: SlabReport) -> Iterator[Finding]:
     elif slab.memory.waiting_threads:
         text = f"{name}: {count(slab.memory.waiting_threads, 'thread')} waiting for memory"
         yield Finding(Level.WARNING, "slab", text, "see what keeps its batches from being sent")
-    for used, most, what in (
-        (tables.topic_entries, tables.max_topics, "topic"),
-        (tables.partition_entries, tables.max_partitions, "partition"),
-        (len(slab.lanes), tables.max_lanes, "transaction"),
-    ):
-        if most and used >= NEARLY_FULL * most:
-            text = f"{name}: {used:,} of {count(most, what)} in use"
-            yield Finding(Level.WARNING, "slab", text, f"set shmaccum.max.{what}s higher, in a new slab")
+    for text, advice in tables_in_use(slab):
+        if advice:
+            yield Finding(Level.WARNING, "slab", f"{name}: {text} in use", f"{advice}, in a new slab")
 
 
 def _rights(slab: SlabReport) -> Iterator[Finding]:

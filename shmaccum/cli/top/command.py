@@ -17,13 +17,12 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.settings_arguments import seconds
 from shmaccum.cli.top.history import History
 from shmaccum.cli.top.screen import Choices, draw
 from shmaccum.cli.top.tables import TABS
 from shmaccum.errors import ConfigError
-from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, reports_of
+from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, no_such_slab
 from shmaccum.observe.verdict import findings, verdict
 from shmaccum.shm import names
 
@@ -78,18 +77,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _look(name: str | None) -> list[SlabReport | UnreadableSlab]:
-    """Return all slabs, or those of a name that exist."""
-    return list(all_reports() if name is None else reports_of(name))
-
-
 def _named(name: str | None) -> list[SlabReport | UnreadableSlab]:
     """Return all slabs, or those of a name.
 
     Raises:
         SlabNotFoundError: there is none of that name.
     """
-    slabs = _look(name)
+    slabs = list(all_reports(name))
     if name is not None and not slabs:
         raise no_such_slab(name)
     return slabs
@@ -97,7 +91,7 @@ def _named(name: str | None) -> list[SlabReport | UnreadableSlab]:
 
 def _print_json(args: argparse.Namespace) -> int:
     while True:
-        slabs = _named(args.name) if args.once else _look(args.name)
+        slabs = _named(args.name) if args.once else list(all_reports(args.name))
         output = as_json(slabs)
         for shown, slab in zip(output["slabs"], slabs, strict=True):
             if isinstance(slab, SlabReport):
@@ -165,7 +159,7 @@ class _Watch:
                     self._obey(key)
 
     def _look(self) -> None:
-        self._slabs = _look(self._name)
+        self._slabs = list(all_reports(self._name))
         for slab in self._slabs:
             if isinstance(slab, SlabReport):
                 self._histories.setdefault(slab.name, History()).add(slab)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -10,9 +9,9 @@ from typing import Any, Final, Generic, TypeVar
 from rich.cells import cell_len
 
 from shmaccum.cli.top.history import History
-from shmaccum.observe.wording import in_bytes, partition_name, printable, span
+from shmaccum.observe.wording import in_bytes, partition_name, printable, role_names, since, span
 from shmaccum.shm.distribution import Distribution
-from shmaccum.shm.layout import BrokerState, Role
+from shmaccum.shm.layout import BrokerState
 
 Item = TypeVar("Item")
 
@@ -114,13 +113,7 @@ def _that_fit(columns: Sequence[Column[Any]], widths: Sequence[int], width: int)
 
 def _partitions(history: History) -> Sequence[Column[Any]]:
     return (
-        Column(
-            "PARTITION",
-            lambda each: (each.topic, each.partition),
-            partition_name,
-            is_text=True,
-            rank=0,
-        ),
+        Column("PARTITION", lambda each: (each.topic, each.partition), partition_name, is_text=True, rank=0),
         Column("QUEUED", lambda each: each.queued_records, rank=0),
         Column("BYTES", lambda each: each.queued_bytes, lambda each: in_bytes(each.queued_bytes)),
         Column("OLDEST", lambda each: each.oldest_ms, lambda each: span(each.oldest_ms) if each.oldest_ms else "-"),
@@ -154,7 +147,7 @@ def _brokers(history: History) -> Sequence[Column[Any]]:
         Column(
             "STATE",
             lambda each: each.state,
-            lambda each: f"{_STATES[each.state]} {_since(each.since_ms)}",
+            lambda each: f"{_STATES[each.state]} {since(each.since_ms)}",
             is_text=True,
             rank=0,
         ),
@@ -189,7 +182,7 @@ def _processes(history: History) -> Sequence[Column[Any]]:
         Column(
             "ROLE",
             lambda each: each.roles,
-            lambda each: " ".join(role.name.lower() for role in Role if role in each.roles and role.name),
+            lambda each: " ".join(role_names(each.roles)),
             is_text=True,
         ),
         Column(
@@ -204,7 +197,7 @@ def _processes(history: History) -> Sequence[Column[Any]]:
         Column("HOLDS", lambda each: each.held_bytes, lambda each: in_bytes(each.held_bytes)),
         Column("WAITED", lambda each: each.wait_ns, lambda each: span(each.wait_ns / 1e6), rank=2),
         Column("IN VAIN", lambda each: each.exhausted, rank=3),
-        Column("SINCE", lambda each: -each.attached_ms, lambda each: _since(each.attached_ms), rank=3),
+        Column("SINCE", lambda each: -each.attached_ms, lambda each: since(each.attached_ms), rank=3),
     )
 
 
@@ -287,11 +280,7 @@ def _time(microseconds: float) -> str:
 
 
 def _ago(wall_ms: int) -> str:
-    return f"{_since(wall_ms)} ago" if wall_ms else "-"
-
-
-def _since(wall_ms: int) -> str:
-    return span(max(0.0, time.time() * 1000 - wall_ms))
+    return f"{since(wall_ms)} ago" if wall_ms else "-"
 
 
 TABS: Final[tuple[Tab[Any], ...]] = (
