@@ -13,8 +13,7 @@ from processes import wait_until
 from producers import wait_until_gone
 
 from shmaccum import Producer
-from shmaccum.cli.doctor.finding import Level
-from shmaccum.cli.doctor.slabs import slab_findings
+from shmaccum.cli.doctor import Level, slab_findings
 from shmaccum.cli.main import main
 from shmaccum.observe.bottleneck import Bottleneck, Bound, bottleneck
 from shmaccum.observe.report import report

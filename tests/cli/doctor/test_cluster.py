@@ -12,8 +12,7 @@ import pytest
 from fake_broker import FakeBroker
 from fixture_types import Capture
 
-from shmaccum.cli.doctor.cluster import cluster_findings
-from shmaccum.cli.doctor.finding import Finding, Level
+from shmaccum.cli.doctor import Finding, Level, cluster_findings
 from shmaccum.cli.main import main
 from tools.kafka import KafkaCluster
 from tools.support.messages import METADATA

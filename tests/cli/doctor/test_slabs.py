@@ -12,8 +12,7 @@ from producers import sender_pid, stop_sender
 from slab_settings import Settings
 
 from shmaccum import Producer
-from shmaccum.cli.doctor.finding import Finding, Level
-from shmaccum.cli.doctor.slabs import slab_findings
+from shmaccum.cli.doctor import Finding, Level, slab_findings
 from shmaccum.errors import NetworkError
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
