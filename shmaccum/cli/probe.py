@@ -9,10 +9,6 @@ from shmaccum.errors import SlabNotFoundError
 from shmaccum.observe.report import reports_of
 from shmaccum.observe.verdict import Level, findings, sender_findings
 
-_HEALTHY: Final = 0
-_UNHEALTHY: Final = 1
-_NO_SLAB: Final = 2
-
 _EPILOG: Final = """\
 It prints what is wrong, and takes no lock. Warnings, such as a slow broker, leave the status at 0. With --sender it
 looks at the sender alone. A liveness probe needs that: an outage of the brokers is no reason to restart anything.
@@ -33,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the slab's findings, and return the exit status.
+    """Print the slab's findings, and return the exit status: 0 healthy, 1 not, 2 there is no such slab.
 
     Raises:
         SlabError: the slab cannot be read.
@@ -42,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         slabs = reports_of(args.name)
     except SlabNotFoundError as error:
         print(error)
-        return _NO_SLAB
+        return 2
     found = []
     for slab in slabs:
         of_slab = sender_findings(slab) if args.sender else findings(slab)
@@ -51,4 +47,4 @@ def run(args: argparse.Namespace) -> int:
         found += of_slab
     if not found:
         print("healthy")
-    return _UNHEALTHY if any(finding.level is Level.FAULT for finding in found) else _HEALTHY
+    return int(any(finding.level is Level.FAULT for finding in found))

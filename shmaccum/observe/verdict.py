@@ -74,7 +74,6 @@ def findings(slab: SlabReport) -> list[Finding]:
         *stopped_holders(slab),
         *_refused(slab),
         *_unreachable(slab),
-        *_silent(slab),
         *_throttled(slab),
         *_slow(slab),
         *_failing(slab),
@@ -131,34 +130,24 @@ def _refused(slab: SlabReport) -> Iterator[Finding]:
 
 
 def _unreachable(slab: SlabReport) -> Iterator[Finding]:
-    for broker in slab.brokers:
-        incident = next((each for each in slab.incidents if each.lasts and each.node == broker.node), None)
-        if incident is None or issubclass(incident.error, AuthenticationError):
-            continue
-        waiting = [each for each in slab.partitions if each.leader == broker.node and each.queued_batches]
-        if broker.node < 0 and any(each.state is BrokerState.READY for each in slab.brokers):
-            continue  # another address of bootstrap.servers, or a broker itself, can be reached
-        level = Level.FAULT if waiting or broker.node < 0 else Level.WARNING
-        text = f"{broker} unreachable for {since(incident.first_ms)}"
-        yield Finding(level, f"{text}: {count(len(waiting), 'partition')} waiting" if waiting else text)
-
-
-def _silent(slab: SlabReport) -> Iterator[Finding]:
-    """Connections that do not open: their broker accepts them, or nothing answers at all."""
-    if slab.sender.stopped or not slab.sender.alive:
-        return  # its connections ended with it
+    """Brokers that cannot be reached, or whose connections do not open: they accept them, or nothing answers at all."""
     is_any_ready = any(each.state is BrokerState.READY for each in slab.brokers)
     for broker in slab.brokers:
-        since_ms = ago_ms(broker.since_ms)
-        if broker.state is not BrokerState.CONNECTING or since_ms < _NOTED_MS:
-            continue
-        if any(each.lasts and each.node == broker.node for each in slab.incidents):
-            continue  # a failed attempt says more
         if broker.node < 0 and is_any_ready:
-            continue  # only another address of bootstrap.servers
+            continue  # another address of bootstrap.servers, or a broker itself, can be reached
+        incident = next((each for each in slab.incidents if each.lasts and each.node == broker.node), None)
+        if incident is not None:
+            if issubclass(incident.error, AuthenticationError):
+                continue
+            text = f"{broker} unreachable for {since(incident.first_ms)}"
+        elif slab.sender.stopped or not slab.sender.alive:
+            continue  # its connections ended with it
+        elif broker.state is BrokerState.CONNECTING and ago_ms(broker.since_ms) >= _NOTED_MS:
+            text = f"{broker} has not answered our first request for {since(broker.since_ms)}"
+        else:
+            continue
         waiting = [each for each in slab.partitions if each.leader == broker.node and each.queued_batches]
         level = Level.FAULT if waiting or broker.node < 0 else Level.WARNING
-        text = f"{broker} has not answered our first request for {span(since_ms)}"
         yield Finding(level, f"{text}: {count(len(waiting), 'partition')} waiting" if waiting else text)
 
 

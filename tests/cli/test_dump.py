@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -15,7 +14,7 @@ from fixture_types import Capture, MonkeyPatch
 from record_batches import Sample, fill, seal
 
 from shmaccum._core import ProduceBatch
-from shmaccum.cli import dump
+from shmaccum.cli.main import main
 from shmaccum.cluster import TopicPartition
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
@@ -23,13 +22,7 @@ from shmaccum.sender.log.log_transport import NODE, LogTransport
 
 Fields: TypeAlias = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
-COMMAND = """
-import argparse, sys
-from shmaccum.cli import dump
-parser = argparse.ArgumentParser()
-dump.add_arguments(parser)
-sys.exit(dump.run(parser.parse_args()))
-"""
+COMMAND = [sys.executable, "-m", "shmaccum", "dump"]
 
 
 class Writer:
@@ -86,9 +79,7 @@ def writer(log_dir: Path) -> Iterator[Writer]:
 
 
 def run(*argv: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    dump.add_arguments(parser)
-    return dump.run(parser.parse_args([str(each) for each in argv]))
+    return main(["dump", *map(str, argv)])
 
 
 def out_lines(capfd: Capture) -> list[str]:
@@ -316,9 +307,7 @@ def test_another_users_log_is_read(log_dir: Path, segment: Path, writer: Writer,
 def test_a_reader_that_has_seen_enough_is_no_error(log_dir: Path, writer: Writer, records: int) -> None:
     writer.values(*[b"x" * 1000] * records)
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    with subprocess.Popen(
-        [sys.executable, "-c", COMMAND, log_dir], env=buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([*COMMAND, log_dir], env=buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         if records > 1:
             assert process.stdout.readline().startswith(b"t-0\t0\t1000\tnull\txxx")
         process.stdout.close()
@@ -329,7 +318,5 @@ def test_a_reader_that_has_seen_enough_is_no_error(log_dir: Path, writer: Writer
 def test_output_is_utf_8_in_any_locale(log_dir: Path, writer: Writer) -> None:
     writer.values("wört €".encode())
     environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-    shown = subprocess.run(
-        [sys.executable, "-c", COMMAND, log_dir], env=environment, capture_output=True, check=True
-    ).stdout
+    shown = subprocess.run([*COMMAND, log_dir], env=environment, capture_output=True, check=True).stdout
     assert shown == "t-0\t0\t1000\tnull\twört €\t\n".encode()
