@@ -105,23 +105,33 @@ def _print_json(args: argparse.Namespace) -> int:
 
 def _print_once(name: str | None, choices: Choices) -> int:
     out = Console(highlight=False, markup=False, emoji=False)
-    width = out.width if out.is_terminal else _WIDE
-    out.width = width
-    watched: dict[str, History] = {}
+    out.width = out.width if out.is_terminal else _WIDE
+    watched = _Histories()
     for pause_s in (0.0, _SAMPLE_S):
         time.sleep(pause_s)
-        slabs = _named(name)
+        shown = watched.add(_named(name))
+    for each in shown or (None,):
+        out.print(draw(each, choices, out.width, 0))
+    return 0
+
+
+class _Histories:
+    """What is shown of the slabs that are watched."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, History] = {}
+
+    def add(self, slabs: Sequence[SlabReport | UnreadableSlab]) -> list[History | UnreadableSlab]:
+        """Add a look at all slabs; return their histories, or why they cannot be read."""
+        shown: list[History | UnreadableSlab] = []
         for slab in slabs:
             if isinstance(slab, SlabReport):
-                watched.setdefault(slab.name, History()).add(slab)
-    for slab in slabs:
-        if isinstance(slab, SlabReport):
-            out.print(draw(watched[slab.name], None, choices, width, 0))
-        else:
-            out.print(draw(None, slab, choices, width, 0))
-    if not slabs:
-        out.print(draw(None, None, choices, width, 0))
-    return 0
+                history = self._by_name.setdefault(slab.name, History())
+                history.add(slab)
+                shown.append(history)
+            else:
+                shown.append(slab)
+        return shown
 
 
 class _Watch:
@@ -140,8 +150,8 @@ class _Watch:
         self._choices = choices
         self._keyboard = keyboard
         self._console = Console(highlight=False, markup=False, emoji=False)
-        self._slabs: Sequence[SlabReport | UnreadableSlab] = []
-        self._histories: dict[str, History] = {}
+        self._histories = _Histories()
+        self._slabs: Sequence[History | UnreadableSlab] = []
         self._chosen = 0
         self._is_over = False
 
@@ -159,20 +169,16 @@ class _Watch:
                     self._obey(key)
 
     def _look(self) -> None:
-        self._slabs = list(all_reports(self._name))
-        for slab in self._slabs:
-            if isinstance(slab, SlabReport):
-                self._histories.setdefault(slab.name, History()).add(slab)
+        self._slabs = self._histories.add(list(all_reports(self._name)))
         self._chosen = min(self._chosen, max(0, len(self._slabs) - 1))
 
     def _drawn(self) -> RenderableType:
-        size, of = self._console.size, ""
-        if len(self._slabs) > 1:
-            of = f"{self._chosen + 1} of {len(self._slabs)}"
-        slab = self._slabs[self._chosen] if self._slabs else None
-        if isinstance(slab, SlabReport):
-            return draw(self._histories[slab.name], None, self._choices, size.width, size.height, of)
-        return draw(None, slab, self._choices, size.width, size.height, of)
+        size, slabs = self._console.size, len(self._slabs)
+        of = f"{self._chosen + 1} of {slabs}" if slabs > 1 else ""
+        return draw(self._shown(), self._choices, size.width, size.height, of)
+
+    def _shown(self) -> History | UnreadableSlab | None:
+        return self._slabs[self._chosen] if self._slabs else None
 
     def _keys(self, timeout_s: float) -> Iterator[str]:
         """Yield the keys that are pressed within a time, once one is."""
@@ -184,7 +190,8 @@ class _Watch:
         if choices.is_typing:
             self._type(key)
             return
-        columns = len(TABS[choices.tab].columns(self._histories[name])) if (name := self._shown()) is not None else 1
+        shown = self._shown()
+        columns = len(TABS[choices.tab].columns(shown)) if isinstance(shown, History) else 1
         match key:
             case "q" | "\x03":
                 self._is_over = True
@@ -224,11 +231,6 @@ class _Watch:
         elif key.isprintable() and len(key) == 1:
             choices.contains += key
 
-    def _shown(self) -> str | None:
-        """Return the name of the slab on the screen, None if it cannot be read."""
-        slab = self._slabs[self._chosen] if self._slabs else None
-        return slab.name if isinstance(slab, SlabReport) else None
-
 
 _SEQUENCES: Final = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "page up", "\x1b[6~": "page down"}
 
@@ -236,13 +238,9 @@ _SEQUENCES: Final = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "page up", "\x
 def keys(typed: str) -> Iterator[str]:
     """Yield the keys in what a terminal sent: single characters, or names of the cursor keys."""
     while typed:
-        found = next((each for each in _SEQUENCES if typed.startswith(each)), None)
-        if found is not None:
-            yield _SEQUENCES[found]
-            typed = typed[len(found) :]
-        else:
-            yield typed[0]
-            typed = typed[1:]
+        found = next((each for each in _SEQUENCES if typed.startswith(each)), typed[0])
+        yield _SEQUENCES.get(found, found)
+        typed = typed[len(found) :]
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from shmaccum import Producer
 from shmaccum._core import Geometry, Super
 from shmaccum.cli.main import main
 from shmaccum.cli.top.command import keys
-from shmaccum.cli.top.history import History
+from shmaccum.cli.top.history import History, appended, sent
 from shmaccum.cli.top.screen import Choices, curve, draw
 from shmaccum.cli.top.tables import TABS
 from shmaccum.observe.report import report
@@ -50,7 +50,7 @@ def lines(history: History, width: int, height: int = 0, **chosen: object) -> li
         setattr(choices, name, value)
     out = Console(width=width, height=height or None, highlight=False, markup=False, emoji=False)
     with out.capture() as captured:
-        out.print(draw(history, None, choices, width, height))
+        out.print(draw(history, choices, width, height))
     return captured.get().splitlines()
 
 
@@ -97,10 +97,10 @@ def test_what_was_counted_since_the_first_look(settings: Settings, slab_name: st
 
         assert history.recent("record_size_bytes").count == 100
         assert history.recent("record_size_bytes").percentile(100) < 100 < history.slab.metrics["record-size-avg"]
-        assert history.appended_rate > 0
-        assert history.sent_rate > 0
+        assert history.rate(appended) > 0
+        assert history.rate(sent) > 0
         partition = next(each for each in history.slab.partitions if each.partition == 0)
-        assert history.rate_of_partition(partition.entry) == history.sent_rate
+        assert history.rate_of_partition(partition.entry) == history.rate(sent)
 
 
 def test_one_screen_and_one_object_for_programs(working: Producer, slab_name: str, capfd: Capture) -> None:
@@ -157,7 +157,7 @@ def test_tables_that_are_nearly_full_are_a_warning(slab_name: str) -> None:
 
 
 def test_curves() -> None:
-    assert curve([0, 1, 2, 7], cells=3) == "▂▃█"
+    assert curve([9, *[0] * 17, 1, 2, 7]) == "▁" * 17 + "▂▃█"
     assert curve([0.0, 0.0]) == "▁▁"
     assert curve([]) == ""
 
