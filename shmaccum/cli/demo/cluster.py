@@ -33,7 +33,7 @@ _AT_ONCE: Final = 10_000
 
 
 class ClusterTarget:
-    """A topic of a cluster; see `shmaccum.cli.demo.command.Target` for the methods.
+    """A topic of a cluster. Attributes and methods are those of `shmaccum.cli.demo.log.LogTarget`.
 
     Args:
         given: settings to reach the cluster, ``bootstrap.servers`` at least.

@@ -13,13 +13,11 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, TYPE_CHECKING, Final, TypeAlias
 
-from shmaccum.cli.demo.check import TopicContents, compare
+from shmaccum.cli.demo.check import compare
 from shmaccum.cli.demo.flights import FlightsJob, load_flights, plain_json, spark_errors, values_by_key
 from shmaccum.cli.demo.log import LogTarget
 from shmaccum.cli.demo.slab_watch import SlabWatch
@@ -28,6 +26,12 @@ from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_s
 from shmaccum.cluster import check_topic
 from shmaccum.errors import ApiVersionError, ConfigError
 from shmaccum.observe.wording import in_bytes
+
+if TYPE_CHECKING:
+    from shmaccum.cli.demo.cluster import ClusterTarget
+
+    Target: TypeAlias = LogTarget | ClusterTarget
+    """A destination that records can be written to and read back from."""
 
 _SENDER_IDLE_MS: Final = 2000
 _TIMEOUT_S: Final = 30.0
@@ -49,61 +53,6 @@ examples:
   shmaccum demo --bootstrap-servers localhost:9092
   shmaccum demo --config cluster.properties -X compression.type=zstd --topic flights-2013
 """
-
-
-class Target(Protocol):
-    """A destination that records can be written to and read back from.
-
-    Attributes:
-        name: for people.
-        topic: the records'.
-        settings: for producers that write there.
-        hint: a command that shows the records.
-    """
-
-    name: str
-    topic: str
-    settings: dict[str, object]
-    hint: str
-
-    def prepare(self) -> None:
-        """Prepare the destination for writing; raise a ShmaccumError if that fails."""
-
-    def read_back(self) -> TopicContents:
-        """Return all records written since `prepare`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What the demo measured.
-
-    Attributes:
-        records: found when read back.
-        batches, bytes: sent.
-        records_per_batch: on average.
-        batch_fill: fraction of the batches' memory that was filled.
-        workers: Python processes that appended records.
-        senders: sender processes that served the slab.
-        slab_bytes, peak_slab_bytes: memory for batches, and the most in use at once.
-        send_seconds: from the slab's creation to the last acknowledgement.
-        records_per_second: in that time.
-        write_seconds: of Spark's whole write, which plans and starts Python workers before it creates the slab.
-        wall_seconds: of everything, with Spark's start and the check.
-    """
-
-    records: int
-    batches: int
-    bytes: int
-    records_per_batch: float
-    batch_fill: float
-    workers: int
-    senders: int
-    slab_bytes: int
-    peak_slab_bytes: int
-    send_seconds: float
-    records_per_second: float
-    write_seconds: float
-    wall_seconds: float
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -158,11 +107,12 @@ def run(args: argparse.Namespace) -> int:
             raise
     os.unlink(spark_log.name)
     if args.json is not None:
-        result = {"held": not problems, "problems": problems, "figures": asdict(figures)}
+        result = {"held": not problems, "problems": problems, "figures": figures}
         args.json.write_text(json.dumps(result, indent=2) + "\n")
     print()
-    for name, value in _figure_rows(figures):
-        print(f"  {name:<22}{value}")
+    sizes = {"peak": in_bytes(figures["peak_slab_bytes"]), "slab": in_bytes(figures["slab_bytes"])}
+    for name, row in _ROWS.items():
+        print(f"  {name:<22}{row.format(**figures, **sizes)}")
     print()
     for problem in problems:
         print(f"  WRONG: {problem}")
@@ -200,7 +150,7 @@ def _check_requirements() -> None:
         raise ApiVersionError(java)
 
 
-def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[Figures, list[str]]:
+def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[dict[str, float], list[str]]:
     """Send, read back, compare; return the figures and the problems."""
     began = time.monotonic()
     flights = load_flights(args.rows)
@@ -219,40 +169,41 @@ def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[
     found = target.read_back()
     problems = found.problems + compare(values_by_key(flights), found.values, plain_json)
     metrics = watch.metrics
-    send_seconds = sent_s - watch.created_ms / 1000
     if metrics["sender-start-total"] != 1:
         problems.append(f"{metrics['sender-start-total']} senders have served the slab, instead of one")
     if not watch.wait_until_gone(_TIMEOUT_S):
         problems.append(f"slab {watch.name} still exists after {_TIMEOUT_S:.0f} s: see `shmaccum status`")
-    return (
-        Figures(
-            records=found.records,
-            batches=int(metrics["batch-send-total"]),
-            bytes=int(metrics["byte-total"]),
-            records_per_batch=metrics["records-per-batch-avg"],
-            batch_fill=metrics["batch-fill-ratio"],
-            workers=len(watch.producers),
-            senders=int(metrics["sender-start-total"]),
-            slab_bytes=int(metrics["buffer-total-bytes"]),
-            peak_slab_bytes=int(metrics["buffer-peak-bytes"]),
-            send_seconds=send_seconds,
-            records_per_second=found.records / send_seconds,
-            write_seconds=write_seconds,
-            wall_seconds=time.monotonic() - began,
-        ),
-        problems,
-    )
+    # From the slab's creation to the last acknowledgement; Spark's whole write plans and starts workers before.
+    send_seconds = sent_s - watch.created_ms / 1000
+    figures = {
+        "records": found.records,
+        "batches": metrics["batch-send-total"],
+        "bytes": metrics["byte-total"],
+        "records_per_batch": metrics["records-per-batch-avg"],
+        "batch_fill": metrics["batch-fill-ratio"],
+        "workers": len(watch.producers),
+        "senders": metrics["sender-start-total"],
+        "slab_bytes": metrics["buffer-total-bytes"],
+        "peak_slab_bytes": metrics["buffer-peak-bytes"],
+        "send_seconds": send_seconds,
+        "records_per_second": found.records / send_seconds,
+        "write_seconds": write_seconds,
+        "wall_seconds": time.monotonic() - began,
+    }
+    return figures, problems
 
 
-def _figure_rows(figures: Figures) -> Iterator[tuple[str, str]]:
-    yield "records", f"{figures.records:,}"
-    yield "batches", f"{figures.batches:,}"
-    yield "records a batch", f"{figures.records_per_batch:,.1f}"
-    yield "bytes", f"{figures.bytes:,}"
-    yield "fill of the batches", f"{figures.batch_fill:.1%}"
-    yield "Python workers", f"{figures.workers:,}"
-    yield "senders", f"{figures.senders:,}"
-    yield "peak slab use", f"{in_bytes(figures.peak_slab_bytes)} of {in_bytes(figures.slab_bytes)}"
-    yield "records a second", f"{figures.records_per_second:,.0f}, for {figures.send_seconds:,.1f} s"
-    yield "Spark's write", f"{figures.write_seconds:,.1f} s, with its planning and the start of its Python workers"
-    yield "all in all", f"{figures.wall_seconds:,.1f} s, with Spark's start and the check"
+_ROWS: Final = {
+    "records": "{records:,}",
+    "batches": "{batches:,}",
+    "records a batch": "{records_per_batch:,.1f}",
+    "bytes": "{bytes:,}",
+    "fill of the batches": "{batch_fill:.1%}",
+    "Python workers": "{workers:,}",
+    "senders": "{senders:,}",
+    "peak slab use": "{peak} of {slab}",
+    "records a second": "{records_per_second:,.0f}, for {send_seconds:,.1f} s",
+    "Spark's write": "{write_seconds:,.1f} s, with its planning and the start of its Python workers",
+    "all in all": "{wall_seconds:,.1f} s, with Spark's start and the check",
+}
+"""What is printed of the figures."""

@@ -15,13 +15,19 @@ from shmaccum.sender.regularfile import open_regular
 
 
 class LogTarget:
-    """A directory for the log transport; see `shmaccum.cli.demo.command.Target` for the methods.
+    """A directory for the log transport.
 
     Args:
         directory: of the log; an earlier demo's output there is replaced.
         topic: its only topic.
         partitions: of the topic.
         given: more settings.
+
+    Attributes:
+        name: for people.
+        topic: the records'.
+        settings: for producers that write there.
+        hint: a command that shows the records.
     """
 
     def __init__(self, directory: Path, topic: str, partitions: int, given: Mapping[str, object]) -> None:
