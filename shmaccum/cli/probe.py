@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     found = []
     for slab in slabs:
-        of_slab = sender_findings(slab) if args.sender else findings(slab)
+        of_slab = list(sender_findings(slab)) if args.sender else findings(slab)
         for finding in of_slab:
             print(f"{finding.level.name.lower()}: {f'{slab.name}: ' if len(slabs) > 1 else ''}{finding.text}")
         found += of_slab

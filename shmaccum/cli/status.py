@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Final
 
 from rich.console import RenderableType
@@ -19,7 +19,6 @@ from shmaccum.cli.terminal import console, table
 from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, reports_of
 from shmaccum.observe.verdict import stopped_holders, tables_in_use
 from shmaccum.observe.wording import count, in_bytes, partition_name, printable, role_names, said, since
-from shmaccum.shm import names
 from shmaccum.shm.inspection import LaneInfo, SenderInfo
 from shmaccum.shm.layout import Role, TopicState
 from shmaccum.shm.processes import ProcessInfo
@@ -56,8 +55,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         SlabError: the named slab does not exist, or cannot be read; not with ``--watch``, which waits.
     """
-    if args.name is not None:
-        names.check_name(args.name)  # else --watch would wait forever for an impossible name
     while True:
         waits = args.name is None or args.watch is not None
         slabs = list(all_reports(args.name) if waits else reports_of(args.name))
@@ -80,22 +77,21 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
     out.print(f"shmaccum {VERSION}")
     if not slabs:
         out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
-    shards: dict[str, list[SlabReport | UnreadableSlab]] = defaultdict(list)
-    for slab in slabs:
-        base, number = shard_of(slab.name)
-        if number is not None:
-            shards[base].append(slab)
-    for slab in slabs:
-        base, _ = shard_of(slab.name)
-        if len(of_name := shards.pop(base, [])) > 1:
-            out.print(f"{base}: {_together(of_name)}\n")
-        out.print(Text(slab.name, style="bold"))
-        if isinstance(slab, UnreadableSlab):
-            out.print(f"  cannot be read: {slab.error}")
-        else:
-            for part in _parts(slab):
+    for (base, is_shard), of_base in groupby(slabs, _base):
+        together = list(of_base)
+        if is_shard and len(together) > 1:
+            out.print(f"{base}: {_together(together)}\n")
+        for slab in together:
+            out.print(Text(slab.name, style="bold"))
+            parts = _parts(slab) if isinstance(slab, SlabReport) else (f"  cannot be read: {slab.error}",)
+            for part in parts:
                 out.print(part)
-        out.print()
+            out.print()
+
+
+def _base(slab: SlabReport | UnreadableSlab) -> tuple[str, bool]:
+    base, number = shard_of(slab.name)
+    return base, number is not None
 
 
 def _together(shards: Sequence[SlabReport | UnreadableSlab]) -> str:

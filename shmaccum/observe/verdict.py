@@ -24,8 +24,6 @@ from shmaccum.errors import (
 )
 from shmaccum.observe.report import SlabReport
 from shmaccum.observe.wording import ago_ms, count, partition_name, said, since, span
-from shmaccum.shm.broker_table import BrokerInfo
-from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import PartitionInfo, TopicInfo
 from shmaccum.shm.layout import NEARLY_FULL, BrokerState, Role, TopicState
 from shmaccum.shm.processes import ProcessInfo
@@ -70,7 +68,7 @@ class Finding:
 def findings(slab: SlabReport) -> list[Finding]:
     """Return a slab's faults and warnings, the worst first; none if it is healthy."""
     found = [
-        *_sender(slab),
+        *sender_findings(slab),
         *stopped_holders(slab),
         *_refused(slab),
         *_unreachable(slab),
@@ -88,11 +86,6 @@ def findings(slab: SlabReport) -> list[Finding]:
     return sorted(found, key=lambda finding: -finding.level)
 
 
-def sender_findings(slab: SlabReport) -> list[Finding]:
-    """Return the findings that a restart of the sender can cure."""
-    return list(_sender(slab))
-
-
 def stopped_holders(slab: SlabReport) -> Iterator[Finding]:
     """Yield the processes that are stopped while they hold a lock that others need."""
     for process in slab.processes:
@@ -107,13 +100,16 @@ def verdict(slab: SlabReport) -> str:
     return found[0].text if found else "healthy"
 
 
-def _sender(slab: SlabReport) -> Iterator[Finding]:
-    sender, waiting = slab.sender, _undelivered(slab.partitions)
+def sender_findings(slab: SlabReport) -> Iterator[Finding]:
+    """Yield the findings that a restart of the sender can cure."""
+    sender = slab.sender
+    waiting = sum(each.queued_records for each in slab.partitions if each.oldest_ms > _NOTED_MS)
+    waits = f": {count(waiting, 'record')} waiting" if waiting else ""
     if sender.stopped:
-        yield Finding(Level.FAULT, f"the sender, {sender.halt()}{_waits(waiting)}")
+        yield Finding(Level.FAULT, f"the sender, {sender.halt()}{waits}")
     elif not sender.alive and waiting:
         died = "" if sender.pid is None else f": process {sender.pid} has died"
-        yield Finding(Level.FAULT, f"no sender{died}{_waits(waiting)}")
+        yield Finding(Level.FAULT, f"no sender{died}{waits}")
     elif sender.alive and sender.starts > 1:
         newest = next((each for each in slab.processes if each.pid == sender.pid), None)
         if newest is not None and _is_within(newest.attached_ms, _RECENT_MS):
@@ -123,7 +119,11 @@ def _sender(slab: SlabReport) -> Iterator[Finding]:
 
 def _refused(slab: SlabReport) -> Iterator[Finding]:
     """Refused logins and authorizations."""
-    refused = [each for each in slab.incidents if issubclass(each.error, AuthenticationError) and _is_current(each)]
+    refused = [
+        each
+        for each in slab.incidents
+        if issubclass(each.error, AuthenticationError) and (each.lasts or _is_within(each.last_ms, _RECENT_MS))
+    ]
     if refused:
         since_ms = min(each.first_ms for each in refused)  # of all brokers: each has its own incident
         yield Finding(Level.FAULT, f"login refused for {since(since_ms)}: {said(refused[0])}")
@@ -162,15 +162,11 @@ def _slow(slab: SlabReport) -> Iterator[Finding]:
     for broker in slab.brokers:
         if broker.state is not BrokerState.READY:
             continue
+        is_recent = broker.answered_ms is not None and broker.answered_ms < _RECENT_MS
         if broker.waiting_ms > _SLOW_MS:
             yield Finding(Level.WARNING, f"{broker} has not answered for {span(broker.waiting_ms)}")
-        elif _answered_slowly(broker):
+        elif is_recent and broker.last_latency_us > _SLOW_MS * 1000:
             yield Finding(Level.WARNING, f"{broker} answers in {span(broker.last_latency_us / 1000)}")
-
-
-def _answered_slowly(broker: BrokerInfo) -> bool:
-    is_recent = broker.answered_ms is not None and broker.answered_ms < _RECENT_MS
-    return is_recent and broker.last_latency_us > _SLOW_MS * 1000
 
 
 def _failing(slab: SlabReport) -> Iterator[Finding]:
@@ -276,10 +272,6 @@ def tables_in_use(slab: SlabReport) -> Iterator[tuple[str, str]]:
 # --- words ------------------------------------------------------------------------------------------------
 
 
-def _is_current(incident: IncidentInfo) -> bool:
-    return incident.lasts or _is_within(incident.last_ms, _RECENT_MS)
-
-
 def _who(process: ProcessInfo) -> str:
     role = "producer" if Role.PRODUCER in process.roles else "sender"
     return f"{role} {process.pid} ({process.name})" if process.name else f"{role} {process.pid}"
@@ -299,14 +291,6 @@ def _names(partitions: Sequence[PartitionInfo]) -> str:
     named = ", ".join(map(partition_name, partitions[:_NAMED]))
     more = len(partitions) - _NAMED
     return f"{named} and {more:,} more" if more > 0 else named
-
-
-def _undelivered(partitions: Sequence[PartitionInfo]) -> int:
-    return sum(each.queued_records for each in partitions if each.oldest_ms > _NOTED_MS)
-
-
-def _waits(records: int) -> str:
-    return f": {count(records, 'record')} waiting" if records else ""
 
 
 def _is_within(wall_ms: int, most_ms: int) -> bool:

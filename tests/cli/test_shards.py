@@ -14,7 +14,7 @@ from processes import wait_until
 from shmaccum import Producer
 from shmaccum.cli.main import main
 from shmaccum.observe.prometheus import SlabCollector
-from shmaccum.observe.report import SlabReport, report, reports_of
+from shmaccum.observe.report import SlabReport, all_reports, report
 from shmaccum.shm.names import slabs_of
 from shmaccum.shm.reclaim import sweep
 from tools.kafka import KafkaCluster
@@ -97,7 +97,7 @@ def test_removing_all_of_them(settings: Settings, slab_name: str, topic: str, st
 
 def senders_of(slab_name: str) -> list[int]:
     """Return the pids of the living senders of a name."""
-    there = [slab.sender for slab in reports_of(slab_name) if isinstance(slab, SlabReport)]
+    there = [slab.sender for slab in all_reports(slab_name) if isinstance(slab, SlabReport)]
     return [sender.pid for sender in there if sender.alive and sender.pid is not None]
 
 

@@ -24,7 +24,6 @@ from shmaccum.cli.top.tables import TABS
 from shmaccum.errors import ConfigError
 from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, no_such_slab
 from shmaccum.observe.verdict import findings, verdict
-from shmaccum.shm import names
 
 _EPILOG: Final = """\
 The first line says in words what is wrong, since when, and what waits for it. Rates and percentiles are those of the
@@ -61,8 +60,6 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: the output is no terminal, and neither ``--once`` nor ``--json`` is given.
         SlabNotFoundError: with ``--once``, the named slab does not exist.
     """
-    if args.name is not None:
-        names.check_name(args.name)
     choices = Choices()
     if args.tab is not None:
         choices.tab = [tab.title.lower() for tab in TABS].index(args.tab)
