@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -130,12 +129,3 @@ def test_all_that_is_wrong_is_said_at_once(given: dict[str, object], said: list[
 def test_rules_see_what_earlier_ones_changed() -> None:
     assert Server.parse({}).poll_ms == 6
     assert Server.parse({"host": "sixsix"}).poll_ms == 6
-
-
-def test_a_setting_describes_itself() -> None:
-    poll = Server.poll_ms
-    assert poll.valid is not None
-    assert (poll.doc, poll.type.name, poll.valid.allowed) == ("How often to look.", "int", "at least 1")
-    assert (poll.importance, poll.scope, poll.group) == ("high", "slab", "One")
-    settings: tuple[Setting[Any], ...] = (poll, Server.host, Server.fallback, Server.sasl_password)
-    assert [setting.default_text() for setting in settings] == ["5", '""', "null", '"[hidden]"']
