@@ -22,12 +22,6 @@ from shmaccum.shm.lifecycle import attach, detach
 LOG = ["-X", "transport=log", "-X", "log.dir=x"]
 
 
-@pytest.fixture
-def options(settings: Settings) -> list[str]:
-    """Return the settings as options of the command."""
-    return [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
-
-
 def say_serving(process: subprocess.Popen[str]) -> str:
     """Wait for the line that says which slab is served; return it."""
     before = ""

@@ -20,6 +20,7 @@ from shmaccum.shm.reclaim import sweep
 from tools.kafka import KafkaCluster
 
 Settings = dict[str, object]
+SLOW = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
 
 
 @pytest.fixture
@@ -39,11 +40,6 @@ def settings(kafka: KafkaCluster, topic: str, slab_name: str) -> Iterator[Settin
 
 def of_shard(settings: Settings, number: int) -> Settings:
     return settings | {"shmaccum.name": f"{settings['shmaccum.name']}@{number}"}
-
-
-def options_of(settings: Settings) -> list[str]:
-    """Return the settings as options of the command."""
-    return [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
 
 
 def test_looking_at_all_of_them(settings: Settings, slab_name: str, topic: str, capfd: Capture) -> None:
@@ -84,9 +80,8 @@ def send_and_stay(link: Link, settings: Settings, topic: str) -> None:
 
 
 def test_removing_all_of_them(settings: Settings, slab_name: str, topic: str, start: Start, capfd: Capture) -> None:
-    slow = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
     for number in (0, 1):
-        child = start(send_and_stay, of_shard(settings, number) | slow, topic)
+        child = start(send_and_stay, of_shard(settings, number) | SLOW, topic)
         sender = child.hear()
         child.kill()
         os.kill(sender, signal.SIGKILL)
@@ -103,14 +98,13 @@ def senders_of(slab_name: str) -> list[int]:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGKILL, 1)])
 def test_serving_all_of_them(
-    number: int, status: int, settings: Settings, slab_name: str, topic: str, shmaccum: Command
+    number: int, status: int, settings: Settings, options: list[str], slab_name: str, topic: str, shmaccum: Command
 ) -> None:
     """A signal goes to all senders. If one fails, the others deliver what they have, and end."""
-    with shmaccum("sender", *options_of(settings), "-X", "sender.idle.ms=-1") as process:
+    with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
         wait_until(lambda: len(senders_of(slab_name)) == 2, "both are served")
         first, second = senders_of(slab_name)
-        slow = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
-        with Producer(of_shard(settings, 0) | slow) as producer:
+        with Producer(of_shard(settings, 0) | SLOW) as producer:
             assert report(producer._slab.name).sender.pid == first
             future = producer.send(topic, b"lingers for ten minutes")
             os.kill(process.pid if number == signal.SIGTERM else second, number)
@@ -118,8 +112,8 @@ def test_serving_all_of_them(
         assert process.wait(60) == status
 
 
-def test_one_sender_for_one_shard(settings: Settings, slab_name: str, shmaccum: Command) -> None:
-    with shmaccum("sender", *options_of(of_shard(settings, 1)), "-X", "sender.idle.ms=-1") as process:
+def test_one_sender_for_one_shard(options: list[str], slab_name: str, shmaccum: Command) -> None:
+    with shmaccum("sender", *options, "-X", f"shmaccum.name={slab_name}@1", "-X", "sender.idle.ms=-1") as process:
         wait_until(lambda: senders_of(slab_name) == [process.pid], "it serves")
         assert slabs_of(slab_name) == [f"{slab_name}@1"]
         process.send_signal(signal.SIGTERM)
@@ -127,13 +121,12 @@ def test_one_sender_for_one_shard(settings: Settings, slab_name: str, shmaccum: 
 
 
 def test_signals_to_the_whole_group_are_one_request(
-    settings: Settings, slab_name: str, topic: str, shmaccum: Command
+    settings: Settings, options: list[str], slab_name: str, topic: str, shmaccum: Command
 ) -> None:
     """As of a terminal: each sender gets its own and the one that is passed on, and delivers what it has."""
-    with shmaccum("sender", *options_of(settings), "-X", "sender.idle.ms=-1") as process:
+    with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
         wait_until(lambda: len(senders_of(slab_name)) == 2, "both are served")
-        slow = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
-        with Producer(of_shard(settings, 0) | slow) as producer:
+        with Producer(of_shard(settings, 0) | SLOW) as producer:
             future = producer.send(topic, b"lingers for ten minutes")
             pids = [process.pid, *senders_of(slab_name)]
             for pid in pids:

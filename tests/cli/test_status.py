@@ -23,6 +23,7 @@ from shmaccum.cli.main import main
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, ProducerFencedError
 from shmaccum.observe.report import report
+from shmaccum.observe.verdict import Finding, Level, findings
 from shmaccum.shm import names
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import attach
@@ -145,6 +146,8 @@ def test_a_table_that_is_nearly_full(settings: Settings, slab_name: str, capfd: 
         assert "nearly full" not in show(capfd, slab_name)
         producer.partitions_for("topic8")
         assert "9 of 10 topics, nearly full: set shmaccum.max.topics higher;" in show(capfd, slab_name)
+        advice = "9 of 10 topics: set shmaccum.max.topics higher"
+        assert findings(report(slab_name)) == [Finding(Level.WARNING, advice)]
 
 
 def test_again_and_again(settings: Settings, slab_name: str, shmaccum: Command) -> None:

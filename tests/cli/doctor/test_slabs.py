@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 from faults import stopped_with
 from processes import wait_until
@@ -73,13 +72,7 @@ def test_batches_without_a_sender(settings: Settings, slab_name: str) -> None:
         wait_until(lambda: findings(slab_name)[0].level == Level.OK)
 
 
-def test_a_slab_that_cannot_be_read(slab_name: str) -> None:
-    path = Path(names.segment_path(slab_name))
-    path.write_bytes(b"x" * 5000)
-    path.chmod(0o600)
-    try:
-        (found,) = findings(slab_name)
-    finally:
-        path.unlink()
+def test_a_slab_that_cannot_be_read(foreign: None, slab_name: str) -> None:
+    (found,) = findings(slab_name)
     assert found.level == Level.WARNING
     assert f"{slab_name} cannot be read: " in found.text

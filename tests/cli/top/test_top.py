@@ -29,7 +29,6 @@ from shmaccum.cli.top.history import History, appended, sent
 from shmaccum.cli.top.screen import Choices, curve, draw
 from shmaccum.cli.top.tables import TABS
 from shmaccum.observe.report import report
-from shmaccum.observe.verdict import Level, findings
 from shmaccum.shm.lifecycle import attach, detach
 
 
@@ -138,21 +137,6 @@ def test_a_damaged_slab_is_named_and_does_not_end_the_view(slab_name: str, capfd
         assert "damaged" in capfd.readouterr().out
     finally:
         slab.words[Super.TOPIC_COUNT] = 0
-        detach(slab)
-
-
-def test_tables_that_are_nearly_full_are_a_warning(slab_name: str) -> None:
-    slab = attach(slab_name, Geometry(64, 8, 4, 4, 4, max_lanes=1))
-    try:
-        from shmaccum.accumulator.state.lanes import LaneTable
-        from shmaccum.accumulator.state.partition_map import PartitionMap
-
-        lease = LaneTable(slab, slab.companion(PartitionMap)).lease("orders-1")
-        (finding,) = findings(report(slab_name))
-        assert finding.level is Level.WARNING
-        assert finding.text == "1 of 1 transaction: set shmaccum.max.transactions higher"
-        lease.release()
-    finally:
         detach(slab)
 
 
