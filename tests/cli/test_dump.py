@@ -124,25 +124,11 @@ def test_control_characters_are_escaped(
 def test_json_tells_apart_what_the_readable_form_does_not(log_dir: Path, writer: Writer, capfd: Capture) -> None:
     writer.write((b"null", "wört\n".encode(), (("h", b"\xff"), ("h", None))), (None, b"\xff\xfe", ()))
     assert run(log_dir, "--json") == 0
+    first = {"key": "null", "value": "wört\n", "headers": [["h", {"base64": "/w=="}], ["h", None]]}
+    second = {"key": None, "value": {"base64": "//4="}, "headers": []}
     assert [json.loads(line) for line in out_lines(capfd)] == [
-        {
-            "topic": "t",
-            "partition": 0,
-            "offset": 0,
-            "timestamp": 1000,
-            "key": "null",
-            "value": "wört\n",
-            "headers": [["h", {"base64": "/w=="}], ["h", None]],
-        },
-        {
-            "topic": "t",
-            "partition": 0,
-            "offset": 1,
-            "timestamp": 1001,
-            "key": None,
-            "value": {"base64": "//4="},
-            "headers": [],
-        },
+        {"topic": "t", "partition": 0, "offset": number, "timestamp": 1000 + number} | record
+        for number, record in enumerate((first, second))
     ]
 
 
@@ -209,37 +195,29 @@ def test_a_log_without_topics_has_no_records(log_dir: Path, writer: Writer, capf
     assert out_lines(capfd) == []
 
 
-def test_corrupt_bytes_in_the_middle_are_status_1_with_file_and_position(
-    log_dir: Path, segment: Path, writer: Writer, capfd: Capture
-) -> None:
-    writer.values(b"a")
-    first = segment.stat().st_size
-    writer.values(b"b")
-    writer.values(b"c")
-    with segment.open("r+b") as file:
-        file.seek(first + 30)
-        file.write(b"\xff")
-    assert run(log_dir) == 1
-    captured = capfd.readouterr()
-    assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
-    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {first}; counted from there, ")
-    assert captured.err.count("\n") == 1
-
-
-def test_records_that_do_not_hold_together_are_corrupt_too(
-    log_dir: Path, segment: Path, writer: Writer, capfd: Capture
-) -> None:
-    """An old message whose checksum is right, with a wrapper inside that is none."""
+def lz4_of_no_set() -> bytes:
+    """Return an old message whose checksum is right, with a wrapper inside that is none."""
     no_set = [Sample(None, b"no set", [], 0)]
     wrapper = seal(record_format(1), fill(record_format(1), no_set), no_set, CompressionType.GZIP)
+    return _with_attributes(bytes(wrapper), CompressionType.LZ4)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [lambda batch: batch[:30] + b"\xff" + batch[31:] + batch, lambda batch: lz4_of_no_set()],
+    ids=["corrupt bytes", "records that do not hold together"],
+)
+def test_what_is_corrupt_is_status_1_with_file_and_position(
+    log_dir: Path, segment: Path, writer: Writer, capfd: Capture, behind: Callable[[bytes], bytes]
+) -> None:
     writer.values(b"a")
-    first = segment.stat().st_size
-    with segment.open("ab") as file:
-        file.write(_with_attributes(bytes(wrapper), CompressionType.LZ4))
+    batch = segment.read_bytes()
+    segment.write_bytes(batch + behind(batch))
     assert run(log_dir) == 1
     captured = capfd.readouterr()
     assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
-    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {first}; counted from there, ")
+    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {len(batch)}; counted from there, ")
+    assert captured.err.count("\n") == 1
 
 
 def _with_attributes(message: bytes, attributes: int) -> bytes:

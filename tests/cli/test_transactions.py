@@ -158,19 +158,6 @@ def test_a_state_that_no_writer_has_stored(
     wait_until_gone(slab_name)
 
 
-def test_nothing_to_list_to_abort_or_to_recover(
-    kafka: KafkaCluster, slab_name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert transactions(kafka, "list", "--prefix", slab_name) == 0
-    assert capsys.readouterr().out == "no transactions\n"
-    for action, said in (
-        ("abort", "no coordinator knows transactional.id"),
-        ("recover", f"nothing of a writer whose ids begin with '{slab_name}'"),
-    ):
-        assert transactions(kafka, action, slab_name) == 1
-        assert said in capsys.readouterr().err
-
-
 def test_an_ended_transaction(
     kafka: KafkaCluster, producer: Producer, slab_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,8 +181,3 @@ def test_misuse(arguments: list[str], says: str, capsys: pytest.CaptureFixture[s
         main(["transactions", *arguments])
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
-
-
-def test_without_brokers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["transactions", "list"]) == 2
-    assert "bootstrap.servers" in capsys.readouterr().err

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import consume
 from fixture_types import Link, Start
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -23,7 +22,6 @@ from senders import read_partition
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
 from shmaccum.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError, SerializationError
 from shmaccum.opentelemetry import SpanInterceptor, batch_span
-from tools.kafka import KafkaCluster
 
 Make = Callable[..., dict[str, object]]
 
@@ -270,23 +268,3 @@ def test_a_span_around_a_batch_of_columns(traces: Traces, settings: Make) -> Non
     assert bad.attributes is not None
     assert bad.attributes["error.type"] == "SerializationError"
     assert bad.status.status_code is StatusCode.ERROR
-
-
-def test_another_client_reads_the_context(traces: Traces, kafka: KafkaCluster, topic: str, slab_name: str) -> None:
-    """Apache Kafka stores it, confluent-kafka reads it, and OpenTelemetry takes it for the span's."""
-    kafka.admin.create_topic(topic)
-    settings = settings_of(
-        slab_name,
-        "",
-        transport="kafka",
-        bootstrap_servers=kafka.bootstrap_servers,
-        interceptor_classes=[traces.interceptor],
-    )
-    with Producer(settings) as producer:
-        metadata = producer.send(topic, b"value", b"key").get(30)
-    [span] = traces.ended()
-    [message] = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)[metadata.partition]
-    assert message.headers() == [("traceparent", header_of(span))]
-    assert span.attributes is not None
-    assert span.attributes["messaging.kafka.offset"] == message.offset()
-    wait_until_gone(slab_name)
