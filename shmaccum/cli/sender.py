@@ -22,7 +22,6 @@ from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, address
 from shmaccum.config import ProducerConfig
 from shmaccum.sender.logfile import LOG_FORMAT, SELDOM, begin_log
 from shmaccum.sender.process import serve
-from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:
     from shmaccum.observe.http_server import MetricsServer
@@ -89,7 +88,12 @@ def _serve(config: ProducerConfig) -> int:
     log = "standard error"
     if config.sender_log_file:
         log += f", {begin_log(config)}"
-    serve(config, _log_serving, log, supervised=True)
+    serve(
+        config,
+        lambda slab: logger.info("serving slab %s as process %d", slab.name, os.getpid()),
+        log,
+        supervised=True,
+    )
     logger.info("has left")
     return 0
 
@@ -141,7 +145,3 @@ def _serve_metrics(place: tuple[str, int], slab: str) -> MetricsServer:
     server.start()
     logger.info("metrics at %s", server.url)
     return server
-
-
-def _log_serving(slab: Slab) -> None:
-    logger.info("serving slab %s as process %d", slab.name, os.getpid())

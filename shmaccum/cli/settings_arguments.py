@@ -38,7 +38,10 @@ def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> 
     """
     given: dict[str, object] = {}
     if args.config == "-":
-        given = parse_settings(_standard_input(), "standard input")
+        try:
+            given = parse_settings(sys.stdin.read(), "standard input")
+        except UnicodeDecodeError as error:
+            raise ConfigError("cannot read settings from standard input: it is not UTF-8 text") from error
     elif args.config is not None:
         given = read_settings(args.config)
     return {**defaults, **given, **dict(args.settings)}
@@ -65,13 +68,6 @@ def address(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16) or (":" in bare and bare == host):
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
     return bare or "127.0.0.1", int(port)
-
-
-def _standard_input() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise ConfigError("cannot read settings from standard input: it is not UTF-8 text") from error
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -26,7 +26,6 @@ from shmaccum.observe.report import SlabReport
 from shmaccum.observe.wording import ago_ms, count, partition_name, said, since, span
 from shmaccum.shm.inspection import PartitionInfo, TopicInfo
 from shmaccum.shm.layout import NEARLY_FULL, BrokerState, Role, TopicState
-from shmaccum.shm.processes import ProcessInfo
 
 _RECENT_MS: Final = 3000
 """What was last seen longer ago is over."""
@@ -91,7 +90,9 @@ def stopped_holders(slab: SlabReport) -> Iterator[Finding]:
     for process in slab.processes:
         if process.stopped and process.locks and process.pid != slab.sender.pid:
             held = " and ".join(sorted({_lock(number, slab.partitions) for number in process.locks}))
-            yield Finding(Level.FAULT, f"{_who(process)} is stopped, and holds {held}")
+            role = "producer" if Role.PRODUCER in process.roles else "sender"
+            name = f" ({process.name})" if process.name else ""
+            yield Finding(Level.FAULT, f"{role} {process.pid}{name} is stopped, and holds {held}")
 
 
 def verdict(slab: SlabReport) -> str:
@@ -270,11 +271,6 @@ def tables_in_use(slab: SlabReport) -> Iterator[tuple[str, str]]:
 
 
 # --- words ------------------------------------------------------------------------------------------------
-
-
-def _who(process: ProcessInfo) -> str:
-    role = "producer" if Role.PRODUCER in process.roles else "sender"
-    return f"{role} {process.pid} ({process.name})" if process.name else f"{role} {process.pid}"
 
 
 def _lock(number: int, partitions: Sequence[PartitionInfo]) -> str:

@@ -100,17 +100,16 @@ class Tab:
 
 
 def _partitions(history: History) -> Sequence[Column]:
+    def rate(each: Any) -> float:
+        return history.rate_of_partition(each.entry)
+
     return (
         Column("PARTITION", lambda each: (each.topic, each.partition), partition_name, is_text=True, rank=0),
         Column("QUEUED", lambda each: each.queued_records, rank=0),
         Column("BYTES", lambda each: each.queued_bytes, lambda each: in_bytes(each.queued_bytes)),
         Column("OLDEST", lambda each: each.oldest_ms, lambda each: span(each.oldest_ms) if each.oldest_ms else "-"),
         Column("FLYING", lambda each: each.in_flight_batches, rank=3),
-        Column(
-            "SENT/s",
-            lambda each: history.rate_of_partition(each.entry),
-            lambda each: f"{history.rate_of_partition(each.entry):,.0f}",
-        ),
+        Column("SENT/s", rate, lambda each: f"{rate(each):,.0f}"),
         Column("SENT", lambda each: each.records_sent, rank=2),
         Column("BYTES SENT", lambda each: each.bytes_sent, lambda each: in_bytes(each.bytes_sent), rank=3),
         Column("FAILED", lambda each: each.records_failed, rank=2),
@@ -167,12 +166,7 @@ def _processes(history: History) -> Sequence[Column]:
     return (
         Column("PROCESS", lambda each: each.pid, lambda each: str(each.pid), rank=0),
         Column("NAME", lambda each: each.name, is_text=True),
-        Column(
-            "ROLE",
-            lambda each: each.roles,
-            lambda each: " ".join(role_names(each.roles)),
-            is_text=True,
-        ),
+        Column("ROLE", lambda each: each.roles, lambda each: " ".join(role_names(each.roles)), is_text=True),
         Column(
             "STATE",
             lambda each: (each.alive, each.stopped),

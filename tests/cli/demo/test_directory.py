@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.cli.demo.log import make_empty
+from shmaccum.cli.demo.log import LogTarget
 from shmaccum.errors import KafkaStorageError
+
+
+def make_empty(directory: Path, topic: str) -> None:
+    LogTarget(directory, topic, 1, {}).prepare()
 
 
 def fill(directory: Path) -> None:
