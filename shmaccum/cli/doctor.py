@@ -411,18 +411,15 @@ def cluster_findings(settings: Mapping[str, object], timeout_s: float) -> Iterat
         settings: the producers'.
         timeout_s: seconds to wait for each broker.
     """
-    asked: set[str] = set()
+    given = ProducerConfig.parse(settings).bootstrap_servers
     advertised: dict[str, Node] = {}
-    for address in ProducerConfig.parse(settings).bootstrap_servers:
-        answer = _ask({**settings, "bootstrap.servers": address}, None, timeout_s)
-        asked.add(address)
-        yield _finding(address, answer, "")
-        if isinstance(answer, _Answer):
-            advertised |= {f"{node.host}:{node.port}": node for node in answer.brokers}
+    for address in given:
+        finding, brokers = _ask({**settings, "bootstrap.servers": address}, None, timeout_s, address)
+        yield finding
+        advertised |= {f"{node.host}:{node.port}": node for node in brokers}
     for address, node in sorted(advertised.items(), key=lambda each: each[1].id):
-        if address not in asked:
-            answer = _ask(settings, node, timeout_s)
-            yield _finding(f"{address} (advertised by broker {node.id})", answer, _ADVERTISED)
+        if address not in given:
+            yield _ask(settings, node, timeout_s, f"{address} (advertised by broker {node.id})", _ADVERTISED)[0]
 
 
 def log_findings(config: ProducerConfig) -> Iterator[Finding]:
@@ -435,32 +432,17 @@ def log_findings(config: ProducerConfig) -> Iterator[Finding]:
         yield Finding(Level.PROBLEM, "log", f"{place} is not a directory that this user can write to", "check log.dir")
 
 
-class _Answer(NamedTuple):
-    """What a broker has answered."""
-
-    took_ms: float
-    """Of the connection, the login and the answer."""
-    brokers: list[Node]
-    """Of the cluster, with the addresses that they advertise."""
-    transaction_version: int
-
-
-def _finding(where: str, answer: _Answer | KafkaError, advice: str) -> Finding:
-    if isinstance(answer, _Answer):
-        version = f"transactions of version {2 if answer.transaction_version >= 2 else 1}"
-        text = f"{where} let us in and answered after {answer.took_ms:.0f} ms; {len(answer.brokers)} in the cluster"
-        return Finding(Level.OK, "broker", f"{text}, {version}")
-    advice = advice or next(text for error, text in _ADVICE.items() if isinstance(answer, error))
-    return Finding(Level.PROBLEM, "broker", f"{where}: {type(answer).__name__}: {answer}", advice)
-
-
-def _ask(settings: Mapping[str, object], node: Node | None, timeout_s: float) -> _Answer | KafkaError:
-    """Connect and log in to a broker, and ask for the cluster's brokers; return why that failed.
+def _ask(
+    settings: Mapping[str, object], node: Node | None, timeout_s: float, where: str, advice: str = ""
+) -> tuple[Finding, list[Node]]:
+    """Connect and log in to a broker, and ask for the cluster's brokers, with the addresses that they advertise.
 
     Args:
         settings: the producers'.
         node: the broker; None for one of ``bootstrap.servers``.
         timeout_s: seconds.
+        where: the broker's address.
+        advice: what to do if that fails; by default it depends on the error.
     """
     journal = _Journal()
     features: dict[str, int] = {}
@@ -475,9 +457,14 @@ def _ask(settings: Mapping[str, object], node: Node | None, timeout_s: float) ->
         try:
             answer: Any = client.ask(node, make, deadline_after(timeout_s * 1000))
         except KafkaError as error:
-            return error if journal.last is None else journal.last
+            cause = error if journal.last is None else journal.last
+            advice = advice or next(text for kind, text in _ADVICE.items() if isinstance(cause, kind))
+            return Finding(Level.PROBLEM, "broker", f"{where}: {type(cause).__name__}: {cause}", advice), []
+    took_ms = (time.monotonic() - began) * 1000
+    text = f"{where} let us in and answered after {took_ms:.0f} ms; {len(answer.brokers)} in the cluster"
+    version = f"transactions of version {2 if features.get(FEATURE, 0) >= 2 else 1}"
     brokers = [Node(each.node_id, each.host, each.port) for each in answer.brokers]
-    return _Answer((time.monotonic() - began) * 1000, brokers, features.get(FEATURE, 0))
+    return Finding(Level.OK, "broker", f"{text}, {version}"), brokers
 
 
 class _Journal(OwnJournal):

@@ -110,12 +110,9 @@ def delivery_covers_one_request(config: ProducerSettings) -> Changes:
 
 def shards_are_possible(config: ProducerSettings) -> Changes:
     """Replace ``auto`` by its number, and check that the transport and the slab's name go with it."""
-    changes: dict[str, object] = {}
     shards = config.shmaccum_shards
     if shards == AUTO:
-        shards = changes["shmaccum.shards"] = max(1, usable_cores() // CORES_OF_A_SHARD)
-        if config.transport != "kafka":
-            shards = changes["shmaccum.shards"] = 1
+        shards = max(1, usable_cores() // CORES_OF_A_SHARD) if config.transport == "kafka" else 1
     if shards > 1 and config.transport != "kafka":
         raise ConfigError(f"shmaccum.shards = {shards}: transport {config.transport} has one sender; set 1")
     _, number = shard_of(config.shmaccum_name)
@@ -124,7 +121,7 @@ def shards_are_possible(config: ProducerSettings) -> Changes:
             f"shmaccum.name = {config.shmaccum_name!r}: shard {number} of {shards}, which are numbered from 0; raise "
             "shmaccum.shards, or leave the number out"
         )
-    return changes
+    return {"shmaccum.shards": shards}
 
 
 def slots_fit_memory(config: ProducerSettings) -> Changes:

@@ -24,7 +24,7 @@ from slab_settings import Settings
 from shmaccum import Producer
 from shmaccum._core import Geometry, Super
 from shmaccum.cli.main import main
-from shmaccum.cli.top.command import keys
+from shmaccum.cli.top import keys
 from shmaccum.cli.top.history import History, appended, sent
 from shmaccum.cli.top.screen import Choices, curve, draw
 from shmaccum.cli.top.tables import TABS
