@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from fixture_types import Capture, Command, Link, Start
@@ -96,18 +96,33 @@ def senders_of(slab_name: str) -> list[int]:
     return [sender.pid for sender in there if sender.alive and sender.pid is not None]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGKILL, 1)])
+@pytest.mark.parametrize(
+    ("number", "hit", "status"),
+    [
+        (signal.SIGTERM, lambda own, senders: [own], 0),
+        (signal.SIGINT, lambda own, senders: [own, *senders], 0),  # as of a terminal, to the whole group
+        (signal.SIGKILL, lambda own, senders: senders[1:], 1),
+    ],
+)
 def test_serving_all_of_them(
-    number: int, status: int, settings: Settings, options: list[str], slab_name: str, topic: str, shmaccum: Command
+    number: int,
+    hit: Callable[[int, list[int]], list[int]],
+    status: int,
+    settings: Settings,
+    options: list[str],
+    slab_name: str,
+    topic: str,
+    shmaccum: Command,
 ) -> None:
-    """A signal goes to all senders. If one fails, the others deliver what they have, and end."""
+    """A signal goes to all senders, once. If one fails, the others deliver what they have, and end."""
     with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
         wait_until(lambda: len(senders_of(slab_name)) == 2, "both are served")
-        first, second = senders_of(slab_name)
+        senders = senders_of(slab_name)
         with Producer(of_shard(settings, 0) | SLOW) as producer:
-            assert report(producer._slab.name).sender.pid == first
+            assert report(producer._slab.name).sender.pid == senders[0]
             future = producer.send(topic, b"lingers for ten minutes")
-            os.kill(process.pid if number == signal.SIGTERM else second, number)
+            for pid in hit(process.pid, senders):
+                os.kill(pid, number)
             assert future.get(30).topic == topic
         assert process.wait(60) == status
 
@@ -118,18 +133,3 @@ def test_one_sender_for_one_shard(options: list[str], slab_name: str, shmaccum: 
         assert slabs_of(slab_name) == [f"{slab_name}@1"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-
-
-def test_signals_to_the_whole_group_are_one_request(
-    settings: Settings, options: list[str], slab_name: str, topic: str, shmaccum: Command
-) -> None:
-    """As of a terminal: each sender gets its own and the one that is passed on, and delivers what it has."""
-    with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
-        wait_until(lambda: len(senders_of(slab_name)) == 2, "both are served")
-        with Producer(of_shard(settings, 0) | SLOW) as producer:
-            future = producer.send(topic, b"lingers for ten minutes")
-            pids = [process.pid, *senders_of(slab_name)]
-            for pid in pids:
-                os.kill(pid, signal.SIGINT)
-            assert process.wait(60) == 0
-            assert future.get(30).topic == topic

@@ -187,14 +187,6 @@ def incomplete(slab_name: str) -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
-def test_watching_what_is_not_whole_yet(slab_name: str, incomplete: Path, shmaccum: Command) -> None:
-    with shmaccum("status", slab_name, "--json", "--watch", "0.01") as process:
-        assert "is incomplete" in json.loads(process.stdout.readline())["slabs"][0]["error"]
-        incomplete.unlink()
-        while json.loads(process.stdout.readline())["slabs"]:
-            pass
-
-
 def test_a_name_that_no_slab_can_have_is_not_watched(capfd: Capture) -> None:
     assert main(["status", "../etc", "--watch", "1"]) == 1
     assert "cannot be a slab's name" in capfd.readouterr().err

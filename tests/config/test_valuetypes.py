@@ -14,72 +14,45 @@ from shmaccum.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("value_type", "given_value", "expected"),
+    ("value_type", "pairs"),
     [
-        (vt.INT, 5, 5),
-        (vt.INT, " 5 ", 5),
-        (vt.INT, "-1", -1),
-        (vt.INT, "+7", 7),
-        (vt.LONG, "9223372036854775807", vt.LONG_MAX),
-        (vt.BOOLEAN, " TRUE ", True),
-        (vt.BOOLEAN, "False", False),
-        (vt.BOOLEAN, True, True),
-        (vt.STRING, "  text ", "text"),
-        (vt.PASSWORD, "secret", vt.Password("secret")),
-        (vt.PASSWORD, vt.Password("secret"), vt.Password("secret")),
-        (vt.LIST, "a, b ,c", ("a", "b", "c")),
-        (vt.LIST, " ", ()),
-        (vt.LIST, ["a", "b"], ("a", "b")),
-        (vt.LIST, ("a",), ("a",)),
-        (vt.CLASS, "json.dumps", json.dumps),
-        (vt.CLASS, "json.decoder.JSONDecoder.decode", json.JSONDecoder.decode),
-        (vt.CLASS, json.dumps, json.dumps),
-        (vt.list_of(vt.CLASS), "json.dumps,json.loads", (json.dumps, json.loads)),
-        (vt.list_of(vt.CLASS), ["json.dumps", json.loads], (json.dumps, json.loads)),
-        (vt.optional(vt.CLASS), None, None),
-        (vt.optional(vt.INT), "3", 3),
+        (vt.INT, [(5, 5), (" 5 ", 5), ("-1", -1), ("+7", 7)]),
+        (vt.LONG, [("9223372036854775807", vt.LONG_MAX)]),
+        (vt.BOOLEAN, [(" TRUE ", True), ("False", False), (True, True)]),
+        (vt.STRING, [("  text ", "text")]),
+        (vt.PASSWORD, [(each, vt.Password("secret")) for each in ("secret", vt.Password("secret"))]),
+        (vt.LIST, [("a, b ,c", ("a", "b", "c")), (" ", ()), (["a", "b"], ("a", "b")), (("a",), ("a",))]),
+        (vt.CLASS, [("json.dumps", json.dumps), (json.dumps, json.dumps)]),
+        (vt.CLASS, [("json.decoder.JSONDecoder.decode", json.JSONDecoder.decode)]),
+        (vt.list_of(vt.CLASS), [("json.dumps,json.loads", (json.dumps, json.loads)), (["json.dumps"], (json.dumps,))]),
+        (vt.optional(vt.INT), [(None, None), ("3", 3)]),
     ],
 )
-def test_takes_a_value_or_text_for_it(value_type: vt.ValueType[object], given_value: object, expected: object) -> None:
-    parsed = value_type.parse(given_value)
-
-    assert parsed == expected
-    assert type(parsed) is type(expected)
-    assert value_type.parse(parsed) == parsed
+def test_takes_a_value_or_text_for_it(value_type: vt.ValueType[object], pairs: list[tuple[object, object]]) -> None:
+    for given_value, expected in pairs:
+        parsed = value_type.parse(given_value)
+        assert parsed == expected
+        assert type(parsed) is type(expected)
+        assert value_type.parse(parsed) == parsed
 
 
 @pytest.mark.parametrize(
-    ("value_type", "given_value"),
+    ("value_type", "wrong"),
     [
-        (vt.INT, True),
-        (vt.INT, 5.0),
-        (vt.INT, None),
-        (vt.INT, "5.0"),
-        (vt.INT, "1_000"),
-        (vt.INT, "٣"),
-        (vt.INT, ""),
-        (vt.INT, 2**31),
-        (vt.INT, "-2147483649"),
-        (vt.LONG, 2**63),
-        (vt.BOOLEAN, 1),
-        (vt.BOOLEAN, "yes"),
-        (vt.STRING, 1),
-        (vt.STRING, None),
-        (vt.PASSWORD, 1),
-        (vt.PATH, b"/tmp"),
-        (vt.LIST, 1),
-        (vt.LIST, [1]),
-        (vt.CLASS, 1),
-        (vt.CLASS, "json"),
-        (vt.CLASS, "json.no_such_function"),
-        (vt.CLASS, "no_such_module.function"),
-        (vt.CLASS, "not a name"),
-        (vt.CLASS, None),
+        (vt.INT, [True, 5.0, None, "5.0", "1_000", "٣", "", 2**31, "-2147483649"]),
+        (vt.LONG, [2**63]),
+        (vt.BOOLEAN, [1, "yes"]),
+        (vt.STRING, [1, None]),
+        (vt.PASSWORD, [1]),
+        (vt.PATH, [b"/tmp"]),
+        (vt.LIST, [1, [1]]),
+        (vt.CLASS, [1, "json", "json.no_such_function", "no_such_module.function", "not a name", None]),
     ],
 )
-def test_refuses_anything_else(value_type: vt.ValueType[object], given_value: object) -> None:
-    with pytest.raises(ValueError, match=r"^expected "):
-        value_type.parse(given_value)
+def test_refuses_anything_else(value_type: vt.ValueType[object], wrong: list[object]) -> None:
+    for each in wrong:
+        with pytest.raises(ValueError, match=r"^expected "):
+            value_type.parse(each)
 
 
 @pytest.mark.parametrize(("value_type", "bits"), [(vt.INT, 32), (vt.LONG, 64)])

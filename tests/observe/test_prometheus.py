@@ -153,6 +153,13 @@ def slab(slab_name: str) -> Iterator[Slab]:
     detach(slab)
 
 
+def test_a_new_slab_has_counted_nothing(slab: Slab) -> None:
+    """And no mean divides by zero."""
+    metrics = report(slab.name).metrics
+    assert metrics.pop("buffer-total-bytes") == metrics.pop("buffer-available-bytes") == 8 * 64
+    assert set(metrics.values()) == {0}
+
+
 def test_an_error_is_counted_by_its_class_alone(slab: Slab) -> None:
     incidents, collector = Incidents(slab), SlabCollector([slab.name])
     incidents.begin()

@@ -102,11 +102,6 @@ def test_a_slab_is_observed_while_it_is_there_and_not_in_a_fork(
     assert not any(name == "shmaccum.records_sent" for name, _ in left)
 
 
-def test_names_are_distinct() -> None:
-    metrics = (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER)
-    assert len({opentelemetry_name(metric) for metric in metrics}) == len(metrics)
-
-
 def test_each_collection_reads_the_slabs_once(
     settings: Settings, slab_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

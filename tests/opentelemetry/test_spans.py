@@ -104,39 +104,27 @@ def check_failed(span: ReadableSpan, error: BaseException) -> None:
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(error))
 
 
-def test_a_refused_record_is_a_failed_span(traces: Traces, settings: Make) -> None:
-    with Producer(settings(interceptor_classes=[traces.interceptor], max_request_size=1024)) as producer:
+def test_a_record_that_is_refused_or_fails_is_a_failed_span(traces: Traces, settings: Make, tmp_path: Path) -> None:
+    """The log cannot be written until after ``delivery.timeout.ms``."""
+    late = {"linger_ms": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 300}
+    with Producer(settings(interceptor_classes=[traces.interceptor], max_request_size=1024, **late)) as producer:
         with pytest.raises(RecordTooLargeError) as caught:
             producer.send("t", b"x" * 2000, partition=0)
         check_failed(traces.take(), caught.value)
-
-
-def test_a_record_without_metadata_is_a_failed_span(traces: Traces, slab_name: str) -> None:
-    """Nothing listens at the broker's address."""
-    settings = settings_of(
-        slab_name,
-        "",
-        transport="kafka",
-        bootstrap_servers="127.0.0.1:1",
-        interceptor_classes=[traces.interceptor],
-        max_block_ms=300,
-    )
-    with Producer(settings) as producer:
-        with pytest.raises(KafkaTimeoutError) as caught:
-            producer.send("t", b"value")
-        check_failed(traces.take(), caught.value)
-    wait_until_gone(slab_name)
-
-
-def test_an_accepted_record_that_fails_is_a_failed_span(traces: Traces, settings: Make, tmp_path: Path) -> None:
-    """The log cannot be written until after ``delivery.timeout.ms``."""
-    late = {"linger_ms": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 300}
-    with Producer(settings(interceptor_classes=[traces.interceptor], **late)) as producer:
         producer.partitions_for("t")
         with in_the_way(tmp_path / "log" / "t-0"):
             error = producer.send("t", b"value").exception(30)
     assert error is not None
     check_failed(traces.take(), error)
+
+
+def test_a_record_without_metadata_is_a_failed_span(traces: Traces, settings: Make) -> None:
+    """Nothing listens at the broker's address."""
+    nowhere = {"transport": "kafka", "bootstrap_servers": "127.0.0.1:1", "max_block_ms": 300}
+    with Producer(settings(interceptor_classes=[traces.interceptor], **nowhere)) as producer:
+        with pytest.raises(KafkaTimeoutError) as caught:
+            producer.send("t", b"value")
+        check_failed(traces.take(), caught.value)
 
 
 def test_unsampled_record_has_the_header_and_no_span(settings: Make, tmp_path: Path) -> None:

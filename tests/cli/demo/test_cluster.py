@@ -30,10 +30,6 @@ def round_trip(given: Mapping[str, object], topic: str) -> None:
     assert sorted(contents.values[None], key=str) == sorted([*VALUES, *VALUES])
 
 
-def test_a_topic_is_made_and_read(kafka: KafkaCluster, topic: str) -> None:
-    round_trip({"bootstrap.servers": kafka.bootstrap_servers}, topic)
-
-
 def test_what_was_there_before_is_left_out(kafka: KafkaCluster, topic: str) -> None:
     kafka.admin.create_topic(topic, partitions=2)
     produce({"bootstrap.servers": kafka.bootstrap_servers}, topic, [b"old"] * 5, 1)

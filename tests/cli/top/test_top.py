@@ -171,10 +171,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*arguments: str, rows: int = 24, columns: int = 80) -> Iterator[Terminal]:
+def terminal(*arguments: str) -> Iterator[Terminal]:
     """Run ``shmaccum top`` in a terminal of its own."""
     ours, its = pty.openpty()
-    ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {**os.environ, "TERM": "xterm"}
     environment.pop("COLUMNS", None)
     process = subprocess.Popen(
