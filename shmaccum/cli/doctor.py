@@ -233,10 +233,8 @@ def _shared_memory(config: ProducerConfig) -> Iterator[Finding]:
 def _filesystem(directory: str) -> str:
     """Return the type of a directory's file system; empty if it is no mount."""
     with suppress(OSError):
-        for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
-            _, where, kind, *_ = line.split(" ")
-            if where == directory:
-                return kind
+        mounts = [line.split(" ") for line in Path("/proc/self/mounts").read_text().splitlines()]
+        return next((kind for _, where, kind, *_ in reversed(mounts) if where == directory), "")
     return ""
 
 

@@ -77,7 +77,7 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
     out.print(f"shmaccum {VERSION}")
     if not slabs:
         out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
-    for (base, is_shard), of_base in groupby(slabs, _base):
+    for (base, is_shard), of_base in groupby(slabs, lambda slab: (shard_of(slab.name)[0], "@" in slab.name)):
         together = list(of_base)
         if is_shard and len(together) > 1:
             out.print(f"{base}: {_together(together)}\n")
@@ -87,11 +87,6 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
             for part in parts:
                 out.print(part)
             out.print()
-
-
-def _base(slab: SlabReport | UnreadableSlab) -> tuple[str, bool]:
-    base, number = shard_of(slab.name)
-    return base, number is not None
 
 
 def _together(shards: Sequence[SlabReport | UnreadableSlab]) -> str:

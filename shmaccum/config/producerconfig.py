@@ -28,7 +28,10 @@ _SCRYPT_COST: Final = 1 << 14
 
 
 class ProducerConfig(ProducerSettings):
-    """All settings of a producer, each valid alone and all together. Made by `parse` or `from_json`."""
+    """All settings of a producer, each valid alone and all together. Made by `parse` or `from_json`.
+
+    Methods that take a ``uid`` mean the user id of the slab's owner.
+    """
 
     __slots__ = ()
     rules = RULES
@@ -39,27 +42,16 @@ class ProducerConfig(ProducerSettings):
 
         The hash covers the layout's version too: programs whose versions lay out the slab differently use different
         slabs.
-
-        Args:
-            uid: user id of the slab's owner.
         """
         return self.shmaccum_name or f"auto-{self._slab_hash([uid, ABI_VERSION]).hex()[:16]}"
 
     def slab_names(self, uid: int) -> list[str]:
-        """Return the names of the slabs that a process with these settings can join, one for each shard.
-
-        Args:
-            uid: user id of the slabs' owner.
-        """
+        """Return the names of the slabs that a process with these settings can join, one for each shard."""
         name = self.slab_name(uid)
         return [name] if self.shmaccum_shards == 1 or shard_of(name)[1] is not None else self.shard_names(uid)
 
     def shard_names(self, uid: int) -> list[str]:
-        """Return the names of all shards, also if ``shmaccum.name`` chooses one; the only slab's without shards.
-
-        Args:
-            uid: user id of the slabs' owner.
-        """
+        """Return the names of all shards, also if ``shmaccum.name`` chooses one; the only slab's without shards."""
         base, _ = shard_of(self.slab_name(uid))
         return [shard_name(base, each) for each in range(self.shmaccum_shards)] if self.shmaccum_shards > 1 else [base]
 
@@ -73,9 +65,6 @@ class ProducerConfig(ProducerSettings):
         The upper half covers the settings of scope slab except its name and passwords. The lower half covers the
         passwords, or is 0 if there are none. It is salted with the name and slow to compute, because the digest stays
         readable in the slab and guesses must be expensive.
-
-        Args:
-            uid: user id of the slab's owner.
         """
         settings = int.from_bytes(self._slab_hash()[:4], "big")
         secrets = {name: value.value for name, value in self._values.items() if isinstance(value, Password)}
@@ -116,9 +105,6 @@ class ProducerConfig(ProducerSettings):
         """Return the sender's settings: all but those of group Producer, passwords readable.
 
         The slab's name is included: another version of this package can derive another one.
-
-        Args:
-            uid: user id of the slab's owner.
         """
         given = {name: value for name, value in self._settings_of(*Scope).items() if name not in _OWN}
         changed = [name for name in self.fixed_settings() if self[name] != self.settings[name].default]

@@ -245,14 +245,10 @@ def tables_follow_memory(config: ProducerSettings) -> Changes:
     """Size the tables in proportion to the memory for batches, unless the user gave a size."""
     changes: dict[str, object] = {}
     if config.shmaccum_max_topics == AUTO:
-        changes["shmaccum.max.topics"] = _entries(config.slab_memory, 3072, 512, 100_000)
+        changes["shmaccum.max.topics"] = min(max(config.slab_memory // 3072, 512), 100_000)
     if config.shmaccum_max_partitions == AUTO:
-        changes["shmaccum.max.partitions"] = _entries(config.slab_memory, 1024, 4096, 200_000)
+        changes["shmaccum.max.partitions"] = min(max(config.slab_memory // 1024, 4096), 200_000)
     return changes
-
-
-def _entries(memory: int, bytes_an_entry: int, least: int, most: int) -> int:
-    return min(max(memory // bytes_an_entry, least), most)
 
 
 def topic_fits_table(config: ProducerSettings) -> None:

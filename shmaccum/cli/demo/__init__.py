@@ -89,7 +89,11 @@ def run(args: argparse.Namespace) -> int:
         NetworkError: the cluster cannot be used.
         OSError: the file for the figures cannot be written.
     """
-    _check_requirements()
+    missing = [package for package in _PACKAGES if find_spec(package) is None]
+    if missing:
+        raise ApiVersionError(f"the demo needs {', '.join(missing)}: pip install 'shmaccum[demo]'")
+    if java := missing_java():
+        raise ApiVersionError(java)
     target = _target(args)
     target.prepare()
     if args.json is not None:
@@ -139,15 +143,6 @@ def _target(args: argparse.Namespace) -> Target:
     from shmaccum.cli.demo.cluster import ClusterTarget
 
     return ClusterTarget(given, args.topic, args.partitions)
-
-
-def _check_requirements() -> None:
-    missing = [package for package in _PACKAGES if find_spec(package) is None]
-    if missing:
-        raise ApiVersionError(f"the demo needs {', '.join(missing)}: pip install 'shmaccum[demo]'")
-    java = missing_java()
-    if java:
-        raise ApiVersionError(java)
 
 
 def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[dict[str, float], list[str]]:
