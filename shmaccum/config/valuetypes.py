@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pkgutil import resolve_name
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -27,24 +25,32 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})")
 
 
-@dataclass(frozen=True, slots=True)
 class ValueType(Generic[T]):
     """One type of setting.
 
-    Attributes:
+    Args, and attributes:
         name: Kafka's name for it, as its documentation writes it.
         parse: turns a value into a ``T``, or raises a ValueError that says what was expected.
     """
 
-    name: str
-    parse: Callable[[object], T]
+    def __init__(self, name: str, parse: Callable[[object], T]) -> None:
+        self.name: Final = name
+        self.parse: Final = parse
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class Password:
     """Secret text: it prints as ``[hidden]`` (``org.apache.kafka.common.config.types.Password``)."""
 
-    value: str
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value: Final = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((Password, self.value))
 
     def __repr__(self) -> str:
         return "[hidden]"
@@ -125,6 +131,8 @@ def _parse_addresses(value: object) -> tuple[str, ...]:
 def _resolved(value: object, what: str) -> object:
     """Import a dotted name; return anything but text unchanged."""
     try:
+        from pkgutil import resolve_name
+
         return resolve_name(value.strip()) if isinstance(value, str) else value
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"expected the dotted name of {what}: {error}") from error
@@ -185,17 +193,17 @@ ADDRESSES: Final = ValueType("list", _parse_addresses)
 """``host:port`` texts for `split_address`: sorted and without duplicates, so that equal sets are equal values."""
 
 
-@dataclass(frozen=True, slots=True)
 class Validator(Generic[T_contra]):
     """A test of a value, and its description.
 
-    Attributes:
+    Args, and attributes:
         allows: returns whether a value is allowed.
         allowed: completes "must be ..."; the documentation shows it too.
     """
 
-    allows: Callable[[T_contra], bool]
-    allowed: str
+    def __init__(self, allows: Callable[[T_contra], bool], allowed: str) -> None:
+        self.allows: Final = allows
+        self.allowed: Final = allowed
 
 
 def at_least(low: int) -> Validator[int]:
