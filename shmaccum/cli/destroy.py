@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from shmaccum.errors import SlabNotFoundError
+from shmaccum.observe.report import no_such_slab
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import destroy
 
@@ -40,9 +41,3 @@ def run(args: argparse.Namespace) -> int:
     except SlabNotFoundError:
         raise no_such_slab(args.name) from None
     return 0
-
-
-def no_such_slab(name: str) -> SlabNotFoundError:
-    """Return the error for a slab that does not exist; its text lists the slabs that do."""
-    there = ", ".join(names.slab_names())
-    return SlabNotFoundError(f"there is no slab {name!r}; {f'there are: {there}' if there else 'there are no slabs'}")

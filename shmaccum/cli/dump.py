@@ -19,22 +19,17 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import CorruptRecordError
+from shmaccum.errors import ConfigError, CorruptRecordError, KafkaStorageError
 from shmaccum.record.reader import Record
 from shmaccum.sender.log.directory import list_partitions
 from shmaccum.sender.log.lock import has_writer, is_log_directory
 from shmaccum.sender.log.segments import SegmentReader, list_segments
-
-_EXIT_OK = 0
-_EXIT_UNREADABLE = 1
-_EXIT_NOT_FOUND = 2
 
 _EPILOG = """\
 A line is a record: topic-partition, offset, timestamp, key, value, headers, separated by tabs.
@@ -59,39 +54,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the records to stdout and problems to stderr.
 
-    Returns:
-        0. 1 if something is corrupt or cannot be read; all records before it are printed. 2 if the directory is no log,
-        or the topic or the partition does not exist.
+    Raises:
+        ConfigError: the directory is no log, or the topic or the partition does not exist.
+        CorruptRecordError: something is corrupt; all records before it are printed.
+        KafkaStorageError: something cannot be read; likewise.
     """
     try:
         partitions = list_partitions(args.directory)
     except OSError as error:
-        return _fail(_EXIT_NOT_FOUND, f"{args.directory} is not a log directory: {error.strerror}")
+        raise ConfigError(f"{args.directory} is not a log directory: {error.strerror}") from error
     if not partitions and not is_log_directory(args.directory):
-        return _fail(_EXIT_NOT_FOUND, f"{args.directory} is not a log directory: no sender has ever written there")
+        raise ConfigError(f"{args.directory} is not a log directory: no sender has ever written there")
     if args.topic is not None:
         partitions = [each for each in partitions if each.topic == args.topic]
         if not partitions:
-            return _fail(_EXIT_NOT_FOUND, f"{args.directory} has no topic {args.topic!r}")
+            raise ConfigError(f"{args.directory} has no topic {args.topic!r}")
     if args.partition is not None:
         partitions = [each for each in partitions if each.partition == args.partition]
         if not partitions:
             of_topic = "" if args.topic is None else f" of topic {args.topic!r}"
-            return _fail(_EXIT_NOT_FOUND, f"{args.directory} has no partition {args.partition}{of_topic}")
+            raise ConfigError(f"{args.directory} has no partition {args.partition}{of_topic}")
     try:
         _print_partitions(args.directory, partitions, _as_json if args.json else _as_text)
-    except BrokenPipeError:  # the reader has closed its end, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit would raise again
-    except CorruptRecordError as error:
-        return _fail(_EXIT_UNREADABLE, str(error))
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        return _fail(_EXIT_UNREADABLE, f"{error.filename or args.directory}: {error.strerror}")
-    return _EXIT_OK
-
-
-def _fail(status: int, message: str) -> int:
-    print(f"shmaccum dump: {message}", file=sys.stderr)
-    return status
+        raise KafkaStorageError(f"{error.filename or args.directory}: {error.strerror}") from error
+    return 0
 
 
 def _print_partitions(log_dir: Path, partitions: list[TopicPartition], formatted: _Formatter) -> None:
@@ -101,7 +90,7 @@ def _print_partitions(log_dir: Path, partitions: list[TopicPartition], formatted
             for record in _read_records(log_dir, topic_partition):
                 out.write(formatted(topic_partition, record).encode() + b"\n")
     finally:
-        out.flush()  # before any message to stderr, and while `run` can still catch a broken pipe
+        out.flush()  # before any message to stderr, and while a broken pipe can still be caught
 
 
 def _read_records(log_dir: Path, topic_partition: TopicPartition) -> Iterator[Record]:
@@ -131,15 +120,8 @@ def _read_records(log_dir: Path, topic_partition: TopicPartition) -> Iterator[Re
 
 def _as_text(topic_partition: TopicPartition, record: Record) -> str:
     headers = ",".join(f"{_escaped(name.encode())}:{_escaped(value)}" for name, value in record.headers)
-    columns = (
-        str(topic_partition),
-        str(record.offset),
-        str(record.timestamp),
-        _escaped(record.key),
-        _escaped(record.value),
-        headers,
-    )
-    return "\t".join(columns)
+    key, value = _escaped(record.key), _escaped(record.value)
+    return f"{topic_partition}\t{record.offset}\t{record.timestamp}\t{key}\t{value}\t{headers}"
 
 
 def _escaped(data: bytes | None) -> str:

@@ -14,13 +14,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from shmaccum.cli.settings_arguments import address, seconds
 from shmaccum.shm.names import check_name
-
-if TYPE_CHECKING:
-    from shmaccum.observe.prometheus import SlabCollector
 
 _DEFAULT: Final = ("127.0.0.1", 9975)
 _READABLE: Final = 0o644
@@ -76,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.otlp:
         _push(slabs, partitions=args.partitions)
     from shmaccum.observe.http_server import MetricsServer
-    from shmaccum.observe.prometheus import SlabCollector
+    from shmaccum.observe.prometheus import SlabCollector, exposition
 
     collector = SlabCollector(slabs, partitions=args.partitions)
     if args.textfile is None:
@@ -87,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         finally:
             server.close()
     while True:
-        _write(args.textfile, collector)
+        _write(args.textfile, exposition(collector).content)
         if args.every is None:
             return 0
         time.sleep(args.every)
@@ -105,15 +102,13 @@ def _push(slabs: Sequence[str] | None, *, partitions: bool) -> NoReturn:
         provider.shutdown()
 
 
-def _write(file: Path, collector: SlabCollector) -> None:
+def _write(file: Path, content: bytes) -> None:
     """Replace the file as a whole: its reader never sees half of it."""
-    from shmaccum.observe.prometheus import exposition
-
     # Its name does not end with .prom, so that node_exporter does not read it.
     descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")
     try:
         with open(descriptor, "wb") as output:
-            output.write(exposition(collector).content)
+            output.write(content)
             os.fchmod(descriptor, _READABLE)
         os.replace(made, file)
     except BaseException:

@@ -18,7 +18,7 @@ INSTALL_JAVA: Final = ("apt-get", "install", "--yes", "--no-install-recommends",
 """Installs one on Debian: version 17 on Debian 12, 21 on Debian 13."""
 
 
-def java_version() -> int | None:
+def _version() -> int | None:
     """Return the major version of the Java that Spark would start, or None if none runs."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -35,7 +35,7 @@ def java_version() -> int | None:
 
 def missing_java(who: str = "PySpark") -> str:
     """Return why Java does not do, with the command that fixes it; empty if it does."""
-    version = java_version()
+    version = _version()
     if version is not None and version >= REQUIRED_JAVA:
         return ""
     found = "found none" if version is None else f"found {version}"

@@ -18,10 +18,6 @@ from typing import Final
 from shmaccum.abi import VERSION
 from shmaccum.errors import ConfigError, ShmaccumError
 
-EXIT_FAILED: Final = 1
-EXIT_MISUSED: Final = 2
-EXIT_INTERRUPTED: Final = 130
-
 _COMMANDS: Final = {
     "demo": "send 336,776 flights from PySpark through one slab, and check what arrived",
     "sender": "run the sender of a slab in the foreground",
@@ -60,7 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, subparser = _parsers(command)
     try:
         if command and command not in _COMMANDS:
-            parser.error(f"there is no command {command!r}{_suggestion(command)}")
+            nearest = difflib.get_close_matches(command.lower(), _COMMANDS, n=1)
+            advice = f"did you mean {nearest[0]}?" if nearest else f"the commands are: {', '.join(_COMMANDS)}"
+            parser.error(f"there is no command {command!r}; {advice}")
         args, unknown = parser.parse_known_args(arguments)
         if unknown:
             subparser.error(f"unknown arguments: {' '.join(unknown)}")
@@ -70,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit would raise again
         return 0
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return 130
     except (ShmaccumError, OSError) as error:
         print(f"shmaccum {command}: {error}", file=sys.stderr)
-        return EXIT_MISUSED if isinstance(error, ConfigError) else EXIT_FAILED
+        return 2 if isinstance(error, ConfigError) else 1
     return status
 
 
@@ -96,8 +94,3 @@ def _parsers(command: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentPa
             import_module(f"shmaccum.cli.{name}").add_arguments(subparser)
             chosen = subparser
     return parser, chosen
-
-
-def _suggestion(command: str) -> str:
-    nearest = difflib.get_close_matches(command.lower(), _COMMANDS, n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else f"; the commands are: {', '.join(_COMMANDS)}"

@@ -5,15 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from shmaccum.cli.destroy import no_such_slab
 from shmaccum.errors import SlabNotFoundError
-from shmaccum.observe.report import report
+from shmaccum.observe.report import reports_of
 from shmaccum.observe.verdict import Level, findings, sender_findings
-from shmaccum.shm import names
-
-_HEALTHY: Final = 0
-_UNHEALTHY: Final = 1
-_NO_SLAB: Final = 2
 
 _EPILOG: Final = """\
 It prints what is wrong, and takes no lock. Warnings, such as a slow broker, leave the status at 0. With --sender it
@@ -35,22 +29,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the slab's findings, and return the exit status.
+    """Print the slab's findings, and return the exit status: 0 healthy, 1 not, 2 there is no such slab.
 
     Raises:
         SlabError: the slab cannot be read.
     """
     try:
-        slabs = [report(name) for name in names.slabs_of(args.name) or [args.name]]
-    except SlabNotFoundError:
-        print(no_such_slab(args.name))
-        return _NO_SLAB
+        slabs = reports_of(args.name)
+    except SlabNotFoundError as error:
+        print(error)
+        return 2
     found = []
     for slab in slabs:
-        of_slab = sender_findings(slab) if args.sender else findings(slab)
+        of_slab = list(sender_findings(slab)) if args.sender else findings(slab)
         for finding in of_slab:
             print(f"{finding.level.name.lower()}: {f'{slab.name}: ' if len(slabs) > 1 else ''}{finding.text}")
         found += of_slab
     if not found:
         print("healthy")
-    return _UNHEALTHY if any(finding.level is Level.FAULT for finding in found) else _HEALTHY
+    return int(any(finding.level is Level.FAULT for finding in found))

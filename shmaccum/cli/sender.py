@@ -16,16 +16,12 @@ import os
 import signal
 from contextlib import ExitStack, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, address, given_settings
 from shmaccum.config import ProducerConfig
 from shmaccum.sender.logfile import LOG_FORMAT, SELDOM, begin_log
 from shmaccum.sender.process import serve
-from shmaccum.shm.slab import Slab
-
-if TYPE_CHECKING:
-    from shmaccum.observe.http_server import MetricsServer
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +77,15 @@ def run(args: argparse.Namespace) -> int:
             senders.append(pid)
     with ExitStack() as cleanup:
         if args.metrics_listen is not None:
-            cleanup.callback(_serve_metrics(args.metrics_listen, config.slab_name(uid)).close)
+            # Imported here: without the option, a sender needs no prometheus_client.
+            from shmaccum.observe.http_server import MetricsServer
+            from shmaccum.observe.prometheus import SlabCollector
+
+            host, port = args.metrics_listen
+            server = MetricsServer(host, port, SlabCollector([config.slab_name(uid)]))
+            server.start()
+            cleanup.callback(server.close)
+            logger.info("metrics at %s", server.url)
         return _wait_for(senders) if senders else _serve(config)
 
 
@@ -89,7 +93,12 @@ def _serve(config: ProducerConfig) -> int:
     log = "standard error"
     if config.sender_log_file:
         log += f", {begin_log(config)}"
-    serve(config, _log_serving, log, supervised=True)
+    serve(
+        config,
+        lambda slab: logger.info("serving slab %s as process %d", slab.name, os.getpid()),
+        log,
+        supervised=True,
+    )
     logger.info("has left")
     return 0
 
@@ -129,19 +138,3 @@ def _wait_for(senders: list[int]) -> int:
             logger.error("sender %d ended with status %d; the others follow", pid, code)
             pass_on(signal.SIGTERM)
     return result
-
-
-def _serve_metrics(place: tuple[str, int], slab: str) -> MetricsServer:
-    """Serve the metrics of a slab in a thread."""
-    # Imported here: without the option, a sender needs no prometheus_client.
-    from shmaccum.observe.http_server import MetricsServer
-    from shmaccum.observe.prometheus import SlabCollector
-
-    server = MetricsServer(*place, SlabCollector([slab]))
-    server.start()
-    logger.info("metrics at %s", server.url)
-    return server
-
-
-def _log_serving(slab: Slab) -> None:
-    logger.info("serving slab %s as process %d", slab.name, os.getpid())

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from shmaccum.config import ProducerConfig
-from shmaccum.config.settingsfile import parse_settings, read_settings
-from shmaccum.config.valuetypes import PASSWORD
+from shmaccum.config.settingsfile import is_secret, parse_settings, read_settings
 from shmaccum.errors import ConfigError
 
 SETTINGS_HELP: Final = """\
@@ -40,7 +38,10 @@ def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> 
     """
     given: dict[str, object] = {}
     if args.config == "-":
-        given = parse_settings(_standard_input(), "standard input")
+        try:
+            given = parse_settings(sys.stdin.read(), "standard input")
+        except UnicodeDecodeError as error:
+            raise ConfigError("cannot read settings from standard input: it is not UTF-8 text") from error
     elif args.config is not None:
         given = read_settings(args.config)
     return {**defaults, **given, **dict(args.settings)}
@@ -69,19 +70,12 @@ def address(text: str) -> tuple[str, int]:
     return bare or "127.0.0.1", int(port)
 
 
-def _standard_input() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise ConfigError("cannot read settings from standard input: it is not UTF-8 text") from error
-
-
 def _setting(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     name = name.strip()
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    if name in ProducerConfig.settings and ProducerConfig.settings[name].type.name == PASSWORD.name:
+    if is_secret(name):
         raise argparse.ArgumentTypeError(
             f"{name} belongs in a file, for --config: every user of the host can read a command's arguments"
         )

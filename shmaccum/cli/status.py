@@ -5,25 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Final
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from shmaccum.abi import VERSION, shard_of
-from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.settings_arguments import seconds
 from shmaccum.cli.terminal import console, table
-from shmaccum.errors import SlabNotFoundError
-from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, report, reports_of
-from shmaccum.observe.verdict import stopped_holders
-from shmaccum.observe.wording import count, in_bytes, partition_name, printable, said
-from shmaccum.shm import names
+from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, reports_of
+from shmaccum.observe.verdict import stopped_holders, tables_in_use
+from shmaccum.observe.wording import count, in_bytes, partition_name, printable, role_names, said, since
 from shmaccum.shm.inspection import LaneInfo, SenderInfo
-from shmaccum.shm.layout import NEARLY_FULL, Role, TopicState
+from shmaccum.shm.layout import Role, TopicState
 from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.reclaim import sweep
 
@@ -58,34 +55,19 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         SlabError: the named slab does not exist, or cannot be read; not with ``--watch``, which waits.
     """
-    if args.name is not None:
-        names.check_name(args.name)  # else --watch would wait forever for an impossible name
     while True:
-        slabs = list(all_reports()) if args.name is None else _named(args.name, watch=args.watch is not None)
+        waits = args.name is None or args.watch is not None
+        slabs = list(all_reports(args.name) if waits else reports_of(args.name))
         if args.json:
             print(json.dumps(as_json(slabs), indent=None if args.watch else 2), flush=True)
         else:
             _show(slabs, args.name, clear=args.watch is not None)
-        removed = sweep()
-        if not args.json:
-            _show_removed(removed)
+        for name in sweep():
+            if not args.json:
+                console().print(f"{name}: removed, because it was empty and all of its users have died")
         if args.watch is None:
             return 0
         time.sleep(args.watch)
-
-
-def _show_removed(removed: Sequence[str]) -> None:
-    for name in removed:
-        console().print(f"{name}: removed, because it was empty and all of its users have died")
-
-
-def _named(name: str, *, watch: bool) -> list[SlabReport | UnreadableSlab]:
-    if watch:
-        return list(reports_of(name))
-    try:
-        return [report(each) for each in names.slabs_of(name) or [name]]
-    except SlabNotFoundError:
-        raise no_such_slab(name) from None
 
 
 def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, clear: bool) -> None:
@@ -95,22 +77,16 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
     out.print(f"shmaccum {VERSION}")
     if not slabs:
         out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
-    shards: dict[str, list[SlabReport | UnreadableSlab]] = defaultdict(list)
-    for slab in slabs:
-        base, number = shard_of(slab.name)
-        if number is not None:
-            shards[base].append(slab)
-    for slab in slabs:
-        base, _ = shard_of(slab.name)
-        if len(of_name := shards.pop(base, [])) > 1:
-            out.print(f"{base}: {_together(of_name)}\n")
-        out.print(Text(slab.name, style="bold"))
-        if isinstance(slab, UnreadableSlab):
-            out.print(f"  cannot be read: {slab.error}")
-        else:
-            for part in _parts(slab):
+    for (base, is_shard), of_base in groupby(slabs, lambda slab: (shard_of(slab.name)[0], "@" in slab.name)):
+        together = list(of_base)
+        if is_shard and len(together) > 1:
+            out.print(f"{base}: {_together(together)}\n")
+        for slab in together:
+            out.print(Text(slab.name, style="bold"))
+            parts = _parts(slab) if isinstance(slab, SlabReport) else (f"  cannot be read: {slab.error}",)
+            for part in parts:
                 out.print(part)
-        out.print()
+            out.print()
 
 
 def _together(shards: Sequence[SlabReport | UnreadableSlab]) -> str:
@@ -136,7 +112,8 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
         f"  memory    {in_bytes(memory.used)} of {in_bytes(memory.total)} used, at most {in_bytes(memory.peak)}; "
         f"{count(memory.slot_count, 'slot')} of {in_bytes(memory.slot_size)}"
     )
-    yield f"  tables    {'; '.join(_tables(slab))}"
+    tables = (text + f", nearly full: {advice}" * bool(advice) for text, advice in tables_in_use(slab))
+    yield f"  tables    {'; '.join(tables)}"
     if memory.waiting_threads:
         yield f"  waiting   {count(memory.waiting_threads, 'thread')} for memory"
     if slab.bottleneck is not None:
@@ -148,11 +125,11 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
         yield f"  log       {slab.log}"
     for incident in slab.incidents:
         if incident.lasts:
-            last = "" if incident.last_ms == incident.first_ms else f" (last {_ago(incident.last_ms)} ago)"
-            yield f"  outage    since {_ago(incident.first_ms)}: {said(incident)}{last}"
+            last = "" if incident.last_ms == incident.first_ms else f" (last {since(incident.last_ms)} ago)"
+            yield f"  outage    since {since(incident.first_ms)}: {said(incident)}{last}"
     for incident in slab.incidents[:1]:
         if not incident.lasts:
-            yield f"  last      error {_ago(incident.last_ms)} ago: {said(incident)}"
+            yield f"  last      error {since(incident.last_ms)} ago: {said(incident)}"
     yield (
         f"  sent      {count(int(metrics['record-send-total']), 'record')} in "
         f"{count(int(metrics['batch-send-total']), 'batch')} ({metrics['records-per-batch-avg']:,.1f} a batch, "
@@ -171,7 +148,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
             yield f"  topic     {topic.name}: {_TOPIC_STATES[topic.state]}"
         if topic.refused and topic.refused_error is not None:
             reasons = ", ".join(f"{calls:,} {reason}" for reason, calls in topic.refused.items())
-            last = f"{topic.refused_error.__name__} {_ago(topic.refused_ms)} ago"
+            last = f"{topic.refused_error.__name__} {since(topic.refused_ms)} ago"
             yield f"  refused   calls of send to {topic.name}: {reasons}; the last: {last}"
     yield ""
     yield table(
@@ -208,18 +185,6 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
         )
 
 
-def _tables(slab: SlabReport) -> Iterator[str]:
-    tables = slab.tables
-    held = len(slab.lanes)
-    for used, most, what in (
-        (tables.topic_entries, tables.max_topics, "topic"),
-        (tables.partition_entries, tables.max_partitions, "partition"),
-        *(((held, tables.max_lanes, "transaction"),) if held else ()),
-    ):
-        advice = f", nearly full: set shmaccum.max.{what}s higher" if used >= NEARLY_FULL * most else ""
-        yield f"{used:,} of {count(most, what)}{advice}"
-
-
 _TOPIC_STATES: Final = {
     TopicState.UNUSED: "not complete yet",
     TopicState.REQUESTED: "requested, no response yet",
@@ -237,18 +202,6 @@ def _sender(sender: SenderInfo) -> str:
     return f"{who}; {count(sender.starts, 'start')} so far"
 
 
-def _ago(wall_ms: int) -> str:
-    """Return how long ago a time was, in its largest unit."""
-    seconds = max(0.0, time.time() - wall_ms / 1000)
-    for size, unit in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s"
-
-
-_UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
 def _lane_row(lane: LaneInfo) -> tuple[object, ...]:
     state = "closed" if lane.opened_ms is None else "open"
     if lane.error is not None:
@@ -257,7 +210,7 @@ def _lane_row(lane: LaneInfo) -> tuple[object, ...]:
         printable(lane.transactional_id),
         ("dead" if lane.pid is None else f"{lane.pid}, dead") if not lane.alive else str(lane.pid),
         state,
-        None if lane.opened_ms is None else _ago(lane.opened_ms),
+        None if lane.opened_ms is None else since(lane.opened_ms),
         None if lane.producer_id is None else str(lane.producer_id),
         lane.producer_epoch,
     )
@@ -266,7 +219,7 @@ def _lane_row(lane: LaneInfo) -> tuple[object, ...]:
 def _process_row(process: ProcessInfo) -> tuple[object, ...]:
     return (
         str(process.pid),
-        " ".join(role.name.lower() for role in Role if role in process.roles and role.name) or "-",
+        " ".join(role_names(process.roles)) or "-",
         "alive" if process.alive else "dead",
         process.records,
         process.bytes,

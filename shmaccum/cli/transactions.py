@@ -108,15 +108,17 @@ def _abort(transactions: Transactions, transactional_id: str, deadline_ms: float
 
 
 def _recover(client: BrokerClient, config: ProducerConfig, prefix: str, log: str) -> int:
-    """End what a writer's dead driver has left; return the exit status: 1 if there is no such writer."""
+    """End what a writer's dead driver has left.
+
+    Raises:
+        TransactionalIdNotFoundError: there is no such writer.
+    """
     writer = Writer.with_prefix(prefix, client, config, log)
     if writer is None:
-        print(
-            f"shmaccum transactions: topic {log} has nothing of a writer whose ids begin with {prefix!r}: "
-            "give all of an id up to the - behind its 16 digits",
-            file=sys.stderr,
+        raise TransactionalIdNotFoundError(
+            f"topic {log} has nothing of a writer whose ids begin with {prefix!r}: "
+            "give all of an id up to the - behind its 16 digits"
         )
-        return 1
     committed, aborted = BatchCommitter(client, config, writer).recover()
     print(
         f"{writer.name!r}: committed {count(len(committed), 'transaction')} of the last decided batch, "

@@ -11,13 +11,10 @@ import json
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
-from shmaccum.config.valuetypes import PASSWORD, ValueType
+from shmaccum.config.valuetypes import AUTO, INT_OR_AUTO, PASSWORD, Validator, ValueType
 from shmaccum.errors import ConfigError
-
-if TYPE_CHECKING:
-    from shmaccum.config.validators import Validator
 
 T = TypeVar("T")
 
@@ -64,33 +61,43 @@ class Setting(Generic[T]):
         default: the value if the user gives none.
         valid: which values are allowed, or None if the whole type is.
         importance, scope, group: its place in the documentation; the class gives the group.
-        shown_default: the default in the documentation, if it differs from ``default``.
         doc: what it does, in Markdown, on one line.
     """
 
     name: str
     scope: Scope
     group: str
+    doc = ""
 
     def __init__(
         self,
         type: ValueType[T],
         default: T,
-        valid: Validator[T] | None = None,
-        *,
         importance: Importance,
         scope: Scope | None = None,
-        doc: str,
-        shown_default: str = "",
+        valid: Validator[T] | None = None,
     ) -> None:
         self.type = type
-        self.shown_default = shown_default
         self.default = default
         self.valid = valid
         self.importance = importance
         if scope is not None:
             self.scope = scope
+
+    def says(self, doc: str) -> Self:
+        """Set the documentation."""
         self.doc = " ".join(doc.split())
+        return self
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it is a password; by name, since an optional password is one too."""
+        return self.type.name == PASSWORD.name
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the rules derive the default from other settings."""
+        return self.type is INT_OR_AUTO and self.default == AUTO
 
     def __set_name__(self, owner: type[object], attribute: str) -> None:
         self.name = attribute.replace("_", ".")
@@ -110,21 +117,20 @@ class Setting(Generic[T]):
         Raises:
             ConfigError: with the name, the value and what is allowed.
         """
-        # By name, since an optional password is a password too.
-        shown = "[hidden]" if self.type.name == PASSWORD.name else repr(value)
+        shown = "[hidden]" if self.is_secret else repr(value)
         try:
             parsed = self.type.parse(value)
         except ValueError as error:
             raise ConfigError(f"{self.name} = {shown}: {error}") from error
         if self.valid is not None and not self.valid.allows(parsed):
-            reason = f" ({self.valid.reason})" if self.valid.reason else ""
-            raise ConfigError(f"{self.name} = {shown}: must be {self.valid.allowed}{reason}")
+            raise ConfigError(f"{self.name} = {shown}: must be {self.valid.allowed}")
         return parsed
 
     def default_text(self) -> str:
         """Return the default as documentation shows it: a string as it would be given, all else as JSON."""
-        plain = isinstance(self.default, str) and self.default != ""
-        return self.shown_default or (str(self.default) if plain else json.dumps(self.default, default=repr))
+        if self.is_derived:
+            return "auto"
+        return self.default or '""' if isinstance(self.default, str) else json.dumps(self.default, default=repr)
 
 
 class Config:
@@ -136,9 +142,9 @@ class Config:
     """Every setting of the class, by name, in the order of definition."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Settings that users know from other programs and that do not exist here -> what to do instead."""
-    rules: ClassVar[tuple[Callable[[Any], Mapping[str, object]], ...]] = ()
+    rules: ClassVar[tuple[Callable[[Any], Mapping[str, object] | None], ...]] = ()
     """Run in order after all values are parsed (``AbstractConfig.postProcessParsedConfig``): each returns the settings
-    that it changes, or raises a ConfigError if they contradict each other."""
+    that it changes, if any, or raises a ConfigError if they contradict each other."""
 
     def __init_subclass__(cls, *, group: str = "", scope: Scope | None = None) -> None:
         """Complete the settings that the class defines.
@@ -185,7 +191,7 @@ class Config:
         config = cls(values, frozenset(given))
         for rule in cls.rules:
             try:
-                values.update(rule(config))
+                values.update(rule(config) or {})
             except ConfigError as error:
                 problems.append(str(error))
         _refuse(problems)
@@ -217,7 +223,7 @@ class Config:
 
     def __repr__(self) -> str:
         defaults = {
-            name: self._values[name] if setting.shown_default and name not in self._explicit else setting.default
+            name: self._values[name] if setting.is_derived and name not in self._explicit else setting.default
             for name, setting in self.settings.items()
         }
         changed = {name: value for name, value in self._values.items() if value != defaults[name]}

@@ -16,9 +16,8 @@ from shmaccum.abi import ABI_VERSION, VERSION, shard_name, shard_of
 from shmaccum.config.configdef import Group, Importance, Scope, Setting
 from shmaccum.config.foreign_settings import ELSEWHERE
 from shmaccum.config.rules import RULES
-from shmaccum.config.security_rules import SECURITY_RULES
 from shmaccum.config.settings import ProducerSettings
-from shmaccum.config.valuetypes import PASSWORD, Password
+from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
 from shmaccum.later import blake2b
 
@@ -29,10 +28,13 @@ _SCRYPT_COST: Final = 1 << 14
 
 
 class ProducerConfig(ProducerSettings):
-    """All settings of a producer, each valid alone and all together. Made by `parse` or `from_json`."""
+    """All settings of a producer, each valid alone and all together. Made by `parse` or `from_json`.
+
+    Methods that take a ``uid`` mean the user id of the slab's owner.
+    """
 
     __slots__ = ()
-    rules = RULES + SECURITY_RULES
+    rules = RULES
     elsewhere = ELSEWHERE
 
     def slab_name(self, uid: int) -> str:
@@ -40,27 +42,16 @@ class ProducerConfig(ProducerSettings):
 
         The hash covers the layout's version too: programs whose versions lay out the slab differently use different
         slabs.
-
-        Args:
-            uid: user id of the slab's owner.
         """
         return self.shmaccum_name or f"auto-{self._slab_hash([uid, ABI_VERSION]).hex()[:16]}"
 
     def slab_names(self, uid: int) -> list[str]:
-        """Return the names of the slabs that a process with these settings can join, one for each shard.
-
-        Args:
-            uid: user id of the slabs' owner.
-        """
+        """Return the names of the slabs that a process with these settings can join, one for each shard."""
         name = self.slab_name(uid)
         return [name] if self.shmaccum_shards == 1 or shard_of(name)[1] is not None else self.shard_names(uid)
 
     def shard_names(self, uid: int) -> list[str]:
-        """Return the names of all shards, also if ``shmaccum.name`` chooses one; the only slab's without shards.
-
-        Args:
-            uid: user id of the slabs' owner.
-        """
+        """Return the names of all shards, also if ``shmaccum.name`` chooses one; the only slab's without shards."""
         base, _ = shard_of(self.slab_name(uid))
         return [shard_name(base, each) for each in range(self.shmaccum_shards)] if self.shmaccum_shards > 1 else [base]
 
@@ -74,9 +65,6 @@ class ProducerConfig(ProducerSettings):
         The upper half covers the settings of scope slab except its name and passwords. The lower half covers the
         passwords, or is 0 if there are none. It is salted with the name and slow to compute, because the digest stays
         readable in the slab and guesses must be expensive.
-
-        Args:
-            uid: user id of the slab's owner.
         """
         settings = int.from_bytes(self._slab_hash()[:4], "big")
         secrets = {name: value.value for name, value in self._values.items() if isinstance(value, Password)}
@@ -92,7 +80,7 @@ class ProducerConfig(ProducerSettings):
         """Return the settings all users of the slab must agree on, without name and passwords, as JSON can hold it."""
         fixed = self._settings_of(Scope.SLAB)
         del fixed["shmaccum.name"]
-        return {name: value for name, value in fixed.items() if self.settings[name].type.name != PASSWORD.name}
+        return {name: value for name, value in fixed.items() if not self.settings[name].is_secret}
 
     def shared_settings(self) -> dict[str, object]:
         """Return the settings for which the newest user's values hold, as JSON can hold them."""
@@ -117,9 +105,6 @@ class ProducerConfig(ProducerSettings):
         """Return the sender's settings: all but those of group Producer, passwords readable.
 
         The slab's name is included: another version of this package can derive another one.
-
-        Args:
-            uid: user id of the slab's owner.
         """
         given = {name: value for name, value in self._settings_of(*Scope).items() if name not in _OWN}
         changed = [name for name in self.fixed_settings() if self[name] != self.settings[name].default]
@@ -139,10 +124,6 @@ class ProducerConfig(ProducerSettings):
             given = json.loads(text)
         except ValueError as error:
             raise ConfigError(f"the configuration passed to the sender is incomplete: {error}") from error
-        if not isinstance(given, dict) or not isinstance(given.get("settings"), dict):
-            raise ConfigError(
-                f"the configuration passed to the sender must be a set of settings, not {type(given).__name__}"
-            )
         known = {name: value for name, value in given["settings"].items() if name in cls.settings}
         missing = [name for name in given.get("fixed", ()) if name not in known]
         if missing:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from shmaccum.config.producerconfig import ProducerConfig
-from shmaccum.config.valuetypes import PASSWORD
 from shmaccum.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not a file of settings: it is not UTF-8 text") from error
     given = parse_settings(text, str(path))
-    secrets = [name for name, value in given.items() if value and _is_secret(name)]
+    secrets = [name for name, value in given.items() if value and is_secret(name)]
     if secrets and mode & stat.S_IROTH:
         logger.warning(
             "%s holds %s and every user of the host can read it (mode %04o): chmod o-r it, and change those secrets.",
@@ -52,8 +51,9 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
     return given
 
 
-def _is_secret(name: str) -> bool:
-    return name in ProducerConfig.settings and ProducerConfig.settings[name].type.name == PASSWORD.name
+def is_secret(name: str) -> bool:
+    """Return whether a name is that of a setting for a password."""
+    return name in ProducerConfig.settings and ProducerConfig.settings[name].is_secret
 
 
 def parse_settings(text: str, name: str) -> dict[str, object]:

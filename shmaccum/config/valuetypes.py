@@ -1,4 +1,4 @@
-"""The types of settings: Kafka's ``ConfigDef.Type`` and ``ConfigDef.parseType``.
+"""The types of settings, and which values of a type are allowed: Kafka's ``ConfigDef.Type`` and ``Validator``.
 
 A type parses a value of its kind, or text, because Spark can only pass text on. Text is trimmed first. A parsed
 value parses to itself, so that one process can parse what another resolved.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 INT_MAX: Final = 2**31 - 1
 """Java's ``Integer.MAX_VALUE``: the largest value of an `INT`."""
@@ -31,8 +32,6 @@ class ValueType(Generic[T]):
         name: Kafka's name for it, as its documentation writes it.
         parse: turns a value into a ``T``, or raises a ValueError that says what was expected.
     """
-
-    __slots__ = ("name", "parse")
 
     def __init__(self, name: str, parse: Callable[[object], T]) -> None:
         self.name: Final = name
@@ -72,23 +71,16 @@ def _whole_number(bits: int) -> Callable[[object], int]:
 
 
 def _parse_boolean(value: object) -> bool:
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    if not isinstance(value, bool):
-        raise ValueError("expected true or false")
-    return value
+    for truth in (True, False):
+        if value is truth or _is_word(value, str(truth).lower()):
+            return truth
+    raise ValueError("expected true or false")
 
 
 def _parse_string(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected text (str), not {type(value).__name__}")
     return value.strip()
-
-
-def _parse_string_or_number(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return _parse_string(value)
 
 
 def _parse_password(value: object) -> Password:
@@ -138,12 +130,10 @@ def _parse_addresses(value: object) -> tuple[str, ...]:
 
 def _resolved(value: object, what: str) -> object:
     """Import a dotted name; return anything but text unchanged."""
-    if not isinstance(value, str):
-        return value
     try:
         from pkgutil import resolve_name
 
-        return resolve_name(value.strip())
+        return resolve_name(value.strip()) if isinstance(value, str) else value
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"expected the dotted name of {what}: {error}") from error
 
@@ -152,7 +142,7 @@ INT: Final = ValueType("int", _whole_number(32))
 LONG: Final = ValueType("long", _whole_number(64))
 BOOLEAN: Final = ValueType("boolean", _parse_boolean)
 STRING: Final = ValueType("string", _parse_string)
-STRING_OR_NUMBER: Final = ValueType("string", _parse_string_or_number)
+STRING_OR_NUMBER: Final = ValueType("string", lambda value: _parse_string(str(value) if type(value) is int else value))
 """Text that can be a number; it can be given as one."""
 PASSWORD: Final = ValueType("password", _parse_password)
 PATH: Final = ValueType("string", _parse_path)
@@ -165,11 +155,11 @@ SERIALIZER: Final = ValueType("class", _parse_serializer)
 
 def path_or(word: str) -> ValueType[str]:
     """Return the type of a `PATH` or one keyword, in any case."""
+    return ValueType("string", lambda value: word if _is_word(value, word) else _parse_path(value))
 
-    def parse(value: object) -> str:
-        return word if isinstance(value, str) and value.strip().lower() == word else _parse_path(value)
 
-    return ValueType("string", parse)
+def _is_word(value: object, word: str) -> bool:
+    return isinstance(value, str) and value.strip().lower() == word
 
 
 def word(spelling: Callable[[str], str]) -> ValueType[str]:
@@ -197,16 +187,53 @@ def optional(inner: ValueType[T]) -> ValueType[T | None]:
 
 AUTO: Final = -1
 """Stands for ``auto``: a number derived from other settings."""
-_AUTO_NAME: Final = "auto"
-
-
-def _parse_int_or_auto(value: object) -> int:
-    if isinstance(value, str) and value.strip().lower() == _AUTO_NAME:
-        return AUTO
-    return INT.parse(value)
-
-
-INT_OR_AUTO: Final = ValueType("int", _parse_int_or_auto)
+INT_OR_AUTO: Final = ValueType("int", lambda value: AUTO if _is_word(value, "auto") else INT.parse(value))
 LIST: Final = list_of(STRING)
 ADDRESSES: Final = ValueType("list", _parse_addresses)
 """``host:port`` texts for `split_address`: sorted and without duplicates, so that equal sets are equal values."""
+
+
+class Validator(Generic[T_contra]):
+    """A test of a value, and its description.
+
+    Args, and attributes:
+        allows: returns whether a value is allowed.
+        allowed: completes "must be ..."; the documentation shows it too.
+    """
+
+    def __init__(self, allows: Callable[[T_contra], bool], allowed: str) -> None:
+        self.allows: Final = allows
+        self.allowed: Final = allowed
+
+
+def at_least(low: int) -> Validator[int]:
+    """Allow ``low`` and more (``ConfigDef.Range.atLeast``)."""
+    return Validator(lambda value: value >= low, f"at least {low}")
+
+
+def between(low: int, high: int) -> Validator[int]:
+    """Allow ``low`` to ``high``, both included (``ConfigDef.Range.between``)."""
+    return Validator(lambda value: low <= value <= high, f"between {low} and {high}")
+
+
+def auto_or(valid: Validator[int]) -> Validator[int]:
+    """Allow ``auto``, and what else is valid."""
+    return Validator(lambda value: value == AUTO or valid.allows(value), f"auto, or {valid.allowed}")
+
+
+def one_of(*choices: str) -> Validator[str]:
+    """Allow these texts only (``ConfigDef.ValidString``)."""
+    shown = [choice or "empty" for choice in choices]
+    return Validator(lambda value: value in choices, f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0])
+
+
+def matching(pattern: str, allowed: str) -> Validator[str]:
+    """Allow text that the regular expression matches as a whole; ``allowed`` describes it in words."""
+    return Validator(lambda value: re.fullmatch(pattern, value) is not None, allowed)
+
+
+# No set: callables can be unhashable.
+DISTINCT: Final[Validator[Sequence[object]]] = Validator(
+    lambda values: all(value not in values[:index] for index, value in enumerate(values)), "a list without duplicates"
+)
+"""Allow lists without repeated elements (``ConfigDef.ValidList.anyNonDuplicateValues``)."""

@@ -145,16 +145,16 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         if path == "/metrics":
             text = exposition(self.server.collector, ",".join(self.headers.get_all("Accept", ())))
-            self._answer(HTTPStatus.OK, text.media_type, text.content)
+            self._answer(text.media_type, text.content)
         elif path == "/":
-            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", _PAGE)
+            self._answer("text/html; charset=utf-8", _PAGE)
         else:
             self.send_error(HTTPStatus.NOT_FOUND, explain="The metrics are at /metrics.")
 
     do_HEAD = do_GET
 
-    def _answer(self, status: HTTPStatus, media_type: str, content: bytes) -> None:
-        self.send_response(status)
+    def _answer(self, media_type: str, content: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

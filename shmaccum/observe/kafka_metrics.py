@@ -25,30 +25,12 @@ Groups = dict[str, Metrics]
 _WINDOW_S: Final = 30.0
 """``metrics.sample.window.ms`` of Kafka, which has two samples by default."""
 _THOUSANDTHS: Final = 1000
-_RATES: Final = {
-    f"{name}-total": f"{name}-rate"
-    for name in (
-        "batch-retry",
-        "batch-split",
-        "buffer-exhausted",
-        "byte",
-        "byte-append",
-        "connection-close",
-        "connection-creation",
-        "failed-authentication",
-        "incoming-byte",
-        "network-io",
-        "outgoing-byte",
-        "record-append",
-        "record-error",
-        "record-retry",
-        "record-send",
-        "request",
-        "response",
-        "successful-authentication",
-        "successful-reauthentication",
-    )
-}
+_RATES: Final = """
+    batch-retry batch-split buffer-exhausted byte byte-append connection-close connection-creation
+    failed-authentication incoming-byte network-io outgoing-byte record-append record-error record-retry record-send
+    request response successful-authentication successful-reauthentication
+"""
+"""Those of which Kafka has the ``-total`` a second as ``-rate``."""
 
 
 def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
@@ -56,30 +38,18 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
 
     ``shmaccum status`` prints them. They keep their meaning, where Kafka's metric of the same name has another.
     """
-    slot_size = geometry.slot_size
-    batches, records = words[Super.BATCHES_SENT], words[Super.RECORDS_SENT]
-    requests = words[Super.REQUESTS_SENT]
-    filled, capacity = words[Super.FILL_BYTES], words[Super.CAPACITY_BYTES]
-    from shmaccum.shm.broker_table import brokers
-
-    found = brokers(words, geometry)
-    latency = sum((each.latency for each in found), Distribution())
+    batches, records, requests = words[Super.BATCHES_SENT], words[Super.RECORDS_SENT], words[Super.REQUESTS_SENT]
+    filled = words[Super.FILL_BYTES]
+    found = _brokers(words, geometry)
     throttles = sum(each.throttles for each in found)
-    bases = [geometry.process(entry) for entry in range(geometry.max_processes)]
-    appended, bytes_appended, opened, compressed, exhausted = (
-        sum(words[base + word] for base in bases)
-        for word in (Process.RECORDS, Process.BYTES, Process.BATCHES, Process.COMPRESSED, Process.EXHAUSTED)
-    )
-    places = [geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(geometry.max_processes)]
     return {
-        "record-append-total": appended,
-        "byte-append-total": bytes_appended,
-        "batch-create-total": opened,
-        "batch-compress-total": compressed,
-        "buffer-exhausted-total": exhausted,
-        "buffer-total-bytes": geometry.slot_count * slot_size,
-        "buffer-available-bytes": words[Super.FREE_SLOTS] * slot_size,
-        "buffer-peak-bytes": words[Super.PEAK_SLOTS] * slot_size,
+        **_of_both(words, geometry, found),
+        "record-append-total": _appended(words, geometry, Process.RECORDS),
+        "byte-append-total": _appended(words, geometry, Process.BYTES),
+        "batch-create-total": _appended(words, geometry, Process.BATCHES),
+        "batch-compress-total": _appended(words, geometry, Process.COMPRESSED),
+        "buffer-exhausted-total": _appended(words, geometry, Process.EXHAUSTED),
+        "buffer-peak-bytes": words[Super.PEAK_SLOTS] * geometry.slot_size,
         "record-send-total": records,
         "record-error-total": words[Super.RECORDS_FAILED],
         "record-lost-total": words[Super.RECORDS_LOST],
@@ -90,20 +60,16 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
         "producer-epoch-bump-total": words[Super.EPOCH_BUMPS],
         "byte-total": words[Super.BYTES_SENT],
         "request-total": requests,
-        "records-per-batch-avg": records / batches if batches else 0.0,
-        "records-per-request-avg": records / requests if requests else 0.0,
-        "batch-size-avg": filled / batches if batches else 0.0,
-        "batch-fill-ratio": filled / capacity if capacity else 0.0,
-        "compression-rate-avg": words[Super.BYTES_SENT] / filled if batches and filled else 0.0,
-        **_times("record-queue-time", distribution.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
+        "records-per-batch-avg": _mean(records, batches),
+        "records-per-request-avg": _mean(records, requests),
+        "batch-size-avg": _mean(filled, batches),
+        "batch-fill-ratio": _mean(filled, words[Super.CAPACITY_BYTES]),
+        "compression-rate-avg": _mean(words[Super.BYTES_SENT], filled),
         **_times("record-delivery-time", distribution.read(words, geometry.sender_histogram(OfSender.DELIVERY_TIME))),
-        **_times("request-latency", latency),
-        "record-size-avg": bytes_appended / appended if appended else 0.0,
-        "record-size-max": max(words[at + Histogram.LARGEST] for at in places),
+        **_times("request-latency", sum((each.latency for each in found), Distribution())),
         "requests-in-flight": sum(each.in_flight for each in found),
-        "produce-throttle-time-avg": sum(each.throttle_ms for each in found) / throttles if throttles else 0.0,
+        "produce-throttle-time-avg": _mean(sum(each.throttle_ms for each in found), throttles),
         "produce-throttle-time-max": max((each.longest_throttle_ms for each in found), default=0),
-        "connection-count": sum(each.state is BrokerState.READY for each in found),
         "connection-creation-total": sum(each.connections for each in found),
         "sender-start-total": words[Super.SENDER_STARTS],
         "reclaimed-slots-total": words[Super.RECLAIMED_SLOTS],
@@ -111,10 +77,33 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> Metrics:
     }
 
 
+def _of_both(words: memoryview, geometry: Geometry, found: Sequence[BrokerInfo]) -> Metrics:
+    """Return the metrics of a slab whose meaning is Kafka's."""
+    places = [geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(geometry.max_processes)]
+    bytes_, records = _appended(words, geometry, Process.BYTES), _appended(words, geometry, Process.RECORDS)
+    return {
+        "buffer-total-bytes": geometry.slot_count * geometry.slot_size,
+        "buffer-available-bytes": words[Super.FREE_SLOTS] * geometry.slot_size,
+        **_times("record-queue-time", distribution.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
+        "record-size-avg": _mean(bytes_, records),
+        "record-size-max": max(words[at + Histogram.LARGEST] for at in places),
+        "connection-count": sum(each.state is BrokerState.READY for each in found),
+    }
+
+
+def _brokers(words: memoryview, geometry: Geometry) -> list[BrokerInfo]:
+    from shmaccum.shm.broker_table import brokers  # not when a producer starts
+
+    return brokers(words, geometry)
+
+
+def _appended(words: memoryview, geometry: Geometry, word: int) -> int:
+    """Return the sum of a counter over all processes."""
+    return sum(words[geometry.process(entry) + word] for entry in range(geometry.max_processes))
+
+
 def kafkas_of_slab(words: memoryview, geometry: Geometry) -> Metrics:
     """Return the metrics of a slab that Kafka has in ``producer-metrics``, with Kafka's meaning."""
-    from shmaccum.shm.broker_table import brokers
-
     partitions = min(words[Super.PARTITION_COUNT], geometry.max_partitions)
     first = geometry.partition(0)
     drained, records, size, ratios, retried = (
@@ -131,28 +120,20 @@ def kafkas_of_slab(words: memoryview, geometry: Geometry) -> Metrics:
     refused = words[Super.REFUSALS] + sum(
         words[geometry.topic(entry) + Topic.REFUSALS + reason] for entry in topics for reason in Refusal
     )
-    found = brokers(words, geometry)
-    bases = [geometry.process(entry) for entry in range(geometry.max_processes)]
-    appended, bytes_appended = (sum(words[base + word] for base in bases) for word in (Process.RECORDS, Process.BYTES))
-    places = [geometry.process_histogram(entry, OfProcess.RECORD_SIZE) for entry in range(geometry.max_processes)]
+    found = _brokers(words, geometry)
     return {
+        **_of_both(words, geometry, found),
         "batch-size-avg": _mean(size, drained),
         "batch-size-max": words[Super.LARGEST_BATCH],
         "batch-split-total": words[Super.BATCHES_SPLIT],
-        "buffer-available-bytes": words[Super.FREE_SLOTS] * geometry.slot_size,
-        "buffer-total-bytes": geometry.slot_count * geometry.slot_size,
         "compression-rate-avg": _mean(ratios, drained) / _THOUSANDTHS,
         "connection-close-total": sum(each.closed for each in found),
-        "connection-count": sum(each.state is BrokerState.READY for each in found),
         "failed-authentication-total": sum(each.refused for each in found),
         "metadata-age": (time.monotonic() - words[Super.METADATA_MS] / 1000) if words[Super.METADATA_MS] else 0.0,
         "network-io-total": sum(each.requests + each.answers for each in found),
         "record-error-total": words[Super.RECORDS_FAILED] + refused,
-        **_times("record-queue-time", distribution.read(words, geometry.sender_histogram(OfSender.QUEUE_TIME))),
         "record-retry-total": retried,
         "record-send-total": records,
-        "record-size-avg": _mean(bytes_appended, appended),
-        "record-size-max": max(words[at + Histogram.LARGEST] for at in places),
         "records-per-request-avg": _mean(records, words[Super.REQUESTS_SENT]),
         "successful-reauthentication-total": sum(each.logins_again for each in found),
         **_requests(found),
@@ -179,11 +160,9 @@ def _requests(brokers: Sequence[BrokerInfo]) -> Metrics:
 
 def node_metrics(words: memoryview, geometry: Geometry) -> Groups:
     """Return the metrics of each broker that is known by its id, by groups such as ``producer-node-metrics.node-1``."""
-    from shmaccum.shm.broker_table import brokers
-
     return {
         f"producer-node-metrics.node-{each.node}": _requests([each])
-        for each in brokers(words, geometry)
+        for each in _brokers(words, geometry)
         if each.node >= 0
     }
 
@@ -201,9 +180,14 @@ def topic_metrics(words: memoryview, geometry: Geometry) -> Groups:
                 found[topic][name] += words[at + word]
             batches[topic] += words[at + Partition.BATCHES_DRAINED]
             ratios[topic] += words[at + Partition.COMPRESSION_DRAINED]
+    groups = {}
     for topic, metrics in enumerate(found):
         metrics["compression-rate"] = _mean(ratios[topic], batches[topic]) / _THOUSANDTHS
-    return {f"producer-topic-metrics.{_topic(words, geometry, each)}": found[each] for each in range(topics)}
+        at = geometry.topic(topic) + Topic.NAME
+        length = words[geometry.topic(topic) + Topic.NAME_LENGTH]
+        name = words[at : at + -(-length // WORD)].tobytes()[:length].decode("ascii", "replace")
+        groups[f"producer-topic-metrics.{name}"] = metrics
+    return groups
 
 
 _OF_TOPIC: Final = {
@@ -229,12 +213,6 @@ def process_metrics(words: memoryview, geometry: Geometry, entry: int) -> Metric
         "bufferpool-wait-time-ns-total": counter(Process.WAIT_NS),
         "buffer-exhausted-total": counter(Process.EXHAUSTED),
     }
-
-
-def _topic(words: memoryview, geometry: Geometry, entry: int) -> str:
-    at = geometry.topic(entry) + Topic.NAME
-    length = words[geometry.topic(entry) + Topic.NAME_LENGTH]
-    return words[at : at + -(-length // WORD)].tobytes()[:length].decode("ascii", "replace")
 
 
 def _mean(total: float, count: float) -> float:
@@ -268,9 +246,9 @@ class Rates:
             group: {
                 **metrics,
                 **{
-                    rate: max(0.0, metrics[total] - before.get(group, {}).get(total, 0.0)) / elapsed_s
-                    for total, rate in _RATES.items()
-                    if total in metrics
+                    f"{name}-rate": max(0.0, metrics[total] - before.get(group, {}).get(total, 0.0)) / elapsed_s
+                    for name in _RATES.split()
+                    if (total := f"{name}-total") in metrics
                 },
             }
             for group, metrics in groups.items()

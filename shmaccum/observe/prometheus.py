@@ -9,15 +9,13 @@ with nine lines each. So the lines of partitions, alike but for their values, ar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shmaccum.errors import ApiVersionError
 from shmaccum.observe import catalogue
-from shmaccum.observe.catalogue import Kind, Metric
+from shmaccum.observe.catalogue import HistogramValue, Kind, Labels, Metric, Value
 from shmaccum.observe.reader import SlabReader, Snapshot, labels_of
-from shmaccum.observe.series import HistogramValue, Labels, Value
 
 try:
     from prometheus_client.core import Metric as Family  # a metric with its values
@@ -29,9 +27,7 @@ except ImportError as missing:
         f"metrics for Prometheus need the library prometheus_client ({missing}): pip install 'shmaccum[exporter]'"
     ) from missing
 
-_END: Final = b"# EOF\n"
-"""Ends a text of OpenMetrics."""
-_REST: Final = tuple(metric for metric in catalogue.OF_SLABS if metric not in catalogue.BY_TOPIC)
+_ALL: Final = (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER)
 
 
 class SlabCollector(Collector):
@@ -51,56 +47,42 @@ class SlabCollector(Collector):
 
     def describe(self) -> Iterator[Family]:
         """Yield the metrics without values, so that a registry learns their names without reading a slab."""
-        return map(empty_family, (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER))
+        return map(_empty_family, _ALL)
 
     def collect(self) -> Iterator[Family]:
         """Read all slabs, and yield their metrics."""
-        return families(self.snapshot(), catalogue.OF_SLABS, partitions=self.partitions)
+        return _families(self.snapshot(), _ALL)
 
     def snapshot(self) -> Snapshot:
         """Read all slabs."""
         return self._reader.snapshot()
 
 
-def families(snapshot: Snapshot, metrics: Iterable[Metric], *, partitions: bool) -> Iterator[Family]:
-    """Yield some metrics of all slabs, and then those of the reading itself."""
+def _families(snapshot: Snapshot, metrics: Iterable[Metric]) -> Iterator[Family]:
     for metric in metrics:
-        labels = (*metric.labels, "partition") if partitions and metric in catalogue.BY_TOPIC else metric.labels
-        family = empty_family(metric)
-        for slab, series in snapshot.slabs.items():
-            for values, value in series.get(metric, {}).items():
-                named = {**labels_of(slab), **dict(zip(labels, values, strict=True))}
-                family.samples.extend(_samples(metric, named, value))
+        family = _empty_family(metric)
+        for labels, value in snapshot.values(metric):
+            family.samples.extend(_samples(metric, labels, value))
         yield family
-    for metric, number in ((catalogue.SLABS, len(snapshot.slabs)), (catalogue.READ_SECONDS, snapshot.seconds)):
-        family = empty_family(metric)
-        family.samples.append(Sample(metric.name, {}, number))
-        yield family
-    family = empty_family(catalogue.UNREADABLE_SLABS)
-    for error, number in sorted(snapshot.unreadable.items()):
-        family.samples.append(Sample(catalogue.UNREADABLE_SLABS.name, {"error": error}, number))
-    yield family
-
-
-def empty_family(metric: Metric) -> Family:
-    """Return a metric without values."""
-    return Family(metric.name, metric.help, metric.kind.value)
-
-
-def sample_name(metric: Metric) -> str:
-    """Return the name of a metric's series; not of a histogram's."""
-    return f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name
 
 
 def _samples(metric: Metric, labels: dict[str, str], value: Value) -> Iterator[Sample]:
     if not isinstance(value, HistogramValue):
-        yield Sample(sample_name(metric), labels, value)
+        yield Sample(_sample_name(metric), labels, value)
         return
-    bounds = metric.buckets.bounds if metric.buckets is not None else ()
-    for bound, count in zip((*bounds, math.inf), value.counts, strict=True):
+    for bound, count in value.counts.items():
         yield Sample(f"{metric.name}_bucket", {**labels, "le": catalogue.le(bound)}, count)
-    yield Sample(f"{metric.name}_count", labels, value.counts[-1])
+    yield Sample(f"{metric.name}_count", labels, value.count)
     yield Sample(f"{metric.name}_sum", labels, value.total)
+
+
+def _empty_family(metric: Metric) -> Family:
+    return Family(metric.name, metric.help, metric.kind.value)
+
+
+def _sample_name(metric: Metric) -> str:
+    """Return the name of a metric's series; not of a histogram's."""
+    return f"{metric.name}_total" if metric.kind is Kind.COUNTER else metric.name
 
 
 class Text(NamedTuple):
@@ -122,8 +104,7 @@ def exposition(collector: SlabCollector, accept: str = "") -> Text:
         return Text(encoder(collector), media_type)
     snapshot = collector.snapshot()
     rest = encoder(_Rest(snapshot))
-    end = _END if rest.endswith(_END) else b""
-    return Text(b"".join((*_of_partitions(snapshot, openmetrics=bool(end)), rest)), media_type)
+    return Text(b"".join((*_of_partitions(snapshot, openmetrics=rest.endswith(b"# EOF\n")), rest)), media_type)
 
 
 class _Rest(Collector):
@@ -133,24 +114,20 @@ class _Rest(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Family]:
-        return families(self._snapshot, _REST, partitions=True)
+        return _families(self._snapshot, (metric for metric in _ALL if metric not in catalogue.BY_TOPIC))
 
 
 def _of_partitions(snapshot: Snapshot, *, openmetrics: bool) -> Iterator[bytes]:
     # All these metrics have the same series in the same order.
-    labels = {slab: _written(slab, series[catalogue.RECORDS_SENT]) for slab, series in snapshot.slabs.items()}
+    labels = {slab: _written(slab, series[catalogue.BY_TOPIC[0]]) for slab, series in snapshot.slabs.items()}
     for metric in catalogue.BY_TOPIC:
-        name = sample_name(metric)
-        parts = [_head(metric, metric.name if openmetrics else name)]
+        name = _sample_name(metric)
+        head = metric.name if openmetrics else name
+        parts = [f"# HELP {head} {metric.help}\n# TYPE {head} {metric.kind.value}\n"]
         for slab, series in snapshot.slabs.items():
             values = series[metric].values()
             parts += [f"{name}{each}{value}\n" for each, value in zip(labels[slab], values, strict=True)]
         yield "".join(parts).encode()
-
-
-def _head(metric: Metric, name: str) -> str:
-    kind = Kind.COUNTER if metric.kind is Kind.COUNTER else Kind.GAUGE
-    return f"# HELP {name} {metric.help}\n# TYPE {name} {kind.value}\n"
 
 
 def _written(slab: str, all_labels: Iterable[Labels]) -> list[str]:

@@ -8,16 +8,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from shmaccum.abi import shard_of
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.observe import catalogue
-from shmaccum.observe.catalogue import Metric
+from shmaccum.observe.catalogue import Metric, Series, Value, series_of
 from shmaccum.observe.report import SlabReport, report
-from shmaccum.observe.series import Series, series_of
 from shmaccum.shm import names
 
 _UNREADABLE: Final = ("SlabAbiError", "SlabDamagedError", "SlabPermissionError")
@@ -32,11 +31,29 @@ class Snapshot:
         slabs: for each slab that was read, its metrics.
         unreadable: how many were left out, by the class of the error.
         seconds: how long it took to read them.
+        partitions: whether the metrics of topics have a series for each partition.
     """
 
     slabs: Mapping[str, Mapping[Metric, Series]]
     unreadable: Mapping[str, int]
     seconds: float
+    partitions: bool
+
+    def values(self, metric: Metric) -> Iterator[tuple[dict[str, str], Value]]:
+        """Yield the labels and the value of each series of a metric."""
+        if metric is catalogue.SLABS:
+            yield {}, len(self.slabs)
+        elif metric is catalogue.READ_SECONDS:
+            yield {}, self.seconds
+        elif metric is catalogue.UNREADABLE_SLABS:
+            yield from (({"error": error}, number) for error, number in sorted(self.unreadable.items()))
+        else:
+            is_by_partition = self.partitions and metric in catalogue.BY_TOPIC
+            labels = (*metric.labels, "partition") if is_by_partition else metric.labels
+            for slab, series in self.slabs.items():
+                of_slab = labels_of(slab)
+                for values, value in series[metric].items():
+                    yield {**of_slab, **dict(zip(labels, values, strict=True))}, value
 
 
 def labels_of(name: str) -> dict[str, str]:
@@ -78,7 +95,7 @@ class SlabReader:
             else:
                 series = series_of(slab, by_partition=self._partitions)
                 slabs[name] = {**series, catalogue.ERRORS: self._errors.of(slab)}
-        return Snapshot(slabs, unreadable, time.perf_counter() - began)
+        return Snapshot(slabs, unreadable, time.perf_counter() - began, self._partitions)
 
 
 class _ErrorTotals:

@@ -18,6 +18,7 @@ from shmaccum.abi import VERSION
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.observe.bottleneck import Bottleneck, bottleneck
 from shmaccum.observe.kafka_metrics import slab_metrics
+from shmaccum.observe.wording import role_names
 from shmaccum.shm import names, shared_settings
 from shmaccum.shm.broker_table import BrokerInfo
 from shmaccum.shm.distribution import Distribution
@@ -170,7 +171,7 @@ def report(name: str) -> SlabReport:
         waiting_threads = view.memory_waiters()
         return SlabReport(
             name=name,
-            owner=_user(words[Super.OWNER_UID]),
+            owner=user_name(words[Super.OWNER_UID]),
             owner_uid=words[Super.OWNER_UID],
             created_ms=words[Super.CREATED_MS],
             memory=Memory(
@@ -234,32 +235,45 @@ def _distributions(view: SlabView) -> dict[str, Distribution]:
     }
 
 
-def _user(uid: int) -> str | None:
-    """Return a user's name."""
+def user_name(uid: int) -> str | None:
+    """Return a user's name; None if this host has none for the id."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return None
 
 
-def all_reports() -> Iterator[SlabReport | UnreadableSlab]:
-    """Read every slab of the host, in order of names; yield the reason for each that cannot be read."""
-    yield from _reports(names.slab_names())
+def all_reports(name: str | None = None) -> Iterator[SlabReport | UnreadableSlab]:
+    """Read every slab of the host, in order of names, or those that a name stands for; nothing if there are none.
 
-
-def reports_of(name: str) -> Iterator[SlabReport | UnreadableSlab]:
-    """Read a slab, or the shards that a name stands for, as `all_reports`; nothing if there is none."""
-    yield from _reports(names.slabs_of(name) or [name])
-
-
-def _reports(slabs: Sequence[str]) -> Iterator[SlabReport | UnreadableSlab]:
-    for name in slabs:
+    Yields the reason for each that cannot be read.
+    """
+    for each in names.slab_names() if name is None else names.slabs_of(name) or [name]:
         try:
-            yield report(name)
+            yield report(each)
         except SlabNotFoundError:
             continue  # removed since the names were listed
         except SlabError as error:
-            yield UnreadableSlab(name, str(error))
+            yield UnreadableSlab(each, str(error))
+
+
+def reports_of(name: str) -> list[SlabReport]:
+    """Read a slab, or the shards that a name stands for.
+
+    Raises:
+        SlabNotFoundError: there is none; the text lists those that exist.
+        SlabError: one cannot be read.
+    """
+    try:
+        return [report(each) for each in names.slabs_of(name) or [name]]
+    except SlabNotFoundError:
+        raise no_such_slab(name) from None
+
+
+def no_such_slab(name: str) -> SlabNotFoundError:
+    """Return the error for a slab that does not exist; its text lists the slabs that do."""
+    there = ", ".join(names.slab_names())
+    return SlabNotFoundError(f"there is no slab {name!r}; {f'there are: {there}' if there else 'there are no slabs'}")
 
 
 def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
@@ -287,7 +301,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, Role):
-        return [role.name.lower() for role in Role if role in value and role.name]
+        return role_names(value)
     if isinstance(value, type):
         return value.__name__
     return value.name.lower() if isinstance(value, Enum) else value

@@ -23,12 +23,9 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.observe.report import SlabReport
-from shmaccum.observe.wording import count, partition_name, said, span
-from shmaccum.shm.broker_table import BrokerInfo
-from shmaccum.shm.incidents import IncidentInfo
+from shmaccum.observe.wording import ago_ms, count, partition_name, said, since, span
 from shmaccum.shm.inspection import PartitionInfo, TopicInfo
 from shmaccum.shm.layout import NEARLY_FULL, BrokerState, Role, TopicState
-from shmaccum.shm.processes import ProcessInfo
 
 _RECENT_MS: Final = 3000
 """What was last seen longer ago is over."""
@@ -70,11 +67,10 @@ class Finding:
 def findings(slab: SlabReport) -> list[Finding]:
     """Return a slab's faults and warnings, the worst first; none if it is healthy."""
     found = [
-        *_sender(slab),
+        *sender_findings(slab),
         *stopped_holders(slab),
         *_refused(slab),
         *_unreachable(slab),
-        *_silent(slab),
         *_throttled(slab),
         *_slow(slab),
         *_failing(slab),
@@ -85,13 +81,8 @@ def findings(slab: SlabReport) -> list[Finding]:
     found = [*_memory(slab, found), *found, *_refusing(slab)]
     if not found:
         found += _waiting_long(slab)
-    found += _tables(slab)
+    found += (Finding(Level.WARNING, f"{text}: {advice}") for text, advice in tables_in_use(slab) if advice)
     return sorted(found, key=lambda finding: -finding.level)
-
-
-def sender_findings(slab: SlabReport) -> list[Finding]:
-    """Return the findings that a restart of the sender can cure."""
-    return list(_sender(slab))
 
 
 def stopped_holders(slab: SlabReport) -> Iterator[Finding]:
@@ -99,7 +90,9 @@ def stopped_holders(slab: SlabReport) -> Iterator[Finding]:
     for process in slab.processes:
         if process.stopped and process.locks and process.pid != slab.sender.pid:
             held = " and ".join(sorted({_lock(number, slab.partitions) for number in process.locks}))
-            yield Finding(Level.FAULT, f"{_who(process)} is stopped, and holds {held}")
+            role = "producer" if Role.PRODUCER in process.roles else "sender"
+            name = f" ({process.name})" if process.name else ""
+            yield Finding(Level.FAULT, f"{role} {process.pid}{name} is stopped, and holds {held}")
 
 
 def verdict(slab: SlabReport) -> str:
@@ -108,57 +101,54 @@ def verdict(slab: SlabReport) -> str:
     return found[0].text if found else "healthy"
 
 
-def _sender(slab: SlabReport) -> Iterator[Finding]:
-    sender, waiting = slab.sender, _undelivered(slab.partitions)
+def sender_findings(slab: SlabReport) -> Iterator[Finding]:
+    """Yield the findings that a restart of the sender can cure."""
+    sender = slab.sender
+    waiting = sum(each.queued_records for each in slab.partitions if each.oldest_ms > _NOTED_MS)
+    waits = f": {count(waiting, 'record')} waiting" if waiting else ""
     if sender.stopped:
-        yield Finding(Level.FAULT, f"the sender, {sender.halt()}{_waits(waiting)}")
+        yield Finding(Level.FAULT, f"the sender, {sender.halt()}{waits}")
     elif not sender.alive and waiting:
         died = "" if sender.pid is None else f": process {sender.pid} has died"
-        yield Finding(Level.FAULT, f"no sender{died}{_waits(waiting)}")
+        yield Finding(Level.FAULT, f"no sender{died}{waits}")
     elif sender.alive and sender.starts > 1:
         newest = next((each for each in slab.processes if each.pid == sender.pid), None)
         if newest is not None and _is_within(newest.attached_ms, _RECENT_MS):
-            ago = span(_ago_ms(newest.attached_ms))
+            ago = since(newest.attached_ms)
             yield Finding(Level.WARNING, f"the sender was replaced {ago} ago, by process {sender.pid}")
 
 
 def _refused(slab: SlabReport) -> Iterator[Finding]:
     """Refused logins and authorizations."""
-    refused = [each for each in slab.incidents if issubclass(each.error, AuthenticationError) and _is_current(each)]
+    refused = [
+        each
+        for each in slab.incidents
+        if issubclass(each.error, AuthenticationError) and (each.lasts or _is_within(each.last_ms, _RECENT_MS))
+    ]
     if refused:
         since_ms = min(each.first_ms for each in refused)  # of all brokers: each has its own incident
-        yield Finding(Level.FAULT, f"login refused for {span(_ago_ms(since_ms))}: {said(refused[0])}")
+        yield Finding(Level.FAULT, f"login refused for {since(since_ms)}: {said(refused[0])}")
 
 
 def _unreachable(slab: SlabReport) -> Iterator[Finding]:
-    for broker in slab.brokers:
-        incident = next((each for each in slab.incidents if each.lasts and each.node == broker.node), None)
-        if incident is None or issubclass(incident.error, AuthenticationError):
-            continue
-        waiting = [each for each in slab.partitions if each.leader == broker.node and each.queued_batches]
-        if broker.node < 0 and any(each.state is BrokerState.READY for each in slab.brokers):
-            continue  # another address of bootstrap.servers, or a broker itself, can be reached
-        level = Level.FAULT if waiting or broker.node < 0 else Level.WARNING
-        text = f"{broker} unreachable for {span(_ago_ms(incident.first_ms))}"
-        yield Finding(level, f"{text}: {count(len(waiting), 'partition')} waiting" if waiting else text)
-
-
-def _silent(slab: SlabReport) -> Iterator[Finding]:
-    """Connections that do not open: their broker accepts them, or nothing answers at all."""
-    if slab.sender.stopped or not slab.sender.alive:
-        return  # its connections ended with it
+    """Brokers that cannot be reached, or whose connections do not open: they accept them, or nothing answers at all."""
     is_any_ready = any(each.state is BrokerState.READY for each in slab.brokers)
     for broker in slab.brokers:
-        since_ms = _ago_ms(broker.since_ms)
-        if broker.state is not BrokerState.CONNECTING or since_ms < _NOTED_MS:
-            continue
-        if any(each.lasts and each.node == broker.node for each in slab.incidents):
-            continue  # a failed attempt says more
         if broker.node < 0 and is_any_ready:
-            continue  # only another address of bootstrap.servers
+            continue  # another address of bootstrap.servers, or a broker itself, can be reached
+        incident = next((each for each in slab.incidents if each.lasts and each.node == broker.node), None)
+        if incident is not None:
+            if issubclass(incident.error, AuthenticationError):
+                continue
+            text = f"{broker} unreachable for {since(incident.first_ms)}"
+        elif slab.sender.stopped or not slab.sender.alive:
+            continue  # its connections ended with it
+        elif broker.state is BrokerState.CONNECTING and ago_ms(broker.since_ms) >= _NOTED_MS:
+            text = f"{broker} has not answered our first request for {since(broker.since_ms)}"
+        else:
+            continue
         waiting = [each for each in slab.partitions if each.leader == broker.node and each.queued_batches]
         level = Level.FAULT if waiting or broker.node < 0 else Level.WARNING
-        text = f"{broker} has not answered our first request for {span(since_ms)}"
         yield Finding(level, f"{text}: {count(len(waiting), 'partition')} waiting" if waiting else text)
 
 
@@ -173,15 +163,11 @@ def _slow(slab: SlabReport) -> Iterator[Finding]:
     for broker in slab.brokers:
         if broker.state is not BrokerState.READY:
             continue
+        is_recent = broker.answered_ms is not None and broker.answered_ms < _RECENT_MS
         if broker.waiting_ms > _SLOW_MS:
             yield Finding(Level.WARNING, f"{broker} has not answered for {span(broker.waiting_ms)}")
-        elif _answered_slowly(broker):
+        elif is_recent and broker.last_latency_us > _SLOW_MS * 1000:
             yield Finding(Level.WARNING, f"{broker} answers in {span(broker.last_latency_us / 1000)}")
-
-
-def _answered_slowly(broker: BrokerInfo) -> bool:
-    is_recent = broker.answered_ms is not None and broker.answered_ms < _RECENT_MS
-    return is_recent and broker.last_latency_us > _SLOW_MS * 1000
 
 
 def _failing(slab: SlabReport) -> Iterator[Finding]:
@@ -253,7 +239,7 @@ def _calls(topic: TopicInfo) -> str:
     if not _is_refused(topic):
         return ""
     calls = count(sum(topic.refused.values()), "call")
-    return f": {calls} of send failed, the last {span(_ago_ms(topic.refused_ms))} ago"
+    return f": {calls} of send failed, the last {since(topic.refused_ms)} ago"
 
 
 def _memory(slab: SlabReport, causes: Sequence[Finding]) -> Iterator[Finding]:
@@ -273,27 +259,18 @@ def _waiting_long(slab: SlabReport) -> Iterator[Finding]:
         yield Finding(Level.WARNING, f"records of {_names(old)} wait for {span(oldest_ms)}")
 
 
-def _tables(slab: SlabReport) -> Iterator[Finding]:
+def tables_in_use(slab: SlabReport) -> Iterator[tuple[str, str]]:
+    """Yield how much of each table is in use, and what to do if that is nearly all."""
     tables = slab.tables
     for used, most, what in (
         (tables.topic_entries, tables.max_topics, "topic"),
         (tables.partition_entries, tables.max_partitions, "partition"),
-        (len(slab.lanes), tables.max_lanes, "transaction"),
+        *(((len(slab.lanes), tables.max_lanes, "transaction"),) if slab.lanes else ()),
     ):
-        if used >= NEARLY_FULL * most:
-            yield Finding(Level.WARNING, f"{used:,} of {count(most, what)}: set shmaccum.max.{what}s higher")
+        yield f"{used:,} of {count(most, what)}", f"set shmaccum.max.{what}s higher" * (used >= NEARLY_FULL * most)
 
 
 # --- words ------------------------------------------------------------------------------------------------
-
-
-def _is_current(incident: IncidentInfo) -> bool:
-    return incident.lasts or _is_within(incident.last_ms, _RECENT_MS)
-
-
-def _who(process: ProcessInfo) -> str:
-    role = "producer" if Role.PRODUCER in process.roles else "sender"
-    return f"{role} {process.pid} ({process.name})" if process.name else f"{role} {process.pid}"
 
 
 def _lock(number: int, partitions: Sequence[PartitionInfo]) -> str:
@@ -312,18 +289,6 @@ def _names(partitions: Sequence[PartitionInfo]) -> str:
     return f"{named} and {more:,} more" if more > 0 else named
 
 
-def _undelivered(partitions: Sequence[PartitionInfo]) -> int:
-    return sum(each.queued_records for each in partitions if each.oldest_ms > _NOTED_MS)
-
-
-def _waits(records: int) -> str:
-    return f": {count(records, 'record')} waiting" if records else ""
-
-
 def _is_within(wall_ms: int, most_ms: int) -> bool:
     """Return whether a time is that close to now; one far ahead is of a clock that was set back since."""
     return abs(time.time() * 1000 - wall_ms) < most_ms
-
-
-def _ago_ms(wall_ms: int) -> float:
-    return max(0.0, time.time() * 1000 - wall_ms)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import PartitionInfo
+from shmaccum.shm.layout import Role
 
 
 def count(number: int, noun: str) -> str:
@@ -28,10 +31,25 @@ def span(milliseconds: float) -> str:
     """Return a time for a sentence: ``900 ms``, ``12 s``, ``3 min``."""
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
-    for size, unit in ((3_600_000, "h"), (60_000, "min")):
+    for size, unit in ((86_400_000, "days"), (3_600_000, "h"), (60_000, "min")):
         if milliseconds >= 2 * size:
             return f"{milliseconds / size:.0f} {unit}"
     return f"{milliseconds / 1000:.0f} s"
+
+
+def ago_ms(wall_ms: int) -> float:
+    """Return how many milliseconds ago a time was."""
+    return max(0.0, time.time() * 1000 - wall_ms)
+
+
+def since(wall_ms: int) -> str:
+    """Return how long ago a time was."""
+    return span(ago_ms(wall_ms))
+
+
+def role_names(roles: Role) -> list[str]:
+    """Return the roles of a process, in lower case."""
+    return [role.name.lower() for role in Role if role in roles and role.name]
 
 
 def said(incident: IncidentInfo) -> str:

@@ -12,18 +12,16 @@ neither be added up over hosts nor taken over a time.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from shmaccum.abi import VERSION
 from shmaccum.errors import ApiVersionError
 from shmaccum.observe import catalogue
-from shmaccum.observe.catalogue import Kind, Metric, le, opentelemetry_name
-from shmaccum.observe.reader import SlabReader, Snapshot, labels_of
-from shmaccum.observe.series import HistogramValue, Value
+from shmaccum.observe.catalogue import HistogramValue, Kind, Metric, Value, le, opentelemetry_name
+from shmaccum.observe.reader import SlabReader, Snapshot
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
@@ -53,9 +51,6 @@ _ATTRIBUTES: Final = {
 }
 """Names of attributes, by the catalogue's labels."""
 
-Attributes = dict[str, str]
-Values = Iterable[tuple[Attributes, Value]]
-
 
 def instrument_slabs(
     meter_provider: MeterProvider | None = None, *, slabs: Sequence[str] | None = None, partitions: bool = False
@@ -71,7 +66,7 @@ def instrument_slabs(
         partitions: whether the metrics of topics have a series for each partition. That is nine series for each.
     """
     meter = get_meter(SCOPE, VERSION, meter_provider)
-    source = _Source(SlabReader(slabs, partitions=partitions), partitions=partitions)
+    source = _Source(SlabReader(slabs, partitions=partitions))
     for metric in (*catalogue.OF_SLABS, *catalogue.OF_EXPORTER):
         if metric.kind is Kind.HISTOGRAM:
             _register_histogram(meter, metric, source)
@@ -86,43 +81,25 @@ class _Source:
     slabs.
     """
 
-    def __init__(self, reader: SlabReader, *, partitions: bool) -> None:
+    def __init__(self, reader: SlabReader) -> None:
         self._reader = reader
-        self._partitions = partitions
         self._process: Final = os.getpid()
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._used: set[str] = set()
 
-    def values(self, name: str, metric: Metric) -> Values:
-        """Return a metric's values, for the instrument of a name."""
-        # In a forked child the lock can be held by a thread of the parent.
-        return self._of(self._current(name), metric) if os.getpid() == self._process else ()
-
-    def _current(self, name: str) -> Snapshot:
+    def values(self, name: str, metric: Metric) -> Iterator[tuple[dict[str, str], Value]]:
+        """Yield a metric's attributes and values, for the instrument of a name."""
+        if os.getpid() != self._process:
+            return  # in a forked child, where the lock can be held by a thread of the parent
         with self._lock:
             if self._snapshot is None or name in self._used:
                 self._snapshot = self._reader.snapshot()
                 self._used.clear()
             self._used.add(name)
-            return self._snapshot
-
-    def _of(self, snapshot: Snapshot, metric: Metric) -> Iterator[tuple[Attributes, Value]]:
-        if metric is catalogue.SLABS:
-            yield {}, len(snapshot.slabs)
-        elif metric is catalogue.READ_SECONDS:
-            yield {}, snapshot.seconds
-        elif metric is catalogue.UNREADABLE_SLABS:
-            yield from (({_ATTRIBUTES["error"]: error}, number) for error, number in snapshot.unreadable.items())
-        else:
-            labels = (
-                (*metric.labels, "partition") if self._partitions and metric in catalogue.BY_TOPIC else metric.labels
-            )
-            names = [_ATTRIBUTES[label] for label in labels]
-            for slab, series in snapshot.slabs.items():
-                of_slab = {_ATTRIBUTES[label]: value for label, value in labels_of(slab).items()}
-                for values, value in series.get(metric, {}).items():
-                    yield {**of_slab, **dict(zip(names, values, strict=True))}, value
+            snapshot = self._snapshot
+        for labels, value in snapshot.values(metric):
+            yield {_ATTRIBUTES[label]: text for label, text in labels.items()}, value
 
 
 def _register(meter: Meter, metric: Metric, source: _Source) -> None:
@@ -144,20 +121,19 @@ def _register(meter: Meter, metric: Metric, source: _Source) -> None:
 
 def _register_histogram(meter: Meter, metric: Metric, source: _Source) -> None:
     name = opentelemetry_name(metric)
-    bounds = (*(metric.buckets.bounds if metric.buckets is not None else ()), math.inf)
 
-    def values(suffix: str) -> Iterator[tuple[Attributes, HistogramValue]]:
+    def values(suffix: str) -> Iterator[tuple[dict[str, str], HistogramValue]]:
         for attributes, value in source.values(name + suffix, metric):
             assert isinstance(value, HistogramValue)
             yield attributes, value
 
     def buckets(_: CallbackOptions) -> Iterator[Observation]:
         for attributes, value in values(BUCKET):
-            for bound, count in zip(bounds, value.counts, strict=True):
+            for bound, count in value.counts.items():
                 yield Observation(count, {**attributes, LE: le(bound)})
 
     def count(_: CallbackOptions) -> Iterator[Observation]:
-        return (Observation(value.counts[-1], attributes) for attributes, value in values(COUNT))
+        return (Observation(value.count, attributes) for attributes, value in values(COUNT))
 
     def total(_: CallbackOptions) -> Iterator[Observation]:
         return (Observation(value.total, attributes) for attributes, value in values(SUM))

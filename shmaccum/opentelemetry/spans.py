@@ -70,15 +70,12 @@ class SpanInterceptor(ProducerInterceptor):
         attributes = _attributes(record.topic, self._attributes)
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
-        name = f"send {record.topic}"
-        given = self._given(pairs)
-        if given is None:
-            span = self._tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=attributes)
-            at = len(pairs)
-            self._propagator.inject(pairs, trace.set_span_in_context(span), _setter)
-        else:
-            at, links = given
-            span = self._tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=attributes, links=links)
+        at, links = self._given(pairs)
+        span = self._tracer.start_span(
+            f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes, links=links
+        )
+        if not links:
+            self._propagator.inject(pairs, trace.set_span_in_context(span), _Setter())
         if at < len(pairs):
             if span.is_recording():
                 pairs[at] = (pairs[at][0], self._with_span(pairs[at][1], span))
@@ -89,16 +86,11 @@ class SpanInterceptor(ProducerInterceptor):
         self, metadata: RecordMetadata, error: Exception | None, headers: Headers | None = None
     ) -> None:
         """End the span, if the record has one."""
-        for _, value in headers.items() if isinstance(headers, Mapping) else headers or ():
-            if type(value) is _ValueWithSpan:
-                break
-        else:
+        pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+        span = next((value.span for _, value in pairs if type(value) is _ValueWithSpan), None)
+        if span not in self._open:  # without a span, or of headers that were sent before
             return
-        span = value.span
-        try:
-            self._open.remove(span)
-        except KeyError:  # of headers that were sent before
-            return
+        self._open.discard(span)
         if metadata.partition >= 0:
             span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
         if metadata.offset >= 0:
@@ -116,15 +108,14 @@ class SpanInterceptor(ProducerInterceptor):
             span.add_event("producer closed before the acknowledgement")
             span.end()
 
-    def _given(self, pairs: Pairs) -> tuple[int, Sequence[Link]] | None:
-        """Return where the record's own context is in its headers, and links to it; None if it has none."""
-        if not pairs:
-            return None
-        at = next((at for at, (name, value) in enumerate(pairs) if name in self._fields and _plain(value)), None)
-        if at is None:
-            return None
-        context = trace.get_current_span(self._propagator.extract(pairs, Context(), _getter)).get_span_context()
-        return (at, [Link(context)]) if context.is_valid else None
+    def _given(self, pairs: Pairs) -> tuple[int, Sequence[Link]]:
+        """Return where the record's own context is in its headers, and links to it; their end if it has none."""
+        for at, (name, value) in enumerate(pairs):
+            if name in self._fields and _plain(value):
+                extracted = self._propagator.extract(pairs, Context(), _Getter())
+                context = trace.get_current_span(extracted).get_span_context()
+                return (at, [Link(context)]) if context.is_valid else (len(pairs), [])
+        return len(pairs), []
 
     def _with_span(self, value: Any, span: Span) -> _ValueWithSpan:
         if self._process != os.getpid():  # a forked child: what is open belongs to the parent
@@ -185,10 +176,6 @@ class _Getter(Getter[Pairs]):
 
     def keys(self, carrier: Pairs) -> list[str]:
         return [name for name, _ in carrier]
-
-
-_setter: Final = _Setter()
-_getter: Final = _Getter()
 
 
 def _plain(value: Any) -> bytes:

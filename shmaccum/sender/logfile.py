@@ -19,7 +19,7 @@ from logging.handlers import RotatingFileHandler
 from typing import Final, NamedTuple
 
 from shmaccum.config import ProducerConfig
-from shmaccum.config.settings.slab import NO_LOG
+from shmaccum.config.settings import NO_LOG
 from shmaccum.errors import ConfigError, SenderError
 from shmaccum.sender.regularfile import open_regular
 

@@ -8,10 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from fixture_types import Command
+from slab_settings import Settings
 from slab_settings import settings as settings
+
+from shmaccum.shm import names
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +25,24 @@ def unfiltered_logs() -> Iterator[None]:
     yield
     for handler, filters in handlers:
         handler.filters[:] = filters
+
+
+@pytest.fixture
+def options(settings: Settings) -> list[str]:
+    """Return the settings as options of the command."""
+    return [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+
+
+@pytest.fixture
+def foreign(slab_name: str) -> Iterator[None]:
+    """Make a segment that is no slab of shmaccum."""
+    path, lock = Path(names.segment_path(slab_name)), Path(names.lock_path(slab_name))
+    path.write_bytes(b"x" * 5000)
+    path.chmod(0o600)
+    lock.touch(mode=0o600)
+    yield
+    path.unlink()
+    lock.unlink()
 
 
 @pytest.fixture

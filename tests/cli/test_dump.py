@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -15,7 +14,7 @@ from fixture_types import Capture, MonkeyPatch
 from record_batches import Sample, fill, seal
 
 from shmaccum._core import ProduceBatch
-from shmaccum.cli import dump
+from shmaccum.cli.main import main
 from shmaccum.cluster import TopicPartition
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
@@ -23,13 +22,7 @@ from shmaccum.sender.log.log_transport import NODE, LogTransport
 
 Fields: TypeAlias = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
-COMMAND = """
-import argparse, sys
-from shmaccum.cli import dump
-parser = argparse.ArgumentParser()
-dump.add_arguments(parser)
-sys.exit(dump.run(parser.parse_args()))
-"""
+COMMAND = [sys.executable, "-m", "shmaccum", "dump"]
 
 
 class Writer:
@@ -86,9 +79,7 @@ def writer(log_dir: Path) -> Iterator[Writer]:
 
 
 def run(*argv: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    dump.add_arguments(parser)
-    return dump.run(parser.parse_args([str(each) for each in argv]))
+    return main(["dump", *map(str, argv)])
 
 
 def out_lines(capfd: Capture) -> list[str]:
@@ -133,25 +124,11 @@ def test_control_characters_are_escaped(
 def test_json_tells_apart_what_the_readable_form_does_not(log_dir: Path, writer: Writer, capfd: Capture) -> None:
     writer.write((b"null", "wört\n".encode(), (("h", b"\xff"), ("h", None))), (None, b"\xff\xfe", ()))
     assert run(log_dir, "--json") == 0
+    first = {"key": "null", "value": "wört\n", "headers": [["h", {"base64": "/w=="}], ["h", None]]}
+    second = {"key": None, "value": {"base64": "//4="}, "headers": []}
     assert [json.loads(line) for line in out_lines(capfd)] == [
-        {
-            "topic": "t",
-            "partition": 0,
-            "offset": 0,
-            "timestamp": 1000,
-            "key": "null",
-            "value": "wört\n",
-            "headers": [["h", {"base64": "/w=="}], ["h", None]],
-        },
-        {
-            "topic": "t",
-            "partition": 0,
-            "offset": 1,
-            "timestamp": 1001,
-            "key": None,
-            "value": {"base64": "//4="},
-            "headers": [],
-        },
+        {"topic": "t", "partition": 0, "offset": number, "timestamp": 1000 + number} | record
+        for number, record in enumerate((first, second))
     ]
 
 
@@ -218,37 +195,29 @@ def test_a_log_without_topics_has_no_records(log_dir: Path, writer: Writer, capf
     assert out_lines(capfd) == []
 
 
-def test_corrupt_bytes_in_the_middle_are_status_1_with_file_and_position(
-    log_dir: Path, segment: Path, writer: Writer, capfd: Capture
-) -> None:
-    writer.values(b"a")
-    first = segment.stat().st_size
-    writer.values(b"b")
-    writer.values(b"c")
-    with segment.open("r+b") as file:
-        file.seek(first + 30)
-        file.write(b"\xff")
-    assert run(log_dir) == 1
-    captured = capfd.readouterr()
-    assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
-    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {first}; counted from there, ")
-    assert captured.err.count("\n") == 1
-
-
-def test_records_that_do_not_hold_together_are_corrupt_too(
-    log_dir: Path, segment: Path, writer: Writer, capfd: Capture
-) -> None:
-    """An old message whose checksum is right, with a wrapper inside that is none."""
+def lz4_of_no_set() -> bytes:
+    """Return an old message whose checksum is right, with a wrapper inside that is none."""
     no_set = [Sample(None, b"no set", [], 0)]
     wrapper = seal(record_format(1), fill(record_format(1), no_set), no_set, CompressionType.GZIP)
+    return _with_attributes(bytes(wrapper), CompressionType.LZ4)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [lambda batch: batch[:30] + b"\xff" + batch[31:] + batch, lambda batch: lz4_of_no_set()],
+    ids=["corrupt bytes", "records that do not hold together"],
+)
+def test_what_is_corrupt_is_status_1_with_file_and_position(
+    log_dir: Path, segment: Path, writer: Writer, capfd: Capture, behind: Callable[[bytes], bytes]
+) -> None:
     writer.values(b"a")
-    first = segment.stat().st_size
-    with segment.open("ab") as file:
-        file.write(_with_attributes(bytes(wrapper), CompressionType.LZ4))
+    batch = segment.read_bytes()
+    segment.write_bytes(batch + behind(batch))
     assert run(log_dir) == 1
     captured = capfd.readouterr()
     assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
-    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {first}; counted from there, ")
+    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {len(batch)}; counted from there, ")
+    assert captured.err.count("\n") == 1
 
 
 def _with_attributes(message: bytes, attributes: int) -> bytes:
@@ -316,9 +285,7 @@ def test_another_users_log_is_read(log_dir: Path, segment: Path, writer: Writer,
 def test_a_reader_that_has_seen_enough_is_no_error(log_dir: Path, writer: Writer, records: int) -> None:
     writer.values(*[b"x" * 1000] * records)
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    with subprocess.Popen(
-        [sys.executable, "-c", COMMAND, log_dir], env=buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([*COMMAND, log_dir], env=buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         if records > 1:
             assert process.stdout.readline().startswith(b"t-0\t0\t1000\tnull\txxx")
         process.stdout.close()
@@ -329,7 +296,5 @@ def test_a_reader_that_has_seen_enough_is_no_error(log_dir: Path, writer: Writer
 def test_output_is_utf_8_in_any_locale(log_dir: Path, writer: Writer) -> None:
     writer.values("wört €".encode())
     environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-    shown = subprocess.run(
-        [sys.executable, "-c", COMMAND, log_dir], env=environment, capture_output=True, check=True
-    ).stdout
+    shown = subprocess.run([*COMMAND, log_dir], env=environment, capture_output=True, check=True).stdout
     assert shown == "t-0\t0\t1000\tnull\twört €\t\n".encode()

@@ -89,8 +89,9 @@ def test_without_the_library_the_error_names_the_extra() -> None:
     assert "pip install 'shmaccum[exporter]'" in done.stderr
 
 
-def test_a_sender_serves_its_own_slab(settings: Settings, slab_name: str, shmaccum: Command, tmp_path: Path) -> None:
-    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+def test_a_sender_serves_its_own_slab(
+    settings: Settings, options: list[str], slab_name: str, shmaccum: Command, tmp_path: Path
+) -> None:
     other = {"shmaccum.name": f"{slab_name}-other", "log.dir": tmp_path / "other"}
     with (
         Producer(settings | other),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -10,22 +11,14 @@ from pathlib import Path
 
 import pytest
 from fixture_types import Capture, Command
-from processes import wait_until
 from slab_settings import Settings
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.cli.main import main
 from shmaccum.errors import SlabError
 from shmaccum.observe.report import report
-from shmaccum.shm.lifecycle import attach, detach
 
 LOG = ["-X", "transport=log", "-X", "log.dir=x"]
-
-
-@pytest.fixture
-def options(settings: Settings) -> list[str]:
-    """Return the settings as options of the command."""
-    return [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
 
 
 def say_serving(process: subprocess.Popen[str]) -> str:
@@ -140,30 +133,30 @@ def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: Captu
     assert said in capfd.readouterr().err
 
 
-def test_it_says_why_it_cannot_serve(shmaccum: Command, slab_name: str, tmp_path: Path) -> None:
+def test_standard_input_that_is_no_text(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
+    assert main(["sender", "--config", "-"]) == 2
+    assert "cannot read settings from standard input: it is not UTF-8 text" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "where", "said"),
+    [
+        ("log.dir", "file", "log.dir {} cannot be used"),
+        (
+            "sender.log.file",
+            "nowhere/sender.log",
+            "sender.log.file = '{}' cannot be used: No such file or directory; name a regular file that user id "
+            f"{os.geteuid()} can write\n",
+        ),
+    ],
+)
+def test_it_says_why_it_cannot_serve(
+    setting: str, where: str, said: str, shmaccum: Command, options: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
-    with shmaccum("sender", *LOG, "-X", f"log.dir={tmp_path / 'file'}", "-X", f"shmaccum.name={slab_name}") as process:
+    with shmaccum("sender", *options, "-X", f"{setting}={tmp_path / where}") as process:
         err = process.communicate(timeout=30)[1]
     assert process.returncode == 1
-    assert err.startswith(f"shmaccum sender: log.dir {tmp_path / 'file'} cannot be used")
+    assert err.startswith(f"shmaccum sender: {said.format(tmp_path / where)}")
     assert err.count("\n") == 1
-
-
-def test_a_log_file_that_cannot_be_written(tmp_path: Path, shmaccum: Command) -> None:
-    file = tmp_path / "nowhere" / "sender.log"
-    with shmaccum("sender", *LOG, "-X", f"log.dir={tmp_path / 'log'}", "-X", f"sender.log.file={file}") as process:
-        err = process.communicate(timeout=30)[1]
-    assert process.returncode == 1
-    assert err == (
-        f"shmaccum sender: sender.log.file = '{file}' cannot be used: No such file or directory; name a regular file "
-        f"that user id {os.geteuid()} can write\n"
-    )
-
-
-def test_a_killed_one_leaves_its_slab_to_the_next(shmaccum: Command, options: list[str], slab_name: str) -> None:
-    with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
-        say_serving(process)
-        slab = attach(slab_name)
-    wait_until(lambda: not is_served(slab_name))
-    assert report(slab_name).sender.pid == process.pid
-    detach(slab)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from fixture_types import Capture, Command, Link, Start
@@ -14,12 +14,13 @@ from processes import wait_until
 from shmaccum import Producer
 from shmaccum.cli.main import main
 from shmaccum.observe.prometheus import SlabCollector
-from shmaccum.observe.report import SlabReport, report, reports_of
+from shmaccum.observe.report import SlabReport, all_reports, report
 from shmaccum.shm.names import slabs_of
 from shmaccum.shm.reclaim import sweep
 from tools.kafka import KafkaCluster
 
 Settings = dict[str, object]
+SLOW = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
 
 
 @pytest.fixture
@@ -39,11 +40,6 @@ def settings(kafka: KafkaCluster, topic: str, slab_name: str) -> Iterator[Settin
 
 def of_shard(settings: Settings, number: int) -> Settings:
     return settings | {"shmaccum.name": f"{settings['shmaccum.name']}@{number}"}
-
-
-def options_of(settings: Settings) -> list[str]:
-    """Return the settings as options of the command."""
-    return [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
 
 
 def test_looking_at_all_of_them(settings: Settings, slab_name: str, topic: str, capfd: Capture) -> None:
@@ -84,9 +80,8 @@ def send_and_stay(link: Link, settings: Settings, topic: str) -> None:
 
 
 def test_removing_all_of_them(settings: Settings, slab_name: str, topic: str, start: Start, capfd: Capture) -> None:
-    slow = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
     for number in (0, 1):
-        child = start(send_and_stay, of_shard(settings, number) | slow, topic)
+        child = start(send_and_stay, of_shard(settings, number) | SLOW, topic)
         sender = child.hear()
         child.kill()
         os.kill(sender, signal.SIGKILL)
@@ -97,46 +92,44 @@ def test_removing_all_of_them(settings: Settings, slab_name: str, topic: str, st
 
 def senders_of(slab_name: str) -> list[int]:
     """Return the pids of the living senders of a name."""
-    there = [slab.sender for slab in reports_of(slab_name) if isinstance(slab, SlabReport)]
+    there = [slab.sender for slab in all_reports(slab_name) if isinstance(slab, SlabReport)]
     return [sender.pid for sender in there if sender.alive and sender.pid is not None]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGKILL, 1)])
+@pytest.mark.parametrize(
+    ("number", "hit", "status"),
+    [
+        (signal.SIGTERM, lambda own, senders: [own], 0),
+        (signal.SIGINT, lambda own, senders: [own, *senders], 0),  # as of a terminal, to the whole group
+        (signal.SIGKILL, lambda own, senders: senders[1:], 1),
+    ],
+)
 def test_serving_all_of_them(
-    number: int, status: int, settings: Settings, slab_name: str, topic: str, shmaccum: Command
+    number: int,
+    hit: Callable[[int, list[int]], list[int]],
+    status: int,
+    settings: Settings,
+    options: list[str],
+    slab_name: str,
+    topic: str,
+    shmaccum: Command,
 ) -> None:
-    """A signal goes to all senders. If one fails, the others deliver what they have, and end."""
-    with shmaccum("sender", *options_of(settings), "-X", "sender.idle.ms=-1") as process:
+    """A signal goes to all senders, once. If one fails, the others deliver what they have, and end."""
+    with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
         wait_until(lambda: len(senders_of(slab_name)) == 2, "both are served")
-        first, second = senders_of(slab_name)
-        slow = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
-        with Producer(of_shard(settings, 0) | slow) as producer:
-            assert report(producer._slab.name).sender.pid == first
+        senders = senders_of(slab_name)
+        with Producer(of_shard(settings, 0) | SLOW) as producer:
+            assert report(producer._slab.name).sender.pid == senders[0]
             future = producer.send(topic, b"lingers for ten minutes")
-            os.kill(process.pid if number == signal.SIGTERM else second, number)
+            for pid in hit(process.pid, senders):
+                os.kill(pid, number)
             assert future.get(30).topic == topic
         assert process.wait(60) == status
 
 
-def test_one_sender_for_one_shard(settings: Settings, slab_name: str, shmaccum: Command) -> None:
-    with shmaccum("sender", *options_of(of_shard(settings, 1)), "-X", "sender.idle.ms=-1") as process:
+def test_one_sender_for_one_shard(options: list[str], slab_name: str, shmaccum: Command) -> None:
+    with shmaccum("sender", *options, "-X", f"shmaccum.name={slab_name}@1", "-X", "sender.idle.ms=-1") as process:
         wait_until(lambda: senders_of(slab_name) == [process.pid], "it serves")
         assert slabs_of(slab_name) == [f"{slab_name}@1"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-
-
-def test_signals_to_the_whole_group_are_one_request(
-    settings: Settings, slab_name: str, topic: str, shmaccum: Command
-) -> None:
-    """As of a terminal: each sender gets its own and the one that is passed on, and delivers what it has."""
-    with shmaccum("sender", *options_of(settings), "-X", "sender.idle.ms=-1") as process:
-        wait_until(lambda: len(senders_of(slab_name)) == 2, "both are served")
-        slow = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
-        with Producer(of_shard(settings, 0) | slow) as producer:
-            future = producer.send(topic, b"lingers for ten minutes")
-            pids = [process.pid, *senders_of(slab_name)]
-            for pid in pids:
-                os.kill(pid, signal.SIGINT)
-            assert process.wait(60) == 0
-            assert future.get(30).topic == topic

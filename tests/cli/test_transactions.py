@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from brokers import consume_values, wait_for_markers
+from fixture_types import Capture, MonkeyPatch
 from producers import wait_until_gone
 
 from shmaccum import Producer
@@ -42,7 +43,7 @@ def transactions(kafka: KafkaCluster, *arguments: str) -> int:
 
 
 def test_an_open_transaction_is_listed_and_aborted(
-    kafka: KafkaCluster, producer: Producer, slab_name: str, topic: str, capsys: pytest.CaptureFixture[str]
+    kafka: KafkaCluster, producer: Producer, slab_name: str, topic: str, capsys: Capture
 ) -> None:
     assert transactions(kafka, "list", "--prefix", slab_name, "--state", "Ongoing", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
@@ -59,7 +60,7 @@ def test_an_open_transaction_is_listed_and_aborted(
 
 
 def test_several_are_aborted_wherever_the_ids_stand(
-    kafka: KafkaCluster, producer: Producer, slab_name: str, topic: str, capsys: pytest.CaptureFixture[str]
+    kafka: KafkaCluster, producer: Producer, slab_name: str, topic: str, capsys: Capture
 ) -> None:
     """As ``xargs`` puts them: behind the options; an id that has no open transaction keeps no other open."""
     servers = f"bootstrap.servers={kafka.bootstrap_servers}"
@@ -74,12 +75,7 @@ def test_several_are_aborted_wherever_the_ids_stand(
 
 @pytest.mark.parametrize("is_decided", [True, False])
 def test_what_a_dead_driver_has_left_is_recovered(
-    kafka: KafkaCluster,
-    slab_name: str,
-    topic: str,
-    is_decided: bool,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    kafka: KafkaCluster, slab_name: str, topic: str, is_decided: bool, capsys: Capture, monkeypatch: MonkeyPatch
 ) -> None:
     """Amid its commit: what counts becomes visible; before it decided: nothing does. A failed task never counts."""
     kafka.admin.create_topic(topic)
@@ -133,12 +129,7 @@ def die(*args: object, **more: object) -> None:
     ids=["no transaction", "no fields", "no JSON", "not compressed"],
 )
 def test_a_state_that_no_writer_has_stored(
-    kafka: KafkaCluster,
-    slab_name: str,
-    is_transactional: bool,
-    state: bytes,
-    says: str,
-    capsys: pytest.CaptureFixture[str],
+    kafka: KafkaCluster, slab_name: str, is_transactional: bool, state: bytes, says: str, capsys: Capture
 ) -> None:
     assert transactions(kafka, "recover", f"{slab_name}-") == 1  # now the topic exists
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "shmaccum.name": slab_name, "sender.idle.ms": 100}
@@ -158,22 +149,7 @@ def test_a_state_that_no_writer_has_stored(
     wait_until_gone(slab_name)
 
 
-def test_nothing_to_list_to_abort_or_to_recover(
-    kafka: KafkaCluster, slab_name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert transactions(kafka, "list", "--prefix", slab_name) == 0
-    assert capsys.readouterr().out == "no transactions\n"
-    for action, said in (
-        ("abort", "no coordinator knows transactional.id"),
-        ("recover", f"nothing of a writer whose ids begin with '{slab_name}'"),
-    ):
-        assert transactions(kafka, action, slab_name) == 1
-        assert said in capsys.readouterr().err
-
-
-def test_an_ended_transaction(
-    kafka: KafkaCluster, producer: Producer, slab_name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ended_transaction(kafka: KafkaCluster, producer: Producer, slab_name: str, capsys: Capture) -> None:
     producer.commit_transaction()
     assert transactions(kafka, "abort", slab_name) == 1
     assert "has no open transaction" in capsys.readouterr().err
@@ -189,13 +165,8 @@ def test_an_ended_transaction(
         (["list", "--state", "Open"], "invalid choice"),
     ],
 )
-def test_misuse(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misuse(arguments: list[str], says: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["transactions", *arguments])
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
-
-
-def test_without_brokers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["transactions", "list"]) == 2
-    assert "bootstrap.servers" in capsys.readouterr().err

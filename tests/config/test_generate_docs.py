@@ -4,7 +4,6 @@ from pathlib import Path
 
 from fixture_types import Capture
 
-from shmaccum.config import ProducerConfig
 from tools.generate_docs import __main__ as tool
 
 
@@ -25,13 +24,3 @@ def test_check_shows_what_is_missing_or_stale_and_writes_nothing(tmp_path: Path,
     assert "-| `linger.msec` |" in shown
     assert "+| `linger.ms` |" in shown
     assert document.read_text() == stale
-
-
-def test_every_setting_has_its_row() -> None:
-    lines = tool.configuration().splitlines()
-
-    for name, setting in ProducerConfig.settings.items():
-        (row,) = [line for line in lines if line.startswith(f"| `{name}` |")]
-        assert setting.doc in row
-    assert "`33554432` (32 mebibytes)" in "\n".join(lines)
-    assert "`60000` (1 minute)" in "\n".join(lines)

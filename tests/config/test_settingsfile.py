@@ -71,11 +71,6 @@ def test_what_java_stores_is_read_back(properties: dict[str, str]) -> None:
     assert parse_properties("#Mon Nov 24 10:00:00 UTC 2025\n" + "".join(lines)) == properties
 
 
-@given(st.text())
-def test_any_text_is_properties(text: str) -> None:
-    assert all(isinstance(value, str) for value in parse_properties(text).values())
-
-
 def test_the_content_says_which_it_is(tmp_path: Path) -> None:
     file = tmp_path / "settings"
     file.write_text('\n {"linger.ms": 5, "enable.idempotence": false}\n')

@@ -13,8 +13,7 @@ from processes import wait_until
 from producers import wait_until_gone
 
 from shmaccum import Producer
-from shmaccum.cli.doctor.finding import Level
-from shmaccum.cli.doctor.slabs import slab_findings
+from shmaccum.cli.doctor import Level, slab_findings
 from shmaccum.cli.main import main
 from shmaccum.observe.bottleneck import Bottleneck, Bound, bottleneck
 from shmaccum.observe.report import report
@@ -58,8 +57,7 @@ def test_nothing_waits_but_for_its_turn() -> None:
 @pytest.mark.parametrize("away", [{"leader": None}, {"leader": 2}, {"muted": True}])
 def test_what_cannot_be_sent_is_no_bottleneck(away: dict[str, object]) -> None:
     other = info(BrokerInfo, node=2, state=BrokerState.CONNECTING)
-    found = bottleneck({}, [partition(**away)], [broker(), other], 32 * MIB, 32 * MIB, 1)
-    assert found is None
+    assert bottleneck({}, [partition(**away)], [broker(), other], 32 * MIB, 32 * MIB, 1) is None
 
 
 def test_a_quota_is_no_bottleneck() -> None:
@@ -78,12 +76,11 @@ def test_as_much_is_in_flight_as_may_be() -> None:
 
 
 def test_without_idempotence_the_connection_has_the_limit() -> None:
-    settings = {"enable.idempotence": False, "max.in.flight.requests.per.connection": 3}
-    found = bottleneck(settings, [partition(in_flight=1)], [broker(in_flight=3)], MIB, MIB, 0)
+    settings = {"enable_idempotence": False, "max_in_flight_requests_per_connection": 3}
+    found = bound(partition(in_flight=1), of=broker(in_flight=3), **settings)
     assert found is not None
-    assert found.bound is Bound.IN_FLIGHT
-    assert found.advice.startswith("raise max.in.flight.requests.per.connection, ")
-    other = bottleneck(settings, [partition(in_flight=1)], [broker(in_flight=2)], MIB, MIB, 0)
+    assert (found.bound, found.advice[:44]) == (Bound.IN_FLIGHT, "raise max.in.flight.requests.per.connection,")
+    other = bound(partition(in_flight=1), of=broker(in_flight=2), **settings)
     assert other is not None
     assert other.bound is Bound.SENDER
 
@@ -98,10 +95,8 @@ def test_memory_is_full_of_what_is_in_flight() -> None:
 def test_the_sender_does_not_come_to_it() -> None:
     found = bound(partition(queued=30, in_flight=1), used=32, waiting=2)
     assert found is not None
-    assert (found.bound, found.text) == (
-        Bound.SENDER,
-        "30 batches that could be sent, and 2 threads waiting for memory",
-    )
+    text = "30 batches that could be sent, and 2 threads waiting for memory"
+    assert (found.bound, found.text) == (Bound.SENDER, text)
 
 
 def test_a_broker_that_answers_late(slab_name: str, capsys: Capture) -> None:

@@ -1,4 +1,4 @@
-"""The report of a slab: with producers and a sender at work, and of unreadable slabs."""
+"""The report of a slab: its lanes, and its JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from fixture_types import Link, Start
 from processes import wait_until
 from slab_settings import Settings
@@ -19,14 +18,9 @@ from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError
 from shmaccum.observe.bottleneck import Bottleneck, Bound
-from shmaccum.observe.report import SlabReport, UnreadableSlab, all_reports, as_json, report
-from shmaccum.shm import names
+from shmaccum.observe.report import UnreadableSlab, as_json, report
 from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.layout import Role, TopicState
-from shmaccum.shm.lifecycle import unlink
-
-LINGERS = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
 
 
 def open_lane(producer: Producer, transactional_id: str) -> LaneLease:
@@ -36,52 +30,6 @@ def open_lane(producer: Producer, transactional_id: str) -> LaneLease:
     lease.open(7, 3, 2)
     lease.queue(state.map.queues[TopicPartition("t", 0)])
     return lease
-
-
-def send_and_stay(link: Link, settings: Settings, records: int) -> None:
-    with Producer(settings) as producer:
-        for _ in range(records):
-            producer.send("t", b"x" * 100, partition=0)
-        producer.flush()
-        link.send(os.getpid())
-        link.recv()
-
-
-def test_one_sender_and_several_producers(settings: Settings, slab_name: str, start: Start) -> None:
-    children = [start(send_and_stay, settings, records) for records in (3, 4)]
-    pids = [child.hear() for child in children]
-    seen = report(slab_name)
-    producers = {process.pid: process for process in seen.processes if process.roles == Role.PRODUCER}
-    senders = [process for process in seen.processes if process.roles == Role.SENDER]
-    assert set(producers) == set(pids)
-    assert [producers[pid].records for pid in pids] == [3, 4]
-    assert all(process.alive for process in seen.processes)
-    assert [process.pid for process in senders] == [seen.sender.pid]
-    assert (seen.sender.alive, seen.sender.starts) == (True, 1)
-    assert seen.metrics["record-send-total"] == 7
-    first, second = seen.partitions
-    assert (first.topic, first.partition, first.records_sent, first.last_offset) == ("t", 0, 7, 6)
-    assert (second.topic, second.partition, second.records_sent, second.last_offset) == ("t", 1, 0, None)
-    children[0].kill()
-    assert {process.pid: process.alive for process in report(slab_name).processes}.get(pids[0], False) is False
-    children[1].tell()
-    children[1].result()
-
-
-def test_queues_and_memory(settings: Settings, slab_name: str) -> None:
-    with Producer(settings | LINGERS) as producer:
-        for number in range(5):
-            producer.send("t", b"x" * 1000, partition=1, key=str(number))
-        seen = report(slab_name)
-        idle, busy = seen.partitions
-        assert (idle.queued_batches, idle.queued_records, idle.queued_bytes) == (0, 0, 0)
-        assert (busy.queued_batches, busy.queued_records) == (1, 5)
-        assert 5000 < busy.queued_bytes < 5200
-        memory = seen.memory
-        assert (memory.used, memory.peak, memory.total) == (16384, 16384, 1 << 20)
-        assert memory.available == memory.total - memory.used
-        assert memory.slot_size * memory.slot_count == memory.total < memory.segment_size
-        assert [(topic.name, topic.state, topic.partitions) for topic in seen.topics] == [("t", TopicState.KNOWN, 2)]
 
 
 def hold_lane(link: Link, settings: Settings) -> None:
@@ -121,40 +69,6 @@ def test_lanes_in_use_and_the_partitions_of_their_transactions(
         other.kill()
         wait_until(lambda: held() == [])  # the sender takes it away
         assert entries() == [(0, None), (1, None)]
-
-
-def test_all_of_them(settings: Settings, slab_name: str) -> None:
-    """And a look from within a producer does not disturb it."""
-    foreign = slab_name + "-foreign"
-    Path(names.segment_path(foreign)).write_bytes(b"x" * 10_000)
-    Path(names.segment_path(foreign)).chmod(0o600)
-    Path(names.lock_path(foreign)).touch(mode=0o600)
-    try:
-        with Producer(settings) as producer:
-            for number in range(3):
-                assert report(slab_name).processes[0].pid == os.getpid()
-                assert producer.send("t", b"x", partition=0).get(timeout=30).offset == number
-            assert report(slab_name).sender.starts == 1
-            found = {slab.name: slab for slab in all_reports()}
-            assert isinstance(found[slab_name], SlabReport)
-            assert found[foreign] == UnreadableSlab(
-                foreign,
-                f"{names.segment_path(foreign)} is not a slab of shmaccum; remove it or choose another shmaccum.name",
-            )
-    finally:
-        unlink(foreign)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
-def test_remains_of_other_users_slabs_are_listed(slab_name: str) -> None:
-    for path in (names.segment_path(slab_name), names.lock_path(slab_name)):
-        Path(path).touch(mode=0o600)
-        os.chown(path, 12345, 12345)
-    try:
-        (error,) = [slab.error for slab in all_reports() if slab.name == slab_name and isinstance(slab, UnreadableSlab)]
-        assert "is incomplete" in error
-    finally:
-        unlink(slab_name)
 
 
 def keys_of(value: Any) -> set[str]:

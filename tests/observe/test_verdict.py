@@ -33,17 +33,21 @@ from shmaccum.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.observe import catalogue
+from shmaccum.observe.catalogue import Series, series_of
 from shmaccum.observe.report import report
-from shmaccum.observe.series import series_of
 from shmaccum.observe.verdict import Level, findings, verdict
 from shmaccum.shm.incidents import Incidents
 from tools.support.messages import API_VERSIONS, METADATA, PRODUCE, SASL_AUTHENTICATE
 
 
+def values_of(slab: str, metric: str) -> Series:
+    """Return the values of a metric of a slab by labels."""
+    return next(series for each, series in series_of(report(slab)).items() if each.name == metric)
+
+
 def counted(slab: str, topic: str = "t") -> dict[str, float]:
     """Return the refused calls of a topic by reason, as monitoring has them."""
-    series = series_of(report(slab))[catalogue.SENDS_REFUSED]
+    series = values_of(slab, "shmaccum_sends_refused")
     return {of[1]: value for of, value in series.items() if of[0] == topic and isinstance(value, float | int) and value}
 
 
@@ -279,8 +283,7 @@ def test_a_refused_login_is_over_when_its_broker_is_not_needed(
             assert isinstance(future.exception(timeout=30), DeliveryTimeoutError)
             wait_until(lambda: verdict(report(slab_name)) == "healthy")
             assert not any(each.lasts for each in report(slab_name).incidents)
-            lasting = series_of(report(slab_name))[catalogue.LASTING_ERRORS]
-            assert lasting["SaslAuthenticationError",] == 0
+            assert values_of(slab_name, "shmaccum_lasting_errors")["SaslAuthenticationError",] == 0
 
 
 def test_a_wait_that_ends_well_is_no_refusal(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
-from shmaccum.observe.wording import count, in_bytes
+from shmaccum.observe.wording import count, in_bytes, span
 
 
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [
-        (0, "0 B"),
-        (1023, "1,023 B"),
-        (1024, "1.0 KiB"),
-        (16384, "16.0 KiB"),
-        (33_554_432, "32.0 MiB"),
-        (5 << 30, "5.0 GiB"),
-        (5 << 43, "40,960.0 GiB"),
-    ],
-)
-def test_bytes(size: int, shown: str) -> None:
-    assert in_bytes(size) == shown
-
-
-@pytest.mark.parametrize(
-    ("number", "noun", "shown"),
-    [(0, "slot", "0 slots"), (1, "slot", "1 slot"), (2048, "slot", "2,048 slots"), (2, "batch", "2 batches")],
-)
-def test_counts(number: int, noun: str, shown: str) -> None:
-    assert count(number, noun) == shown
+def test_numbers() -> None:
+    sizes = {0: "0 B", 1023: "1,023 B", 1024: "1.0 KiB", 16384: "16.0 KiB", 5 << 30: "5.0 GiB", 5 << 43: "40,960.0 GiB"}
+    assert {size: in_bytes(size) for size in sizes} == sizes
+    spans = {900: "900 ms", 12_300: "12 s", 119_000: "119 s", 180_000: "3 min", 7_200_000: "2 h", 200_000_000: "2 days"}
+    assert {time_ms: span(time_ms) for time_ms in spans} == spans
+    counts = [count(0, "slot"), count(1, "slot"), count(2048, "slot"), count(2, "batch")]
+    assert counts == ["0 slots", "1 slot", "2,048 slots", "2 batches"]

@@ -35,7 +35,6 @@ from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
-from shmaccum.observe import catalogue
 from shmaccum.opentelemetry import instrument_slabs
 from shmaccum.opentelemetry.otlp import HistogramExporter
 
@@ -97,10 +96,7 @@ def test_the_command_pushes_whole_histograms(settings: Settings, slab_name: str,
     [point] = sizes.histogram.data_points
     assert point.count == sum(point.bucket_counts) == 4
     assert 2110 < point.sum < 2300
-    buckets = catalogue.RECORD_SIZE.buckets
-    assert buckets is not None
-    assert tuple(point.explicit_bounds) == buckets.bounds
-    # Up to 31, 127, 511 and 2047 bytes.
+    assert tuple(point.explicit_bounds)[:4] == (31, 127, 511, 2047)
     assert list(point.bucket_counts)[:4] == [1, 1, 0, 2]
     assert not point.HasField("min")
     assert not any(name.endswith((".bucket", ".count", ".sum")) for name in metrics)

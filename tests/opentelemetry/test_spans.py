@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from brokers import consume
 from fixture_types import Link, Start
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -23,7 +22,6 @@ from senders import read_partition
 from shmaccum import AsyncProducer, Producer, ProducerInterceptor, ProducerRecord
 from shmaccum.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError, SerializationError
 from shmaccum.opentelemetry import SpanInterceptor, batch_span
-from tools.kafka import KafkaCluster
 
 Make = Callable[..., dict[str, object]]
 
@@ -106,39 +104,27 @@ def check_failed(span: ReadableSpan, error: BaseException) -> None:
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, str(error))
 
 
-def test_a_refused_record_is_a_failed_span(traces: Traces, settings: Make) -> None:
-    with Producer(settings(interceptor_classes=[traces.interceptor], max_request_size=1024)) as producer:
+def test_a_record_that_is_refused_or_fails_is_a_failed_span(traces: Traces, settings: Make, tmp_path: Path) -> None:
+    """The log cannot be written until after ``delivery.timeout.ms``."""
+    late = {"linger_ms": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 300}
+    with Producer(settings(interceptor_classes=[traces.interceptor], max_request_size=1024, **late)) as producer:
         with pytest.raises(RecordTooLargeError) as caught:
             producer.send("t", b"x" * 2000, partition=0)
         check_failed(traces.take(), caught.value)
-
-
-def test_a_record_without_metadata_is_a_failed_span(traces: Traces, slab_name: str) -> None:
-    """Nothing listens at the broker's address."""
-    settings = settings_of(
-        slab_name,
-        "",
-        transport="kafka",
-        bootstrap_servers="127.0.0.1:1",
-        interceptor_classes=[traces.interceptor],
-        max_block_ms=300,
-    )
-    with Producer(settings) as producer:
-        with pytest.raises(KafkaTimeoutError) as caught:
-            producer.send("t", b"value")
-        check_failed(traces.take(), caught.value)
-    wait_until_gone(slab_name)
-
-
-def test_an_accepted_record_that_fails_is_a_failed_span(traces: Traces, settings: Make, tmp_path: Path) -> None:
-    """The log cannot be written until after ``delivery.timeout.ms``."""
-    late = {"linger_ms": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 300}
-    with Producer(settings(interceptor_classes=[traces.interceptor], **late)) as producer:
         producer.partitions_for("t")
         with in_the_way(tmp_path / "log" / "t-0"):
             error = producer.send("t", b"value").exception(30)
     assert error is not None
     check_failed(traces.take(), error)
+
+
+def test_a_record_without_metadata_is_a_failed_span(traces: Traces, settings: Make) -> None:
+    """Nothing listens at the broker's address."""
+    nowhere = {"transport": "kafka", "bootstrap_servers": "127.0.0.1:1", "max_block_ms": 300}
+    with Producer(settings(interceptor_classes=[traces.interceptor], **nowhere)) as producer:
+        with pytest.raises(KafkaTimeoutError) as caught:
+            producer.send("t", b"value")
+        check_failed(traces.take(), caught.value)
 
 
 def test_unsampled_record_has_the_header_and_no_span(settings: Make, tmp_path: Path) -> None:
@@ -270,23 +256,3 @@ def test_a_span_around_a_batch_of_columns(traces: Traces, settings: Make) -> Non
     assert bad.attributes is not None
     assert bad.attributes["error.type"] == "SerializationError"
     assert bad.status.status_code is StatusCode.ERROR
-
-
-def test_another_client_reads_the_context(traces: Traces, kafka: KafkaCluster, topic: str, slab_name: str) -> None:
-    """Apache Kafka stores it, confluent-kafka reads it, and OpenTelemetry takes it for the span's."""
-    kafka.admin.create_topic(topic)
-    settings = settings_of(
-        slab_name,
-        "",
-        transport="kafka",
-        bootstrap_servers=kafka.bootstrap_servers,
-        interceptor_classes=[traces.interceptor],
-    )
-    with Producer(settings) as producer:
-        metadata = producer.send(topic, b"value", b"key").get(30)
-    [span] = traces.ended()
-    [message] = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)[metadata.partition]
-    assert message.headers() == [("traceparent", header_of(span))]
-    assert span.attributes is not None
-    assert span.attributes["messaging.kafka.offset"] == message.offset()
-    wait_until_gone(slab_name)

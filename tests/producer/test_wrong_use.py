@@ -13,8 +13,7 @@ from fixture_types import Produce, Settings
 from producers import wait_until_gone
 
 from shmaccum import AsyncProducer, Producer
-from shmaccum.cli.doctor.finding import Level
-from shmaccum.cli.doctor.slabs import slab_findings
+from shmaccum.cli.doctor import Level, slab_findings
 from shmaccum.compat import confluent, kafka_python
 from shmaccum.errors import ConfigError, SlabMemoryError
 from shmaccum.shm import names

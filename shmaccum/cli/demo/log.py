@@ -13,15 +13,23 @@ from shmaccum.cli.demo.check import TopicContents, read_topic
 from shmaccum.errors import KafkaStorageError
 from shmaccum.sender.regularfile import open_regular
 
+_MARKER: Final = ".shmaccum-demo"
+
 
 class LogTarget:
-    """A directory for the log transport; see `shmaccum.cli.demo.command.Target` for the methods.
+    """A directory for the log transport.
 
     Args:
         directory: of the log; an earlier demo's output there is replaced.
         topic: its only topic.
         partitions: of the topic.
         given: more settings.
+
+    Attributes:
+        name: for people.
+        topic: the records'.
+        settings: for producers that write there.
+        hint: a command that shows the records.
     """
 
     def __init__(self, directory: Path, topic: str, partitions: int, given: Mapping[str, object]) -> None:
@@ -38,56 +46,43 @@ class LogTarget:
         self.hint = f"{command} dump {directory}"
 
     def prepare(self) -> None:
-        """Create or empty the directory, as `make_empty`."""
-        make_empty(self._directory, self.topic)
+        """Create the directory, or empty it of an earlier demo's output.
+
+        Raises:
+            KafkaStorageError: it holds anything else, or cannot be created.
+        """
+        try:
+            self._clear()
+            self._directory.mkdir(parents=True, exist_ok=True)
+            marker = open_regular(self._directory / _MARKER, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            with open(marker, "w") as file:
+                file.write("Made by `shmaccum demo`: the next run replaces everything in this directory.\n")
+        except OSError as error:
+            raise KafkaStorageError(
+                f"cannot write the output to {error.filename or self._directory}: {error.strerror}; choose another "
+                "--out"
+            ) from error
 
     def read_back(self) -> TopicContents:
         """Read the log with kafka-python's decoder."""
         return read_topic(self._directory, self.topic)
 
+    def _clear(self) -> None:
+        there = list(self._directory.iterdir()) if self._directory.exists() else []
+        foreign = [entry.name for entry in there if not self._is_ours(entry)]
+        if foreign or (there and not (self._directory / _MARKER).exists()):
+            raise KafkaStorageError(
+                f"{self._directory} is not an earlier demo's output: it holds "
+                f"{', '.join(sorted(foreign)[:5]) or 'a topic'}; nothing was removed; choose another --out, or remove "
+                "it yourself"
+            )
+        for entry in there:
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != _MARKER:  # removed last: the marker identifies the directory until it is empty
+                entry.unlink()
 
-_MARKER: Final = ".shmaccum-demo"
-_LOCK: Final = ".lock"
-
-
-def make_empty(directory: Path, topic: str) -> None:
-    """Create the directory, or empty it of an earlier demo's output.
-
-    Raises:
-        KafkaStorageError: it holds anything else, or cannot be created.
-    """
-    try:
-        _clear(directory, topic)
-        directory.mkdir(parents=True, exist_ok=True)
-        marker = open_regular(directory / _MARKER, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        with open(marker, "w") as file:
-            file.write("Made by `shmaccum demo`: the next run replaces everything in this directory.\n")
-    except OSError as error:
-        raise KafkaStorageError(
-            f"cannot write the output to {error.filename or directory}: {error.strerror}; choose another --out"
-        ) from error
-
-
-def _clear(directory: Path, topic: str) -> None:
-    if not directory.exists():
-        return
-    there = list(directory.iterdir())
-    if not there:
-        return
-    foreign = [entry.name for entry in there if not _is_ours(entry, topic)]
-    if not (directory / _MARKER).exists() or foreign:
-        raise KafkaStorageError(
-            f"{directory} is not an earlier demo's output: it holds {', '.join(sorted(foreign)[:5]) or 'a topic'}; "
-            "nothing was removed; choose another --out, or remove it yourself"
-        )
-    for entry in there:
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry.name != _MARKER:  # removed last: the marker identifies the directory until it is empty
-            entry.unlink()
-
-
-def _is_ours(entry: Path, topic: str) -> bool:
-    name, _, partition = entry.name.rpartition("-")
-    is_partition = name == topic and partition.isdigit() and entry.is_dir() and not entry.is_symlink()
-    return is_partition or entry.name in (_MARKER, _LOCK)
+    def _is_ours(self, entry: Path) -> bool:
+        name, _, partition = entry.name.rpartition("-")
+        is_partition = name == self.topic and partition.isdigit() and entry.is_dir() and not entry.is_symlink()
+        return is_partition or entry.name in (_MARKER, ".lock")

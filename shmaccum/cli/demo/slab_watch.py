@@ -38,11 +38,6 @@ class SlabWatch:
         self.metrics: dict[str, float] = {}
         self.producers: set[int] = set()
 
-    @property
-    def acknowledged(self) -> int:
-        """Records acknowledged, as of the last look."""
-        return int(self.metrics.get("record-send-total", 0))
-
     def look(self) -> None:
         """Read the slab once, if it exists."""
         try:
@@ -103,4 +98,4 @@ class SlabWatch:
         while not last:
             last = ended.wait(_LOOK_EVERY_S)
             self.look()
-            yield self.acknowledged
+            yield int(self.metrics.get("record-send-total", 0))

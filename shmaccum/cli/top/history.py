@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmaccum.observe.report import SlabReport
 from shmaccum.shm.distribution import Distribution
@@ -20,25 +19,21 @@ _POINTS: Final = 120
 """Most points of a curve."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A report, and the monotonic seconds when it was made."""
 
     time_s: float
     slab: SlabReport
 
 
-@dataclass(slots=True)
-class Curves:
-    """One value for each report, the oldest first."""
+class Point(NamedTuple):
+    """What curves show of one report."""
 
-    appended: deque[float] = field(default_factory=lambda: deque(maxlen=_POINTS))
+    appended: float
     """Records a second."""
-    sent: deque[float] = field(default_factory=lambda: deque(maxlen=_POINTS))
+    sent: float
     """Records a second."""
-    memory: deque[float] = field(default_factory=lambda: deque(maxlen=_POINTS))
-    """The part of the memory that is in use."""
-    delivery_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_POINTS))
+    delivery_ms: float
     """The 99th percentile."""
 
 
@@ -47,49 +42,36 @@ class History:
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque()
-        self.curves = Curves()
+        self.points: deque[Point] = deque(maxlen=_POINTS)
+        """The oldest first."""
 
     def add(self, slab: SlabReport) -> None:
         """Add a report. One of another slab of the same name begins a new history."""
-        if self._samples and self._samples[-1].slab.created_ms != slab.created_ms:
+        if self._samples and self.slab.created_ms != slab.created_ms:
             self._samples.clear()
-            self.curves = Curves()
-        before = self._samples[-1] if self._samples else None
+            self.points.clear()
         now = Sample(time.monotonic(), slab)
+        if self._samples:
+            before = self._samples[-1]
+            since = slab.distributions["delivery_time_us"] - before.slab.distributions["delivery_time_us"]
+            delivery_ms = since.percentile(99) / 1000
+            self.points.append(Point(_rate(before, now, appended), _rate(before, now, sent), delivery_ms))
         self._samples.append(now)
         while len(self._samples) > 2 and now.time_s - self._samples[1].time_s >= _WINDOW_S:
             self._samples.popleft()
-        if before is not None:
-            curves = self.curves
-            curves.appended.append(_rate(before, now, _appended))
-            curves.sent.append(_rate(before, now, _sent))
-            curves.memory.append(slab.memory.used / slab.memory.total)
-            since = slab.distributions["delivery_time_us"] - before.slab.distributions["delivery_time_us"]
-            curves.delivery_ms.append(since.percentile(99) / 1000)
 
     @property
     def slab(self) -> SlabReport:
         """The last report."""
         return self._samples[-1].slab
 
-    @property
-    def appended_rate(self) -> float:
-        """Records a second that all processes have appended in the last seconds."""
-        return _rate(self._samples[0], self._samples[-1], _appended)
-
-    @property
-    def sent_rate(self) -> float:
-        """Records a second that brokers have acknowledged in the last seconds."""
-        return _rate(self._samples[0], self._samples[-1], _sent)
-
-    @property
-    def byte_rate(self) -> float:
-        """Bytes a second that brokers have acknowledged in the last seconds."""
-        return _rate(self._samples[0], self._samples[-1], lambda slab: slab.metrics["byte-total"])
+    def rate(self, total: Total) -> float:
+        """Return how much a total has grown a second in the last seconds."""
+        return _rate(self._samples[0], self._samples[-1], total)
 
     def recent(self, name: str) -> Distribution:
         """Return a histogram of the last seconds; of all values, without two reports."""
-        last = self._samples[-1].slab.distributions[name]
+        last = self.slab.distributions[name]
         return last - self._samples[0].slab.distributions[name] if len(self._samples) > 1 else last
 
     def recent_latency(self, node: int, address: str) -> Distribution:
@@ -104,25 +86,23 @@ class History:
 
     def rate_of_process(self, entry: int, attached_ms: int) -> float:
         """Return how many records a second a process has appended in the last seconds."""
-        return self._rate_of(
-            lambda slab: sum(
-                each.records for each in slab.processes if (each.entry, each.attached_ms) == (entry, attached_ms)
-            )
+        key = (entry, attached_ms)
+        return self.rate(
+            lambda slab: sum(each.records for each in slab.processes if (each.entry, each.attached_ms) == key)
         )
 
     def rate_of_partition(self, entry: int) -> float:
         """Return how many records a second of a partition entry were acknowledged in the last seconds."""
-        return self._rate_of(lambda slab: sum(each.records_sent for each in slab.partitions if each.entry == entry))
-
-    def _rate_of(self, total: Total) -> float:
-        return _rate(self._samples[0], self._samples[-1], total)
+        return self.rate(lambda slab: sum(each.records_sent for each in slab.partitions if each.entry == entry))
 
 
-def _appended(slab: SlabReport) -> float:
+def appended(slab: SlabReport) -> float:
+    """Return how many records all processes have appended."""
     return slab.distributions["record_size_bytes"].count
 
 
-def _sent(slab: SlabReport) -> float:
+def sent(slab: SlabReport) -> float:
+    """Return how many records brokers have acknowledged."""
     return slab.metrics["record-send-total"]
 
 

@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shmaccum.cli.top.history import History
+from shmaccum.cli.top.history import History, appended, sent
 from shmaccum.cli.top.tables import TABS
-from shmaccum.observe.report import SlabReport, UnreadableSlab
+from shmaccum.observe.report import UnreadableSlab
 from shmaccum.observe.verdict import Finding, Level, findings
 from shmaccum.observe.wording import count, in_bytes, printable, span
 
@@ -49,22 +49,21 @@ class Choices:
 
 
 def draw(
-    history: History | None, unread: UnreadableSlab | None, choices: Choices, width: int, height: int, of: str = ""
+    shown: History | UnreadableSlab | None, choices: Choices, width: int, height: int, of: str = ""
 ) -> RenderableType:
     """Return the screen.
 
     Args:
-        history: of the slab; None if it cannot be read.
-        unread: why it cannot be read, then.
+        shown: the slab's history, or why it cannot be read; None if there is no slab.
         choices: of the user.
         width: columns of the terminal.
         height: its lines; 0 has room for all.
         of: which slab of how many this is.
     """
-    if history is None:
-        name, why = ("", "there is no slab") if unread is None else (unread.name, unread.error)
+    if not isinstance(shown, History):
+        name, why = ("", "there is no slab") if shown is None else (shown.name, shown.error)
         return Group(_head([Finding(Level.FAULT, why)], name, of, choices, width))
-    slab = history.slab
+    history, slab = shown, shown.slab
     found = findings(slab)
     lines: list[RenderableType] = [_head(found, slab.name, of, choices, width)]
     lines += [
@@ -91,8 +90,7 @@ def _head(found: Sequence[Finding], name: str, of: str, choices: Choices, width:
 
 
 def _summary(history: History, width: int) -> Iterator[RenderableType]:
-    slab, curves = history.slab, history.curves
-    memory = slab.memory
+    memory = history.slab.memory
     used = f" {in_bytes(memory.used)} of {in_bytes(memory.total)}, at most {in_bytes(memory.peak)}"
     if memory.waiting_threads:
         used += f", {count(memory.waiting_threads, 'thread')} waiting"
@@ -101,10 +99,10 @@ def _summary(history: History, width: int) -> Iterator[RenderableType]:
     style = "red" if memory.waiting_threads else "cyan"
     yield Text.assemble("memory ", ("█" * filled, style), ("░" * (cells - filled), "dim"), used, no_wrap=True)
     yield Text.assemble(
-        f"in {history.appended_rate:,.0f}/s ",
-        (curve(curves.appended), "cyan"),
-        f"  out {history.sent_rate:,.0f}/s, {in_bytes(history.byte_rate)}/s ",
-        (curve(curves.sent), "cyan"),
+        f"in {history.rate(appended):,.0f}/s ",
+        (curve([each.appended for each in history.points]), "cyan"),
+        f"  out {history.rate(sent):,.0f}/s, {in_bytes(history.rate(lambda slab: slab.metrics['byte-total']))}/s ",
+        (curve([each.sent for each in history.points]), "cyan"),
         no_wrap=True,
         overflow="ellipsis",
     )
@@ -114,17 +112,15 @@ def _summary(history: History, width: int) -> Iterator[RenderableType]:
         if delivery.count
         else "nothing delivered lately "
     )
-    yield Text.assemble(
-        times, (curve(curves.delivery_ms), "cyan"), f"  {_sender(slab)}", no_wrap=True, overflow="ellipsis"
-    )
-
-
-def _sender(slab: SlabReport) -> str:
-    sender = slab.sender
-    if not sender.alive:
-        return "no sender"
+    sender = history.slab.sender
     state = "stopped" if sender.stopped else "asleep" if sender.asleep else "awake"
-    return f"sender {sender.pid}, {state}"
+    yield Text.assemble(
+        times,
+        (curve([each.delivery_ms for each in history.points]), "cyan"),
+        f"  sender {sender.pid}, {state}" if sender.alive else "  no sender",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
 
 
 def _tabs(history: History, choices: Choices) -> Text:
@@ -164,8 +160,8 @@ def _foot(choices: Choices) -> Text:
     return Text(f"{_KEYS}  ? help", style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def curve(values: Sequence[float], cells: int = _CURVE) -> str:
+def curve(values: Sequence[float]) -> str:
     """Return the last values as a line of blocks, the largest of them as the highest."""
-    shown = list(values)[-cells:]
+    shown = values[-_CURVE:]
     top = max(shown, default=0.0)
     return "".join(_BLOCKS[round((len(_BLOCKS) - 1) * value / top)] if top > 0 else _BLOCKS[0] for value in shown)

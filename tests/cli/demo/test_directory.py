@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from shmaccum.cli.demo.log import make_empty
+from shmaccum.cli.demo.log import LogTarget
 from shmaccum.errors import KafkaStorageError
+
+
+def make_empty(directory: Path, topic: str) -> None:
+    LogTarget(directory, topic, 1, {}).prepare()
 
 
 def fill(directory: Path) -> None:
@@ -22,19 +25,20 @@ def everything(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 
 
-@pytest.mark.parametrize("prepare", [lambda path: None, Path.mkdir], ids=["absent", "empty"])
-def test_a_new_one(prepare: Callable[[Path], None], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    prepare(out)
-    make_empty(out, "flights")
-    assert everything(out) == {".shmaccum-demo"}
+def refuse(directory: Path, said: str) -> None:
+    before = everything(directory)
+    with pytest.raises(KafkaStorageError, match=f"not an earlier demo's output: it holds {said}"):
+        make_empty(directory, "flights")
+    assert everything(directory) == before
 
 
-def test_an_earlier_demos(tmp_path: Path) -> None:
-    make_empty(tmp_path / "a" / "out", "flights")
-    fill(tmp_path / "a" / "out")
-    make_empty(tmp_path / "a" / "out", "flights")
-    assert everything(tmp_path / "a" / "out") == {".shmaccum-demo"}
+def test_a_new_one_and_an_earlier_demos(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    make_empty(tmp_path / "empty", "flights")
+    for _ in ("absent", "an earlier demo's"):
+        make_empty(tmp_path / "a" / "out", "flights")
+        assert everything(tmp_path / "a" / "out") == everything(tmp_path / "empty") == {".shmaccum-demo"}
+        fill(tmp_path / "a" / "out")
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "orders-0", "flights-x", "flights-1"])
@@ -42,20 +46,12 @@ def test_one_with_something_else(foreign: str, tmp_path: Path) -> None:
     make_empty(tmp_path, "flights")
     fill(tmp_path)
     (tmp_path / foreign).write_text("mine")  # a file: of a partition's name, even
-    before = everything(tmp_path)
-    with pytest.raises(
-        KafkaStorageError, match=f"not an earlier demo's output: it holds {foreign}; nothing was removed"
-    ):
-        make_empty(tmp_path, "flights")
-    assert everything(tmp_path) == before
+    refuse(tmp_path, f"{foreign}; nothing was removed")
 
 
 def test_a_log_of_flights_that_no_demo_wrote(tmp_path: Path) -> None:
     fill(tmp_path)
-    before = everything(tmp_path)
-    with pytest.raises(KafkaStorageError, match="not an earlier demo's output"):
-        make_empty(tmp_path, "flights")
-    assert everything(tmp_path) == before
+    refuse(tmp_path, "a topic")
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -64,8 +60,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (elsewhere / "precious").touch()
     make_empty(tmp_path / "out", "flights")
     (tmp_path / "out" / "flights-0").symlink_to(elsewhere)
-    with pytest.raises(KafkaStorageError, match="it holds flights-0"):
-        make_empty(tmp_path / "out", "flights")
+    refuse(tmp_path / "out", "flights-0")
     assert (elsewhere / "precious").exists()
 
 

@@ -12,8 +12,8 @@ import pytest
 from slab_helpers import run_where_shm_has
 
 from shmaccum import procfs
-from shmaccum.cli.doctor import host
-from shmaccum.cli.doctor.finding import Finding, Level
+from shmaccum.cli import doctor
+from shmaccum.cli.doctor import Finding, Level
 from shmaccum.config import ProducerConfig
 from shmaccum.shm import names
 
@@ -23,7 +23,7 @@ def config(**settings: object) -> ProducerConfig:
 
 
 def findings(subject: str, config: ProducerConfig) -> list[Finding]:
-    return [each for each in host.host_findings(config) if each.subject == subject]
+    return [each for each in doctor.host_findings(config) if each.subject == subject]
 
 
 def test_a_host_with_room() -> None:
@@ -57,7 +57,7 @@ def test_who_may_write_to_shm(
 
 
 READ_ONLY = """
-from shmaccum.cli.doctor.host import host_findings
+from shmaccum.cli.doctor import host_findings
 from shmaccum.config import ProducerConfig
 
 config = ProducerConfig.parse({"bootstrap.servers": "localhost:9092"})
@@ -134,9 +134,9 @@ def test_systemd_removes_slabs(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(host, "_LOGIND", tmp_path)
-    monkeypatch.setattr(host, "_LOGIND_SETTINGS", (str(tmp_path / "logind.conf"),))
-    monkeypatch.setattr(host, "_LINGER", tmp_path / "linger")
+    monkeypatch.setattr(doctor, "_LOGIND", tmp_path)
+    monkeypatch.setattr(doctor, "_LOGIND_SETTINGS", (str(tmp_path / "logind.conf"),))
+    monkeypatch.setattr(doctor, "_LINGER", tmp_path / "linger")
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     (found,) = findings("RemoveIPC", config())
     assert (found.level == Level.WARNING) == removes

@@ -24,12 +24,10 @@ from slab_settings import Settings
 from shmaccum import Producer
 from shmaccum._core import Geometry, Super
 from shmaccum.cli.main import main
-from shmaccum.cli.top.command import keys
-from shmaccum.cli.top.history import History
+from shmaccum.cli.top.history import History, appended, sent
 from shmaccum.cli.top.screen import Choices, curve, draw
 from shmaccum.cli.top.tables import TABS
 from shmaccum.observe.report import report
-from shmaccum.observe.verdict import Level, findings
 from shmaccum.shm.lifecycle import attach, detach
 
 
@@ -50,7 +48,7 @@ def lines(history: History, width: int, height: int = 0, **chosen: object) -> li
         setattr(choices, name, value)
     out = Console(width=width, height=height or None, highlight=False, markup=False, emoji=False)
     with out.capture() as captured:
-        out.print(draw(history, None, choices, width, height))
+        out.print(draw(history, choices, width, height))
     return captured.get().splitlines()
 
 
@@ -97,10 +95,10 @@ def test_what_was_counted_since_the_first_look(settings: Settings, slab_name: st
 
         assert history.recent("record_size_bytes").count == 100
         assert history.recent("record_size_bytes").percentile(100) < 100 < history.slab.metrics["record-size-avg"]
-        assert history.appended_rate > 0
-        assert history.sent_rate > 0
+        assert history.rate(appended) > 0
+        assert history.rate(sent) > 0
         partition = next(each for each in history.slab.partitions if each.partition == 0)
-        assert history.rate_of_partition(partition.entry) == history.sent_rate
+        assert history.rate_of_partition(partition.entry) == history.rate(sent)
 
 
 def test_one_screen_and_one_object_for_programs(working: Producer, slab_name: str, capfd: Capture) -> None:
@@ -141,29 +139,10 @@ def test_a_damaged_slab_is_named_and_does_not_end_the_view(slab_name: str, capfd
         detach(slab)
 
 
-def test_tables_that_are_nearly_full_are_a_warning(slab_name: str) -> None:
-    slab = attach(slab_name, Geometry(64, 8, 4, 4, 4, max_lanes=1))
-    try:
-        from shmaccum.accumulator.state.lanes import LaneTable
-        from shmaccum.accumulator.state.partition_map import PartitionMap
-
-        lease = LaneTable(slab, slab.companion(PartitionMap)).lease("orders-1")
-        (finding,) = findings(report(slab_name))
-        assert finding.level is Level.WARNING
-        assert finding.text == "1 of 1 transaction: set shmaccum.max.transactions higher"
-        lease.release()
-    finally:
-        detach(slab)
-
-
 def test_curves() -> None:
-    assert curve([0, 1, 2, 7], cells=3) == "▂▃█"
+    assert curve([9, *[0] * 17, 1, 2, 7]) == "▁" * 17 + "▂▃█"
     assert curve([0.0, 0.0]) == "▁▁"
     assert curve([]) == ""
-
-
-def test_keys() -> None:
-    assert list(keys("s\x1b[A\x1b[6~/é\x1b")) == ["s", "up", "page down", "/", "é", "\x1b"]
 
 
 class Terminal:
@@ -187,10 +166,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*arguments: str, rows: int = 24, columns: int = 80) -> Iterator[Terminal]:
+def terminal(*arguments: str) -> Iterator[Terminal]:
     """Run ``shmaccum top`` in a terminal of its own."""
     ours, its = pty.openpty()
-    ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {**os.environ, "TERM": "xterm"}
     environment.pop("COLUMNS", None)
     process = subprocess.Popen(
@@ -222,7 +201,7 @@ def test_live_with_keys(working: Producer, slab_name: str) -> None:
             ("/orders7-", "rows with: orders7-_"),
             ("\r", "orders7-0"),
             ("\x1b", "and [0-9]+ more"),
-            ("sSrp", "paused"),
+            ("sSrp\x1b[B\x1b[6~", "paused"),
         ):
             shown.press(key)
             shown.await_text(text)
