@@ -7,6 +7,7 @@ A reader walks a log by its framing. An entry is a batch of format 2 or a messag
 
 from __future__ import annotations
 
+import enum
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -44,6 +45,32 @@ class BatchFields(NamedTuple):
     """Sequence number of the first record."""
 
 
+class TimestampType(enum.Enum):
+    """What a record's timestamp means; the values are Kafka's names (``org.apache.kafka.common.record``)."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+    @classmethod
+    def for_attributes(cls, attributes: int) -> TimestampType:
+        """Return the type in the attributes of a batch or message."""
+        return cls.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_MASK else cls.CREATE_TIME
+
+
+TIMESTAMP_TYPE_MASK: Final = 0x08
+
+
+class Record(NamedTuple):
+    """One record as it was read."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds since the epoch."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
 def plain_bytes(what: str, data: BytesLike) -> bytes:
     """Return the bytes of any object with the buffer protocol.
 
@@ -52,7 +79,7 @@ def plain_bytes(what: str, data: BytesLike) -> bytes:
 
     Args:
         what: name of the field, for the error's message.
-        data: the serialized key, value or header value.
+        data: the serialized field.
 
     Raises:
         SerializationError: ``data`` is not bytes-like, or a released memoryview.

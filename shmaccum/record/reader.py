@@ -7,14 +7,15 @@ loop, and claimed lengths are checked before any allocation.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record.batch import Batch, Record, TimestampType
 from shmaccum.record.fields import MAGIC_OFFSET, BytesLike, entry_end
-from shmaccum.record.legacy.batch import LegacyBatch
-from shmaccum.record.v2.batch import DefaultBatch
+from shmaccum.record.legacy import LegacyBatch
+from shmaccum.record.v2 import DefaultBatch
 
-__all__ = ["Batch", "Record", "TimestampType", "iter_batches", "valid_prefix"]
+Batch: TypeAlias = DefaultBatch | LegacyBatch
+"""A stored batch, or one outer message of format 1."""
 
 
 def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
@@ -22,7 +23,7 @@ def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
 
     Args:
         buf: the bytes of a log, from the start of a batch. They are not copied.
-        check_crc: refuse a batch whose checksum is wrong; otherwise see `Batch.is_valid`.
+        check_crc: refuse a batch whose checksum is wrong; otherwise ask `is_valid`.
 
     Raises:
         CorruptRecordError: the bytes after the last batch yielded are not a batch, or only the beginning of one.

@@ -7,14 +7,11 @@ other. Each record keeps everything but its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import BatchFields
+from shmaccum.record.fields import BatchFields, Record
 from shmaccum.record.format import RecordFormat
-
-if TYPE_CHECKING:
-    from shmaccum.record.reader import Record
 
 
 class BatchPart(NamedTuple):

@@ -25,14 +25,12 @@ from record_batches import (
 )
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record.batch import TIMESTAMP_TYPE_MASK
+from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType, compress
-from shmaccum.record.fields import BatchFields, whole_entries
+from shmaccum.record.fields import TIMESTAMP_TYPE_MASK, BatchFields, TimestampType, whole_entries
 from shmaccum.record.format import record_format
-from shmaccum.record.legacy import records as legacy
-from shmaccum.record.reader import Batch, TimestampType, iter_batches, valid_prefix
-from shmaccum.record.v2 import records as v2
-from shmaccum.record.v2.varint import encode_varint
+from shmaccum.record.reader import Batch, iter_batches, valid_prefix
+from shmaccum.record.v2 import encode_varint
 
 THREE = [Sample(b"k", b"v%d" % i, [], NOW + 1 - i) for i in range(3)]
 
@@ -69,7 +67,6 @@ def test_the_header_of_a_batch() -> None:
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 5, 9)
     assert (batch.attributes, batch.compression) == (3, CompressionType.LZ4)
     assert batch.timestamp_type is TimestampType.CREATE_TIME
-    assert batch.partition_leader_epoch == -1
     assert batch.crc == int.from_bytes(sealed[17:21], "big")
     assert batch.is_valid()
 

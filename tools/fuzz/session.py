@@ -33,7 +33,7 @@ from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NetworkError, UnknownServerError
 from shmaccum.producer.producer import Producer
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.shm import names

@@ -21,7 +21,7 @@ from shmaccum.record.format import RecordFormat
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # pyarrow is an extra
-    from shmaccum.record.columns.bodies import ColumnBodies
+    from shmaccum.record.columns import ColumnBodies
 
 
 class Accumulators:

@@ -27,7 +27,7 @@ from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.append.waits import SENDER, TURN_OVER, Memory, Waits
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
 
 TURN_BATCHES: Final = 32
 """Batches encoded and queued at a time: bounds an append's private memory, and how long its first batch waits for

@@ -20,7 +20,7 @@ from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
 from shmaccum.record.format import RecordFormat
-from shmaccum.record.v2.records import MAGIC
+from shmaccum.record.v2 import MAGIC
 from shmaccum.shm.layout import MAX_LINGER_MS
 from shmaccum.shm.slab import Slab
 
