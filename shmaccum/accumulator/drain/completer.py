@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmaccum import _core
 from shmaccum._core import STATE_MASK, Buffer, Partition, Sequences, Super
@@ -26,58 +25,30 @@ from shmaccum.shm.slab import Slab
 logger = logging.getLogger(__name__)
 
 
-class BatchOutcome:
-    """Outcome of a batch, or of its records from the first incomplete one to ``end``.
+class BatchOutcome(NamedTuple):
+    """Outcome of a batch, or of its records from the first incomplete one to ``end``."""
 
-    Attributes:
-        batch: the batch.
-        base_offset: offset of the first of the records, -1 if not known.
-        append_time_ms: the broker's log append time, -1 where the log has the records' own time.
-        error: why they were not stored.
-        end: the record behind the last one that it covers; 0 for all that are left.
-        incident: number of the incident with the details of the error, 0 for none.
-    """
-
-    __slots__ = ("append_time_ms", "base_offset", "batch", "end", "error", "incident")
-
-    def __init__(
-        self,
-        batch: RecordBatch,
-        base_offset: int = -1,
-        append_time_ms: int = -1,
-        error: type[KafkaError] | None = None,
-        end: int = 0,
-        incident: int = 0,
-    ) -> None:
-        self.batch = batch
-        self.base_offset = base_offset
-        self.append_time_ms = append_time_ms
-        self.error = error
-        self.end = end
-        self.incident = incident
+    batch: RecordBatch
+    base_offset: int = -1
+    """Offset of the first of the records, -1 if not known."""
+    append_time_ms: int = -1
+    """The broker's log append time, -1 where the log has the records' own time."""
+    error: type[KafkaError] | None = None
+    """Why they were not stored."""
+    end: int = 0
+    """The record behind the last one that it covers; 0 for all that are left."""
+    incident: int = 0
+    """Number of the incident with the details of the error, 0 for none."""
 
 
 class BatchCompleter:
-    """Completes batches of a slab.
-
-    Args:
-        slab: the slab.
-        pool: where their slots are freed.
-        partition_map: the names of their partitions, for logs.
-        returns: puts split batches with records left back into their deques.
-        sequences: notified of which batches the broker has, and which are complete.
-        deferral: of work that a stopped process blocks.
-        header_size: bytes that the format reserves in front of a batch's records.
-
-    Attributes:
-        core: stores and pushes outcomes, and counts.
-    """
+    """Completes batches of a slab; its `core` stores and pushes outcomes, and counts."""
 
     def __init__(
         self,
         slab: Slab,
         pool: BufferPool,
-        partition_map: PartitionMap,
+        known: PartitionMap,
         returns: BatchReturns,
         sequences: Sequences,
         deferral: Deferral,
@@ -87,7 +58,7 @@ class BatchCompleter:
         self._slab = slab
         self._words = slab.words
         self._pool = pool
-        self._map = partition_map
+        self._map = known
         self._returns = returns
         self._sequences = sequences
         self._deferral = deferral
@@ -139,7 +110,11 @@ class BatchCompleter:
                 continue
             if batch.completed < batch.result_end:
                 self.core.push(batch, contributors, again)
-                batch.complete_part(never_stored=_was_never_stored(batch))
+                # Its records are certainly not in the log if a broker refused them permanently on the first attempt
+                # that it can have seen.
+                code = batch.error_code
+                never_stored = code > 0 and not error_for_code(code).retriable and batch.attempts == 0
+                batch.complete_part(never_stored=never_stored)
             if batch.completed < batch.record_count:
                 self._returns.put_back(batch, self._is_back)
                 left.append(batch)
@@ -183,12 +158,11 @@ class BatchCompleter:
             return
         to_free, self._to_free = self._to_free, []
         try:
-            self._deferral.run(self._slab.pool_lock, partial(self._free, to_free))
+            self._deferral.run(
+                self._slab.pool_lock, lambda timeout_s: self._pool.deallocate(*to_free, timeout_s=timeout_s)
+            )
         except LockTimeoutError:
             self._to_free = to_free
-
-    def _free(self, buffers: list[Buffer], timeout_s: float) -> None:
-        self._pool.deallocate(*buffers, timeout_s=timeout_s)
 
     def _conclude(self, outcome: BatchOutcome) -> None:
         """Store the outcome of a batch or part."""
@@ -219,12 +193,3 @@ class BatchCompleter:
             pass  # A full barrier: a process that is not seen listening after this will see its completions.
         for entry in entries:
             self._slab.wakeups.wake_for_completions(entry)
-
-
-def _was_never_stored(batch: RecordBatch) -> bool:
-    """Return whether the records of the completing part are certainly not in the log.
-
-    True if a broker refused them permanently on the first attempt that it can have seen.
-    """
-    code = batch.error_code
-    return code > 0 and not error_for_code(code).retriable and batch.attempts == 0
