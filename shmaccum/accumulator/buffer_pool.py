@@ -52,16 +52,11 @@ class MemoryWait:
         patience_s: most seconds that a look waits for the lock, if a stopped process holds it.
 
     Attributes:
-        process: the id of the process that waits.
-        ticket: the place in the queue.
         was_woken: after a wait, whether a wake-up ended it.
     """
 
-    __slots__ = ("count", "max_block_ms", "patience_s", "process", "size", "ticket", "was_woken")
-
     def __init__(self, size: int, count: int, max_block_ms: float, patience_s: float = math.inf) -> None:
         self.size = size
-        self.count = count
         self.max_block_ms = max_block_ms
         self.patience_s = patience_s
         self.process = os.getpid()
@@ -81,7 +76,6 @@ class BufferPool:
     """The slots of a slab, as one process sees them. Threads can share it.
 
     Args:
-        slab: the slab that has the slots.
         while_waiting: called before and repeatedly during a wait for memory, without a lock; can start a sender, which
             frees memory.
         max_block_ms: as configured, for errors: a wait itself can be shorter, since it is only a part of its call. None
@@ -94,7 +88,7 @@ class BufferPool:
         self.slab: Final = slab
         self.poolable_size: Final = slab.geometry.slot_size
         self.total_memory: Final = slab.geometry.slot_count * slab.geometry.slot_size
-        self.while_waiting = while_waiting or _do_nothing
+        self.while_waiting = while_waiting or (lambda: None)
         self._max_block_ms = max_block_ms
         self._words = slab.words
         self._lock = slab.pool_lock
@@ -361,7 +355,3 @@ class BufferPool:
         """
         self._closed = True
         self._wake(self.slab.processes.me)
-
-
-def _do_nothing() -> None:
-    pass

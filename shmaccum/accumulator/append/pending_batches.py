@@ -78,7 +78,7 @@ class PendingBatches:
     """
 
     def __init__(self, slab: Slab) -> None:
-        self.while_waiting: Callable[[], None] = _do_nothing
+        self.while_waiting: Callable[[], None] = lambda: None
         self.idempotent: weakref.WeakSet[_Idempotent] = weakref.WeakSet()
         self._slab = slab
         self._incidents = slab.incidents
@@ -151,11 +151,13 @@ class PendingBatches:
         Completions are pushed before the slot is freed. So a batch that is gone, without one in the ring read after
         that, was lost with a damaged header.
         """
-        gone = [
-            batch
-            for batch in list(self.contributions.results)
-            if not self._is_there(batch) and not self.contributions.is_expected(batch)
-        ]
+        gone = []
+        for batch in list(self.contributions.results):
+            words, header = self._slab.words, self._slab.geometry.header(batch & BATCH_SLOT_MASK)
+            is_same = words[header + Slot.GENERATION] == batch >> BATCH_SLOT_BITS
+            is_there = is_same and words[header + Slot.STATE] & STATE_MASK != SlotState.FREE
+            if not is_there and not self.contributions.is_expected(batch):
+                gone.append(batch)
         if not gone:
             return
         with self._reading:
@@ -168,19 +170,10 @@ class PendingBatches:
                     what = f"slot {slot}: a batch of {result.topic_partition} was freed without a completion"
                     self.contributions.lose(batch, partial(self._slab.damaged, what))
 
-    def _is_there(self, batch: int) -> bool:
-        """Return whether a slot still holds the batch of that id."""
-        words, header = self._slab.words, self._slab.geometry.header(batch & BATCH_SLOT_MASK)
-        is_same = words[header + Slot.GENERATION] == batch >> BATCH_SLOT_BITS
-        return bool(is_same and words[header + Slot.STATE] & STATE_MASK != SlotState.FREE)
-
     def _failure(self, result: ProduceRequestResult, code: int, number: int) -> Callable[[], ShmaccumError]:
-        """Return a function that makes the error of failed records; tell producers to which it is fatal.
+        """Return a function that makes the error of failed records; fail the producers to which it is final.
 
-        Args:
-            result: of their batch.
-            code: of the error.
-            number: of its incident; 0 for none.
+        ``number`` is that of the error's incident; 0 for none.
         """
         kind = error_for_code(code)
         failure = self._explained(result.topic_partition, kind, number)
@@ -357,7 +350,3 @@ def call_back(callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
         callback(error, metadata)
     except Exception:
         logger.exception("a delivery callback for %s raised", future.topic_partition)
-
-
-def _do_nothing() -> None:
-    pass
