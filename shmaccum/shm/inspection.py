@@ -29,7 +29,7 @@ from shmaccum._core import (
     undelivered,
 )
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import KafkaError, error_for_code
+from shmaccum.errors import KafkaError
 from shmaccum.later import np
 from shmaccum.shm import broker_table, distribution, validation
 from shmaccum.shm.broker_table import BrokerInfo
@@ -48,6 +48,7 @@ from shmaccum.shm.layout import (
     SlotState,
     TopicState,
     count_of,
+    error_of,
     holder_of,
     lane_error,
     owner_of,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     Words = npt.NDArray[np.uint64]
 
 
-_CODE_MASK: Final = 0xFFFF
 SILENCE_MS: Final = 2000
 """A sender without a sign of life for this long after its sleep should have ended counts as stopped."""
 
@@ -272,13 +272,13 @@ class SlabView:
                     name=name[: words[at + Topic.NAME_LENGTH]].decode("ascii"),
                     state=TopicState(words[at + Topic.STATE]),
                     partitions=words[at + Topic.PARTITIONS],
-                    error=_error(words[at + Topic.ERROR]),
+                    error=error_of(words[at + Topic.ERROR]),
                     refused={
                         reason.name.lower(): calls
                         for reason in Refusal
                         if (calls := words[at + Topic.REFUSALS + reason])
                     },
-                    refused_error=_error(words[at + Topic.REFUSED_ERROR]),
+                    refused_error=error_of(words[at + Topic.REFUSED_ERROR]),
                     refused_ms=words[at + Topic.REFUSED_MS],
                 )
             )
@@ -461,12 +461,6 @@ def _oldest_by_partition(headers: Words, partitions: int) -> list[int]:
     opened = np.full(partitions, now_us, np.uint64)
     np.minimum.at(opened, headers[:, Slot.PARTITION].astype(np.intp), headers[:, Slot.OPENED_US])
     return [int(age) // 1000 for age in now_us - opened]
-
-
-def _error(word: int) -> type[KafkaError] | None:
-    """Return the error of a code in the low 16 bits of a word, None for 0."""
-    code = word & _CODE_MASK
-    return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
 
 
 def _none_or_less_one(word: int) -> int | None:

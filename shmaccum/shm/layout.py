@@ -159,6 +159,16 @@ class OfProcess(IntEnum):
     """Bytes of a record, as in its batch."""
 
 
+CODE_MASK: Final = 0xFFFF
+"""The part of a word that has the code of an error, or 0 for none."""
+
+
+def error_of(word: int) -> type[KafkaError] | None:
+    """Return the error whose code is in the low 16 bits of a word, None for 0."""
+    code = word & CODE_MASK
+    return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
+
+
 def lane_error(error_word: int) -> type[KafkaError]:
     """Return the error in a lane's ERROR word, which is not 0."""
     code = error_word & (LANE_ERROR - 1)

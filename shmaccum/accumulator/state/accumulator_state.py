@@ -33,10 +33,7 @@ class AccumulatorState:
         while_waiting: called before and during a wait for memory, under no lock.
 
     Attributes:
-        slab: where the batches are.
-        pool: the slab's BufferPool.
-        map: its topics and partitions; all states of this process share it.
-        format: of its records.
+        map: topics and partitions; all states of this process share it.
     """
 
     def __init__(self, slab: Slab, config: ProducerConfig, while_waiting: Callable[[], None] | None = None) -> None:
