@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shmaccum import _core
 from shmaccum._core import BROKERS, WORD, Broker, Geometry, Super
 from shmaccum.cluster import Node
-from shmaccum.errors import KafkaError, printable
+from shmaccum.errors import printable
 from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
 from shmaccum.shm.layout import MAX_ADDRESS, BrokerState
@@ -190,8 +190,9 @@ class BrokerJournal:
         self._slab = slab
         self._words = slab.words
         self._geometry = slab.geometry
-        self._incidents = slab.incidents
-        self._barrier = native.Lock()
+        self.note: Final = slab.incidents.note
+        self.end: Final = slab.incidents.end
+        self.let_in: Final = slab.incidents.let_in
         for entry in range(BROKERS):
             at = self._geometry.broker(entry)
             if self._words[at + Broker.STATE]:
@@ -202,25 +203,11 @@ class BrokerJournal:
     @property
     def has_been_let_in(self) -> bool:
         """See `Incidents.has_been_let_in`."""
-        return self._incidents.has_been_let_in
-
-    def let_in(self) -> None:
-        """See `Incidents.let_in`."""
-        self._incidents.let_in()
+        return self._slab.incidents.has_been_let_in
 
     def metadata_came(self, now_ms: float) -> None:
         """Note an answer with metadata, at a monotonic millisecond."""
         self._words[Super.METADATA_MS] = int(now_ms)
-
-    def note(
-        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
-    ) -> int:
-        """See `Incidents.note`."""
-        return self._incidents.note(error, text, lasts=lasts, since_ms=since_ms, node=node)
-
-    def end(self, number: int) -> None:
-        """See `Incidents.end`."""
-        self._incidents.end(number)
 
     def broker(self, node: Node) -> BrokerEntry:
         """Return the entry of a broker; a new one has its own from now on."""
@@ -241,7 +228,7 @@ class BrokerJournal:
             )
         at = places[free[0]]
         words[at + Broker.STATE] = BrokerState.UNUSED
-        self._fence()
+        native.fence()  # no reader sees a state with the words of another broker
         for word in range(Broker.NODE, Broker.ADDRESS):
             words[at + word] = 0
         with words[at + Broker.ADDRESS : at + Broker.length].cast("B") as place:
@@ -249,13 +236,9 @@ class BrokerJournal:
         words[at + Broker.ADDRESS_LENGTH] = len(address)
         words[at + Broker.NODE] = number
         words[at + Broker.SINCE_MS] = time.time_ns() // 1_000_000
-        self._fence()
+        native.fence()
         words[at + Broker.STATE] = BrokerState.IDLE
         return BrokerEntry(self._slab, free[0])
-
-    def _fence(self) -> None:
-        with self._barrier:
-            pass  # a full barrier: no reader sees a state with the words of another broker
 
 
 def brokers(words: memoryview, geometry: Geometry) -> list[BrokerInfo]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from shmaccum._core import Geometry, Super
+from shmaccum._core import Geometry, Super, undelivered
 from shmaccum.errors import (
     IllegalStateError,
     LockTimeoutError,
@@ -298,15 +298,10 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
         return [pid] if pid else [], 0
     if segment is None:
         return [], 0
-    from shmaccum.shm.inspection import SlabView
-
-    processes = ProcessTable(segment.words, segment.geometry, lock_file)
-    view = SlabView(name, segment.words, segment.geometry, processes, lock_file)
-    try:
-        return [process.pid for process in view.processes() if process.alive], view.undelivered()[1]
-    finally:
-        view.close()
-        segment.close()
+    with contextlib.closing(segment):
+        processes = ProcessTable(segment.words, segment.geometry, lock_file)
+        pids = [info.pid for info in map(processes.info, processes.in_use()) if info.alive]
+        return pids, undelivered(segment.words, segment.geometry)[1]
 
 
 def _attach(name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None, sender: bool) -> Slab:

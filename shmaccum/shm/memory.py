@@ -9,11 +9,6 @@ from typing import Final
 
 from shmaccum._core import STATE_MASK, WORD, Geometry, Slot
 
-_WORD: Final = WORD
-_STATE: Final = Slot.STATE
-_CHAIN: Final = Slot.CHAIN
-_STATE_BITS: Final = STATE_MASK
-
 NO_WORDS: Final = memoryview(bytearray()).cast("Q")
 """Replaces the words of a slab that this process has left."""
 _NO_BYTES: Final = memoryview(b"")
@@ -27,7 +22,6 @@ class SlabMemory:
         buffer: all of it, as bytes; likewise.
         headers_at: word index of the first slot header, each of `header_words` words.
         slots_at: byte offset of the first of `slot_count` slots, each of `slot_size` bytes.
-        max_processes, max_partitions: entries in the process and the partition table.
     """
 
     def __init__(self, words: memoryview, geometry: Geometry) -> None:
@@ -38,8 +32,6 @@ class SlabMemory:
         self.slots_at = geometry.slot(0)
         self.slot_size = geometry.slot_size
         self.slot_count = geometry.slot_count
-        self.max_processes = geometry.max_processes
-        self.max_partitions = geometry.max_partitions
 
     def fault_in(self, place: int) -> int:
         """Read the word of a byte that is about to be written, to save page faults.
@@ -47,7 +39,7 @@ class SlabMemory:
         For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page.
         So a read before the write saves a fault for each later page, and costs almost nothing once they are mapped.
         """
-        return self.words[place // _WORD]
+        return self.words[place // WORD]
 
     def chain(self, first: int, count: int) -> list[int]:
         """Return the slots of a large batch, in the order of its bytes.
@@ -68,26 +60,20 @@ class SlabMemory:
         if not 1 < count <= self.slot_count:
             return [first]
         words = self.words
-        slots, slot, following = [first], first, 0
-        seen = {first}
+        slots, slot, seen = [first], first, {first}
         while len(slots) < count:
-            following = words[self.headers_at + slot * self.header_words + _CHAIN]
+            following = words[self.headers_at + slot * self.header_words + Slot.CHAIN]
             slot = following - 1
             if not 0 < following <= self.slot_count or slot in seen:
                 return [first]
-            if words[self.headers_at + slot * self.header_words + _STATE] & _STATE_BITS:
+            if words[self.headers_at + slot * self.header_words + Slot.STATE] & STATE_MASK:
                 return [first]
             slots.append(slot)
             seen.add(slot)
         return slots
 
     def places(self, slots: list[int], begin: int, end: int) -> list[tuple[int, int]]:
-        """Return the byte ranges of a part of a batch, with adjacent slots as one range.
-
-        Args:
-            slots: of the batch, in the order of its bytes.
-            begin: first byte of the part, counted from the batch's first.
-            end: the byte after the part.
+        """Return the byte ranges of bytes ``begin`` to ``end`` of a batch, with adjacent slots as one range.
 
         Raises:
             ValueError: the slots have fewer bytes.

@@ -15,10 +15,9 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
 from typing import Final
 
-from shmaccum._core import Geometry, Super
+from shmaccum._core import Geometry, Super, undelivered
 from shmaccum.errors import ShmaccumError, SlabError, SlabMemoryError
 from shmaccum.shm import lifecycle, names, validation
 from shmaccum.shm.files import is_of_others
@@ -86,15 +85,10 @@ def _is_deserted(name: str, lock_file: LockFile) -> bool:
         segment = Segment.open(name)
     if segment is None:
         return not lock_file.holder(PROCESS, length=0)  # its creator died before it had finished
-    try:
+    with contextlib.closing(segment):
         validation.check(name, segment.words, segment.geometry)
-        from shmaccum.shm.inspection import SlabView
-
-        processes = ProcessTable(segment.words, segment.geometry, lock_file)
-        with contextlib.closing(SlabView(name, segment.words, segment.geometry, processes, lock_file)) as view:
-            return not processes.others_alive() and view.undelivered() == (0, 0)
-    finally:
-        segment.close()
+        is_used = ProcessTable(segment.words, segment.geometry, lock_file).others_alive()
+        return not is_used and undelivered(segment.words, segment.geometry) == (0, 0)
 
 
 LEAVE_REQUEST_MS: Final = 10_000
@@ -167,26 +161,14 @@ def _ask_to_leave(name: str) -> str:
             return f"is in use by process {', '.join(map(str, users))}"
         if not alive:
             return ""  # the next sweep removes it
-        with _words_of(name) as words:
-            words[Super.LEAVE_REQUEST] = time.monotonic_ns() // 1_000_000
-            button = DoorbellButton(PrivateNames.of(name, words), words)
-            button.press()
-            button.close()
+        segment = Segment.open(name)
+        if segment is not None:
+            with contextlib.closing(segment):
+                segment.words[Super.LEAVE_REQUEST] = time.monotonic_ns() // 1_000_000
+                with contextlib.closing(DoorbellButton(PrivateNames.of(name, segment.words), segment.words)) as button:
+                    button.press()
     except SlabError as error:
         return f"stays: {error}" if _size(name) else ""
     except (ShmaccumError, OSError) as error:
         return f"stays: {error}"
     return ""
-
-
-@contextlib.contextmanager
-def _words_of(name: str) -> Iterator[memoryview]:
-    """Yield the words of a slab that this process does not use; substitutes if it was removed."""
-    segment = Segment.open(name)
-    if segment is None:
-        yield memoryview(bytearray((Super.LEAVE_REQUEST + 1) * 8)).cast("Q")
-        return
-    try:
-        yield segment.words
-    finally:
-        segment.close()

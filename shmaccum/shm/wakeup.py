@@ -302,7 +302,6 @@ class Doorbell:
 
     def __init__(self, private: PrivateNames, words: memoryview) -> None:
         self._words = words
-        self._barrier = native.Lock()
         self.is_listening = False
         path = private.doorbell_path()
         try:
@@ -330,8 +329,7 @@ class Doorbell:
         """Clear the published time before another check for work, still listening."""
         if self.is_listening and self._words[Super.SENDER_WAKES]:
             self._words[Super.SENDER_WAKES] = 0
-            with self._barrier:
-                pass  # a full barrier: a process that still reads the old time made its change before this check
+            native.fence()  # a process that still reads the old time made its change before this check
 
     def answer(self) -> None:
         """Stop listening, and discard the presses so far.

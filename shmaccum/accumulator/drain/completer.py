@@ -63,7 +63,6 @@ class BatchCompleter:
         self._sequences = sequences
         self._deferral = deferral
         self._to_free: list[Buffer] = []
-        self._barrier = native.Lock()
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
@@ -189,7 +188,6 @@ class BatchCompleter:
         )
 
     def _wake(self, entries: Iterable[int]) -> None:
-        with self._barrier:
-            pass  # A full barrier: a process that is not seen listening after this will see its completions.
+        native.fence()  # a process that is not seen listening after this will see its completions
         for entry in entries:
             self._slab.wakeups.wake_for_completions(entry)
