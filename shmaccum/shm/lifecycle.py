@@ -196,12 +196,11 @@ def look(name: str) -> Iterator[SlabView]:
         if slab is not None:
             view = SlabView(name, slab.words, slab.geometry, slab.processes, slab.lock_file)
         else:
-            try:
+            segment = None
+            with contextlib.suppress(SlabNotFoundError):
                 lock_file = LockFile.open(name, create=False, look=True)
                 cleanup.callback(lock_file.close)
                 segment = Segment.open(name, look=True)
-            except SlabNotFoundError:
-                raise _not_there(name) from None
             if segment is None:
                 raise _not_there(name)
             cleanup.callback(segment.close)
@@ -346,8 +345,16 @@ def _attach_locked(
         segment = Segment.create(name, geometry, digest)
         if mine is not None:
             shared_settings.bring(name, segment.words, segment.buffer, geometry, mine)
-        _make_semaphore_and_doorbell(names.PrivateNames.of(name, segment.words))
-        _free_all(segment)
+        private = names.PrivateNames.of(name, segment.words)
+        try:
+            make_semaphore(private.pool_semaphore(), 1).close()
+            os.mkfifo(private.doorbell_path(), 0o600)
+        except FileExistsError as error:
+            raise in_the_way(error.filename) from None
+        free = (1 << geometry.slot_count) - 1  # all slots are free
+        start, size = geometry.bitmap, geometry.bitmap_size
+        segment.buffer[start : start + size] = free.to_bytes(size, "little")
+        segment.words[Super.FREE_SLOTS] = geometry.slot_count
         slab = Slab(name, segment, lock_file, sender=sender)
     except BaseException:
         if segment is not None:
@@ -356,23 +363,6 @@ def _attach_locked(
         raise
     segment.words[Super.READY] = 1
     return slab
-
-
-def _make_semaphore_and_doorbell(private: names.PrivateNames) -> None:
-    try:
-        make_semaphore(private.pool_semaphore(), 1).close()
-        os.mkfifo(private.doorbell_path(), 0o600)
-    except FileExistsError as error:
-        raise in_the_way(error.filename) from None
-
-
-def _free_all(segment: Segment) -> None:
-    """Fill a new slab's bitmap: all slots are free."""
-    geometry = segment.geometry
-    free = (1 << geometry.slot_count) - 1
-    start, size = geometry.bitmap, geometry.bitmap_size
-    segment.buffer[start : start + size] = free.to_bytes(size, "little")
-    segment.words[Super.FREE_SLOTS] = geometry.slot_count
 
 
 def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: int, mine: UserSettings | None) -> None:

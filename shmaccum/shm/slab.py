@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Companion = TypeVar("Companion")
+Part = TypeVar("Part")
 
 
 class Forkable(Protocol):
@@ -86,14 +87,10 @@ class Slab:
     """A slab that this process is attached to; made by `attach`, released by `detach`.
 
     Attributes:
-        name: the slab's name.
         private: names of its semaphores and of the doorbell.
-        geometry: its layout.
         buffer, words: all of its memory, as bytes and as 8-byte words.
         memory: the same words, for the record path.
-        processes: the process table.
         locks: all the locks; `pool_lock`, `tables_lock` and `stripe` return them by role.
-        incidents: errors between the sender and the brokers.
         wakeup: waits for this process's wake-ups; `wakeups` wakes other processes, `button` the sender.
         users: attaches of this process without their detach.
         is_left: whether this process has left the slab, and has only its own resources to release.
@@ -106,6 +103,8 @@ class Slab:
         self.buffer: Final = segment.buffer
         self.words: Final = segment.words
         self.memory: Final = SlabMemory(segment.words, segment.geometry)
+        self.damaged: Final = partial(validation.damaged, name)
+        """Returns the error for damage to the slab, given in words."""
         self.lock_file: Final = lock_file
         self.users = 0
         self.is_left = False
@@ -121,14 +120,11 @@ class Slab:
         self._retire_callbacks: list[Callable[[], None]] = []
         self._array: npt.NDArray[np.uint64] | None = None
         """The words before the slots' memory, once they are asked for."""
-        self._is_detached = False
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         cores = self._core_locks()
-        self._pool: _core.BufferPool | None = _core.BufferPool(
-            self.core, cores[LOCK_POOL], partial(validation.damaged, name)
-        )
-        self._deques: _core.PartitionDeques | None = _core.PartitionDeques(self.core, partial(validation.damaged, name))
-        self._tables: _core.Tables | None = _core.Tables(self.core, partial(validation.damaged, name))
+        self._pool: _core.BufferPool | None = _core.BufferPool(self.core, cores[LOCK_POOL], self.damaged)
+        self._deques: _core.PartitionDeques | None = _core.PartitionDeques(self.core, self.damaged)
+        self._tables: _core.Tables | None = _core.Tables(self.core, self.damaged)
         self.locks: Final = [SlabLock(number, core, self) for number, core in enumerate(cores)]
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
         self.button = DoorbellButton(self.private, segment.words)
@@ -142,11 +138,11 @@ class Slab:
             SlabAbiError: the semaphore does not exist.
             SlabPermissionError: it does not belong to this user alone.
         """
-        core, name = self.core, self.private.pool_semaphore()
+        name = self.private.pool_semaphore()
         try:
             with closing(open_semaphore(name)):  # checks whose it is, and keeps it until the core has it
                 gates = {LOCK_POOL: name}
-                return [_core.SlabLock(core, number, gates.get(number)) for number in range(LOCK_COUNT)]
+                return [_core.SlabLock(self.core, number, gates.get(number)) for number in range(LOCK_COUNT)]
         except FileNotFoundError:
             raise SlabAbiError(
                 f"slab {self.name!r} is damaged: its semaphore does not exist; `shmaccum destroy {self.name}` removes "
@@ -245,8 +241,7 @@ class Slab:
             return True
         return self.processes.me < 0 and not self.lock_file.is_current()
 
-    def has_joined(self) -> bool:
-        """Return whether this process has an entry in the slab: a forked child has none at first."""
+    def _has_joined(self) -> bool:
         return self._is_joined
 
     def rejoin(self) -> None:
@@ -259,10 +254,10 @@ class Slab:
         """
         if self._is_retired:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
-        if self.has_joined():
+        if self._has_joined():
             return
         with self._rejoining, self.lock_file.lifecycle():
-            if self.has_joined():
+            if self._has_joined():
                 return  # another thread was faster
             if not self.lock_file.is_current():
                 raise DeadOwnerError(
@@ -285,47 +280,33 @@ class Slab:
 
     @property
     def core(self) -> _core.Segment:
-        """The mapping, for sections.
+        """The mapping, for sections."""
+        return self._attached(self._segment.core)
+
+    def _attached(self, part: Part | None) -> Part:
+        """Return a part of the slab, which `unmap` takes away.
 
         Raises:
             IllegalStateError: the slab has been detached.
         """
-        if self._segment.core is None:
+        if part is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
-        return self._segment.core
+        return part
 
     @property
     def pool(self) -> _core.BufferPool:
-        """The sections of the pool; `shmaccum.accumulator.buffer_pool` waits for its lock and for memory.
-
-        Raises:
-            IllegalStateError: the slab has been detached.
-        """
-        if self._pool is None:
-            raise IllegalStateError(f"slab {self.name!r} has been detached")
-        return self._pool
+        """The sections of the pool; `shmaccum.accumulator.buffer_pool` waits for its lock and for memory."""
+        return self._attached(self._pool)
 
     @property
     def deques(self) -> _core.PartitionDeques:
-        """The sections of the partitions' deques.
-
-        Raises:
-            IllegalStateError: the slab has been detached.
-        """
-        if self._deques is None:
-            raise IllegalStateError(f"slab {self.name!r} has been detached")
-        return self._deques
+        """The sections of the partitions' deques."""
+        return self._attached(self._deques)
 
     @property
     def tables(self) -> _core.Tables:
-        """The sections of the topics, partitions and lanes.
-
-        Raises:
-            IllegalStateError: the slab has been detached.
-        """
-        if self._tables is None:
-            raise IllegalStateError(f"slab {self.name!r} has been detached")
-        return self._tables
+        """The sections of the topics, partitions and lanes."""
+        return self._attached(self._tables)
 
     @property
     def tables_lock(self) -> SlabLock:
@@ -347,9 +328,7 @@ class Slab:
     @property
     def headers(self) -> npt.NDArray[np.uint64]:
         """The slot headers, one row of words for each slot."""
-        geometry = self.geometry
-        start = geometry.headers // WORD
-        return self._words_array(start, geometry.slot_count, geometry.slot_words)
+        return self._words_array(self.geometry.headers, self.geometry.slot_count, self.geometry.slot_words)
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
@@ -358,7 +337,7 @@ class Slab:
         Raises:
             SlabDamagedError: as `partition_count`.
         """
-        return self._words_array(self.geometry.partitions // WORD, self.partition_count, Partition.length)
+        return self._words_array(self.geometry.partitions, self.partition_count, Partition.length)
 
     @property
     def partition_count(self) -> int:
@@ -372,23 +351,14 @@ class Slab:
             raise self.damaged(f"its partition table has {count} entries in use, of {self.geometry.max_partitions}")
         return count
 
-    def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
-        if self._is_detached:
-            raise IllegalStateError(f"slab {self.name!r} has been detached")
+    def _words_array(self, at: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
+        self._attached(self._pool)
         if self._array is None:
             self._array = np.frombuffer(self.buffer, np.uint64, self.geometry.slots // WORD)
-        return self._array[start : start + rows * width].reshape(rows, width)
-
-    def damaged(self, what: str) -> SlabDamagedError:
-        """Return the error for damage to the slab."""
-        return validation.damaged(self.name, what)
+        return self._array[at // WORD : at // WORD + rows * width].reshape(rows, width)
 
     def check(self) -> None:
-        """Validate all words that must be right before the slab is used.
-
-        Raises:
-            SlabDamagedError: a word is damaged; names it.
-        """
+        """Validate all words that must be right before the slab is used; raise as `validation.check`."""
         validation.check(self.name, self.words, self.geometry)
 
     def explain(self, error: BaseException) -> SlabDamagedError | None:
@@ -506,7 +476,6 @@ class Slab:
         self._pool = self._deques = self._tables = None
         self.memory.close()
         self._array = None
-        self._is_detached = True
         self._segment.close()
 
 

@@ -7,7 +7,6 @@ partitions; this module knows the cluster: it stores the partitions' leaders, an
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +17,6 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError
-from shmaccum.shm import validation
 from shmaccum.shm.layout import SlotState
 from shmaccum.shm.slab import Slab
 
@@ -172,7 +170,7 @@ class ReadyCheck:
     def __init__(
         self, slab: Slab, known: PartitionMap, sequences: Sequences, returns: BatchReturns, max_in_flight: int
     ) -> None:
-        self.core: Final = _core.ReadyCheck(slab.core, slab.pool, partial(validation.damaged, slab.name), max_in_flight)
+        self.core: Final = _core.ReadyCheck(slab.core, slab.pool, slab.damaged, max_in_flight)
         self._words = slab.words
         self._map = known
         self.sequences: Final = sequences
