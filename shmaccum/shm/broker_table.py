@@ -28,19 +28,36 @@ _LATE_MS: Final = 250
 """An answer that takes longer can be why a call timed out."""
 
 
+_PLAIN: Final = [
+    "connections",
+    "failures",
+    "answers",
+    "requests",
+    "bytes_out",
+    "largest_request",
+    "bytes_in",
+    "closed",
+    "refused",
+    "logins_again",
+    "throttles",
+    "throttle_ms",
+    "longest_throttle_ms",
+    "incident",
+    "incident_ms",
+]
+"""The fields of a `BrokerInfo` that are words of the same name."""
+
+
 class BrokerInfo(NamedTuple):
     """A snapshot of a broker.
 
     Attributes:
         node: its id; below 0 for an address of ``bootstrap.servers``, whose broker is not known yet.
-        address: host and port.
-        state: of the sender's connection to it: ``idle`` (none), ``connecting``, ``ready`` or ``failed``.
         since_ms: wall-clock milliseconds since when it is in this state.
         connections, failures: connections that became ready, and those that failed.
         in_flight: requests without an answer.
         waiting_ms: how long the oldest of them has been waiting; 0 if there is none.
-        answers: requests answered.
-        requests: requests sent, of every kind.
+        answers, requests: requests answered, and sent, of every kind.
         bytes_out, largest_request, bytes_in: bytes in them, in the largest of them, and in the answers.
         closed: connections that were ready, and have ended.
         refused: connections that failed by their login or certificate.
@@ -50,8 +67,7 @@ class BrokerInfo(NamedTuple):
         latency: the same of all answered requests.
         throttled_ms: how much longer the broker throttles us; negative: how long ago it ended; None if it never did.
         throttles, throttle_ms, longest_throttle_ms: how often it did, and for how long, in all and at most.
-        incident: number of its last incident, 0 for none.
-        incident_ms: wall-clock milliseconds of that.
+        incident, incident_ms: number of its last incident, 0 for none; wall-clock milliseconds of that.
     """
 
     node: int
@@ -260,27 +276,13 @@ def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | Non
         address=printable(_address(words, at).decode("ascii", "replace")),
         state=BrokerState(state),
         since_ms=words[at + Broker.SINCE_MS],
-        connections=words[at + Broker.CONNECTIONS],
-        failures=words[at + Broker.FAILURES],
         in_flight=words[at + Broker.IN_FLIGHT],
         waiting_ms=max(0, now_ms - oldest_ms) if oldest_ms else 0,
-        answers=words[at + Broker.ANSWERS],
-        requests=words[at + Broker.REQUESTS],
-        bytes_out=words[at + Broker.BYTES_OUT],
-        largest_request=words[at + Broker.LARGEST_REQUEST],
-        bytes_in=words[at + Broker.BYTES_IN],
-        closed=words[at + Broker.CLOSED],
-        refused=words[at + Broker.REFUSED],
-        logins_again=words[at + Broker.LOGINS_AGAIN],
         last_latency_us=words[at + Broker.LATENCY_US],
         answered_ms=max(0, now_ms - answered_ms) if answered_ms else None,
         latency=read(words, geometry.broker_histogram(entry)),
         throttled_ms=throttled_ms - now_ms if throttled_ms else None,
-        throttles=words[at + Broker.THROTTLES],
-        throttle_ms=words[at + Broker.THROTTLE_MS],
-        longest_throttle_ms=words[at + Broker.LONGEST_THROTTLE_MS],
-        incident=words[at + Broker.INCIDENT],
-        incident_ms=words[at + Broker.INCIDENT_MS],
+        **{name: words[at + getattr(Broker, name.upper())] for name in _PLAIN},
     )
     return info if words[at + Broker.NODE] == number and words[at + Broker.STATE] else None
 

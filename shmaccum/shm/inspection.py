@@ -99,8 +99,6 @@ class TopicInfo(NamedTuple):
     """A snapshot of a topic's entry.
 
     Attributes:
-        name: the topic's.
-        state: of its metadata: ``requested``, ``known``, ``failed``, or ``unused`` while the entry is being made.
         partitions: how many it has, 0 while unknown.
         error: why the sender's last answer had no metadata of it; None if it had, or there was no answer yet.
         refused: calls of `send` and `send_batch` that failed before acceptance, by reason; none of those with 0.
@@ -121,20 +119,16 @@ class PartitionInfo(NamedTuple):
     """A snapshot of a partition's entry and its batches.
 
     Attributes:
-        entry: its number.
-        topic, partition: which one.
         transactional_id: whose transactions the entry carries; None outside of transactions.
-        leader: node id of its leader, None if unknown.
+        leader: node id, None if unknown.
         queued_batches, queued_records, queued_bytes: contents of its deque, by the slot headers.
         in_flight_batches, in_flight_records, in_flight_bytes: contents of the batches sent without a response yet.
         muted: whether it is muted, or its batches wait for the outcome of earlier ones.
         oldest_ms: age of the oldest record that is not delivered, in milliseconds; 0 if there is none.
         batches_sent, records_sent, bytes_sent: acknowledged.
         batches_retried: how often a batch was sent again.
-        batches_failed, records_failed: failed with an error.
         last_offset: of the newest acknowledged record, None before the first.
-        incident: number of its last incident, 0 for none.
-        incident_ms: wall-clock milliseconds of that.
+        incident, incident_ms: number of its last incident, 0 for none; wall-clock milliseconds of that.
     """
 
     entry: int
@@ -165,9 +159,7 @@ class LaneInfo(NamedTuple):
     """A snapshot of a lane, which carries the transactions of one transactional id.
 
     Attributes:
-        transactional_id: the id.
         pid: of the process that holds the lane; None if there is none, or if it has died and left its entry.
-        alive: whether the holder lives.
         producer_id, producer_epoch: of the transaction; None while the lane is closed: the sender then sends nothing of
             it, and fails what is queued.
         version: of the transaction protocol.
@@ -187,13 +179,7 @@ class LaneInfo(NamedTuple):
 
 
 class SlabView:
-    """A read-only view of a slab; every method reads the current words.
-
-    Attributes:
-        name: the slab's name.
-        words: its memory, read-only.
-        geometry: its layout.
-    """
+    """A read-only view of a slab; every method reads the current words."""
 
     def __init__(
         self, name: str, words: memoryview, geometry: Geometry, processes: ProcessTable, lock_file: LockFile
@@ -440,19 +426,15 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
 
 def _contents(headers: Words, partitions: int) -> tuple[list[int], list[int], list[int]]:
     """Return how many batches, records that are not delivered, and bytes each partition entry has."""
+
+    def by_partition(values: Words) -> list[int]:
+        sums = np.zeros(partitions, np.uint64)
+        np.add.at(sums, headers[:, Slot.PARTITION].astype(np.intp), values)
+        return sums.tolist()
+
     records = count_of(headers[:, Slot.COMMIT]) - (headers[:, Slot.COMPLETED] & np.uint64(PROGRESS_MASK))
-    return (
-        _sum_by_partition(headers, np.ones(len(headers), np.uint64), partitions),
-        _sum_by_partition(headers, records, partitions),
-        _sum_by_partition(headers, size_of(headers[:, Slot.COMMIT]), partitions),
-    )
-
-
-def _sum_by_partition(headers: Words, values: Words, partitions: int) -> list[int]:
-    """Sum one value per header by partition entry."""
-    sums = np.zeros(partitions, np.uint64)
-    np.add.at(sums, headers[:, Slot.PARTITION].astype(np.intp), values)
-    return sums.tolist()
+    ones = np.ones(len(headers), np.uint64)
+    return by_partition(ones), by_partition(records), by_partition(size_of(headers[:, Slot.COMMIT]))
 
 
 def _oldest_by_partition(headers: Words, partitions: int) -> list[int]:

@@ -36,11 +36,8 @@ class ProcessInfo(NamedTuple):
     """A snapshot of a process table entry.
 
     Attributes:
-        entry: its number.
         pid: in its own pid namespace.
         name: the program that it runs.
-        alive: whether the process lives.
-        roles: producer, sender or both.
         attached_ms: wall-clock milliseconds of its attach.
         records, bytes, batches: appended and opened by it so far.
         wait_ns, waits, exhausted: its waits for memory.
@@ -122,7 +119,10 @@ class ProcessTable:
             words[base + Process.START_TIME] = start_time("self")
             words[base + Process.PID_NAMESPACE] = self._namespace
             words[base + Process.ATTACHED_MS] = time.time_ns() // 1_000_000
-            self._write_name(base, "shmaccum sender" if sender else _program())
+            name = ("shmaccum sender" if sender else _program()).encode()[:MAX_PROCESS_NAME]
+            with words[base + Process.NAME : base + Process.BEFORE].cast("B") as place:
+                place[: len(name)] = name
+            words[base + Process.NAME_LENGTH] = len(name)
             counters = words[base + Process.RECORDS : base + Process.RECORDS + PROCESS_COUNTERS]
             words[base + Process.BEFORE : base + Process.BEFORE + PROCESS_COUNTERS] = counters
             for word in (Process.ROLES, Process.ASLEEP, Process.LOOP_ASLEEP, Process.FLUSHING):
@@ -137,12 +137,6 @@ class ProcessTable:
             f"slab {self._lock_file.name!r} has {self._geometry.max_processes} processes, its limit; raise "
             "shmaccum.max.processes (for all users of the slab)"
         )
-
-    def _write_name(self, base: int, text: str) -> None:
-        name = text.encode()[:MAX_PROCESS_NAME]
-        with self._words[base + Process.NAME : base + Process.BEFORE].cast("B") as place:
-            place[: len(name)] = name
-        self._words[base + Process.NAME_LENGTH] = len(name)
 
     def has_place(self) -> bool:
         """Return whether an entry can be taken; one that a lock names as its holder cannot."""

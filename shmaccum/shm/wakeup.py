@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import posix_ipc
 
@@ -39,9 +39,25 @@ NO_COMPLETIONS: Final = (1 << 63) - 1
 """More completions than there will ever be, for listeners that wait for other things (`Listener.expect`)."""
 
 
+Question = TypeVar("Question")
 Result = TypeVar("Result")
 Slices: TypeAlias = Generator[float, bool | None, Result]
 """A wait: it yields how long to listen, in seconds, gets whether a wake-up came, and returns its result."""
+
+
+def run_to_end(call: Generator[Question, Any, Result], answer_to: Callable[[Question], object]) -> Result:
+    """Run a generator to its end, with an answer to all that it yields; return its result."""
+    answer: object = None
+    try:
+        while True:
+            try:
+                question = call.send(answer)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            answer = answer_to(question)
+    finally:
+        call.close()  # the first call here: an interrupt cannot come before it
 
 
 class Listener:
@@ -70,24 +86,13 @@ class Listener:
         return native.poll(self._check, timeout_s) if native.is_patched() else self._wait(timeout_s)
 
     def wait_for(self, slices: Slices[Result], before_wait: Callable[[], object]) -> Result:
-        """Run a wait to its end, in this thread; return its result.
+        """Run a wait to its end, in this thread; return its result. ``before_wait`` is called before each slice."""
 
-        Args:
-            slices: the wait.
-            before_wait: called before each of its slices.
-        """
-        was_woken = None
-        try:
-            while True:
-                try:
-                    slice_s = slices.send(was_woken)
-                except StopIteration as end:
-                    result: Result = end.value
-                    return result
-                before_wait()
-                was_woken = self.wait(slice_s)
-        finally:
-            slices.close()  # the first call here: an interrupt cannot come before it
+        def wait(slice_s: float) -> bool:
+            before_wait()
+            return self.wait(slice_s)
+
+        return run_to_end(slices, wait)
 
     def _check(self) -> bool:
         """Return whether a wake-up came since the last wait; without a system call if none did."""

@@ -20,6 +20,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaTimeoutError, ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm import native
+from shmaccum.shm.wakeup import run_to_end
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.append.column_appender import ColumnAppender
@@ -145,9 +146,7 @@ class RecordAccumulator:
     def flush(self, timeout_s: float | None = None, lane: int | None = None) -> None:
         """Make all batches of the slab sendable at once; wait until all records appended so far are complete.
 
-        Args:
-            timeout_s: seconds; None for no limit.
-            lane: its entry + 1, to wait for records of a lane only.
+        With a lane, given by its entry + 1, wait for its records only.
 
         Raises:
             KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
@@ -169,17 +168,7 @@ class RecordAccumulator:
 
     def block(self, call: Waits[Result]) -> Result:
         """Run a call to its end, waiting in this thread; return its result."""
-        answer: object = None
-        try:
-            while True:
-                try:
-                    wait = call.send(answer)
-                except StopIteration as end:
-                    result: Result = end.value
-                    return result
-                answer = self._wait(wait)
-        finally:
-            call.close()  # the first call here: an interrupt cannot come before it
+        return run_to_end(call, self._wait)
 
     def _wait(self, wait: Wait) -> object:
         """Wait in this thread; return the answer."""
