@@ -28,26 +28,6 @@ _LATE_MS: Final = 250
 """An answer that takes longer can be why a call timed out."""
 
 
-_PLAIN: Final = [
-    "connections",
-    "failures",
-    "answers",
-    "requests",
-    "bytes_out",
-    "largest_request",
-    "bytes_in",
-    "closed",
-    "refused",
-    "logins_again",
-    "throttles",
-    "throttle_ms",
-    "longest_throttle_ms",
-    "incident",
-    "incident_ms",
-]
-"""The fields of a `BrokerInfo` that are words of the same name."""
-
-
 class BrokerInfo(NamedTuple):
     """A snapshot of a broker.
 
@@ -105,6 +85,11 @@ class BrokerInfo(NamedTuple):
         if self.state is BrokerState.CONNECTING:
             return unanswered(where, time.time_ns() // 1_000_000 - self.since_ms, is_first=True)
         return unanswered(where, self.waiting_ms, is_first=False)
+
+
+_DECODED: Final = {"node", "address", "state", "answered_ms", "throttled_ms"}
+_PLAIN: Final = [name for name in BrokerInfo._fields if hasattr(Broker, name.upper()) and name not in _DECODED]
+"""The fields that are words of the same name, as they are."""
 
 
 def unanswered(where: str, waiting_ms: float, *, is_first: bool) -> str:
@@ -275,8 +260,6 @@ def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | Non
         node=(number & _NODE_MASK ^ _SIGN) - _SIGN,
         address=printable(_address(words, at).decode("ascii", "replace")),
         state=BrokerState(state),
-        since_ms=words[at + Broker.SINCE_MS],
-        in_flight=words[at + Broker.IN_FLIGHT],
         waiting_ms=max(0, now_ms - oldest_ms) if oldest_ms else 0,
         last_latency_us=words[at + Broker.LATENCY_US],
         answered_ms=max(0, now_ms - answered_ms) if answered_ms else None,
