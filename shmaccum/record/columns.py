@@ -41,8 +41,7 @@ ArrowRows: TypeAlias = pa.RecordBatch | _ExportsArray | _ExportsStream
 def record_batch(given: ArrowRows) -> pa.RecordBatch:
     """Return the rows of anything that exports Arrow data as one batch: without a copy, if they are in one piece.
 
-    Args:
-        given: has ``__arrow_c_array__`` or ``__arrow_c_stream__`` (Arrow's PyCapsule interface).
+    It has ``__arrow_c_array__`` or ``__arrow_c_stream__`` (Arrow's PyCapsule interface).
 
     Raises:
         SerializationError: it has neither, or its rows cannot be one batch.
@@ -84,11 +83,8 @@ def check_binary(name: str, array: pa.Array) -> None:
 def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
     """Refuse an array that is inconsistent.
 
-    Args:
-        name: the column's.
-        array: of any type.
-        all_of_it: check every offset, of nested arrays too, because Arrow's kernels follow them without a check.
-            Otherwise only the first and the last offset are checked.
+    ``all_of_it`` checks every offset, of nested arrays too, because Arrow's kernels follow them without a check.
+    Otherwise only the first and the last offset are checked.
 
     Raises:
         SerializationError: with the name of the column, ``name``.
@@ -232,10 +228,7 @@ class ColumnBodies:
     def add_to(self, room: int, first_offset: int, base_timestamp: int) -> _core.RowBatches | None:
         """Measure the first records for a batch that already has some; return None if none fits.
 
-        Args:
-            room: free bytes of the batch.
-            first_offset: number of its records.
-            base_timestamp: of the batch.
+        ``room`` is the free bytes of the batch, ``first_offset`` the number of its records.
         """
         batches = self._batches()
         return batches if batches.add_to(room, first_offset, base_timestamp) else None
@@ -243,12 +236,8 @@ class ColumnBodies:
     def lay_out(self, first: int, room: int, most: int) -> _core.RowBatches:
         """Lay records out over new batches. Those behind the last of its ``cuts`` are not in them.
 
-        A record that is larger than a whole batch gets its own batch.
-
-        Args:
-            first: the first record.
-            room: bytes for records in a batch.
-            most: most batches.
+        A record that is larger than a whole batch gets its own batch. ``room`` is the bytes for records in a batch;
+        there are at most ``most`` batches.
         """
         batches = self._batches()
         batches.lay_out(first, room, most)
@@ -289,10 +278,6 @@ def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
 def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int64]:
     """Return the partition of each key as `partition_for_key` does, and `UNKNOWN_PARTITION` for a null.
 
-    Args:
-        array: keys, binary or string of any layout.
-        partition_count: of the topic.
-
     Raises:
         SerializationError: the array is of another type.
     """
@@ -304,9 +289,7 @@ def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int
 def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
     """Group rows by partition, in their order within each.
 
-    Args:
-        partitions: of each row; at least one.
-        count: number of partitions. A row can name another one.
+    There is at least one row. A row can name a partition beyond ``count``.
 
     Returns:
         The rows' numbers, group by group; and for each group its partition, begin and end.
@@ -324,8 +307,7 @@ def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64
 def _header_sections(headers: pa.Array) -> _core.Cells:
     """Return the header section of each record: the count of its headers, and the headers themselves.
 
-    Args:
-        headers: array of ``list<struct<key: string, value: binary>>``; a null list: none.
+    The array is as of `ColumnBodies`.
 
     Raises:
         SerializationError: it is another array, is inconsistent, or has a header without a name.

@@ -75,11 +75,7 @@ def plain_bytes(what: str, data: BytesLike) -> bytes:
     """Return the bytes of any object with the buffer protocol.
 
     ``len`` of a memoryview or an array counts items, which need not be bytes. So everything but `bytes` is converted
-    here before it is measured.
-
-    Args:
-        what: name of the field, for the error's message.
-        data: the serialized field.
+    here before it is measured. ``what`` is the field's name, for the error.
 
     Raises:
         SerializationError: ``data`` is not bytes-like, or a released memoryview.

@@ -105,10 +105,7 @@ class RecordFormat:
     def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> None:
         """Give the records of a sealed batch their offsets in the log, in place, from ``base_offset``.
 
-        Args:
-            sealed: the batch; in format 2, the memory with its header is enough.
-            record_count: records in it.
-            base_offset: of the first.
+        In format 2, the memory with its header is enough.
         """
         if self._is_default:
             v2.set_base_offset(sealed, base_offset)
@@ -146,8 +143,7 @@ def record_format(magic: int) -> RecordFormat:
 def message_format_magic(version: str) -> int:
     """Return the magic of a ``message.format.version`` (``MetadataVersion.highestSupportedRecordVersion``).
 
-    Args:
-        version: a version of Kafka, "0.10.2" or "3.0-IV1", or a format by its own name: "v1", "v2".
+    It is a version of Kafka, "0.10.2" or "3.0-IV1", or a format by its own name: "v1", "v2".
 
     Raises:
         ConfigError: it is neither.

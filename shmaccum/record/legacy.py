@@ -68,11 +68,7 @@ def _encode_nullable(what: str, data: BytesLike | None) -> bytes:
 def encode_record(offset: int, timestamp: int, body: bytes, attributes: int = 0) -> bytes:
     """Return one complete message.
 
-    Args:
-        offset: place of the message in its set, from 0.
-        timestamp: milliseconds since the epoch.
-        body: from `encode_body`.
-        attributes: compression id; 0 except for a wrapper.
+    ``offset`` is the place of the message in its set, from 0; ``attributes`` the compression id of a wrapper.
     """
     head = _MAGIC_TO_TIMESTAMP.pack(MAGIC, attributes, timestamp)
     crc = zlib.crc32(body, zlib.crc32(head))
@@ -145,11 +141,7 @@ class LegacyBatch:
     """One outer message of format 1, a wrapper or a single record, with the attributes of `v2.DefaultBatch`.
 
     A wrapper does not store its first offset and its number of records: reading them decompresses it, and raises a
-    CorruptRecordError if that fails.
-
-    Args:
-        buf: exactly the bytes of the message.
-        position: where they are in the input.
+    CorruptRecordError if that fails. ``buf`` is exactly the message, ``position`` its place in the input.
 
     Raises:
         CorruptRecordError: there are too few bytes.

@@ -21,9 +21,7 @@ Batch: TypeAlias = DefaultBatch | LegacyBatch
 def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
     """Yield the batches of a log, of any format. Records are decoded only on request.
 
-    Args:
-        buf: the bytes of a log, from the start of a batch. They are not copied.
-        check_crc: refuse a batch whose checksum is wrong; otherwise ask `is_valid`.
+    The bytes are not copied. With ``check_crc``, a batch whose checksum is wrong is refused; otherwise ask `is_valid`.
 
     Raises:
         CorruptRecordError: the bytes after the last batch yielded are not a batch, or only the beginning of one.

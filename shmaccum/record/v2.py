@@ -88,11 +88,7 @@ def _encode_headers(headers: Headers) -> bytes:
 def encode_record(offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
     """Return the complete record: length, attributes (none are defined), deltas and ``body``.
 
-    Args:
-        offset_delta: place of the record in its batch, from 0.
-        timestamp: milliseconds since the epoch.
-        base_timestamp: that of the batch; the record's may be earlier.
-        body: from `encode_body`.
+    Place and timestamp are as in `RecordFormat.encode_record`; the record's timestamp may be earlier than the batch's.
     """
     delta, offset = encode_varint(timestamp - base_timestamp), encode_varint(offset_delta)
     return b"".join((encode_varint(len(delta) + len(offset) + len(body) + 1), b"\0", delta, offset, body))
@@ -102,14 +98,8 @@ def write_header(buf: memoryview, size: int, attributes: int, fields: BatchField
     """Write the header, with the CRC, of a batch whose records are already in place.
 
     The base offset is 0 and the partition's leader epoch is unknown, as a producer sends it. Writing the same header
-    again changes nothing.
-
-    Args:
-        buf: memory that begins with `HEADER_SIZE` bytes for the header; the section of records follows.
-        size: bytes of the batch that are in ``buf``, with the header.
-        attributes: compression id and flags.
-        fields: of the batch.
-        rest: more memory of the section of records.
+    again changes nothing. The first ``size`` bytes of ``buf`` belong to the batch, and begin with `HEADER_SIZE` bytes
+    for the header; ``rest`` is more memory of the section.
     """
     record_count, *others = fields
     _COVERED_BY_CRC.pack_into(buf, CRC_START, attributes, record_count - 1, *others, record_count)
@@ -125,12 +115,7 @@ def compressed_batch(
 ) -> bytearray:
     """Return a whole batch in private memory, with its section compressed.
 
-    Args:
-        records: the section, uncompressed.
-        compression: of the batch.
-        fields: of the batch.
-        level: of the compression, None for Kafka's default.
-        flags: the attributes besides the compression.
+    ``flags`` are the attributes besides the compression.
     """
     section = compress(compression, records, MAGIC, level)
     batch = bytearray(HEADER_SIZE) + section
@@ -220,11 +205,8 @@ class DefaultBatch:
     """A batch of message format 2 (``DefaultRecordBatch``), as a reader sees it.
 
     It keeps the memory that it was read from alive, and reflects later changes of that memory. Timestamps are
-    milliseconds since the epoch; ids and numbers of the producer are -1 if the batch is not idempotent.
-
-    Args:
-        buf: exactly the bytes of the batch.
-        position: where they are in the input.
+    milliseconds since the epoch; ids and numbers of the producer are -1 if the batch is not idempotent. ``buf`` is
+    exactly the batch, ``position`` its place in the input.
 
     Raises:
         CorruptRecordError: there are too few bytes for a header.

@@ -95,10 +95,8 @@ _PLAIN: Final = [name for name in BrokerInfo._fields if hasattr(Broker, name.upp
 def unanswered(where: str, waiting_ms: float, *, is_first: bool) -> str:
     """Return, for an error, that a broker has not answered; empty if it is not late.
 
-    Args:
-        where: the broker, with its address.
-        waiting_ms: how long a request, or the opening of the connection, has been waiting.
-        is_first: whether the connection is still being opened.
+    ``where`` is the broker, with its address; ``waiting_ms`` how long a request has been waiting, or (``is_first``) the
+    opening of the connection.
     """
     if waiting_ms < _LATE_MS:
         return ""

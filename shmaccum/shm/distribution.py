@@ -43,8 +43,7 @@ class Distribution(NamedTuple):
     def percentile(self, percent: float) -> int:
         """Return the largest value of the bucket that holds a percentile; 0 without values.
 
-        Args:
-            percent: 0 to 100; 99 for the value that 99 of 100 do not exceed.
+        99 is the value that 99 of 100 do not exceed.
         """
         number = self.count
         rank = max(1, -int(-number * percent // 100))

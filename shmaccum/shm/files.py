@@ -23,11 +23,8 @@ _KINDS: Final = {stat.S_IFREG: "regular file", stat.S_IFIFO: "FIFO"}
 def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IFREG) -> int:
     """Open a file that belongs to this user alone, and return its descriptor.
 
-    Args:
-        path: of the file.
-        flags: as `os.open` takes them; with ``O_CREAT``, a missing file is made, with mode 0600.
-        look: to inspect or remove a slab, which root can do with every user's.
-        kind: the file's type, ``S_IFREG`` or ``S_IFIFO``.
+    ``flags`` are those of `os.open`; with ``O_CREAT``, a missing file is made, with mode 0600. ``look`` is for
+    inspecting or removing a slab, which root can do with every user's; ``kind`` is ``S_IFREG`` or ``S_IFIFO``.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -123,8 +120,7 @@ def _user(uid: int) -> str:
 class Descriptor:
     """A file descriptor that notices when the program has closed it.
 
-    Args:
-        number: of the descriptor; -1 for none.
+    The number is -1 for none.
     """
 
     def __init__(self, number: int = -1) -> None:

@@ -214,10 +214,6 @@ def _field(word: Word, shift: int, mask: int) -> Word:
 def column_of(words: memoryview, start: int, rows: int, width: int) -> list[int]:
     """Return one word of each entry of a table; without numpy, which a process that only sends does not import.
 
-    Args:
-        words: of the slab.
-        start: index of that word in the first entry.
-        rows: entries.
-        width: words in an entry.
+    ``start`` is the index of that word in the first entry; an entry has ``width`` words.
     """
     return words[start : start + rows * width : width].tolist()

@@ -105,11 +105,8 @@ def attach(
 def detach(slab: Slab, ticket: list[None] | None = None) -> None:
     """Undo one `attach`; the last detach of a process leaves the slab.
 
-    Once it has begun, it finishes despite an interrupt, and raises that afterwards.
-
-    Args:
-        slab: attached.
-        ticket: holds an item until the attach is undone, so that a caller can repeat this after an interrupt.
+    Once it has begun, it finishes despite an interrupt, and raises that afterwards. ``ticket`` holds an item until the
+    attach is undone, so that a caller can repeat this after an interrupt.
 
     Raises:
         LockTimeoutError: a process stopped while attaching or detaching; names it. We have left, but if we were the
@@ -213,9 +210,7 @@ def look(name: str) -> Iterator[SlabView]:
 def destroy(name: str, *, force: bool = False) -> int:
     """Remove a slab without living users. Root can remove every user's.
 
-    Args:
-        name: the slab's name.
-        force: remove it even if it holds undelivered records, which are then lost.
+    ``force`` removes it even if it holds undelivered records, which are then lost.
 
     Returns:
         How many records were lost.

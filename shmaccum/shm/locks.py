@@ -65,9 +65,8 @@ class SlabLock:
     def run(self, section: Callable[[], Outcome], timeout_s: float | None = None) -> Outcome:
         """Run a section that takes this lock, and wait for the lock before if need be.
 
-        Args:
-            section: changes nothing where its outcome begins with `LOCK_BUSY` or `LOCK_REJOIN`.
-            timeout_s: how long to wait; None for this process's default (`Slab.set_lock_timeout`), and a rest.
+        The section changes nothing where its outcome begins with `LOCK_BUSY` or `LOCK_REJOIN`. Without a timeout it
+        waits as `Slab.set_lock_timeout` says, with a rest.
 
         Returns:
             Its outcome.

@@ -197,8 +197,7 @@ class LoopWakeup:
     def listening(self, completions: int = 1) -> Iterator[LoopListener]:
         """Listen: inside the block, check your condition, and wait by the listener only if it does not hold.
 
-        Args:
-            completions: initial count for `LoopListener.expect`.
+        ``completions`` is the first count for `LoopListener.expect`.
         """
         listener = LoopListener(self)
         try:
@@ -259,9 +258,7 @@ class LoopWakeup:
 class LoopListener:
     """A task, or a callback, that listens in one event loop.
 
-    Args:
-        wakeup: of the loop.
-        call: called at each wake-up; without it, wait by `wait`.
+    ``call`` is called at each wake-up; without it, wait by `wait`.
     """
 
     def __init__(self, wakeup: LoopWakeup, call: Callable[[], None] | None = None) -> None:

@@ -46,11 +46,8 @@ class SlabMemory:
 
         The pool stores the links (`Slot.CHAIN`) under its lock, before it counts them in `Slot.SLOTS`. No process
         changes a counted link until the batch is free again, so the batch's owner reads them without a lock. A link
-        behind the last counted slot is of a growth that its process did not finish: it is ignored.
-
-        Args:
-            first: the batch's first slot.
-            count: its `Slot.SLOTS` word, which can be damaged.
+        behind the last counted slot is of a growth that its process did not finish: it is ignored. ``count`` is the
+        `Slot.SLOTS` word of the first slot, which can be damaged.
 
         Returns:
             The slots; only the first one if the chain is damaged. Damaged: ``count`` is 0 or more than the slab's

@@ -95,9 +95,6 @@ class ProcessTable:
         taken: a process stopped here, with the byte but before the new incarnation, would make the dead holder look
         alive.
 
-        Args:
-            sender: whether this process will be the sender, for which the last entry is reserved.
-
         Raises:
             SlabFullError: all entries, or all but the sender's, belong to living processes.
         """

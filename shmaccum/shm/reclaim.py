@@ -42,8 +42,7 @@ _FRESH_S: Final = 60.0
 def sweep(spare: str | None = None) -> list[str]:
     """Remove this user's empty slabs without living users; wait for no process.
 
-    Args:
-        spare: a slab to keep, because the caller is about to use it.
+    ``spare`` is a slab to keep, because the caller is about to use it.
 
     Returns:
         The names of the removed slabs.

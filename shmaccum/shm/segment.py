@@ -94,11 +94,7 @@ class Segment:
     """A mapped slab segment.
 
     `SharedMemory` makes the block, but does not map it. It would unlink a block that it cannot map, for lack of address
-    space, even one that others use.
-
-    Args:
-        descriptor: of the segment's file; the mapping does not need it any longer.
-        geometry: its layout, already checked.
+    space, even one that others use. The mapping does not need the descriptor any longer.
 
     Attributes:
         geometry: its layout.
@@ -171,9 +167,7 @@ class Segment:
     def open(cls, name: str, *, look: bool = False) -> Segment | None:
         """Map a slab's segment; return None if there is none, or only a dead creator's remains.
 
-        Args:
-            name: the slab's.
-            look: to inspect or remove the slab, which root can do with every user's.
+        ``look`` is for inspecting or removing the slab, which root can do with every user's.
 
         Raises:
             SlabPermissionError: it is another user's, or other users can open it.

@@ -68,11 +68,7 @@ def open_semaphore(name: str) -> posix_ipc.Semaphore:
 def open_wakeup(private: PrivateNames, entry: int, words: memoryview, number_at: int) -> posix_ipc.Semaphore:
     """Open or make this process's wake-up semaphore; the caller holds the lifecycle byte.
 
-    Args:
-        private: the slab's names.
-        entry: of this process.
-        words: the slab's.
-        number_at: index of the entry's word `Process.WAKEUP`.
+    ``number_at`` is the index of the entry's word `Process.WAKEUP`.
 
     Raises:
         SlabPermissionError: all names that were tried are another user's.

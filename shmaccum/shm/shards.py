@@ -50,9 +50,7 @@ def _producers(name: str) -> int:
 def tend(name: str, start: Callable[[], None]) -> None:
     """Start a sender for a shard that holds records and that no process uses; only one process of the host does.
 
-    Args:
-        name: of another shard than this process's.
-        start: starts it.
+    The shard is another than this process's.
     """
     if not os.path.exists(names.segment_path(name)):
         return

@@ -84,10 +84,7 @@ def damaged(name: str, what: str) -> SlabDamagedError:
 def check(name: str, words: memoryview, geometry: Geometry) -> None:
     """Check all words that must be right before a slab is used.
 
-    Args:
-        name: the slab's.
-        words: all of its memory.
-        geometry: its layout, already checked.
+    The geometry has been checked.
 
     Raises:
         SlabDamagedError: a word has an impossible value; names it.
@@ -123,14 +120,7 @@ def check_entries(
 ) -> None:
     """Check some entries of the topic table, and the last ones of the partition table.
 
-    Args:
-        name: the slab's.
-        words: all of its memory.
-        geometry: its layout.
-        of_topics: the topic entries to check.
-        topics: how many topic entries are in use.
-        first_partition: the first partition entry to check.
-        partitions: how many partition entries are in use; read before ``topics``.
+    ``topics`` and ``partitions`` are how many entries are in use; ``partitions`` was read first.
 
     Raises:
         SlabDamagedError: a word has an impossible value; says which.

@@ -184,8 +184,7 @@ class Wakeup:
     def listening(self, completions: int = 1) -> Iterator[Listener]:
         """Listen: inside the block, check your condition, and wait by the listener only if it does not hold.
 
-        Args:
-            completions: initial count for `Listener.expect`.
+        ``completions`` is the first count for `Listener.expect`.
         """
         listener = Listener(self)
         try:

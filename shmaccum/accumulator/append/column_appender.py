@@ -94,11 +94,8 @@ class ColumnAppender:
     ) -> Waits[None]:
         """Append rows to a partition, waking the sender as batches become ready.
 
-        Args:
-            queue: of the partition.
-            bodies: of the rows; at least one.
-            future: gets the accepted rows; rows that an error kept out are not in it.
-            deadline_s: monotonic time until which it can wait for memory.
+        It can wait for memory until ``deadline_s``, in monotonic seconds. The future gets the accepted rows; rows that
+        an error kept out are not in it.
 
         Raises:
             BufferExhaustedError: no memory became free in time; earlier rows may be accepted.

@@ -53,13 +53,7 @@ class LoopPendings:
 
 
 class LoopPending:
-    """What the tasks of one event loop wait by. Used in the loop's thread, where nothing else is said.
-
-    Args:
-        slab: the slab.
-        pending: of the process.
-        wakeup: wakes the loop.
-    """
+    """What the tasks of one event loop wait by. Used in the loop's thread, where nothing else is said."""
 
     def __init__(self, slab: Slab, pending: PendingBatches, wakeup: LoopWakeup) -> None:
         self._slab = slab

@@ -101,10 +101,6 @@ class BatchCompressor:
 class RecordAppender:
     """Appends single records to the open batches of a slab. Threads may share it.
 
-    Args:
-        compressor: of the producer's large records.
-        config: the producer's settings.
-
     Attributes:
         core: the sections.
         batch_size: bytes of a full batch; at least a slot, which it can fill.
@@ -157,10 +153,7 @@ class RecordAppender:
     def run(self, queue: PartitionQueue, method: Callable[..., tuple[Any, ...]], *args: object) -> tuple[Any, ...]:
         """Call a section of a deque; do what it needs if it has appended nothing, and call it again.
 
-        Args:
-            queue: the deque.
-            method: one of `core`, which takes the deque's entry and lane first.
-            args: its other arguments.
+        ``method`` is one of `core`, which takes the deque's entry and lane before ``args``.
 
         Returns:
             What it returns at last: it has appended, or there is no room.

@@ -23,13 +23,7 @@ from shmaccum.shm.slab import Slab
 
 
 class BatchDrainer:
-    """Takes batches out of the deques of a slab, and puts them back.
-
-    Args:
-        check: decides what may be drained.
-        completer: finishes batches that a dead sender began to complete.
-        ahead: compresses large batches before they are taken.
-    """
+    """Takes batches out of the deques of a slab, and puts them back."""
 
     def __init__(
         self, slab: Slab, known: PartitionMap, check: ReadyCheck, completer: BatchCompleter, ahead: CompressionAhead
@@ -91,10 +85,7 @@ class BatchDrainer:
     def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
         """Put a batch that failed, and may succeed later, back in front of all later ones.
 
-        Args:
-            batch: in flight until now.
-            now_ms: monotonic milliseconds.
-            incident: number of the incident that made it fail, 0 for none.
+        ``incident`` is the number of the incident that made it fail, 0 for none.
         """
         batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1

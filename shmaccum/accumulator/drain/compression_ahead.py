@@ -49,8 +49,7 @@ class Compressed(NamedTuple):
 class CompressionAhead:
     """Compresses batches ahead. Only the sender's thread calls it.
 
-    Args:
-        core: chooses no batch that is being compressed.
+    ``core`` chooses no batch that is being compressed.
 
     Attributes:
         levels: of the compression types that have levels; can be replaced.

@@ -55,9 +55,7 @@ class Deferral:
     def run(self, lock: SlabLock, work: Callable[[float], Done]) -> Done:
         """Do work that begins with a wait for a lock; return what it returns.
 
-        Args:
-            lock: which one.
-            work: gets the timeout of that wait.
+        ``work`` gets the timeout of that wait.
 
         Raises:
             LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
@@ -94,9 +92,7 @@ class BatchReturns:
     def put_back(self, batch: RecordBatch, if_later: Callable[[RecordBatch], None]) -> bool:
         """Put a batch back to its place in its deque, now or as soon as its lock is available.
 
-        Args:
-            batch: in a state outside of the deque.
-            if_later: called when it is back, if that is not now.
+        ``if_later`` is called when it is back, if that is not now.
 
         Returns:
             Whether it is back.

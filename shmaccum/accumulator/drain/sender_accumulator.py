@@ -28,9 +28,7 @@ from shmaccum.shm.layout import LIMITS_MASK, SlotState
 class SenderAccumulator:
     """The batches of a slab, as its sender drains them. One thread uses it.
 
-    Args:
-        state: shared by both halves of the accumulator.
-        config: the settings that all users of the slab share.
+    The settings are those that all users of the slab share.
 
     Attributes:
         doubt: decides batches that the broker refused as out of order, and can still have.
@@ -85,10 +83,6 @@ class SenderAccumulator:
         * it backs off after a failed attempt, or is being compressed;
         * its partition is muted, has no known leader, or waits for the fate of earlier sequence numbers;
         * there is no producer id, but there must be one.
-
-        Args:
-            cluster: the current cluster snapshot.
-            now_ms: monotonic milliseconds.
         """
         self._completer.retry()
         self._returns.retry()

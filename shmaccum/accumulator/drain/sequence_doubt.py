@@ -21,12 +21,7 @@ from shmaccum.shm.layout import SlotState
 
 
 class SequenceDoubt:
-    """Makes batches undecided, and decides them by the answers for later ones.
-
-    Args:
-        completer: frees undecided batches that expired.
-        drainer: reenqueues those that the broker does not have.
-    """
+    """Makes batches undecided, and decides them by the answers for later ones."""
 
     def __init__(self, sequences: Sequences, completer: BatchCompleter, drainer: BatchDrainer) -> None:
         self._sequences = sequences

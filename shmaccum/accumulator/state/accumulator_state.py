@@ -27,10 +27,8 @@ from shmaccum.shm.slab import Slab
 class AccumulatorState:
     """One process's view of a slab's batches, for either half of the accumulator.
 
-    Args:
-        slab: attached; the caller detaches it.
-        config: the settings that all users of the slab share.
-        while_waiting: called before and during a wait for memory, under no lock.
+    The caller has attached the slab, and detaches it. ``while_waiting`` is called before and during a wait for memory,
+    under no lock.
 
     Attributes:
         map: topics and partitions; all states of this process share it.
@@ -57,12 +55,7 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
 
     If the configuration has several shards, the slab is that of one of them: `ProducerConfig.in_slab`.
 
-    Raises as `attach_reclaiming`.
-
-    Args:
-        config: the settings.
-        decides: whether its values of the shared settings replace those in the slab.
-        sender: whether this process will be the slab's sender.
+    Raises as `attach_reclaiming`. ``decides``: its values of the shared settings replace those in the slab.
     """
     uid = os.geteuid()
     mine = UserSettings(config.fixed_settings(), config.shared_settings(), VERSION, decides)

@@ -179,10 +179,7 @@ class LaneLease:
     def open(self, producer_id: int, epoch: int, version: int) -> None:
         """Let the sender send what is appended from now on; the lane is empty.
 
-        Args:
-            producer_id: of the transactional id.
-            epoch: of this transaction.
-            version: of the transaction protocol, 1 or 2.
+        The version of the transaction protocol is 1 or 2.
 
         Raises:
             ProducerFencedError: another process has leased the lane.

@@ -279,9 +279,7 @@ class PartitionMap:
     ) -> list[TopicEntry]:
         """Store the cluster's state of topics (the sender's side).
 
-        Args:
-            updates: the topics' states.
-            run: runs a section of the tables' lock, with the sender's short timeout.
+        ``run`` runs a section of the tables' lock, with the sender's short timeout.
 
         Returns:
             The topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
@@ -329,9 +327,7 @@ class PartitionMap:
     def lane_queue(self, lane: int, of: PartitionQueue) -> PartitionQueue:
         """Return a new object for the deque of a lane and a partition, whose entry it adds if there is none.
 
-        Args:
-            lane: the lane's entry + 1; the caller holds the lane, so no other process adds an entry of it.
-            of: the deque of the same partition outside of transactions.
+        The lane is given by its entry + 1. The caller holds it, so no other process adds an entry of it.
 
         Raises:
             SlabFullError: the partition table is full.

@@ -41,8 +41,7 @@ class RecordBatch(_core.RecordBatch):
     def check(self, header_size: int) -> None:
         """Validate what sealing needs of the header, before it is used.
 
-        Args:
-            header_size: bytes that the format reserves in front of the records.
+        ``header_size`` bytes are reserved in front of the records.
 
         Raises:
             CorruptRecordError: a word is damaged.
