@@ -39,14 +39,3 @@ def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
             raise CorruptRecordError(f"the batch at byte {start} is corrupt: its checksum is not {batch.crc:#010x}")
         yield batch
         start = end
-
-
-def valid_prefix(buf: BytesLike) -> int:
-    """Return how many bytes at the start of a log are whole batches with right checksums (``LogSegment.recover``)."""
-    end = 0
-    try:
-        for batch in iter_batches(buf):
-            end = batch.position + batch.size
-    except CorruptRecordError:
-        pass  # nothing after this can be recovered
-    return end

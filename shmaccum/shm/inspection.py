@@ -9,13 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shmaccum import _core
 from shmaccum._core import (
-    KEY_LANE_SHIFT,
-    KEY_TOPIC_SHIFT,
     LOCK_COUNT,
-    OWNER_MASK,
-    SLEEP_BITS,
-    WAITERS,
     WORD,
     Geometry,
     Lane,
@@ -28,7 +24,6 @@ from shmaccum._core import (
     Waiter,
     undelivered,
 )
-from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError
 from shmaccum.later import np
 from shmaccum.shm import broker_table, distribution, validation
@@ -204,7 +199,7 @@ class SlabView:
         taken = headers[state_of(headers[:, Slot.STATE]) != SlotState.FREE]
         # Limited: a damaged number would make the sum wrap around.
         held = np.minimum(taken[:, Slot.SLOTS], np.uint64(self.geometry.slot_count))
-        slots = np.zeros(OWNER_MASK + 1, np.uint64)
+        slots = np.zeros(_core.OWNER_MASK + 1, np.uint64)
         np.add.at(slots, owner_of(taken[:, Slot.STATE]).astype(np.intp), held)
         return [
             self._processes.info(entry)._replace(
@@ -232,14 +227,6 @@ class SlabView:
     def brokers(self) -> list[BrokerInfo]:
         """Read the broker table, by id."""
         return broker_table.brokers(self.words, self.geometry)
-
-    def partition_of(self, entry: int) -> TopicPartition | None:
-        """Return which partition an entry is for, outside of transactions or not; None if it has none."""
-        if entry >= min(self.words[Super.PARTITION_COUNT], self.geometry.max_partitions):
-            return None
-        key = self.words[self.geometry.partition(entry) + Partition.KEY]
-        topics, number = self.topics(), (key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1
-        return TopicPartition(topics[number].name, key & KEY_NUMBER_MASK) if 0 <= number < len(topics) else None
 
     def topics(self) -> list[TopicInfo]:
         """Read the topic table, in its order.
@@ -307,18 +294,10 @@ class SlabView:
         name = self.words[at + Lane.ID : at + Lane.ID + -(-length // WORD)].tobytes()[:length]
         return name.decode("utf-8", "backslashreplace")
 
-    def partitions(self) -> list[PartitionInfo]:
+    def all_partitions(self) -> tuple[list[PartitionInfo], list[PartitionInfo]]:
         """Read the partition table and each partition's batches, sorted by topic, number and transactional id.
 
-        Entries of lanes that no process holds are left out while they have no batch: see `all_partitions`.
-
-        Raises:
-            SlabDamagedError: the tables, or the slot headers, are damaged.
-        """
-        return self.all_partitions()[0]
-
-    def all_partitions(self) -> tuple[list[PartitionInfo], list[PartitionInfo]]:
-        """Read the entries that are in use, as `partitions`, and those left from lanes that no process holds.
+        The second list has the entries of lanes that no process holds, while they have no batch.
 
         Raises:
             SlabDamagedError: the tables, or the slot headers, are damaged.
@@ -341,14 +320,14 @@ class SlabView:
         for entry in range(count):
             at = entry * Partition.length
             key = table[at + Partition.KEY]
-            lane = (key >> KEY_LANE_SHIFT) - 1
+            lane = (key >> _core.KEY_LANE_SHIFT) - 1
             if lane >= self.geometry.max_lanes:
                 continue  # damaged since the tables were checked
             is_used = lane < 0 or words[self.geometry.lane(lane) + Lane.HOLDER] or batches[entry] or sent[entry]
             (used if is_used else left).append(
                 PartitionInfo(
                     entry=entry,
-                    topic=names[(key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
+                    topic=names[(key >> _core.KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
                     partition=key & KEY_NUMBER_MASK,
                     transactional_id=self._transactional_id(lane) if lane >= 0 else None,
                     leader=_none_or_less_one(table[at + Partition.LEADER]),
@@ -388,11 +367,11 @@ class SlabView:
         words, cells_at = self.words, self.geometry.waiter(0)
         before, tail, head = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL], words[Super.WAITER_HEAD]
         head = min(head, tail)  # it can have moved; when the tail was read, it was between the two reads of it
-        if before > tail or tail - head > WAITERS:
+        if before > tail or tail - head > _core.WAITERS:
             raise validation.damaged(
-                self.name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {WAITERS}"
+                self.name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {_core.WAITERS}"
             )
-        return sum(words[cells_at + ticket % WAITERS * Waiter.length] != 0 for ticket in range(head, tail))
+        return sum(words[cells_at + ticket % _core.WAITERS * Waiter.length] != 0 for ticket in range(head, tail))
 
     def lock_takeovers(self) -> int:
         """Return the number of takeovers from dead holders, over all locks."""
@@ -411,7 +390,7 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
     entry = words[Super.SENDER_ENTRY] - 1
     # F_GETLK never reports this process's own lock.
     alive = entry == processes.me >= 0 or lock_file.holder(SENDER) != 0
-    ran_ms, sleep_ms = words[Super.SENDER_RAN] >> SLEEP_BITS, words[Super.SENDER_RAN] & MAX_SLEEP_MS
+    ran_ms, sleep_ms = words[Super.SENDER_RAN] >> _core.SLEEP_BITS, words[Super.SENDER_RAN] & MAX_SLEEP_MS
     silent_ms = max(0, time.monotonic_ns() // 1_000_000 - ran_ms)
     is_silent = silent_ms > sleep_ms + SILENCE_MS
     return SenderInfo(

@@ -84,7 +84,12 @@ class SlabLock:
                     "this process was forked without Python's fork hooks, so it would use its parent's entry of the "
                     "slab: fork by os.fork or multiprocessing, or make the Producer after the fork"
                 )
-        if outcome[0] == _BUSY and timeout_s is None and self._is_worth_a_rest():
+        # The sender's turns are short.
+        if (
+            outcome[0] == _BUSY
+            and timeout_s is None
+            and self.core.owner & 0xFFFF != self._slab.words[Super.SENDER_ENTRY]
+        ):
             self._rest()
             outcome = section()
         if outcome[0] == _BUSY:
@@ -110,10 +115,6 @@ class SlabLock:
     def close(self) -> None:
         """Release the memory."""
         self._core = None
-
-    def _is_worth_a_rest(self) -> bool:
-        """Return whether another process than the sender holds the lock: the sender's turns are short."""
-        return self.core.owner & 0xFFFF != self._slab.words[Super.SENDER_ENTRY]
 
     def _rest(self) -> None:
         """Sleep for a while before this process gets in the way of others again."""

@@ -187,8 +187,8 @@ class LoopWakeup:
         self.loop: Final = loop
         self.is_over = False
         self.descriptor: Final = doorbell.open()
-        self._doorbell = doorbell
-        self._listeners: dict[LoopListener, None] = {}
+        self.doorbell: Final = doorbell
+        self.listeners: dict[LoopListener, None] = {}
         """In the order in which they began, which is the order in which they wake."""
         self._idle: asyncio.TimerHandle | None = None
         loop.add_reader(self.descriptor.number, self._on_press)
@@ -206,25 +206,16 @@ class LoopWakeup:
         finally:
             listener.stop()
 
-    def check_open(self) -> None:
-        """Check that this process has not left the slab, as `LoopDoorbell.check_open`."""
-        self._doorbell.check_open()
-
-    def expect(self, listener: LoopListener, completions: int) -> None:
-        """Set a listener's completion count."""
-        self._listeners[listener] = None
-        self._doorbell.expect(listener, completions)
-
     def forget(self, listener: LoopListener) -> None:
         """Forget a listener; without others, the loop stops polling after `IDLE_S`."""
-        self._listeners.pop(listener, None)
-        self._doorbell.forget(listener)
-        if not self._listeners and self._idle is None and not self.is_over and not self.loop.is_closed():
+        self.listeners.pop(listener, None)
+        self.doorbell.forget(listener)
+        if not self.listeners and self._idle is None and not self.is_over and not self.loop.is_closed():
             self._idle = self.loop.call_later(IDLE_S, self.end_if_idle)
 
     def wake(self) -> None:
         """Wake all listeners of this loop."""
-        for listener in list(self._listeners):
+        for listener in list(self.listeners):
             listener.wake()
 
     def end_if_idle(self) -> None:
@@ -232,8 +223,8 @@ class LoopWakeup:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        if not self._listeners:
-            self._doorbell.forget_loop(self)
+        if not self.listeners:
+            self.doorbell.forget_loop(self)
             self.end()
 
     def end(self) -> None:
@@ -251,7 +242,7 @@ class LoopWakeup:
                 pass
         except BlockingIOError:
             return  # another loop has read them, and wakes us
-        self._doorbell.wake_all(except_for=self)
+        self.doorbell.wake_all(except_for=self)
         self.wake()
 
 
@@ -272,7 +263,8 @@ class LoopListener:
 
         Other events wake it too. Check your condition again before you wait.
         """
-        self._wakeup.expect(self, completions)
+        self._wakeup.listeners[self] = None
+        self._wakeup.doorbell.expect(self, completions)
 
     def stop(self) -> None:
         """Stop listening."""
@@ -281,8 +273,8 @@ class LoopListener:
     def wake(self) -> None:
         """Wake this listener."""
         self._was_woken = True
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._waiting is not None:
+            set_done(self._waiting)
         if self._call is not None:
             self._call()
 
@@ -295,13 +287,13 @@ class LoopListener:
         loop = self._wakeup.loop
         if not self._was_woken and not self._wakeup.is_over:
             self._waiting = waiting = loop.create_future()
-            timer = loop.call_later(timeout_s, _resolve, waiting)
+            timer = loop.call_later(timeout_s, set_done, waiting)
             try:
                 await waiting
             finally:
                 timer.cancel()
                 self._waiting = None
-        self._wakeup.check_open()
+        self._wakeup.doorbell.check_open()
         was_woken, self._was_woken = self._was_woken, False
         return was_woken
 
@@ -321,6 +313,7 @@ class LoopListener:
             slices.close()
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
+def set_done(future: asyncio.Future[None]) -> None:
+    """End a wait, unless it is over."""
     if not future.done():
         future.set_result(None)

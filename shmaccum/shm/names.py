@@ -41,11 +41,6 @@ def check_name(name: str) -> str:
     return name
 
 
-def segment_name(name: str) -> str:
-    """Name of the segment, as `multiprocessing.shared_memory` takes it."""
-    return PREFIX + name
-
-
 def segment_path(name: str) -> str:
     """Path of the segment's memory."""
     return f"{SHM_DIRECTORY}/{PREFIX}{name}"

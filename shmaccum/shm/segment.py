@@ -137,7 +137,7 @@ class Segment:
             )
         path = names.segment_path(name)
         try:
-            _make_block(names.segment_name(name), size)
+            _make_block(names.PREFIX + name, size)
             with _closing(open_own(path, os.O_RDWR)) as descriptor:
                 # All pages now: one that cannot be allocated later would be a SIGBUS, not an exception.
                 os.posix_fallocate(descriptor, 0, size)

@@ -22,21 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from shmaccum import _core
-from shmaccum._core import (
-    INCARNATION_SHIFT,
-    LOCK_COUNT,
-    LOCK_POOL,
-    LOCK_STRIPES,
-    LOCK_TABLES,
-    OWNER_SHIFT,
-    SLEEP_BITS,
-    STRIPES,
-    UNFINISHED,
-    WORD,
-    Partition,
-    Process,
-    Super,
-)
+from shmaccum._core import SLEEP_BITS, UNFINISHED, WORD, Partition, Process, Super
 from shmaccum.errors import (
     DeadOwnerError,
     IllegalStateError,
@@ -122,7 +108,7 @@ class Slab:
         """The words before the slots' memory, once they are asked for."""
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         cores = self._core_locks()
-        self._pool: _core.BufferPool | None = _core.BufferPool(self.core, cores[LOCK_POOL], self.damaged)
+        self._pool: _core.BufferPool | None = _core.BufferPool(self.core, cores[_core.LOCK_POOL], self.damaged)
         self._deques: _core.PartitionDeques | None = _core.PartitionDeques(self.core, self.damaged)
         self._tables: _core.Tables | None = _core.Tables(self.core, self.damaged)
         self.locks: Final = [SlabLock(number, core, self) for number, core in enumerate(cores)]
@@ -141,8 +127,8 @@ class Slab:
         name = self.private.pool_semaphore()
         try:
             with closing(open_semaphore(name)):  # checks whose it is, and keeps it until the core has it
-                gates = {LOCK_POOL: name}
-                return [_core.SlabLock(self.core, number, gates.get(number)) for number in range(LOCK_COUNT)]
+                gates = {_core.LOCK_POOL: name}
+                return [_core.SlabLock(self.core, number, gates.get(number)) for number in range(_core.LOCK_COUNT)]
         except FileNotFoundError:
             raise SlabAbiError(
                 f"slab {self.name!r} is damaged: its semaphore does not exist; `shmaccum destroy {self.name}` removes "
@@ -164,7 +150,7 @@ class Slab:
         self.core.join(entry, self.processes.incarnation)
         self._is_joined = True
         incarnation = self.processes.incarnation & 0xFFFF
-        self.owner_tag = entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
+        self.owner_tag = entry << _core.OWNER_SHIFT | incarnation << _core.INCARNATION_SHIFT
         """This process as the owner in a slot header's state word."""
 
     @property
@@ -276,7 +262,7 @@ class Slab:
     @property
     def pool_lock(self) -> SlabLock:
         """Guards the bitmap, the waiters, and every step of a slot from or to FREE."""
-        return self.locks[LOCK_POOL]
+        return self.locks[_core.LOCK_POOL]
 
     @property
     def core(self) -> _core.Segment:
@@ -311,19 +297,19 @@ class Slab:
     @property
     def tables_lock(self) -> SlabLock:
         """Guards the topic table, the partition table and the lanes."""
-        return self.locks[LOCK_TABLES]
+        return self.locks[_core.LOCK_TABLES]
 
     def stripe(self, partition: int) -> SlabLock:
         """Return the lock that guards the deque of a partition entry."""
-        return self.locks[LOCK_STRIPES + partition % STRIPES]
+        return self.locks[_core.LOCK_STRIPES + partition % _core.STRIPES]
 
     def rebuild(self, number: int) -> tuple[int, ...]:
         """Rebuild what a lock guards, from what is true without it: a section of that lock."""
-        if number == LOCK_POOL:
+        if number == _core.LOCK_POOL:
             return self.pool.rebuild()
-        if number == LOCK_TABLES:
+        if number == _core.LOCK_TABLES:
             return self.tables.rebuild()
-        return self.deques.rebuild(number - LOCK_STRIPES)
+        return self.deques.rebuild(number - _core.LOCK_STRIPES)
 
     @property
     def headers(self) -> npt.NDArray[np.uint64]:
@@ -424,7 +410,7 @@ class Slab:
         base = self.geometry.process(entry)
         return (
             self.words[base + Process.STATE] != 0
-            and self.words[base + Process.INCARNATION] & 0xFFFF == state >> INCARNATION_SHIFT
+            and self.words[base + Process.INCARNATION] & 0xFFFF == state >> _core.INCARNATION_SHIFT
             and self.processes.is_alive(entry)
         )
 

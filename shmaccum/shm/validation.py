@@ -27,20 +27,8 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from shmaccum._core import (
-    BATCH_SLOT_BITS,
-    KEY_LANE_SHIFT,
-    KEY_TOPIC_SHIFT,
-    TOKEN_WORDS,
-    WORD,
-    Geometry,
-    Lane,
-    Partition,
-    Process,
-    Slot,
-    Super,
-    Topic,
-)
+from shmaccum import _core
+from shmaccum._core import WORD, Geometry, Lane, Partition, Process, Slot, Super, Topic
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import (
     KEY_NUMBER_MASK,
@@ -55,7 +43,7 @@ from shmaccum.shm.layout import (
 
 MAX_COUNT: Final = (1 << 63) - 1
 """The largest count, time or offset; a sum of two still fits into a word."""
-_MAX_GENERATION: Final = (1 << 64 - BATCH_SLOT_BITS) - 1
+_MAX_GENERATION: Final = (1 << 64 - _core.BATCH_SLOT_BITS) - 1
 LAST_MS: Final = 1 << 47
 """Latest time of anything, in wall-clock milliseconds: the year 6429."""
 _LAST_INCIDENT: Final = 1 << 47
@@ -198,7 +186,7 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
         Super.PRODUCER_EPOCH: MAX_EPOCH,
         Super.ENOUGH_SLOTS: geometry.slot_count,
         Super.INCIDENTS: _LAST_INCIDENT,
-    } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + TOKEN_WORDS), _ANY)
+    } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + _core.TOKEN_WORDS), _ANY)
     names = _names_of(Super)
     # The words before determine the layout, and were checked before it was mapped.
     for word in range(Super.CREATED_MS, Super.length):
@@ -239,7 +227,11 @@ def _wrong_partitions(words: memoryview, geometry: Geometry, topics: int, first:
     keys = column_of(words, start + Partition.KEY, stop - first, Partition.length)
     lanes = words[Super.LANE_COUNT]  # a lane is added before its first partition
     for entry, key in enumerate(keys, first):
-        lane, topic, number = key >> KEY_LANE_SHIFT, key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK, key & KEY_NUMBER_MASK
+        lane, topic, number = (
+            key >> _core.KEY_LANE_SHIFT,
+            key >> _core.KEY_TOPIC_SHIFT & KEY_TOPIC_MASK,
+            key & KEY_NUMBER_MASK,
+        )
         if not 0 < topic <= topics or number >= geometry.max_partitions or lane > lanes:
             yield f"partition entry {entry} is number {number} of topic entry {topic - 1}, lane {lane - 1}"
     limits = [MAX_COUNT] * Partition.length
