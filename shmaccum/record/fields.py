@@ -98,10 +98,7 @@ def header_name(name: object) -> bytes:
     """
     if not isinstance(name, str):
         raise SerializationError(f"a header's name must be a str, not {type(name).__name__}: {name!r:.60}")
-    try:
-        return name.encode()
-    except UnicodeEncodeError as error:
-        raise SerializationError(f"the header name {name!r:.60} is not valid Unicode: {error.reason}") from None
+    return _utf8(f"the header name {name!r:.60}", name)
 
 
 def header_value(name: str, value: BytesLike | str) -> bytes:
@@ -110,12 +107,14 @@ def header_value(name: str, value: BytesLike | str) -> bytes:
     Raises:
         SerializationError: ``value`` is neither bytes-like nor text, or holds a lone surrogate.
     """
-    if not isinstance(value, str):
-        return plain_bytes(f"header {name!r}", value)
+    return _utf8(f"header {name!r}", value) if isinstance(value, str) else plain_bytes(f"header {name!r}", value)
+
+
+def _utf8(what: str, text: str) -> bytes:
     try:
-        return value.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
-        raise SerializationError(f"header {name!r} is not valid Unicode: {error.reason}") from None
+        raise SerializationError(f"{what} is not valid Unicode: {error.reason}") from None
 
 
 # --- framing -----------------------------------------------------------------------------------------

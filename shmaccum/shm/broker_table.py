@@ -33,11 +33,14 @@ class BrokerInfo(NamedTuple):
 
     Attributes:
         node: its id; below 0 for an address of ``bootstrap.servers``, whose broker is not known yet.
+        address: host and port.
+        state: of the sender's connection to it: ``idle`` (none), ``connecting``, ``ready`` or ``failed``.
         since_ms: wall-clock milliseconds since when it is in this state.
         connections, failures: connections that became ready, and those that failed.
         in_flight: requests without an answer.
         waiting_ms: how long the oldest of them has been waiting; 0 if there is none.
-        answers, requests: requests answered, and sent, of every kind.
+        answers: requests answered.
+        requests: requests sent, of every kind.
         bytes_out, largest_request, bytes_in: bytes in them, in the largest of them, and in the answers.
         closed: connections that were ready, and have ended.
         refused: connections that failed by their login or certificate.
@@ -47,7 +50,8 @@ class BrokerInfo(NamedTuple):
         latency: the same of all answered requests.
         throttled_ms: how much longer the broker throttles us; negative: how long ago it ended; None if it never did.
         throttles, throttle_ms, longest_throttle_ms: how often it did, and for how long, in all and at most.
-        incident, incident_ms: number of its last incident, 0 for none; wall-clock milliseconds of that.
+        incident: number of its last incident, 0 for none.
+        incident_ms: wall-clock milliseconds of that.
     """
 
     node: int

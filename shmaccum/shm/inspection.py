@@ -94,6 +94,8 @@ class TopicInfo(NamedTuple):
     """A snapshot of a topic's entry.
 
     Attributes:
+        name: the topic's.
+        state: of its metadata: ``requested``, ``known``, ``failed``, or ``unused`` while the entry is being made.
         partitions: how many it has, 0 while unknown.
         error: why the sender's last answer had no metadata of it; None if it had, or there was no answer yet.
         refused: calls of `send` and `send_batch` that failed before acceptance, by reason; none of those with 0.
@@ -114,16 +116,20 @@ class PartitionInfo(NamedTuple):
     """A snapshot of a partition's entry and its batches.
 
     Attributes:
+        entry: its number.
+        topic, partition: which one.
         transactional_id: whose transactions the entry carries; None outside of transactions.
-        leader: node id, None if unknown.
+        leader: node id of its leader, None if unknown.
         queued_batches, queued_records, queued_bytes: contents of its deque, by the slot headers.
         in_flight_batches, in_flight_records, in_flight_bytes: contents of the batches sent without a response yet.
         muted: whether it is muted, or its batches wait for the outcome of earlier ones.
         oldest_ms: age of the oldest record that is not delivered, in milliseconds; 0 if there is none.
         batches_sent, records_sent, bytes_sent: acknowledged.
         batches_retried: how often a batch was sent again.
+        batches_failed, records_failed: failed with an error.
         last_offset: of the newest acknowledged record, None before the first.
-        incident, incident_ms: number of its last incident, 0 for none; wall-clock milliseconds of that.
+        incident: number of its last incident, 0 for none.
+        incident_ms: wall-clock milliseconds of that.
     """
 
     entry: int
@@ -154,7 +160,9 @@ class LaneInfo(NamedTuple):
     """A snapshot of a lane, which carries the transactions of one transactional id.
 
     Attributes:
+        transactional_id: the id.
         pid: of the process that holds the lane; None if there is none, or if it has died and left its entry.
+        alive: whether the holder lives.
         producer_id, producer_epoch: of the transaction; None while the lane is closed: the sender then sends nothing of
             it, and fails what is queued.
         version: of the transaction protocol.

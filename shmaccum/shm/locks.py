@@ -84,12 +84,8 @@ class SlabLock:
                     "this process was forked without Python's fork hooks, so it would use its parent's entry of the "
                     "slab: fork by os.fork or multiprocessing, or make the Producer after the fork"
                 )
-        # The sender's turns are short.
-        if (
-            outcome[0] == _BUSY
-            and timeout_s is None
-            and self.core.owner & 0xFFFF != self._slab.words[Super.SENDER_ENTRY]
-        ):
+        words = self._slab.words  # the sender's turns are short
+        if outcome[0] == _BUSY and timeout_s is None and self.core.owner & 0xFFFF != words[Super.SENDER_ENTRY]:
             self._rest()
             outcome = section()
         if outcome[0] == _BUSY:

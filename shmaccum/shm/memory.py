@@ -5,13 +5,7 @@ An access after `close` raises an IndexError.
 
 from __future__ import annotations
 
-from typing import Final
-
 from shmaccum._core import STATE_MASK, WORD, Geometry, Slot
-
-NO_WORDS: Final = memoryview(bytearray()).cast("Q")
-"""Replaces the words of a slab that this process has left."""
-_NO_BYTES: Final = memoryview(b"")
 
 
 class SlabMemory:
@@ -20,18 +14,12 @@ class SlabMemory:
     Attributes:
         words: all of it, as unsigned 8-byte words; empty once the slab is unmapped.
         buffer: all of it, as bytes; likewise.
-        headers_at: word index of the first slot header, each of `header_words` words.
-        slots_at: byte offset of the first of `slot_count` slots, each of `slot_size` bytes.
     """
 
     def __init__(self, words: memoryview, geometry: Geometry) -> None:
         self.words = words
         self.buffer = words.cast("B")
-        self.headers_at = geometry.header(0)
-        self.header_words = geometry.slot_words
-        self.slots_at = geometry.slot(0)
-        self.slot_size = geometry.slot_size
-        self.slot_count = geometry.slot_count
+        self._geometry = geometry
 
     def fault_in(self, place: int) -> int:
         """Read the word of a byte that is about to be written, to save page faults.
@@ -54,16 +42,16 @@ class SlabMemory:
             slots, there are fewer links, or a link leads out of the slab, back into the chain or to a slot that is not
             FREE.
         """
-        if not 1 < count <= self.slot_count:
+        words, geometry = self.words, self._geometry
+        if not 1 < count <= geometry.slot_count:
             return [first]
-        words = self.words
         slots, slot, seen = [first], first, {first}
         while len(slots) < count:
-            following = words[self.headers_at + slot * self.header_words + Slot.CHAIN]
+            following = words[geometry.header(slot) + Slot.CHAIN]
             slot = following - 1
-            if not 0 < following <= self.slot_count or slot in seen:
+            if not 0 < following <= geometry.slot_count or slot in seen:
                 return [first]
-            if words[self.headers_at + slot * self.header_words + Slot.STATE] & STATE_MASK:
+            if words[geometry.header(slot) + Slot.STATE] & STATE_MASK:
                 return [first]
             slots.append(slot)
             seen.add(slot)
@@ -75,14 +63,14 @@ class SlabMemory:
         Raises:
             ValueError: the slots have fewer bytes.
         """
-        if end > len(slots) * self.slot_size:
-            raise ValueError(f"there are no bytes {begin} to {end} in {len(slots)} slots of {self.slot_size}")
+        size = self._geometry.slot_size
+        if end > len(slots) * size:
+            raise ValueError(f"there are no bytes {begin} to {end} in {len(slots)} slots of {size}")
         places: list[tuple[int, int]] = []
         behind = -1
-        for index in range(begin // self.slot_size, (end + self.slot_size - 1) // self.slot_size):
-            before = index * self.slot_size
-            at = self.slots_at + slots[index] * self.slot_size
-            start, stop = at + max(begin - before, 0), at + min(end - before, self.slot_size)
+        for index in range(begin // size, (end + size - 1) // size):
+            before, at = index * size, self._geometry.slot(slots[index])
+            start, stop = at + max(begin - before, 0), at + min(end - before, size)
             if start == behind:
                 start = places.pop()[0]
             places.append((start, stop))
@@ -99,5 +87,5 @@ class SlabMemory:
 
     def close(self) -> None:
         """Release the memory, before the slab is unmapped."""
-        self.words = NO_WORDS
-        self.buffer = _NO_BYTES
+        self.words = memoryview(bytearray()).cast("Q")
+        self.buffer = self.words.cast("B")

@@ -36,8 +36,11 @@ class ProcessInfo(NamedTuple):
     """A snapshot of a process table entry.
 
     Attributes:
+        entry: its number.
         pid: in its own pid namespace.
         name: the program that it runs.
+        alive: whether the process lives.
+        roles: producer, sender or both.
         attached_ms: wall-clock milliseconds of its attach.
         records, bytes, batches: appended and opened by it so far.
         wait_ns, waits, exhausted: its waits for memory.

@@ -25,7 +25,7 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final
 
 from shmaccum import _core
 from shmaccum._core import WORD, Geometry, Lane, Partition, Process, Slot, Super, Topic
@@ -52,8 +52,6 @@ MAX_EPOCH: Final = (1 << 15) - 1
 """A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
 _ANY: Final = (1 << 64) - 1
 _LAST_SEQUENCE: Final = MAX_EPOCH << 32 | (1 << 31) - 1
-_OPEN: Final = int(SlotState.OPEN)
-_COMPLETING: Final = int(SlotState.COMPLETING)
 _NAME_BYTES: Final = (Topic.length - Topic.NAME) * WORD
 
 _ERRORS_OF_DAMAGE: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
@@ -227,11 +225,8 @@ def _wrong_partitions(words: memoryview, geometry: Geometry, topics: int, first:
     keys = column_of(words, start + Partition.KEY, stop - first, Partition.length)
     lanes = words[Super.LANE_COUNT]  # a lane is added before its first partition
     for entry, key in enumerate(keys, first):
-        lane, topic, number = (
-            key >> _core.KEY_LANE_SHIFT,
-            key >> _core.KEY_TOPIC_SHIFT & KEY_TOPIC_MASK,
-            key & KEY_NUMBER_MASK,
-        )
+        lane, number = key >> _core.KEY_LANE_SHIFT, key & KEY_NUMBER_MASK
+        topic = key >> _core.KEY_TOPIC_SHIFT & KEY_TOPIC_MASK
         if not 0 < topic <= topics or number >= geometry.max_partitions or lane > lanes:
             yield f"partition entry {entry} is number {number} of topic entry {topic - 1}, lane {lane - 1}"
     limits = [MAX_COUNT] * Partition.length
@@ -266,41 +261,34 @@ def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
     for slot, state in enumerate(states):
         if not (state or is_any_newer):
             continue
-        seen = _Header(state, counts[slot], generations[slot], of_partitions[slot])
-        if not _is_wrong(seen, rows, partitions):
+        if not _is_wrong((state, counts[slot], generations[slot], of_partitions[slot]), rows, partitions):
             continue
         # A header that changes during a read can look wrong. So it must be wrong in two reads, of the same allocation.
         at = geometry.header(slot)
-        again = _Header(*(words[at + each] for each in (Slot.STATE, Slot.SLOTS, Slot.GENERATION, Slot.PARTITION)))
+        again, slots, generation, partition = (
+            words[at + each] for each in (Slot.STATE, Slot.SLOTS, Slot.GENERATION, Slot.PARTITION)
+        )
         partitions = words[Super.PARTITION_COUNT]
-        is_same = (again.state, again.generation) == (seen.state, seen.generation)
-        if is_same and _is_wrong(again, rows, partitions):
+        is_same = (again, generation) == (state, generations[slot])
+        if is_same and _is_wrong((again, slots, generation, partition), rows, partitions):
             yield (
-                f"the header of slot {slot} says state {state_of(state)}, {again.slots} slots of {rows}, partition "
-                f"entry {again.partition} of {partitions}, generation {again.generation}"
+                f"the header of slot {slot} says state {state_of(state)}, {slots} slots of {rows}, partition "
+                f"entry {partition} of {partitions}, generation {generation}"
             )
 
 
-class _Header(NamedTuple):
-    """Words of a slot header."""
-
-    state: int
-    slots: int
-    generation: int
-    partition: int
-
-
-def _is_wrong(header: _Header, slot_count: int, partitions: int) -> bool:
+def _is_wrong(header: tuple[int, int, int, int], slot_count: int, partitions: int) -> bool:
     """Return whether a header's state, number of slots, generation or partition is impossible.
 
     A FREE slot has the number of its last batch, which means nothing.
     """
-    kind = state_of(header.state)
+    state, slots, generation, partition = header
+    kind = state_of(state)
     return (
-        kind > _COMPLETING
-        or header.generation > _MAX_GENERATION
-        or (kind and not 1 <= header.slots <= slot_count)
-        or (kind >= _OPEN and header.partition >= partitions)
+        kind > SlotState.COMPLETING
+        or generation > _MAX_GENERATION
+        or (kind and not 1 <= slots <= slot_count)
+        or (kind >= SlotState.OPEN and partition >= partitions)
     )
 
 

@@ -126,7 +126,7 @@ class LoopPending:
             return
         expected = self._pending.heard() + 1
         self._listener.expect(expected)
-        if self._pending.arrived() >= expected:
+        if self._pending.contributions.tail >= expected:
             self._loop.call_soon(self._look)
         if self._timer is None:
             self._timer = self._loop.call_later(WAIT_SLICE_S, self._check)

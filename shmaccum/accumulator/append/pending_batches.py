@@ -18,7 +18,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum._core import (
     BATCH_SLOT_BITS,
@@ -50,6 +50,7 @@ from shmaccum.shm.wakeup import Listener, Slices
 
 if TYPE_CHECKING:  # asyncio takes long to import
     from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
+    from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
     from shmaccum.accumulator.state.partition_queue import PartitionQueue
     from shmaccum.shm.loop_wakeup import LoopListener
 
@@ -58,13 +59,6 @@ logger = logging.getLogger(__name__)
 
 _FATAL: Final = (InvalidPidMappingError, TransactionalIdAuthorizationError)
 """Errors of a batch outside of transactions that are final (``TransactionManager.maybeTransitionToErrorState``)."""
-
-
-class _Idempotent(Protocol):
-    """An accumulator, as this module needs it."""
-
-    def fail(self, failure: Callable[[], ShmaccumError]) -> None:
-        """Refuse further records; ``failure`` makes the error that says why."""
 
 
 class PendingBatches:
@@ -79,7 +73,7 @@ class PendingBatches:
 
     def __init__(self, slab: Slab) -> None:
         self.while_waiting: Callable[[], None] = lambda: None
-        self.idempotent: weakref.WeakSet[_Idempotent] = weakref.WeakSet()
+        self.idempotent: weakref.WeakSet[RecordAccumulator] = weakref.WeakSet()
         self._slab = slab
         self._incidents = slab.incidents
         self._map = slab.companion(PartitionMap)
@@ -301,16 +295,12 @@ class PendingBatches:
                 return False
             expected = self.heard() + (batches() + 1) // 2
             listener.expect(expected)
-            if self.arrived() < expected and not (yield min(remaining, WAIT_SLICE_S)):
+            if self.contributions.tail < expected and not (yield min(remaining, WAIT_SLICE_S)):
                 self.give_up_lost()
 
     def heard(self) -> int:
         """Return how many completions this process has read."""
         return self.contributions.head
-
-    def arrived(self) -> int:
-        """Return how many completions there are, read or not."""
-        return self.contributions.tail
 
     def is_waiting(self) -> bool:
         """Return whether any batch is not complete."""

@@ -139,9 +139,6 @@ class RecordAppender:
         )
         self._append: Callable[..., tuple[Any, ...]] = self.core.append
         self._memory = slab.memory
-        self._headers_at = slab.geometry.header(0)
-        self._header_words = slab.geometry.slot_words
-        self._slots_at = slab.geometry.slots
 
     def append(
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
@@ -198,7 +195,7 @@ class RecordAppender:
         another one; for the others, see `RecordAccumulator.appending`.
         """
         core, slot = self.core, buffer.slot
-        self._memory.fault_in(self._slots_at + slot * self.slot_size + self.header_size)
+        self._memory.fault_in(self.slab.geometry.slot(slot) + self.header_size)
         if large is not None:
             added, compressed = large.size - self.header_size, large.compressed
             self._memory.write(self.places_of_large(slot, len(large.records)), large.records)
@@ -217,7 +214,7 @@ class RecordAppender:
     def places_of_large(self, slot: int, size: int) -> list[tuple[int, int]]:
         """Return where ``size`` bytes of records of a large batch go, as `SlabMemory.places` does."""
         memory = self._memory
-        slots = memory.chain(slot, self.slab.words[self._headers_at + slot * self._header_words + Slot.SLOTS])
+        slots = memory.chain(slot, self.slab.words[self.slab.geometry.header(slot) + Slot.SLOTS])
         return memory.places(slots, self.header_size, self.header_size + size)
 
     def close(self) -> None:
