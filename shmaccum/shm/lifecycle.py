@@ -22,11 +22,10 @@ from shmaccum.errors import (
     SlabPermissionError,
 )
 from shmaccum.shm import names, native, shared_settings, validation
-from shmaccum.shm.files import in_the_way, is_of_others
+from shmaccum.shm.files import in_the_way, is_of_others, make_semaphore
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
-from shmaccum.shm.semaphores import make_semaphore
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 

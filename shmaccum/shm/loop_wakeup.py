@@ -34,12 +34,10 @@ from typing import Final
 from shmaccum._core import Process
 from shmaccum.errors import IllegalStateError, SlabPermissionError
 from shmaccum.shm import native
-from shmaccum.shm.files import Descriptor, open_own
+from shmaccum.shm.files import NAME_ATTEMPTS, Descriptor, open_own, read_presses
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Result, Slices
 
-_ATTEMPTS: Final = 4
-"""Names to try for the FIFO. No other user can guess one: a used name is what a death left."""
 IDLE_S: Final = 1.0
 """A loop polls its descriptor for this long after its last listener, since the next one often comes soon."""
 
@@ -53,7 +51,7 @@ class LoopDoorbell:
         """Loops of the parent. They must not be collected here: a loop that is closed by that changes the epoll that it
         shares with the parent.
         """
-        self._wakeups: dict[asyncio.AbstractEventLoop, LoopWakeup] = {}
+        self.wakeups: dict[asyncio.AbstractEventLoop, LoopWakeup] = {}
         self._is_closed = False
         self._reset()
         slab.on_fork(self)
@@ -67,10 +65,10 @@ class LoopDoorbell:
 
     def forked(self) -> None:
         """Forget the parent's loops in a forked child."""
-        self._inherited.append(self._wakeups)
-        for wakeup in self._wakeups.values():
+        self._inherited.append(self.wakeups)
+        for wakeup in self.wakeups.values():
             wakeup.descriptor.close()
-        self._wakeups = {}
+        self.wakeups = {}
         self._reset()
 
     def check_open(self) -> None:
@@ -91,18 +89,18 @@ class LoopDoorbell:
             OSError: this process has no descriptor left.
         """
         loop = asyncio.get_running_loop()
-        wakeup = self._wakeups.get(loop)
+        wakeup = self.wakeups.get(loop)
         if wakeup is None:
             with self.mutex:
                 self.check_open()
-                for closed in [each for each in self._wakeups if each.is_closed()]:
-                    self._wakeups.pop(closed).descriptor.close()
-                wakeup = self._wakeups[loop] = LoopWakeup(self, loop)
+                for closed in [each for each in self.wakeups if each.is_closed()]:
+                    self.wakeups.pop(closed).descriptor.close()
+                wakeup = self.wakeups[loop] = LoopWakeup(self, loop)
         return wakeup
 
     def leave_loop(self) -> None:
         """Stop polling in the running event loop if nothing listens in it."""
-        wakeup = self._wakeups.get(asyncio.get_running_loop())
+        wakeup = self.wakeups.get(asyncio.get_running_loop())
         if wakeup is not None:
             wakeup.end_if_idle()
 
@@ -113,7 +111,7 @@ class LoopDoorbell:
             entry = self._slab.me
             self._entry_at = self._slab.geometry.process(entry)
             number_at = self._entry_at + Process.LOOP_DOORBELL
-            for attempt in range(_ATTEMPTS):
+            for attempt in range(NAME_ATTEMPTS):
                 path = self._slab.private.loop_doorbell_path(entry, words[number_at])
                 with contextlib.suppress(FileExistsError):
                     os.mkfifo(path, 0o600)
@@ -121,7 +119,7 @@ class LoopDoorbell:
                     # For writing too: else a loop would read an end of file when the last writer closes.
                     return Descriptor(open_own(path, os.O_RDWR, kind=stat.S_IFIFO))
                 except SlabPermissionError:
-                    if attempt == _ATTEMPTS - 1:
+                    if attempt == NAME_ATTEMPTS - 1:
                         raise
                     words[number_at] += 1
         raise AssertionError("unreachable")
@@ -144,22 +142,16 @@ class LoopDoorbell:
 
     def wake_all(self, except_for: LoopWakeup | None = None) -> None:
         """Wake the listeners of all loops; of the one in this thread at once."""
-        for wakeup in list(self._wakeups.values()):
+        for wakeup in list(self.wakeups.values()):
             if wakeup is not except_for:
                 with contextlib.suppress(RuntimeError):  # its loop is closed
                     wakeup.loop.call_soon_threadsafe(wakeup.wake)
-
-    def forget_loop(self, wakeup: LoopWakeup) -> None:
-        """Forget a loop that no longer polls."""
-        with self.mutex:
-            if self._wakeups.get(wakeup.loop) is wakeup:
-                del self._wakeups[wakeup.loop]
 
     def close(self) -> None:
         """End all waits, and stop polling; this process leaves the slab."""
         with self.mutex:
             self._is_closed = True
-            wakeups, self._wakeups = list(self._wakeups.values()), {}
+            wakeups, self.wakeups = list(self.wakeups.values()), {}
             if self._listeners and self._entry_at >= 0:
                 self._slab.words[self._entry_at + Process.LOOP_ASLEEP] = 0
             self._listeners = {}
@@ -224,7 +216,9 @@ class LoopWakeup:
             self._idle.cancel()
             self._idle = None
         if not self.listeners:
-            self.doorbell.forget_loop(self)
+            with self.doorbell.mutex:
+                if self.doorbell.wakeups.get(self.loop) is self:
+                    del self.doorbell.wakeups[self.loop]
             self.end()
 
     def end(self) -> None:
@@ -237,13 +231,9 @@ class LoopWakeup:
 
     def _on_press(self) -> None:
         """Read the presses, and wake the listeners of all loops: the others can find nothing to read."""
-        try:
-            while len(os.read(self.descriptor.number, 4096)) == 4096:
-                pass
-        except BlockingIOError:
-            return  # another loop has read them, and wakes us
-        self.doorbell.wake_all(except_for=self)
-        self.wake()
+        if read_presses(self.descriptor.number):  # else another loop has read them, and wakes us
+            self.doorbell.wake_all(except_for=self)
+            self.wake()
 
 
 class LoopListener:

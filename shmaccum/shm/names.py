@@ -130,11 +130,7 @@ def _entries() -> list[str]:
 
 
 def slab_names() -> list[str]:
-    """Return the names of all slabs of all users that have a lock file or a segment.
-
-    Raises:
-        SlabMemoryError: /dev/shm does not exist, or cannot be read.
-    """
+    """Return the names of all slabs of all users that have a lock file or a segment; raise as `_entries`."""
     return sorted({found[1] for entry in _entries() if (found := re.fullmatch(_OF_A_SLAB, entry))})
 
 

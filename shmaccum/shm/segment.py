@@ -13,6 +13,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Final, cast
 
 from shmaccum import _core, procfs
@@ -37,20 +38,12 @@ _SIZES: Final = {
 """The attributes of `Geometry` that fix a layout -> their words."""
 
 
-class _NoTracker:
-    """Replaces the resource tracker while a block is made.
+_NO_TRACKER: Final = SimpleNamespace(register=lambda name, kind: None, unregister=lambda name, kind: None)
+"""Replaces the resource tracker while a block is made.
 
-    Before Python 3.13, each process that opens a block registers it with a helper process, which unlinks it as soon as
-    *any* of them exits (bpo-38119). A slab must be unlinked only by the last process to leave it.
-    """
-
-    @staticmethod
-    def register(name: str, kind: str) -> None:
-        """Do nothing."""
-
-    @staticmethod
-    def unregister(name: str, kind: str) -> None:
-        """Do nothing."""
+Before Python 3.13, each process that opens a block registers it with a helper process, which unlinks it as soon as
+*any* of them exits (bpo-38119). A slab must be unlinked only by the last process to leave it.
+"""
 
 
 def _make_block(name: str, size: int) -> None:
@@ -62,7 +55,7 @@ def _make_block(name: str, size: int) -> None:
         shared_memory.SharedMemory(name, create=True, size=size, track=False).close()
         return
     tracker = shared_memory.resource_tracker  # type: ignore[attr-defined]
-    shared_memory.resource_tracker = _NoTracker  # type: ignore[attr-defined]
+    shared_memory.resource_tracker = _NO_TRACKER  # type: ignore[attr-defined]
     try:
         shared_memory.SharedMemory(name, create=True, size=size).close()
     finally:

@@ -34,6 +34,7 @@ from shmaccum.errors import (
 )
 from shmaccum.later import np
 from shmaccum.shm import native, validation
+from shmaccum.shm.files import open_semaphore
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role, owner_of
 from shmaccum.shm.lockfile import SENDER, LockFile
@@ -42,7 +43,6 @@ from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
-from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 
 if TYPE_CHECKING:
@@ -333,8 +333,7 @@ class Slab:
             SlabDamagedError: the word exceeds the table's size.
         """
         count = self.words[Super.PARTITION_COUNT]
-        if count > self.geometry.max_partitions:
-            raise self.damaged(f"its partition table has {count} entries in use, of {self.geometry.max_partitions}")
+        validation.check_counts(self.name, self.geometry, 0, count)
         return count
 
     def _words_array(self, at: int, rows: int, width: int) -> npt.NDArray[np.uint64]:

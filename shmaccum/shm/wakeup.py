@@ -31,9 +31,8 @@ import posix_ipc
 from shmaccum._core import Geometry, Process, SemaphoreWait, Super
 from shmaccum.errors import IllegalStateError, ShmaccumError, SlabAbiError
 from shmaccum.shm import native
-from shmaccum.shm.files import Descriptor, open_own
+from shmaccum.shm.files import Descriptor, open_own, open_semaphore, open_wakeup, read_presses
 from shmaccum.shm.names import PrivateNames
-from shmaccum.shm.semaphores import open_semaphore, open_wakeup
 
 NO_COMPLETIONS: Final = (1 << 63) - 1
 """More completions than there will ever be, for listeners that wait for other things (`Listener.expect`)."""
@@ -342,11 +341,7 @@ class Doorbell:
         """
         self._words[Super.SENDER_ASLEEP] = 0
         self.is_listening = False
-        try:
-            while len(os.read(self.descriptor, 4096)) == 4096:
-                pass
-        except BlockingIOError:
-            return  # no press
+        read_presses(self.descriptor)
 
     def ring(self) -> None:
         """Wake this sender itself, from a signal handler."""

@@ -37,11 +37,11 @@ from shmaccum.record.columns import ColumnBodies
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.shm import names
+from shmaccum.shm.files import make_semaphore, open_semaphore
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import attach, destroy, unlink
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.locks import MIN_TIMEOUT_S
-from shmaccum.shm.semaphores import make_semaphore, open_semaphore
 from shmaccum.shm.wakeup import Doorbell
 from tools.support.accumulators import Accumulators
 

@@ -115,7 +115,7 @@ class BatchCompleter:
                 never_stored = code > 0 and not error_for_code(code).retriable and batch.attempts == 0
                 batch.complete_part(never_stored=never_stored)
             if batch.completed < batch.record_count:
-                self._returns.put_back(batch, self._is_back)
+                self._returns.put_back(batch, lambda batch: self._sequences.review(batch.partition))
                 left.append(batch)
                 continue
             self._sequences.give_back(batch)
@@ -129,9 +129,6 @@ class BatchCompleter:
         """Free batches whose outcomes have been pushed to their contributors."""
         self.deallocate(batches)
         self._wake(contributors)
-
-    def _is_back(self, batch: RecordBatch) -> None:
-        self._sequences.review(batch.partition)
 
     def has_room_for_part(self, batch: RecordBatch, parts_in_flight: int) -> bool:
         """Return whether one more part can be sent: every living contributor's ring has room for its completion.
