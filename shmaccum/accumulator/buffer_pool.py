@@ -43,16 +43,9 @@ ABSENT_S: Final = 1.0
 
 
 class MemoryWait:
-    """One wait for memory: its ticket, and what the last look at the queue showed.
+    """One wait for ``size`` bytes, in ``count`` slots, from now on: its ticket, and whether a wake-up ended a wait.
 
-    Args:
-        size: bytes.
-        count: slots that hold them.
-        max_block_ms: how long to wait, from now on.
-        patience_s: most seconds that a look waits for the lock, if a stopped process holds it.
-
-    Attributes:
-        was_woken: after a wait, whether a wake-up ended it.
+    If a stopped process holds the lock, a look waits for it for at most ``patience_s``.
     """
 
     def __init__(self, size: int, count: int, max_block_ms: float, patience_s: float = math.inf) -> None:
@@ -75,11 +68,9 @@ class MemoryWait:
 class BufferPool:
     """The slots of a slab, as one process sees them. Threads can share it.
 
-    Args:
-        while_waiting: called before and repeatedly during a wait for memory, without a lock; can start a sender, which
-            frees memory.
-        max_block_ms: as configured, for errors: a wait itself can be shorter, since it is only a part of its call. None
-            for that of each wait.
+    ``while_waiting`` is called before and repeatedly during a wait for memory, without a lock; it can start a sender,
+    which frees memory. ``max_block_ms`` is as configured, for errors: a wait itself can be shorter, since it is only a
+    part of its call. Without it, the errors have that of the wait.
     """
 
     def __init__(

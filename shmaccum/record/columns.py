@@ -312,8 +312,23 @@ def _header_sections(headers: pa.Array) -> _core.Cells:
     Raises:
         SerializationError: it is another array, is inconsistent, or has a header without a name.
     """
-    _check_headers(headers)
+    kind = headers.type
+    entry = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
+    if (
+        entry is None
+        or not pa.types.is_struct(entry)
+        or {field.name for field in entry} != {"key", "value"}
+        or str(entry.field("key").type) not in STRING_TYPES
+    ):
+        raise SerializationError(f"headers must be of type list<struct<key: string, value: binary>>, not {kind}")
+    check_memory("headers", headers, all_of_it=True)
     entries = headers.flatten()
+    keys = pc.struct_field(entries, "key")
+    if keys.null_count:
+        row = pc.list_parent_indices(headers)[int(np.argmax(nulls_of(keys)))]
+        raise SerializationError(
+            f"headers must all have a name, but row {row} has one that is null or has a null key: leave it out"
+        )
     counts = numpy_of(pc.list_value_length(headers)).astype(np.int64)
     if headers.null_count:
         counts[nulls_of(headers)] = 0
@@ -328,23 +343,3 @@ def _header_sections(headers: pa.Array) -> _core.Cells:
 def _header_cells(name: str, entries: pa.Array, field: str) -> _core.Cells:
     column: Any = binary_column(name, pc.struct_field(entries, field))
     return _core.Cells(len(column), column.offset, 8, 0, *column.buffers())
-
-
-def _check_headers(headers: pa.Array) -> None:
-    kind = headers.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    entry = kind.value_type if is_list else None
-    if (
-        entry is None
-        or not pa.types.is_struct(entry)
-        or {field.name for field in entry} != {"key", "value"}
-        or str(entry.field("key").type) not in STRING_TYPES
-    ):
-        raise SerializationError(f"headers must be of type list<struct<key: string, value: binary>>, not {kind}")
-    check_memory("headers", headers, all_of_it=True)
-    keys = pc.struct_field(headers.flatten(), "key")
-    if keys.null_count:
-        row = pc.list_parent_indices(headers)[int(np.argmax(nulls_of(keys)))]
-        raise SerializationError(
-            f"headers must all have a name, but row {row} has one that is null or has a null key: leave it out"
-        )

@@ -133,26 +133,21 @@ NULL: Final = b"\x01"
 _MAX_BITS: Final = 64
 
 
-def _encode(n: int) -> bytes:
-    rest = (n << 1) ^ (n >> _MAX_BITS)
-    if rest >> _MAX_BITS:
-        raise OverflowError(f"{n} does not fit the 64 bits of a varint")
-    encoded: list[int] = []
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
-
-
 class _Varints(dict[int, bytes]):
     """Encoded numbers. Those of the sizes and deltas of most records are kept: encoding takes five times as long."""
 
     def __missing__(self, n: int) -> bytes:
-        encoded = _encode(n)
+        rest = (n << 1) ^ (n >> _MAX_BITS)
+        if rest >> _MAX_BITS:
+            raise OverflowError(f"{n} does not fit the 64 bits of a varint")
+        encoded = bytearray()
+        while rest > 0x7F:
+            encoded.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        encoded.append(rest)
         if 0 <= n < _MOST:
-            self[n] = encoded
-        return encoded
+            self[n] = bytes(encoded)
+        return bytes(encoded)
 
 
 _MOST: Final = 8192

@@ -136,7 +136,10 @@ class SlabLock:
                     return outcome
                 sleep_s = min(sleep_s * 2, _MAX_SLEEP_S)
                 left_s = slice_end - time.monotonic()
-            self._unblock()
+            # Free the lock from a dead holder, or its gate from the loss of its unit.
+            owner = self.core.owner
+            is_dead = owner not in (0, UNFINISHED) and self._slab.processes.is_dead(owner)
+            self.core.unblock(owner if is_dead else 0)
             outcome = section()
             if outcome[0] != _BUSY:
                 return outcome
@@ -145,12 +148,6 @@ class SlabLock:
                     f"slab {self._slab.name!r}: lock {self.number} was not free within {timeout_s:.1f} s: "
                     f"{self._describe_holder()}"
                 )
-
-    def _unblock(self) -> None:
-        """Free the lock from a dead holder, or its gate from the loss of its unit."""
-        owner = self.core.owner
-        is_dead = owner not in (0, UNFINISHED) and self._slab.processes.is_dead(owner)
-        self.core.unblock(owner if is_dead else 0)
 
     def _describe_holder(self) -> str:
         """Return which process holds the lock, for an error message."""

@@ -39,10 +39,7 @@ class RecordAccumulator:
     """
 
     def __init__(
-        self,
-        state: AccumulatorState,
-        config: ProducerConfig,
-        ensure_sender: Callable[[], None] | None = None,
+        self, state: AccumulatorState, config: ProducerConfig, ensure_sender: Callable[[], None] | None = None
     ) -> None:
         slab = state.slab
         self.state = state

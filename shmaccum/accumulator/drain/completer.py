@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from shmaccum import _core
 from shmaccum._core import STATE_MASK, Buffer, Partition, Sequences, Super
 from shmaccum.accumulator.buffer_pool import BufferPool
-from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
+from shmaccum.accumulator.drain.deferral import BatchReturns
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError, error_for_code
@@ -42,7 +42,7 @@ class BatchOutcome(NamedTuple):
 
 
 class BatchCompleter:
-    """Completes batches of a slab; its `core` stores and pushes outcomes, and counts."""
+    """Completes batches, with headers of a size; its `core` stores and pushes outcomes, and counts."""
 
     def __init__(
         self,
@@ -51,17 +51,15 @@ class BatchCompleter:
         known: PartitionMap,
         returns: BatchReturns,
         sequences: Sequences,
-        deferral: Deferral,
-        header_size: int,
+        header: int,
     ) -> None:
-        self.core: Final = _core.Completer(slab.core, sequences, header_size)
+        self.core: Final = _core.Completer(slab.core, sequences, header)
         self._slab = slab
         self._words = slab.words
         self._pool = pool
         self._map = known
         self._returns = returns
         self._sequences = sequences
-        self._deferral = deferral
         self._to_free: list[Buffer] = []
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
@@ -154,7 +152,7 @@ class BatchCompleter:
             return
         to_free, self._to_free = self._to_free, []
         try:
-            self._deferral.run(
+            self._returns.deferral.run(
                 self._slab.pool_lock, lambda timeout_s: self._pool.deallocate(*to_free, timeout_s=timeout_s)
             )
         except LockTimeoutError:

@@ -48,9 +48,9 @@ class SenderAccumulator:
         self.sequences: Final = Sequences(slab.core, config.enable_idempotence)
         self.deferral: Final = Deferral()
         self._returns = BatchReturns(slab.deques, known, self.deferral)
-        completer = self._completer = BatchCompleter(
-            slab, pool, known, self._returns, self.sequences, self.deferral, state.format.header_size
-        )
+        header_size = state.format.header_size
+        completer = BatchCompleter(slab, pool, known, self._returns, self.sequences, header_size)
+        self._completer = completer
         self.complete: Final = completer.complete
         self.completed: Final = completer.completed
         self.release: Final = completer.release

@@ -18,8 +18,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.lifecycle import detach
-from shmaccum.shm.reclaim import attach_reclaiming, sweep
-from shmaccum.shm.shards import choose_shard
+from shmaccum.shm.reclaim import attach_reclaiming, choose_shard, sweep
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
 
