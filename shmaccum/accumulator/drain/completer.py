@@ -20,7 +20,6 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError, error_for_code
 from shmaccum.shm import native
 from shmaccum.shm.layout import SlotState
-from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
@@ -42,18 +41,13 @@ class BatchOutcome(NamedTuple):
 
 
 class BatchCompleter:
-    """Completes batches, with headers of a size; its `core` stores and pushes outcomes, and counts."""
+    """Completes batches of a slab; its `core` stores and pushes outcomes, and counts."""
 
     def __init__(
-        self,
-        slab: Slab,
-        pool: BufferPool,
-        known: PartitionMap,
-        returns: BatchReturns,
-        sequences: Sequences,
-        header: int,
+        self, pool: BufferPool, known: PartitionMap, returns: BatchReturns, sequences: Sequences, header_size: int
     ) -> None:
-        self.core: Final = _core.Completer(slab.core, sequences, header)
+        slab = pool.slab
+        self.core: Final = _core.Completer(slab.core, sequences, header_size)
         self._slab = slab
         self._words = slab.words
         self._pool = pool

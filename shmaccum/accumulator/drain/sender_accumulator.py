@@ -38,7 +38,7 @@ class SenderAccumulator:
     """
 
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
-        slab, pool, known = state.slab, state.pool, state.map
+        slab, known = state.slab, state.map
         self.state: Final = state
         self.limits: Final = DeliveryLimits(slab)
         self._words = slab.words
@@ -48,8 +48,7 @@ class SenderAccumulator:
         self.sequences: Final = Sequences(slab.core, config.enable_idempotence)
         self.deferral: Final = Deferral()
         self._returns = BatchReturns(slab.deques, known, self.deferral)
-        header_size = state.format.header_size
-        completer = BatchCompleter(slab, pool, known, self._returns, self.sequences, header_size)
+        completer = BatchCompleter(state.pool, known, self._returns, self.sequences, state.format.header_size)
         self._completer = completer
         self.complete: Final = completer.complete
         self.completed: Final = completer.completed
