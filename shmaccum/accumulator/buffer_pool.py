@@ -16,12 +16,12 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from shmaccum import _core
-from shmaccum._core import Buffer, MemoryTicket, Process, Super
+from shmaccum._core import Buffer, MemoryTicket, Process
 from shmaccum.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -43,25 +43,13 @@ ABSENT_S: Final = 1.0
 
 
 class MemoryWait:
-    """One wait for memory: its ticket, and what the last look at the queue showed.
+    """One wait for ``size`` bytes, in ``count`` slots, from now on: its ticket, and whether a wake-up ended a wait.
 
-    Args:
-        size: bytes.
-        count: slots that hold them.
-        max_block_ms: how long to wait, from now on.
-        patience_s: most seconds that a look waits for the lock, if a stopped process holds it.
-
-    Attributes:
-        process: the id of the process that waits.
-        ticket: the place in the queue.
-        was_woken: after a wait, whether a wake-up ended it.
+    If a stopped process holds the lock, a look waits for it for at most ``patience_s``.
     """
-
-    __slots__ = ("count", "max_block_ms", "patience_s", "process", "size", "ticket", "was_woken")
 
     def __init__(self, size: int, count: int, max_block_ms: float, patience_s: float = math.inf) -> None:
         self.size = size
-        self.count = count
         self.max_block_ms = max_block_ms
         self.patience_s = patience_s
         self.process = os.getpid()
@@ -80,12 +68,9 @@ class MemoryWait:
 class BufferPool:
     """The slots of a slab, as one process sees them. Threads can share it.
 
-    Args:
-        slab: the slab that has the slots.
-        while_waiting: called before and repeatedly during a wait for memory, without a lock; can start a sender, which
-            frees memory.
-        max_block_ms: as configured, for errors: a wait itself can be shorter, since it is only a part of its call. None
-            for that of each wait.
+    ``while_waiting`` is called before and repeatedly during a wait for memory, without a lock; it can start a sender,
+    which frees memory. ``max_block_ms`` is as configured, for errors: a wait itself can be shorter, since it is only a
+    part of its call. Without it, the errors have that of the wait.
     """
 
     def __init__(
@@ -94,7 +79,7 @@ class BufferPool:
         self.slab: Final = slab
         self.poolable_size: Final = slab.geometry.slot_size
         self.total_memory: Final = slab.geometry.slot_count * slab.geometry.slot_size
-        self.while_waiting = while_waiting or _do_nothing
+        self.while_waiting = while_waiting or (lambda: None)
         self._max_block_ms = max_block_ms
         self._words = slab.words
         self._lock = slab.pool_lock
@@ -105,22 +90,14 @@ class BufferPool:
     # --- allocating and freeing ---------------------------------------------------------------------
 
     def allocate(self, size: int, max_block_ms: float, taken: list[Buffer] | None = None, *, most: int = 1) -> Buffer:
-        """Allocate at least ``size`` bytes, waiting for them up to ``max_block_ms``.
+        """Allocate at least ``size`` bytes, waiting for them up to ``max_block_ms``; return the first buffer.
 
-        The slots' headers are in state ALLOCATED, owned by this process, with a new generation.
+        The slots' headers are in state ALLOCATED, owned by this process, with a new generation. All buffers are in
+        ``taken``, an empty list at first, so that the caller can free them after an interrupt.
 
-        A caller that needs several buffers asks for all at once. It gets more than the first only if they are free and
-        no other process waits. So no process holds memory while it waits, or gets a second buffer while others wait for
-        their first.
-
-        Args:
-            size: bytes.
-            max_block_ms: how long to wait.
-            taken: an empty list for the buffers, so that the caller can free them after an interrupt.
-            most: take up to this number of buffers, at most 64, all in ``taken``.
-
-        Returns:
-            The first buffer.
+        A caller that needs several buffers asks for all at once: for up to ``most``, at most 64. It gets more than the
+        first only if they are free and no other process waits. So no process holds memory while it waits, or gets a
+        second buffer while others wait for their first.
 
         Raises:
             RecordTooLargeError: ``size`` exceeds the whole pool.
@@ -130,7 +107,9 @@ class BufferPool:
         taken = [] if taken is None else taken
         try:
             if not self.try_allocate(size, taken, most=most):
-                self._wait_for(size, max_block_ms, taken, most)
+                wait = MemoryWait(size, self.slots_for(size), max_block_ms)
+                with self.slab.wakeup.listening(NO_COMPLETIONS) as listener:
+                    listener.wait_for(self.waiting(wait, taken, most=most), self.while_waiting)
             return taken[0]
         except BaseException:
             # After an interrupt the caller does not have the memory: it would leak.
@@ -167,9 +146,7 @@ class BufferPool:
     def deallocate(self, *buffers: Buffer, timeout_s: float | None = None) -> None:
         """Free memory, and wake the first waiter if enough is free.
 
-        Args:
-            buffers: to free.
-            timeout_s: how long to wait for the pool's lock; None for this process's default.
+        ``timeout_s`` is how long to wait for the pool's lock; None for this process's default.
 
         Raises:
             IllegalStateError: one of them is not allocated; the others are freed.
@@ -181,26 +158,18 @@ class BufferPool:
             raise IllegalStateError(f"cannot free {len(buffers) - freed} of these buffers, not allocated: {buffers}")
 
     def grow(self, buffer: Buffer, slots: int) -> None:
-        """Add free slots to a batch, which gets the new number, while no process waits for memory.
+        """Add up to that many free slots to a batch's memory, while no process waits for memory.
 
-        Args:
-            buffer: the batch's memory.
-            slots: how many, at most. It gets none if the batch was freed, or another process was faster.
+        It gets none if the batch was freed, or another process was faster.
         """
         for _ in range(slots):
             if not self._lock.run(partial(self.slab.pool.grow, buffer))[1]:
                 return
 
     def extend(self, buffer: Buffer, own: Buffer, timeout_s: float | None = None) -> bool:
-        """Add memory of this process to a batch.
+        """Add memory that this process owns, and does not use, to a batch's; return whether it did.
 
-        Args:
-            buffer: the batch's memory; gets the new number of slots.
-            own: what it gets, allocated and not in use.
-            timeout_s: as of `deallocate`.
-
-        Returns:
-            Whether it did. It does not if the batch was freed, or another process was faster.
+        It does not if the batch was freed, or another process was faster. ``timeout_s`` is as of `deallocate`.
         """
         return self._lock.run(partial(self.slab.pool.extend, buffer, own), timeout_s)[1]
 
@@ -209,11 +178,6 @@ class BufferPool:
         return self.slab.pool.is_taken(buffer)
 
     # --- waiting ------------------------------------------------------------------------------------
-
-    def _wait_for(self, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:
-        wait = MemoryWait(size, self.slots_for(size), max_block_ms)
-        with self.slab.wakeup.listening(NO_COMPLETIONS) as listener:
-            listener.wait_for(self.waiting(wait, taken, most=most), self.while_waiting)
 
     def waiting(self, wait: MemoryWait, taken: list[Buffer], *, most: int = 1) -> Slices[None]:
         """Wait in the queue; the ticket is returned however the wait ends.
@@ -233,15 +197,8 @@ class BufferPool:
     def look(self, wait: MemoryWait, taken: list[Buffer], *, most: int = 1) -> bool:
         """Allocate if it is this wait's turn; else draw its ticket, or keep it, and press for the sender.
 
-        Look again after a wake-up, or after `MemoryWait.slice_s`, and `leave` in the end.
-
-        Args:
-            wait: by this process.
-            taken: an empty list, as of `allocate`.
-            most: take up to this number of buffers if no other process waits.
-
-        Returns:
-            Whether it allocated.
+        Look again after a wake-up, or after `MemoryWait.slice_s`, and `leave` in the end. Returns whether it allocated;
+        ``taken`` and ``most`` are as of `allocate`.
 
         Raises:
             BufferExhaustedError: too little memory became free in time.
@@ -298,16 +255,14 @@ class BufferPool:
         for number, owner, is_passed_over in self.slab.pool.waiters():
             if number == me:
                 break
-            if self._dead([owner]):
+            if self._is_dead(owner):
                 dead.append(owner)
             elif not is_passed_over:
                 break
         return dead
 
-    def _dead(self, owners: Iterable[int]) -> list[int]:
-        """Return which owners are dead."""
-        slab = self.slab
-        return [owner for owner in owners if owner != slab.owner_tag and not slab.owner_is_alive(owner)]
+    def _is_dead(self, owner: int) -> bool:
+        return owner != self.slab.owner_tag and not self.slab.owner_is_alive(owner)
 
     def _wake(self, entry: int) -> None:
         """Wake a waiter; call it without the lock, since it is a system call."""
@@ -320,17 +275,9 @@ class BufferPool:
         """Return how many threads, of all processes, wait for memory, without taking the lock."""
         return len(self.slab.pool.waiters())
 
-    def is_exhausted(self) -> bool:
-        """Return whether a process waits for memory that is not free, without taking the lock."""
-        return self.slab.pool.is_exhausted()
-
     def available_memory(self) -> int:
         """Return the bytes that are free."""
         return self.slab.pool.free_slots * self.poolable_size
-
-    def unallocated_memory(self) -> int:
-        """Return the bytes that were never allocated; in Kafka, those outside of its free list."""
-        return self.total_memory - int(self._words[Super.TOUCHED_SLOTS]) * self.poolable_size
 
     def wait_ratio(self) -> float:
         """Return the fraction of time that this pool's threads wait for memory (``bufferpool-wait-ratio``)."""
@@ -341,14 +288,11 @@ class BufferPool:
     def reclaim(self, timeout_s: float | None = None) -> int:
         """Free the slots that dead processes took and never used; return how many.
 
-        Args:
-            timeout_s: as of `deallocate`.
-
         Raises:
-            LockTimeoutError: a living process holds the lock.
+            LockTimeoutError: a living process holds the lock, after ``timeout_s`` (as of `deallocate`).
         """
         core = self.slab.pool
-        dead = self._dead(core.owners() | {owner for _, owner, _ in core.waiters()})
+        dead = [owner for owner in core.owners() | {owner for _, owner, _ in core.waiters()} if self._is_dead(owner)]
         section = partial(core.reclaim, dead, time.monotonic(), ABSENT_S)
         _, waiter, reclaimed = self._lock.run(section, timeout_s)
         self._wake(waiter)
@@ -361,7 +305,3 @@ class BufferPool:
         """
         self._closed = True
         self._wake(self.slab.processes.me)
-
-
-def _do_nothing() -> None:
-    pass

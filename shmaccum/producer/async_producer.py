@@ -42,7 +42,7 @@ from shmaccum.producer.record_path import RecordPath, Sending
 from shmaccum.record.fields import Headers
 
 if TYPE_CHECKING:
-    from shmaccum.record.columns.arrow import ArrowRows
+    from shmaccum.record.columns import ArrowRows
 
 _CLOSE_LOOK_S: Final = 0.01
 _CLOSE_TIMEOUT_S: Final = 1.0

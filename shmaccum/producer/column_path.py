@@ -21,10 +21,17 @@ from shmaccum.accumulator.append.waits import Waits
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner
-from shmaccum.record.columns.arrow import nulls_of, numpy_of, record_batch
-from shmaccum.record.columns.bodies import ColumnBodies, grouped, overhead_max_v2, partitions_for_keys
+from shmaccum.record import v2
+from shmaccum.record.columns import (
+    ColumnBodies,
+    grouped,
+    nulls_of,
+    numpy_of,
+    overhead_max_v2,
+    partitions_for_keys,
+    record_batch,
+)
 from shmaccum.record.format import RecordFormat
-from shmaccum.record.v2 import records as v2
 
 if TYPE_CHECKING:
     from shmaccum.transactions.transaction import Transaction

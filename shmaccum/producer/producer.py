@@ -50,7 +50,7 @@ from shmaccum.shm.lifecycle import detach
 if TYPE_CHECKING:
     from shmaccum.producer.column_path import ColumnPath
     from shmaccum.producer.interceptors import Interceptors
-    from shmaccum.record.columns.arrow import ArrowRows
+    from shmaccum.record.columns import ArrowRows
     from shmaccum.transactions.manager import TransactionManager
 
 logger = logging.getLogger(__name__)

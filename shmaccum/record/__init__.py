@@ -2,6 +2,6 @@
 
 Nothing here finds, locks or frees that memory.
 
-Start at `shmaccum.record.format` to write, at `shmaccum.record.reader` to read. Only
-`shmaccum.record.columns.bodies` and its callers need pyarrow.
+Start at `shmaccum.record.format` to write, at `shmaccum.record.reader` to read. Only `shmaccum.record.columns` and its
+callers need pyarrow.
 """

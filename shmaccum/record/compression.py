@@ -86,11 +86,7 @@ DEFAULT_LEVELS: Final = {CompressionType.GZIP: -1, CompressionType.LZ4: 9, Compr
 def compress(compression: CompressionType, data: BytesLike, magic: int, level: int | None = None) -> bytes:
     """Compress a section of records.
 
-    Args:
-        compression: the type.
-        data: the section.
-        magic: its message format.
-        level: as in ``compression.<type>.level``; None for Kafka's default, and for types without levels.
+    ``level`` is as in ``compression.<type>.level``; None for Kafka's default, and for types without levels.
 
     Raises:
         UnsupportedCompressionTypeError: zstd in a message format before 2 (KIP-110).
@@ -146,11 +142,7 @@ def decompress(
 ) -> bytes:
     """Undo `compress`, or the compression of another client.
 
-    Args:
-        compression: how ``data`` is compressed.
-        data: the compressed section; it can be any bytes.
-        magic: message format of its batch.
-        max_size: most bytes of the result.
+    The data can be any bytes.
 
     Raises:
         CorruptRecordError: ``data`` is invalid, or decompresses to more than ``max_size`` bytes.

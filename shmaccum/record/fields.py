@@ -7,6 +7,7 @@ A reader walks a log by its framing. An entry is a batch of format 2 or a messag
 
 from __future__ import annotations
 
+import enum
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -44,15 +45,37 @@ class BatchFields(NamedTuple):
     """Sequence number of the first record."""
 
 
+class TimestampType(enum.Enum):
+    """What a record's timestamp means; the values are Kafka's names (``org.apache.kafka.common.record``)."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+    @classmethod
+    def for_attributes(cls, attributes: int) -> TimestampType:
+        """Return the type in the attributes of a batch or message."""
+        return cls.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_MASK else cls.CREATE_TIME
+
+
+TIMESTAMP_TYPE_MASK: Final = 0x08
+
+
+class Record(NamedTuple):
+    """One record as it was read."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds since the epoch."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
 def plain_bytes(what: str, data: BytesLike) -> bytes:
     """Return the bytes of any object with the buffer protocol.
 
     ``len`` of a memoryview or an array counts items, which need not be bytes. So everything but `bytes` is converted
-    here before it is measured.
-
-    Args:
-        what: name of the field, for the error's message.
-        data: the serialized key, value or header value.
+    here before it is measured. ``what`` is the field's name, for the error.
 
     Raises:
         SerializationError: ``data`` is not bytes-like, or a released memoryview.
@@ -75,10 +98,7 @@ def header_name(name: object) -> bytes:
     """
     if not isinstance(name, str):
         raise SerializationError(f"a header's name must be a str, not {type(name).__name__}: {name!r:.60}")
-    try:
-        return name.encode()
-    except UnicodeEncodeError as error:
-        raise SerializationError(f"the header name {name!r:.60} is not valid Unicode: {error.reason}") from None
+    return _utf8(f"the header name {name!r:.60}", name)
 
 
 def header_value(name: str, value: BytesLike | str) -> bytes:
@@ -87,12 +107,14 @@ def header_value(name: str, value: BytesLike | str) -> bytes:
     Raises:
         SerializationError: ``value`` is neither bytes-like nor text, or holds a lone surrogate.
     """
-    if not isinstance(value, str):
-        return plain_bytes(f"header {name!r}", value)
+    return _utf8(f"header {name!r}", value) if isinstance(value, str) else plain_bytes(f"header {name!r}", value)
+
+
+def _utf8(what: str, text: str) -> bytes:
     try:
-        return value.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
-        raise SerializationError(f"header {name!r} is not valid Unicode: {error.reason}") from None
+        raise SerializationError(f"{what} is not valid Unicode: {error.reason}") from None
 
 
 # --- framing -----------------------------------------------------------------------------------------

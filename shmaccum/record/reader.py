@@ -7,22 +7,21 @@ loop, and claimed lengths are checked before any allocation.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record.batch import Batch, Record, TimestampType
 from shmaccum.record.fields import MAGIC_OFFSET, BytesLike, entry_end
-from shmaccum.record.legacy.batch import LegacyBatch
-from shmaccum.record.v2.batch import DefaultBatch
+from shmaccum.record.legacy import LegacyBatch
+from shmaccum.record.v2 import DefaultBatch
 
-__all__ = ["Batch", "Record", "TimestampType", "iter_batches", "valid_prefix"]
+Batch: TypeAlias = DefaultBatch | LegacyBatch
+"""A stored batch, or one outer message of format 1."""
 
 
 def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
     """Yield the batches of a log, of any format. Records are decoded only on request.
 
-    Args:
-        buf: the bytes of a log, from the start of a batch. They are not copied.
-        check_crc: refuse a batch whose checksum is wrong; otherwise see `Batch.is_valid`.
+    The bytes are not copied. With ``check_crc``, a batch whose checksum is wrong is refused; otherwise ask `is_valid`.
 
     Raises:
         CorruptRecordError: the bytes after the last batch yielded are not a batch, or only the beginning of one.
@@ -40,14 +39,3 @@ def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
             raise CorruptRecordError(f"the batch at byte {start} is corrupt: its checksum is not {batch.crc:#010x}")
         yield batch
         start = end
-
-
-def valid_prefix(buf: BytesLike) -> int:
-    """Return how many bytes at the start of a log are whole batches with right checksums (``LogSegment.recover``)."""
-    end = 0
-    try:
-        for batch in iter_batches(buf):
-            end = batch.position + batch.size
-    except CorruptRecordError:
-        pass  # nothing after this can be recovered
-    return end

@@ -7,14 +7,11 @@ other. Each record keeps everything but its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import BatchFields
+from shmaccum.record.fields import BatchFields, Record
 from shmaccum.record.format import RecordFormat
-
-if TYPE_CHECKING:
-    from shmaccum.record.reader import Record
 
 
 class BatchPart(NamedTuple):
@@ -34,11 +31,7 @@ def read_records(
 ) -> list[Record]:
     """Return the records of an unsealed batch, without changing it.
 
-    Args:
-        record_format: of the batch.
-        batch: exactly `RecordFormat.header_size` free bytes and the records.
-        fields: of the batch.
-        compression: how its records are already compressed.
+    The batch is exactly `RecordFormat.header_size` free bytes and the records, compressed as given.
 
     Raises:
         CorruptRecordError: the records are invalid.
@@ -54,10 +47,7 @@ def read_records(
 def write_part(record_format: RecordFormat, records: Sequence[Record], max_size: int | None = None) -> BatchPart:
     """Write the first of some records as a part of a split batch: as many as fit, but at least one.
 
-    Args:
-        record_format: of the batch.
-        records: at least one.
-        max_size: most bytes of the batch, unless one record takes more; None for all records.
+    ``max_size`` is the most bytes of the batch, unless one record takes more; None for all records.
     """
     base_timestamp = records[0].timestamp
     parts = [bytes(record_format.header_size)]

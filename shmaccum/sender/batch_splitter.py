@@ -32,7 +32,7 @@ from shmaccum.record.fields import BatchFields
 from shmaccum.record.split import BatchPart, read_records, write_part
 
 if TYPE_CHECKING:
-    from shmaccum.record.reader import Record
+    from shmaccum.record.fields import Record
 
 logger = logging.getLogger(__name__)
 

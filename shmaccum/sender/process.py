@@ -39,7 +39,7 @@ from shmaccum.sender import isolation
 from shmaccum.sender.handover import await_role, has_successor
 from shmaccum.shm import native
 from shmaccum.shm.lifecycle import detach, look
-from shmaccum.shm.shards import tend
+from shmaccum.shm.reclaim import tend
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:

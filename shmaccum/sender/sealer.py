@@ -16,7 +16,7 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import CorruptRecordError, IllegalStateError, UnsupportedCompressionTypeError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, BatchMemory
-from shmaccum.record.v2.records import MAGIC
+from shmaccum.record.v2 import MAGIC
 from shmaccum.sender.batch_splitter import BatchSplitter
 
 _NONE: Final = CompressionType.NONE

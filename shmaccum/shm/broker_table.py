@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shmaccum import _core
 from shmaccum._core import BROKERS, WORD, Broker, Geometry, Super
 from shmaccum.cluster import Node
-from shmaccum.errors import KafkaError, printable
+from shmaccum.errors import printable
 from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
 from shmaccum.shm.layout import MAX_ADDRESS, BrokerState
@@ -91,13 +91,16 @@ class BrokerInfo(NamedTuple):
         return unanswered(where, self.waiting_ms, is_first=False)
 
 
+_DECODED: Final = {"node", "address", "state", "answered_ms", "throttled_ms"}
+_PLAIN: Final = [name for name in BrokerInfo._fields if hasattr(Broker, name.upper()) and name not in _DECODED]
+"""The fields that are words of the same name, as they are."""
+
+
 def unanswered(where: str, waiting_ms: float, *, is_first: bool) -> str:
     """Return, for an error, that a broker has not answered; empty if it is not late.
 
-    Args:
-        where: the broker, with its address.
-        waiting_ms: how long a request, or the opening of the connection, has been waiting.
-        is_first: whether the connection is still being opened.
+    ``where`` is the broker, with its address; ``waiting_ms`` how long a request has been waiting, or (``is_first``) the
+    opening of the connection.
     """
     if waiting_ms < _LATE_MS:
         return ""
@@ -190,8 +193,9 @@ class BrokerJournal:
         self._slab = slab
         self._words = slab.words
         self._geometry = slab.geometry
-        self._incidents = slab.incidents
-        self._barrier = native.Lock()
+        self.note: Final = slab.incidents.note
+        self.end: Final = slab.incidents.end
+        self.let_in: Final = slab.incidents.let_in
         for entry in range(BROKERS):
             at = self._geometry.broker(entry)
             if self._words[at + Broker.STATE]:
@@ -202,25 +206,11 @@ class BrokerJournal:
     @property
     def has_been_let_in(self) -> bool:
         """See `Incidents.has_been_let_in`."""
-        return self._incidents.has_been_let_in
-
-    def let_in(self) -> None:
-        """See `Incidents.let_in`."""
-        self._incidents.let_in()
+        return self._slab.incidents.has_been_let_in
 
     def metadata_came(self, now_ms: float) -> None:
         """Note an answer with metadata, at a monotonic millisecond."""
         self._words[Super.METADATA_MS] = int(now_ms)
-
-    def note(
-        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
-    ) -> int:
-        """See `Incidents.note`."""
-        return self._incidents.note(error, text, lasts=lasts, since_ms=since_ms, node=node)
-
-    def end(self, number: int) -> None:
-        """See `Incidents.end`."""
-        self._incidents.end(number)
 
     def broker(self, node: Node) -> BrokerEntry:
         """Return the entry of a broker; a new one has its own from now on."""
@@ -241,7 +231,7 @@ class BrokerJournal:
             )
         at = places[free[0]]
         words[at + Broker.STATE] = BrokerState.UNUSED
-        self._fence()
+        native.fence()  # no reader sees a state with the words of another broker
         for word in range(Broker.NODE, Broker.ADDRESS):
             words[at + word] = 0
         with words[at + Broker.ADDRESS : at + Broker.length].cast("B") as place:
@@ -249,13 +239,9 @@ class BrokerJournal:
         words[at + Broker.ADDRESS_LENGTH] = len(address)
         words[at + Broker.NODE] = number
         words[at + Broker.SINCE_MS] = time.time_ns() // 1_000_000
-        self._fence()
+        native.fence()
         words[at + Broker.STATE] = BrokerState.IDLE
         return BrokerEntry(self._slab, free[0])
-
-    def _fence(self) -> None:
-        with self._barrier:
-            pass  # a full barrier: no reader sees a state with the words of another broker
 
 
 def brokers(words: memoryview, geometry: Geometry) -> list[BrokerInfo]:
@@ -276,28 +262,12 @@ def _read(words: memoryview, geometry: Geometry, entry: int) -> BrokerInfo | Non
         node=(number & _NODE_MASK ^ _SIGN) - _SIGN,
         address=printable(_address(words, at).decode("ascii", "replace")),
         state=BrokerState(state),
-        since_ms=words[at + Broker.SINCE_MS],
-        connections=words[at + Broker.CONNECTIONS],
-        failures=words[at + Broker.FAILURES],
-        in_flight=words[at + Broker.IN_FLIGHT],
         waiting_ms=max(0, now_ms - oldest_ms) if oldest_ms else 0,
-        answers=words[at + Broker.ANSWERS],
-        requests=words[at + Broker.REQUESTS],
-        bytes_out=words[at + Broker.BYTES_OUT],
-        largest_request=words[at + Broker.LARGEST_REQUEST],
-        bytes_in=words[at + Broker.BYTES_IN],
-        closed=words[at + Broker.CLOSED],
-        refused=words[at + Broker.REFUSED],
-        logins_again=words[at + Broker.LOGINS_AGAIN],
         last_latency_us=words[at + Broker.LATENCY_US],
         answered_ms=max(0, now_ms - answered_ms) if answered_ms else None,
         latency=read(words, geometry.broker_histogram(entry)),
         throttled_ms=throttled_ms - now_ms if throttled_ms else None,
-        throttles=words[at + Broker.THROTTLES],
-        throttle_ms=words[at + Broker.THROTTLE_MS],
-        longest_throttle_ms=words[at + Broker.LONGEST_THROTTLE_MS],
-        incident=words[at + Broker.INCIDENT],
-        incident_ms=words[at + Broker.INCIDENT_MS],
+        **{name: words[at + getattr(Broker, name.upper())] for name in _PLAIN},
     )
     return info if words[at + Broker.NODE] == number and words[at + Broker.STATE] else None
 

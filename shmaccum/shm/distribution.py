@@ -1,4 +1,4 @@
-"""Reads the slab's histograms (`shmaccum.shm.histograms`): percentiles, sums, and differences.
+"""Reads the slab's histograms (``core/statistics.pxi``): percentiles, sums, and differences.
 
 Readers take no lock. A percentile is too large by at most an eighth, the width of a bucket. Copies can be added, such
 as those of all processes, and subtracted, for the time between them.
@@ -7,7 +7,7 @@ as those of all processes, and subtracted, for the time between them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmaccum._core import HISTOGRAM_BUCKETS, HISTOGRAM_PARTS, Histogram
 
@@ -20,36 +20,18 @@ def least_of(bucket: int) -> int:
     return bucket - octave * HISTOGRAM_PARTS << octave
 
 
-class Distribution:
-    """The values that a histogram has counted.
+class Distribution(NamedTuple):
+    """The values that a histogram has counted."""
 
-    Args, and attributes:
-        counts: of each bucket.
-        total: the sum of all values.
-        largest: the largest value; after a subtraction, not less than the largest one left.
-    """
-
-    __slots__ = ("counts", "largest", "total")
-
-    def __init__(self, counts: tuple[int, ...] = (0,) * HISTOGRAM_BUCKETS, total: int = 0, largest: int = 0) -> None:
-        self.counts: Final = counts
-        self.total: Final = total
-        self.largest: Final = largest
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Distribution) and self._all() == other._all()
-
-    def __hash__(self) -> int:
-        return hash(self._all())
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}{self._all()}"
-
-    def _all(self) -> tuple[tuple[int, ...], int, int]:
-        return self.counts, self.total, self.largest
+    counts: tuple[int, ...] = (0,) * HISTOGRAM_BUCKETS
+    """Of each bucket."""
+    total: int = 0
+    """The sum of all values."""
+    largest: int = 0
+    """The largest value; after a subtraction, not less than the largest one left."""
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # a tuple's method of this name goes
         """How many values."""
         return sum(self.counts)
 
@@ -61,8 +43,7 @@ class Distribution:
     def percentile(self, percent: float) -> int:
         """Return the largest value of the bucket that holds a percentile; 0 without values.
 
-        Args:
-            percent: 0 to 100; 99 for the value that 99 of 100 do not exceed.
+        99 is the value that 99 of 100 do not exceed.
         """
         number = self.count
         rank = max(1, -int(-number * percent // 100))
@@ -78,7 +59,7 @@ class Distribution:
             if each:
                 yield (least_of(bucket + 1) - 1 if bucket < _LAST else max(self.largest, least_of(bucket))), each
 
-    def __add__(self, other: Distribution) -> Distribution:
+    def __add__(self, other: Distribution) -> Distribution:  # type: ignore[override]
         counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
         return Distribution(counts, self.total + other.total, max(self.largest, other.largest))
 

@@ -1,10 +1,14 @@
-"""Opens the files of a slab safely, and guards their descriptors.
+"""Opens the files and semaphores of a slab safely, and guards their descriptors.
 
 Any user can create any name in /dev/shm. So an open follows no links, and checks owner, mode, type and link count.
 
 A program can close our descriptors: a daemon closes all that it does not know, and the kernel reuses their numbers. So
 call `Descriptor.is_ours` before each use that changes the file, or needs an answer of our own file. The check is one
 system call; the record path has no such use.
+
+The C library maps a semaphore by its name, whatever user made it. Another user that makes one under a name of ours
+could truncate it while we use it, which is a SIGBUS, not an exception. So the names cannot be guessed
+(`shmaccum.shm.names.PrivateNames`), each semaphore is made exclusively, and each open checks the file before and after.
 """
 
 from __future__ import annotations
@@ -14,20 +18,22 @@ import os
 import stat
 from typing import Final
 
+import posix_ipc
+
 from shmaccum.errors import SlabPermissionError
+from shmaccum.shm.names import PrivateNames, semaphore_path
 
 _NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO)
+NAME_ATTEMPTS: Final = 4
+"""Private names to try. No other user can guess one: a used name is what a death left."""
 _KINDS: Final = {stat.S_IFREG: "regular file", stat.S_IFIFO: "FIFO"}
 
 
 def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IFREG) -> int:
     """Open a file that belongs to this user alone, and return its descriptor.
 
-    Args:
-        path: of the file.
-        flags: as `os.open` takes them; with ``O_CREAT``, a missing file is made, with mode 0600.
-        look: to inspect or remove a slab, which root can do with every user's.
-        kind: the file's type, ``S_IFREG`` or ``S_IFIFO``.
+    ``flags`` are those of `os.open`; with ``O_CREAT``, a missing file is made, with mode 0600. ``look`` is for
+    inspecting or removing a slab, which root can do with every user's; ``kind`` is ``S_IFREG`` or ``S_IFIFO``.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -123,8 +129,7 @@ def _user(uid: int) -> str:
 class Descriptor:
     """A file descriptor that notices when the program has closed it.
 
-    Args:
-        number: of the descriptor; -1 for none.
+    The number is -1 for none.
     """
 
     def __init__(self, number: int = -1) -> None:
@@ -150,3 +155,87 @@ class Descriptor:
 def file_of(status: os.stat_result) -> tuple[int, int]:
     """Return a file's device and inode."""
     return status.st_dev, status.st_ino
+
+
+def read_presses(fifo: int) -> bool:
+    """Read all bytes of a FIFO that does not block; return whether there were any."""
+    found = False
+    try:
+        while True:
+            size = len(os.read(fifo, 4096))
+            found = True
+            if size < 4096:
+                return True
+    except BlockingIOError:
+        return found
+
+
+def make_semaphore(name: str, value: int) -> posix_ipc.Semaphore:
+    """Make a semaphore under an unused name.
+
+    Raises:
+        FileExistsError: the name is used.
+        SlabPermissionError: /dev/shm is not writable.
+        OSError: there is no room, or no descriptor.
+    """
+    try:
+        return posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=value)
+    except posix_ipc.ExistentialError:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), semaphore_path(name)) from None
+    except posix_ipc.PermissionsError as error:
+        raise SlabPermissionError(
+            f"{semaphore_path(name)} cannot be created: {error}; /dev/shm must be writable"
+        ) from None
+
+
+def open_semaphore(name: str) -> posix_ipc.Semaphore:
+    """Open an existing semaphore that belongs to this user alone.
+
+    Raises:
+        FileNotFoundError: there is none.
+        SlabPermissionError: it is another user's, other users can open it, or it is no regular file of one link.
+        OSError: there is no descriptor.
+    """
+    path = semaphore_path(name)
+    before = check_own(path)
+    try:
+        semaphore = posix_ipc.Semaphore(name)
+    except posix_ipc.ExistentialError:
+        raise _gone(path) from None
+    except posix_ipc.PermissionsError:
+        raise in_the_way(path) from None
+    try:
+        # Checked before the first access: if our file was removed meanwhile, we can have mapped another user's.
+        if file_of(check_own(path)) != file_of(before):
+            raise _gone(path)
+    except BaseException:
+        semaphore.close()
+        raise
+    return semaphore
+
+
+def open_wakeup(private: PrivateNames, entry: int, words: memoryview, number_at: int) -> posix_ipc.Semaphore:
+    """Open or make this process's wake-up semaphore; the caller holds the lifecycle byte.
+
+    ``number_at`` is the index of the entry's word `Process.WAKEUP`.
+
+    Raises:
+        SlabPermissionError: all names that were tried are another user's.
+        OSError: there is no room, or no descriptor.
+    """
+    for _ in range(NAME_ATTEMPTS):
+        name = private.wakeup_semaphore(entry, words[number_at])
+        try:
+            return make_semaphore(name, 0)
+        except FileExistsError:
+            pass
+        try:
+            return open_semaphore(name)  # made by an earlier process of this entry
+        except (FileNotFoundError, SlabPermissionError):
+            # Not ours, or with a second link: its maker died inside the C library, which makes it by a link.
+            words[number_at] += 1
+    raise in_the_way(semaphore_path(name))
+
+
+def _gone(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shmaccum._core import INCIDENTS, WORD, Geometry, Incident, Partition, Super
 from shmaccum.errors import KafkaError, error_for_code, printable
 from shmaccum.shm import native
+from shmaccum.shm.layout import CODE_MASK, error_of
 from shmaccum.shm.validation import LAST_MS
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 RECENT_MS: Final = 300_000
 """How long an ended incident can explain a failure: longer than the default ``delivery.timeout.ms``."""
-_CODE_MASK: Final = 0xFFFF
 _OF_PARTITION: Final = 1 << 32
 _OF_NODE: Final = 2 << 32
 _PLACE_MASK: Final = (1 << 32) - 1
@@ -70,7 +70,6 @@ class Incidents:
         self._words = slab.words
         self._buffer = slab.buffer
         self._geometry = slab.geometry
-        self._barrier = native.Lock()
         self._known: dict[tuple[int, str], int] = {}
         """This sender's incidents in the ring, oldest first, by code and text."""
 
@@ -78,17 +77,10 @@ class Incidents:
 
     def begin(self) -> None:
         """Begin as a new sender: end the incidents that lasted for the one before, and go on counting all."""
-        self._known.clear()
-        found = {}
         for entry in range(INCIDENTS):
-            at = self._geometry.incident(entry)
-            self._words[at + Incident.LASTS] = 0
-            number = self._words[at + Incident.NUMBER]
-            incident = read(self._words, at, number) if number % INCIDENTS == entry else None
-            if incident is not None:
-                found[number] = (incident.error.code & _CODE_MASK, incident.text)
-        for number in sorted(found):
-            self._known[found[number]] = number
+            self._words[self._geometry.incident(entry) + Incident.LASTS] = 0
+        found = sorted(incidents(self._words, self._geometry), key=lambda each: each.number)
+        self._known = {(each.error.code & CODE_MASK, each.text): each.number for each in found}
 
     def note(
         self,
@@ -107,12 +99,12 @@ class Incidents:
             text: its message; escaped and cut here.
             lasts: whether it lasts until `end`.
             since_ms: wall-clock milliseconds when it began, if not now.
-            partition: entry of the partition that it is about, if it is about one.
-            node: id of the broker that it is about, if it is about one.
+            partition: entry of the partition that it is about, if any.
+            node: id of the broker that it is about, if any.
         """
         words, now_ms = self._words, _now_ms()
         text = printable(text)
-        key = (error.code & _CODE_MASK, text)
+        key = (error.code & CODE_MASK, text)
         place = 0
         if partition is not None:
             place = _OF_PARTITION | partition
@@ -153,7 +145,7 @@ class Incidents:
 
     def last_of(self, error: type[KafkaError]) -> int:
         """Return the number of this sender's newest incident of a class, 0 if there is none."""
-        code = error.code & _CODE_MASK
+        code = error.code & CODE_MASK
         return max((number for (known, _), number in self._known.items() if known == code), default=0)
 
     def let_in(self) -> None:
@@ -176,7 +168,7 @@ class Incidents:
     ) -> None:
         words = self._words
         words[at + Incident.NUMBER] = 0
-        self._fence()
+        native.fence()  # no reader sees a number with the words of another incident
         data = text.encode()
         start = (at + Incident.TEXT) * WORD
         self._buffer[start : start + len(data)] = data
@@ -187,12 +179,8 @@ class Incidents:
         words[at + Incident.LENGTH] = len(data)
         words[at + Incident.COUNT] = 1
         words[at + Incident.PLACE] = place
-        self._fence()
+        native.fence()
         words[at + Incident.NUMBER] = number
-
-    def _fence(self) -> None:
-        with self._barrier:
-            pass  # a full barrier: no reader sees a number with the words of another incident
 
     # --- the readers' half ----------------------------------------------------------------------------
 
@@ -239,15 +227,14 @@ def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
     first_ms, last_ms = words[at + Incident.FIRST_MS], words[at + Incident.LAST_MS]
     data = words[at + Incident.TEXT : at + Incident.length].tobytes()[:length]
     lasts, count, place = words[at + Incident.LASTS] != 0, words[at + Incident.COUNT], words[at + Incident.PLACE]
-    with native.Lock():
-        pass  # a full barrier: the number is read after the words
-    if words[at + Incident.NUMBER] != number or max(first_ms, last_ms) >= LAST_MS or code > _CODE_MASK:
+    native.fence()  # the number is read again after the words
+    if words[at + Incident.NUMBER] != number or max(first_ms, last_ms) >= LAST_MS or code > CODE_MASK:
         return None
-    signed = code - 0x10000 if code & 0x8000 else code
+    error = error_of(code) or error_for_code(0)
     text = printable(data.decode(errors="replace"))
     partition = place & _PLACE_MASK if place & ~_PLACE_MASK == _OF_PARTITION else None
     node = (place & _PLACE_MASK ^ _SIGN) - _SIGN if place & ~_PLACE_MASK == _OF_NODE else None
-    return IncidentInfo(error_for_code(signed), text, first_ms, last_ms, lasts, count, partition, node, number)
+    return IncidentInfo(error, text, first_ms, last_ms, lasts, count, partition, node, number)
 
 
 def _now_ms() -> int:

@@ -9,13 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shmaccum import _core
 from shmaccum._core import (
-    KEY_LANE_SHIFT,
-    KEY_TOPIC_SHIFT,
     LOCK_COUNT,
-    OWNER_MASK,
-    SLEEP_BITS,
-    WAITERS,
     WORD,
     Geometry,
     Lane,
@@ -28,8 +24,7 @@ from shmaccum._core import (
     Waiter,
     undelivered,
 )
-from shmaccum.cluster import TopicPartition
-from shmaccum.errors import KafkaError, error_for_code
+from shmaccum.errors import KafkaError
 from shmaccum.later import np
 from shmaccum.shm import broker_table, distribution, validation
 from shmaccum.shm.broker_table import BrokerInfo
@@ -48,6 +43,7 @@ from shmaccum.shm.layout import (
     SlotState,
     TopicState,
     count_of,
+    error_of,
     holder_of,
     lane_error,
     owner_of,
@@ -63,7 +59,6 @@ if TYPE_CHECKING:
     Words = npt.NDArray[np.uint64]
 
 
-_CODE_MASK: Final = 0xFFFF
 SILENCE_MS: Final = 2000
 """A sender without a sign of life for this long after its sleep should have ended counts as stopped."""
 
@@ -187,13 +182,7 @@ class LaneInfo(NamedTuple):
 
 
 class SlabView:
-    """A read-only view of a slab; every method reads the current words.
-
-    Attributes:
-        name: the slab's name.
-        words: its memory, read-only.
-        geometry: its layout.
-    """
+    """A read-only view of a slab; every method reads the current words."""
 
     def __init__(
         self, name: str, words: memoryview, geometry: Geometry, processes: ProcessTable, lock_file: LockFile
@@ -218,7 +207,7 @@ class SlabView:
         taken = headers[state_of(headers[:, Slot.STATE]) != SlotState.FREE]
         # Limited: a damaged number would make the sum wrap around.
         held = np.minimum(taken[:, Slot.SLOTS], np.uint64(self.geometry.slot_count))
-        slots = np.zeros(OWNER_MASK + 1, np.uint64)
+        slots = np.zeros(_core.OWNER_MASK + 1, np.uint64)
         np.add.at(slots, owner_of(taken[:, Slot.STATE]).astype(np.intp), held)
         return [
             self._processes.info(entry)._replace(
@@ -247,14 +236,6 @@ class SlabView:
         """Read the broker table, by id."""
         return broker_table.brokers(self.words, self.geometry)
 
-    def partition_of(self, entry: int) -> TopicPartition | None:
-        """Return which partition an entry is for, outside of transactions or not; None if it has none."""
-        if entry >= min(self.words[Super.PARTITION_COUNT], self.geometry.max_partitions):
-            return None
-        key = self.words[self.geometry.partition(entry) + Partition.KEY]
-        topics, number = self.topics(), (key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1
-        return TopicPartition(topics[number].name, key & KEY_NUMBER_MASK) if 0 <= number < len(topics) else None
-
     def topics(self) -> list[TopicInfo]:
         """Read the topic table, in its order.
 
@@ -272,13 +253,13 @@ class SlabView:
                     name=name[: words[at + Topic.NAME_LENGTH]].decode("ascii"),
                     state=TopicState(words[at + Topic.STATE]),
                     partitions=words[at + Topic.PARTITIONS],
-                    error=_error(words[at + Topic.ERROR]),
+                    error=error_of(words[at + Topic.ERROR]),
                     refused={
                         reason.name.lower(): calls
                         for reason in Refusal
                         if (calls := words[at + Topic.REFUSALS + reason])
                     },
-                    refused_error=_error(words[at + Topic.REFUSED_ERROR]),
+                    refused_error=error_of(words[at + Topic.REFUSED_ERROR]),
                     refused_ms=words[at + Topic.REFUSED_MS],
                 )
             )
@@ -321,18 +302,10 @@ class SlabView:
         name = self.words[at + Lane.ID : at + Lane.ID + -(-length // WORD)].tobytes()[:length]
         return name.decode("utf-8", "backslashreplace")
 
-    def partitions(self) -> list[PartitionInfo]:
+    def all_partitions(self) -> tuple[list[PartitionInfo], list[PartitionInfo]]:
         """Read the partition table and each partition's batches, sorted by topic, number and transactional id.
 
-        Entries of lanes that no process holds are left out while they have no batch: see `all_partitions`.
-
-        Raises:
-            SlabDamagedError: the tables, or the slot headers, are damaged.
-        """
-        return self.all_partitions()[0]
-
-    def all_partitions(self) -> tuple[list[PartitionInfo], list[PartitionInfo]]:
-        """Read the entries that are in use, as `partitions`, and those left from lanes that no process holds.
+        The second list has the entries of lanes that no process holds, while they have no batch.
 
         Raises:
             SlabDamagedError: the tables, or the slot headers, are damaged.
@@ -355,14 +328,14 @@ class SlabView:
         for entry in range(count):
             at = entry * Partition.length
             key = table[at + Partition.KEY]
-            lane = (key >> KEY_LANE_SHIFT) - 1
+            lane = (key >> _core.KEY_LANE_SHIFT) - 1
             if lane >= self.geometry.max_lanes:
                 continue  # damaged since the tables were checked
             is_used = lane < 0 or words[self.geometry.lane(lane) + Lane.HOLDER] or batches[entry] or sent[entry]
             (used if is_used else left).append(
                 PartitionInfo(
                     entry=entry,
-                    topic=names[(key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
+                    topic=names[(key >> _core.KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
                     partition=key & KEY_NUMBER_MASK,
                     transactional_id=self._transactional_id(lane) if lane >= 0 else None,
                     leader=_none_or_less_one(table[at + Partition.LEADER]),
@@ -402,11 +375,11 @@ class SlabView:
         words, cells_at = self.words, self.geometry.waiter(0)
         before, tail, head = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL], words[Super.WAITER_HEAD]
         head = min(head, tail)  # it can have moved; when the tail was read, it was between the two reads of it
-        if before > tail or tail - head > WAITERS:
+        if before > tail or tail - head > _core.WAITERS:
             raise validation.damaged(
-                self.name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {WAITERS}"
+                self.name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {_core.WAITERS}"
             )
-        return sum(words[cells_at + ticket % WAITERS * Waiter.length] != 0 for ticket in range(head, tail))
+        return sum(words[cells_at + ticket % _core.WAITERS * Waiter.length] != 0 for ticket in range(head, tail))
 
     def lock_takeovers(self) -> int:
         """Return the number of takeovers from dead holders, over all locks."""
@@ -425,7 +398,7 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
     entry = words[Super.SENDER_ENTRY] - 1
     # F_GETLK never reports this process's own lock.
     alive = entry == processes.me >= 0 or lock_file.holder(SENDER) != 0
-    ran_ms, sleep_ms = words[Super.SENDER_RAN] >> SLEEP_BITS, words[Super.SENDER_RAN] & MAX_SLEEP_MS
+    ran_ms, sleep_ms = words[Super.SENDER_RAN] >> _core.SLEEP_BITS, words[Super.SENDER_RAN] & MAX_SLEEP_MS
     silent_ms = max(0, time.monotonic_ns() // 1_000_000 - ran_ms)
     is_silent = silent_ms > sleep_ms + SILENCE_MS
     return SenderInfo(
@@ -440,19 +413,15 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
 
 def _contents(headers: Words, partitions: int) -> tuple[list[int], list[int], list[int]]:
     """Return how many batches, records that are not delivered, and bytes each partition entry has."""
+
+    def by_partition(values: Words) -> list[int]:
+        sums = np.zeros(partitions, np.uint64)
+        np.add.at(sums, headers[:, Slot.PARTITION].astype(np.intp), values)
+        return sums.tolist()
+
     records = count_of(headers[:, Slot.COMMIT]) - (headers[:, Slot.COMPLETED] & np.uint64(PROGRESS_MASK))
-    return (
-        _sum_by_partition(headers, np.ones(len(headers), np.uint64), partitions),
-        _sum_by_partition(headers, records, partitions),
-        _sum_by_partition(headers, size_of(headers[:, Slot.COMMIT]), partitions),
-    )
-
-
-def _sum_by_partition(headers: Words, values: Words, partitions: int) -> list[int]:
-    """Sum one value per header by partition entry."""
-    sums = np.zeros(partitions, np.uint64)
-    np.add.at(sums, headers[:, Slot.PARTITION].astype(np.intp), values)
-    return sums.tolist()
+    ones = np.ones(len(headers), np.uint64)
+    return by_partition(ones), by_partition(records), by_partition(size_of(headers[:, Slot.COMMIT]))
 
 
 def _oldest_by_partition(headers: Words, partitions: int) -> list[int]:
@@ -461,12 +430,6 @@ def _oldest_by_partition(headers: Words, partitions: int) -> list[int]:
     opened = np.full(partitions, now_us, np.uint64)
     np.minimum.at(opened, headers[:, Slot.PARTITION].astype(np.intp), headers[:, Slot.OPENED_US])
     return [int(age) // 1000 for age in now_us - opened]
-
-
-def _error(word: int) -> type[KafkaError] | None:
-    """Return the error of a code in the low 16 bits of a word, None for 0."""
-    code = word & _CODE_MASK
-    return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
 
 
 def _none_or_less_one(word: int) -> int | None:

@@ -9,26 +9,8 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from shmaccum._core import (
-    ATTEMPTS_SHIFT,
-    BATCH_SLOT_BITS,
-    COMMIT_COUNT_MASK,
-    COMMIT_SIZE_SHIFT,
-    HOLDER_SHIFT,
-    KEY_LANE_SHIFT,
-    KEY_TOPIC_SHIFT,
-    LANE_ERROR,
-    LIMITS_SHIFT,
-    OWNER_MASK,
-    OWNER_SHIFT,
-    PROGRESS_SHIFT,
-    SLEEP_BITS,
-    STATE_MASK,
-    WORD,
-    Broker,
-    Lane,
-    Process,
-)
+from shmaccum import _core
+from shmaccum._core import KEY_LANE_SHIFT, KEY_TOPIC_SHIFT, WORD, Broker, Lane, Process
 from shmaccum.errors import KafkaError, error_for_code
 
 if TYPE_CHECKING:
@@ -49,17 +31,17 @@ MAX_ADDRESS: Final = (Broker.length - Broker.ADDRESS) * WORD
 NEARLY_FULL: Final = 0.9
 """Used fraction of the topic or partition table from which the log and ``shmaccum status`` warn."""
 
-PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
+PROGRESS_MASK: Final = (1 << _core.PROGRESS_SHIFT) - 1
 """Of each half of the words COMPLETED and PART."""
 MAX_LINGER_MS: Final = (1 << 48) - 1
-LIMITS_MASK: Final = (1 << LIMITS_SHIFT) - 1
-TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
-BATCH_SLOT_MASK: Final = (1 << BATCH_SLOT_BITS) - 1
+LIMITS_MASK: Final = (1 << _core.LIMITS_SHIFT) - 1
+TIME_MASK: Final = (1 << _core.ATTEMPTS_SHIFT) - 1
+BATCH_SLOT_MASK: Final = (1 << _core.BATCH_SLOT_BITS) - 1
 KEY_TOPIC_MASK: Final = (1 << KEY_LANE_SHIFT - KEY_TOPIC_SHIFT) - 1
 KEY_NUMBER_MASK: Final = (1 << KEY_TOPIC_SHIFT) - 1
 HOLDER_INCARNATION: Final = (1 << 32) - 1
 """The part of an incarnation in a lane's HOLDER word."""
-MAX_SLEEP_MS: Final = (1 << SLEEP_BITS) - 1
+MAX_SLEEP_MS: Final = (1 << _core.SLEEP_BITS) - 1
 
 
 class SlotState(IntEnum):
@@ -159,40 +141,50 @@ class OfProcess(IntEnum):
     """Bytes of a record, as in its batch."""
 
 
+CODE_MASK: Final = 0xFFFF
+"""The part of a word that has the code of an error, or 0 for none."""
+
+
+def error_of(word: int) -> type[KafkaError] | None:
+    """Return the error whose code is in the low 16 bits of a word, None for 0."""
+    code = word & CODE_MASK
+    return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
+
+
 def lane_error(error_word: int) -> type[KafkaError]:
     """Return the error in a lane's ERROR word, which is not 0."""
-    code = error_word & (LANE_ERROR - 1)
-    return error_for_code(code - LANE_ERROR if code & LANE_ERROR >> 1 else code)
+    code = error_word & (_core.LANE_ERROR - 1)
+    return error_for_code(code - _core.LANE_ERROR if code & _core.LANE_ERROR >> 1 else code)
 
 
 def holder_word(entry: int, incarnation: int) -> int:
     """Return the HOLDER word of a lane that a process holds, given its entry."""
-    return (incarnation & HOLDER_INCARNATION) << HOLDER_SHIFT | entry + 1
+    return (incarnation & HOLDER_INCARNATION) << _core.HOLDER_SHIFT | entry + 1
 
 
 def holder_of(holder: int) -> tuple[int, int]:
     """Return the process entry in a lane's HOLDER word, -1 if there is none, and the low bits of its incarnation."""
-    return (holder & (1 << HOLDER_SHIFT) - 1) - 1, holder >> HOLDER_SHIFT & HOLDER_INCARNATION
+    return (holder & (1 << _core.HOLDER_SHIFT) - 1) - 1, holder >> _core.HOLDER_SHIFT & HOLDER_INCARNATION
 
 
 def state_of(state_word: Word) -> Word:
     """Return the `SlotState` in a slot's state word."""
-    return _field(state_word, 0, STATE_MASK)
+    return _field(state_word, 0, _core.STATE_MASK)
 
 
 def owner_of(state_word: Word) -> Word:
     """Return the process entry of the owner in a slot's state word."""
-    return _field(state_word, OWNER_SHIFT, OWNER_MASK)
+    return _field(state_word, _core.OWNER_SHIFT, _core.OWNER_MASK)
 
 
 def size_of(commit_word: Word) -> Word:
     """Return the committed bytes in a commit word."""
-    return _field(commit_word, COMMIT_SIZE_SHIFT, (1 << 64 - COMMIT_SIZE_SHIFT) - 1)
+    return _field(commit_word, _core.COMMIT_SIZE_SHIFT, (1 << 64 - _core.COMMIT_SIZE_SHIFT) - 1)
 
 
 def count_of(commit_word: Word) -> Word:
     """Return the committed records in a commit word."""
-    return _field(commit_word, 1, COMMIT_COUNT_MASK)
+    return _field(commit_word, 1, _core.COMMIT_COUNT_MASK)
 
 
 def _field(word: Word, shift: int, mask: int) -> Word:
@@ -204,10 +196,6 @@ def _field(word: Word, shift: int, mask: int) -> Word:
 def column_of(words: memoryview, start: int, rows: int, width: int) -> list[int]:
     """Return one word of each entry of a table; without numpy, which a process that only sends does not import.
 
-    Args:
-        words: of the slab.
-        start: index of that word in the first entry.
-        rows: entries.
-        width: words in an entry.
+    ``start`` is the index of that word in the first entry; an entry has ``width`` words.
     """
     return words[start : start + rows * width : width].tolist()

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from shmaccum._core import Geometry, Super
+from shmaccum._core import Geometry, Super, undelivered
 from shmaccum.errors import (
     IllegalStateError,
     LockTimeoutError,
@@ -22,11 +22,10 @@ from shmaccum.errors import (
     SlabPermissionError,
 )
 from shmaccum.shm import names, native, shared_settings, validation
-from shmaccum.shm.files import in_the_way, is_of_others
+from shmaccum.shm.files import in_the_way, is_of_others, make_semaphore
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
-from shmaccum.shm.semaphores import make_semaphore
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 
@@ -105,11 +104,8 @@ def attach(
 def detach(slab: Slab, ticket: list[None] | None = None) -> None:
     """Undo one `attach`; the last detach of a process leaves the slab.
 
-    Once it has begun, it finishes despite an interrupt, and raises that afterwards.
-
-    Args:
-        slab: attached.
-        ticket: holds an item until the attach is undone, so that a caller can repeat this after an interrupt.
+    Once it has begun, it finishes despite an interrupt, and raises that afterwards. ``ticket`` holds an item until the
+    attach is undone, so that a caller can repeat this after an interrupt.
 
     Raises:
         LockTimeoutError: a process stopped while attaching or detaching; names it. We have left, but if we were the
@@ -196,12 +192,11 @@ def look(name: str) -> Iterator[SlabView]:
         if slab is not None:
             view = SlabView(name, slab.words, slab.geometry, slab.processes, slab.lock_file)
         else:
-            try:
+            segment = None
+            with contextlib.suppress(SlabNotFoundError):
                 lock_file = LockFile.open(name, create=False, look=True)
                 cleanup.callback(lock_file.close)
                 segment = Segment.open(name, look=True)
-            except SlabNotFoundError:
-                raise _not_there(name) from None
             if segment is None:
                 raise _not_there(name)
             cleanup.callback(segment.close)
@@ -214,9 +209,7 @@ def look(name: str) -> Iterator[SlabView]:
 def destroy(name: str, *, force: bool = False) -> int:
     """Remove a slab without living users. Root can remove every user's.
 
-    Args:
-        name: the slab's name.
-        force: remove it even if it holds undelivered records, which are then lost.
+    ``force`` removes it even if it holds undelivered records, which are then lost.
 
     Returns:
         How many records were lost.
@@ -298,15 +291,10 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
         return [pid] if pid else [], 0
     if segment is None:
         return [], 0
-    from shmaccum.shm.inspection import SlabView
-
-    processes = ProcessTable(segment.words, segment.geometry, lock_file)
-    view = SlabView(name, segment.words, segment.geometry, processes, lock_file)
-    try:
-        return [process.pid for process in view.processes() if process.alive], view.undelivered()[1]
-    finally:
-        view.close()
-        segment.close()
+    with contextlib.closing(segment):
+        processes = ProcessTable(segment.words, segment.geometry, lock_file)
+        pids = [info.pid for info in map(processes.info, processes.in_use()) if info.alive]
+        return pids, undelivered(segment.words, segment.geometry)[1]
 
 
 def _attach(name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None, sender: bool) -> Slab:
@@ -351,8 +339,16 @@ def _attach_locked(
         segment = Segment.create(name, geometry, digest)
         if mine is not None:
             shared_settings.bring(name, segment.words, segment.buffer, geometry, mine)
-        _make_semaphore_and_doorbell(names.PrivateNames.of(name, segment.words))
-        _free_all(segment)
+        private = names.PrivateNames.of(name, segment.words)
+        try:
+            make_semaphore(private.pool_semaphore(), 1).close()
+            os.mkfifo(private.doorbell_path(), 0o600)
+        except FileExistsError as error:
+            raise in_the_way(error.filename) from None
+        free = (1 << geometry.slot_count) - 1  # all slots are free
+        start, size = geometry.bitmap, geometry.bitmap_size
+        segment.buffer[start : start + size] = free.to_bytes(size, "little")
+        segment.words[Super.FREE_SLOTS] = geometry.slot_count
         slab = Slab(name, segment, lock_file, sender=sender)
     except BaseException:
         if segment is not None:
@@ -361,23 +357,6 @@ def _attach_locked(
         raise
     segment.words[Super.READY] = 1
     return slab
-
-
-def _make_semaphore_and_doorbell(private: names.PrivateNames) -> None:
-    try:
-        make_semaphore(private.pool_semaphore(), 1).close()
-        os.mkfifo(private.doorbell_path(), 0o600)
-    except FileExistsError as error:
-        raise in_the_way(error.filename) from None
-
-
-def _free_all(segment: Segment) -> None:
-    """Fill a new slab's bitmap: all slots are free."""
-    geometry = segment.geometry
-    free = (1 << geometry.slot_count) - 1
-    start, size = geometry.bitmap, geometry.bitmap_size
-    segment.buffer[start : start + size] = free.to_bytes(size, "little")
-    segment.words[Super.FREE_SLOTS] = geometry.slot_count
 
 
 def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: int, mine: UserSettings | None) -> None:

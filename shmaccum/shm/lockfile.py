@@ -69,10 +69,7 @@ class LockFile:
     def open(cls, name: str, *, create: bool, look: bool = False) -> LockFile:
         """Open the file of a slab, or create it.
 
-        Args:
-            name: the slab's.
-            create: whether to make a missing file.
-            look: to inspect or remove the slab, which root can do with every user's.
+        ``look`` is for inspecting or removing the slab, which root can do with every user's.
 
         Raises:
             SlabNotFoundError: there is none, and ``create`` is false.
@@ -164,11 +161,8 @@ class LockFile:
     def holder(self, byte: int, length: int = 1) -> int:
         """Return the pid of *another* process that holds the byte, 0 if none does.
 
-        The pid is that of this process's pid namespace; -1 for a holder outside of it.
-
-        Args:
-            byte: the first one.
-            length: of the range, any of whose bytes counts; 0 for all that follow.
+        The pid is that of this process's pid namespace; -1 for a holder outside of it. With a length, any byte of that
+        range counts; 0 is for all that follow.
         """
         answer = fcntl.fcntl(self.make_sure(), fcntl.F_GETLK, _request(fcntl.F_WRLCK, byte, length))
         kind, _, _, _, pid = _FLOCK.unpack(answer)

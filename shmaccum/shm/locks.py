@@ -22,13 +22,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from shmaccum import _core
 from shmaccum._core import UNFINISHED, Super
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm import native
-from shmaccum.shm.processes import ProcessTable
+
+if TYPE_CHECKING:
+    from shmaccum.shm.slab import Slab
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 """How long a caller waits for a living holder, which can be stopped, by default (`Slab.set_lock_timeout`)."""
@@ -49,42 +51,13 @@ _RUN_S: Final = 0.002
 """Processor time between two rests to aim at: as long as thousands of appends."""
 
 
-class Member(Protocol):
-    """This process's part in the slab that a lock belongs to: a `shmaccum.shm.slab.Slab`."""
-
-    @property
-    def name(self) -> str:
-        """The slab's name."""
-
-    @property
-    def words(self) -> memoryview:
-        """Its memory, as 8-byte words."""
-
-    @property
-    def processes(self) -> ProcessTable:
-        """Its process table."""
-
-    @property
-    def lock_timeout_s(self) -> float:
-        """How long this process waits for a lock by default."""
-
-    def rejoin(self) -> None:
-        """Take a process entry, in a forked child; raise IllegalStateError if this process has left the slab."""
-
-
 class SlabLock:
-    """One lock of a slab, as one process sees it.
+    """One lock of a slab, as one process sees it."""
 
-    Args:
-        number: which lock of the slab.
-        core: the lock.
-        member: this process's part in the slab.
-    """
-
-    def __init__(self, number: int, core: _core.SlabLock, member: Member) -> None:
+    def __init__(self, number: int, core: _core.SlabLock, slab: Slab) -> None:
         self.number = number
         self._core: _core.SlabLock | None = core
-        self._member = member
+        self._slab = slab
         self._rest_s = _MIN_SLEEP_S
         self._rested_at_s = 0.0
         """This process's processor time when its last rest ended."""
@@ -92,9 +65,8 @@ class SlabLock:
     def run(self, section: Callable[[], Outcome], timeout_s: float | None = None) -> Outcome:
         """Run a section that takes this lock, and wait for the lock before if need be.
 
-        Args:
-            section: changes nothing where its outcome begins with `LOCK_BUSY` or `LOCK_REJOIN`.
-            timeout_s: how long to wait; None for this process's default (`Slab.set_lock_timeout`), and a rest.
+        The section changes nothing where its outcome begins with `LOCK_BUSY` or `LOCK_REJOIN`. Without a timeout it
+        waits as `Slab.set_lock_timeout` says, with a rest.
 
         Returns:
             Its outcome.
@@ -105,18 +77,19 @@ class SlabLock:
         """
         outcome = section()
         if outcome[0] == _REJOIN:
-            self._member.rejoin()
+            self._slab.rejoin()
             outcome = section()
             if outcome[0] == _REJOIN:
                 raise IllegalStateError(
                     "this process was forked without Python's fork hooks, so it would use its parent's entry of the "
                     "slab: fork by os.fork or multiprocessing, or make the Producer after the fork"
                 )
-        if outcome[0] == _BUSY and timeout_s is None and self._is_worth_a_rest():
+        words = self._slab.words  # the sender's turns are short
+        if outcome[0] == _BUSY and timeout_s is None and self.core.owner & 0xFFFF != words[Super.SENDER_ENTRY]:
             self._rest()
             outcome = section()
         if outcome[0] == _BUSY:
-            outcome = self._wait(section, self._member.lock_timeout_s if timeout_s is None else timeout_s)
+            outcome = self._wait(section, self._slab.lock_timeout_s if timeout_s is None else timeout_s)
         # Whoever waits can be forked meanwhile, by another greenlet.
         return self.run(section, timeout_s) if outcome[0] == _REJOIN else outcome
 
@@ -128,20 +101,16 @@ class SlabLock:
             IllegalStateError: this process has left the slab.
         """
         if self._core is None:
-            raise IllegalStateError(f"slab {self._member.name!r} has been detached")
+            raise IllegalStateError(f"slab {self._slab.name!r} has been detached")
         return self._core
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
-        return self._member.processes.entry_of(self.core.owner)
+        return self._slab.processes.entry_of(self.core.owner)
 
     def close(self) -> None:
         """Release the memory."""
         self._core = None
-
-    def _is_worth_a_rest(self) -> bool:
-        """Return whether another process than the sender holds the lock: the sender's turns are short."""
-        return self.core.owner & 0xFFFF != self._member.words[Super.SENDER_ENTRY]
 
     def _rest(self) -> None:
         """Sleep for a while before this process gets in the way of others again."""
@@ -167,25 +136,22 @@ class SlabLock:
                     return outcome
                 sleep_s = min(sleep_s * 2, _MAX_SLEEP_S)
                 left_s = slice_end - time.monotonic()
-            self._unblock()
+            # Free the lock from a dead holder, or its gate from the loss of its unit.
+            owner = self.core.owner
+            is_dead = owner not in (0, UNFINISHED) and self._slab.processes.is_dead(owner)
+            self.core.unblock(owner if is_dead else 0)
             outcome = section()
             if outcome[0] != _BUSY:
                 return outcome
             if time.monotonic() >= deadline:
                 raise LockTimeoutError(
-                    f"slab {self._member.name!r}: lock {self.number} was not free within {timeout_s:.1f} s: "
+                    f"slab {self._slab.name!r}: lock {self.number} was not free within {timeout_s:.1f} s: "
                     f"{self._describe_holder()}"
                 )
-
-    def _unblock(self) -> None:
-        """Free the lock from a dead holder, or its gate from the loss of its unit."""
-        owner = self.core.owner
-        is_dead = owner not in (0, UNFINISHED) and self._member.processes.is_dead(owner)
-        self.core.unblock(owner if is_dead else 0)
 
     def _describe_holder(self) -> str:
         """Return which process holds the lock, for an error message."""
         entry = self.owner()
         if entry < 0:
             return "it changes hands too often for this process to get it"
-        return f"process {self._member.processes.info(entry).pid} holds it; is it stopped? Continue or kill it"
+        return f"process {self._slab.processes.info(entry).pid} holds it; is it stopped? Continue or kill it"

@@ -34,12 +34,10 @@ from typing import Final
 from shmaccum._core import Process
 from shmaccum.errors import IllegalStateError, SlabPermissionError
 from shmaccum.shm import native
-from shmaccum.shm.files import Descriptor, open_own
+from shmaccum.shm.files import NAME_ATTEMPTS, Descriptor, open_own, read_presses
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Result, Slices
 
-_ATTEMPTS: Final = 4
-"""Names to try for the FIFO. No other user can guess one: a used name is what a death left."""
 IDLE_S: Final = 1.0
 """A loop polls its descriptor for this long after its last listener, since the next one often comes soon."""
 
@@ -53,7 +51,7 @@ class LoopDoorbell:
         """Loops of the parent. They must not be collected here: a loop that is closed by that changes the epoll that it
         shares with the parent.
         """
-        self._wakeups: dict[asyncio.AbstractEventLoop, LoopWakeup] = {}
+        self.wakeups: dict[asyncio.AbstractEventLoop, LoopWakeup] = {}
         self._is_closed = False
         self._reset()
         slab.on_fork(self)
@@ -67,10 +65,10 @@ class LoopDoorbell:
 
     def forked(self) -> None:
         """Forget the parent's loops in a forked child."""
-        self._inherited.append(self._wakeups)
-        for wakeup in self._wakeups.values():
+        self._inherited.append(self.wakeups)
+        for wakeup in self.wakeups.values():
             wakeup.descriptor.close()
-        self._wakeups = {}
+        self.wakeups = {}
         self._reset()
 
     def check_open(self) -> None:
@@ -91,18 +89,18 @@ class LoopDoorbell:
             OSError: this process has no descriptor left.
         """
         loop = asyncio.get_running_loop()
-        wakeup = self._wakeups.get(loop)
+        wakeup = self.wakeups.get(loop)
         if wakeup is None:
             with self.mutex:
                 self.check_open()
-                for closed in [each for each in self._wakeups if each.is_closed()]:
-                    self._wakeups.pop(closed).descriptor.close()
-                wakeup = self._wakeups[loop] = LoopWakeup(self, loop)
+                for closed in [each for each in self.wakeups if each.is_closed()]:
+                    self.wakeups.pop(closed).descriptor.close()
+                wakeup = self.wakeups[loop] = LoopWakeup(self, loop)
         return wakeup
 
     def leave_loop(self) -> None:
         """Stop polling in the running event loop if nothing listens in it."""
-        wakeup = self._wakeups.get(asyncio.get_running_loop())
+        wakeup = self.wakeups.get(asyncio.get_running_loop())
         if wakeup is not None:
             wakeup.end_if_idle()
 
@@ -113,7 +111,7 @@ class LoopDoorbell:
             entry = self._slab.me
             self._entry_at = self._slab.geometry.process(entry)
             number_at = self._entry_at + Process.LOOP_DOORBELL
-            for attempt in range(_ATTEMPTS):
+            for attempt in range(NAME_ATTEMPTS):
                 path = self._slab.private.loop_doorbell_path(entry, words[number_at])
                 with contextlib.suppress(FileExistsError):
                     os.mkfifo(path, 0o600)
@@ -121,7 +119,7 @@ class LoopDoorbell:
                     # For writing too: else a loop would read an end of file when the last writer closes.
                     return Descriptor(open_own(path, os.O_RDWR, kind=stat.S_IFIFO))
                 except SlabPermissionError:
-                    if attempt == _ATTEMPTS - 1:
+                    if attempt == NAME_ATTEMPTS - 1:
                         raise
                     words[number_at] += 1
         raise AssertionError("unreachable")
@@ -144,22 +142,16 @@ class LoopDoorbell:
 
     def wake_all(self, except_for: LoopWakeup | None = None) -> None:
         """Wake the listeners of all loops; of the one in this thread at once."""
-        for wakeup in list(self._wakeups.values()):
+        for wakeup in list(self.wakeups.values()):
             if wakeup is not except_for:
                 with contextlib.suppress(RuntimeError):  # its loop is closed
                     wakeup.loop.call_soon_threadsafe(wakeup.wake)
-
-    def forget_loop(self, wakeup: LoopWakeup) -> None:
-        """Forget a loop that no longer polls."""
-        with self.mutex:
-            if self._wakeups.get(wakeup.loop) is wakeup:
-                del self._wakeups[wakeup.loop]
 
     def close(self) -> None:
         """End all waits, and stop polling; this process leaves the slab."""
         with self.mutex:
             self._is_closed = True
-            wakeups, self._wakeups = list(self._wakeups.values()), {}
+            wakeups, self.wakeups = list(self.wakeups.values()), {}
             if self._listeners and self._entry_at >= 0:
                 self._slab.words[self._entry_at + Process.LOOP_ASLEEP] = 0
             self._listeners = {}
@@ -187,8 +179,8 @@ class LoopWakeup:
         self.loop: Final = loop
         self.is_over = False
         self.descriptor: Final = doorbell.open()
-        self._doorbell = doorbell
-        self._listeners: dict[LoopListener, None] = {}
+        self.doorbell: Final = doorbell
+        self.listeners: dict[LoopListener, None] = {}
         """In the order in which they began, which is the order in which they wake."""
         self._idle: asyncio.TimerHandle | None = None
         loop.add_reader(self.descriptor.number, self._on_press)
@@ -197,8 +189,7 @@ class LoopWakeup:
     def listening(self, completions: int = 1) -> Iterator[LoopListener]:
         """Listen: inside the block, check your condition, and wait by the listener only if it does not hold.
 
-        Args:
-            completions: initial count for `LoopListener.expect`.
+        ``completions`` is the first count for `LoopListener.expect`.
         """
         listener = LoopListener(self)
         try:
@@ -207,25 +198,16 @@ class LoopWakeup:
         finally:
             listener.stop()
 
-    def check_open(self) -> None:
-        """Check that this process has not left the slab, as `LoopDoorbell.check_open`."""
-        self._doorbell.check_open()
-
-    def expect(self, listener: LoopListener, completions: int) -> None:
-        """Set a listener's completion count."""
-        self._listeners[listener] = None
-        self._doorbell.expect(listener, completions)
-
     def forget(self, listener: LoopListener) -> None:
         """Forget a listener; without others, the loop stops polling after `IDLE_S`."""
-        self._listeners.pop(listener, None)
-        self._doorbell.forget(listener)
-        if not self._listeners and self._idle is None and not self.is_over and not self.loop.is_closed():
+        self.listeners.pop(listener, None)
+        self.doorbell.forget(listener)
+        if not self.listeners and self._idle is None and not self.is_over and not self.loop.is_closed():
             self._idle = self.loop.call_later(IDLE_S, self.end_if_idle)
 
     def wake(self) -> None:
         """Wake all listeners of this loop."""
-        for listener in list(self._listeners):
+        for listener in list(self.listeners):
             listener.wake()
 
     def end_if_idle(self) -> None:
@@ -233,8 +215,10 @@ class LoopWakeup:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        if not self._listeners:
-            self._doorbell.forget_loop(self)
+        if not self.listeners:
+            with self.doorbell.mutex:
+                if self.doorbell.wakeups.get(self.loop) is self:
+                    del self.doorbell.wakeups[self.loop]
             self.end()
 
     def end(self) -> None:
@@ -247,21 +231,15 @@ class LoopWakeup:
 
     def _on_press(self) -> None:
         """Read the presses, and wake the listeners of all loops: the others can find nothing to read."""
-        try:
-            while len(os.read(self.descriptor.number, 4096)) == 4096:
-                pass
-        except BlockingIOError:
-            return  # another loop has read them, and wakes us
-        self._doorbell.wake_all(except_for=self)
-        self.wake()
+        if read_presses(self.descriptor.number):  # else another loop has read them, and wakes us
+            self.doorbell.wake_all(except_for=self)
+            self.wake()
 
 
 class LoopListener:
     """A task, or a callback, that listens in one event loop.
 
-    Args:
-        wakeup: of the loop.
-        call: called at each wake-up; without it, wait by `wait`.
+    ``call`` is called at each wake-up; without it, wait by `wait`.
     """
 
     def __init__(self, wakeup: LoopWakeup, call: Callable[[], None] | None = None) -> None:
@@ -275,7 +253,8 @@ class LoopListener:
 
         Other events wake it too. Check your condition again before you wait.
         """
-        self._wakeup.expect(self, completions)
+        self._wakeup.listeners[self] = None
+        self._wakeup.doorbell.expect(self, completions)
 
     def stop(self) -> None:
         """Stop listening."""
@@ -284,8 +263,8 @@ class LoopListener:
     def wake(self) -> None:
         """Wake this listener."""
         self._was_woken = True
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._waiting is not None:
+            set_done(self._waiting)
         if self._call is not None:
             self._call()
 
@@ -298,13 +277,13 @@ class LoopListener:
         loop = self._wakeup.loop
         if not self._was_woken and not self._wakeup.is_over:
             self._waiting = waiting = loop.create_future()
-            timer = loop.call_later(timeout_s, _resolve, waiting)
+            timer = loop.call_later(timeout_s, set_done, waiting)
             try:
                 await waiting
             finally:
                 timer.cancel()
                 self._waiting = None
-        self._wakeup.check_open()
+        self._wakeup.doorbell.check_open()
         was_woken, self._was_woken = self._was_woken, False
         return was_woken
 
@@ -324,6 +303,7 @@ class LoopListener:
             slices.close()
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
+def set_done(future: asyncio.Future[None]) -> None:
+    """End a wait, unless it is over."""
     if not future.done():
         future.set_result(None)

@@ -41,11 +41,6 @@ def check_name(name: str) -> str:
     return name
 
 
-def segment_name(name: str) -> str:
-    """Name of the segment, as `multiprocessing.shared_memory` takes it."""
-    return PREFIX + name
-
-
 def segment_path(name: str) -> str:
     """Path of the segment's memory."""
     return f"{SHM_DIRECTORY}/{PREFIX}{name}"
@@ -71,10 +66,6 @@ class PrivateNames:
 
     Each has a digest keyed with the slab's random token. So another user cannot create a file of that name first, nor
     derive one name from another. The sticky bit of /dev/shm keeps other users from removing or replacing our files.
-
-    Args:
-        name: the slab's name.
-        token: the slab's, from its superblock.
     """
 
     def __init__(self, name: str, token: bytes) -> None:
@@ -93,9 +84,7 @@ class PrivateNames:
     def loop_doorbell_path(self, entry: int, number: int) -> str:
         """Path of the doorbell, a FIFO, of a process entry's event loops.
 
-        Args:
-            entry: of the process table.
-            number: the entry's word `Process.LOOP_DOORBELL`.
+        ``number`` is the entry's word `Process.LOOP_DOORBELL`.
         """
         return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest(f'loop{entry}.{number}')}"
 
@@ -106,9 +95,7 @@ class PrivateNames:
     def wakeup_semaphore(self, entry: int, number: int) -> str:
         """Name of the wake-up semaphore of a process entry.
 
-        Args:
-            entry: of the process table.
-            number: the entry's word `Process.WAKEUP`.
+        ``number`` is the entry's word `Process.WAKEUP`.
         """
         return self._semaphore(f"p{entry}.{number}" if number else f"p{entry}")
 
@@ -143,11 +130,7 @@ def _entries() -> list[str]:
 
 
 def slab_names() -> list[str]:
-    """Return the names of all slabs of all users that have a lock file or a segment.
-
-    Raises:
-        SlabMemoryError: /dev/shm does not exist, or cannot be read.
-    """
+    """Return the names of all slabs of all users that have a lock file or a segment; raise as `_entries`."""
     return sorted({found[1] for entry in _entries() if (found := re.fullmatch(_OF_A_SLAB, entry))})
 
 

@@ -98,9 +98,6 @@ class ProcessTable:
         taken: a process stopped here, with the byte but before the new incarnation, would make the dead holder look
         alive.
 
-        Args:
-            sender: whether this process will be the sender, for which the last entry is reserved.
-
         Raises:
             SlabFullError: all entries, or all but the sender's, belong to living processes.
         """
@@ -122,7 +119,10 @@ class ProcessTable:
             words[base + Process.START_TIME] = start_time("self")
             words[base + Process.PID_NAMESPACE] = self._namespace
             words[base + Process.ATTACHED_MS] = time.time_ns() // 1_000_000
-            self._write_name(base, "shmaccum sender" if sender else _program())
+            name = ("shmaccum sender" if sender else _program()).encode()[:MAX_PROCESS_NAME]
+            with words[base + Process.NAME : base + Process.BEFORE].cast("B") as place:
+                place[: len(name)] = name
+            words[base + Process.NAME_LENGTH] = len(name)
             counters = words[base + Process.RECORDS : base + Process.RECORDS + PROCESS_COUNTERS]
             words[base + Process.BEFORE : base + Process.BEFORE + PROCESS_COUNTERS] = counters
             for word in (Process.ROLES, Process.ASLEEP, Process.LOOP_ASLEEP, Process.FLUSHING):
@@ -137,12 +137,6 @@ class ProcessTable:
             f"slab {self._lock_file.name!r} has {self._geometry.max_processes} processes, its limit; raise "
             "shmaccum.max.processes (for all users of the slab)"
         )
-
-    def _write_name(self, base: int, text: str) -> None:
-        name = text.encode()[:MAX_PROCESS_NAME]
-        with self._words[base + Process.NAME : base + Process.BEFORE].cast("B") as place:
-            place[: len(name)] = name
-        self._words[base + Process.NAME_LENGTH] = len(name)
 
     def has_place(self) -> bool:
         """Return whether an entry can be taken; one that a lock names as its holder cannot."""

@@ -1,4 +1,4 @@
-"""Removes slabs that no program needs.
+"""Removes slabs that no program needs, and chooses among those of several shards.
 
 The last process to leave removes its slab, unless it is killed. Then the slab keeps its memory until a process of the
 same user calls `sweep`: the next producer or sender of any slab, or ``shmaccum status``. A slab that holds records is
@@ -7,6 +7,11 @@ never removed here; the next sender delivers them.
 A sender, and so its slab, stays for ``sender.idle.ms`` after its last producer. If /dev/shm then has no space for a new
 slab, `attach_reclaiming` asks the senders of idle slabs to leave, by a word in their slab and their doorbell. A slab
 with a producer or with undelivered records stays, and the error names it.
+
+Producers with equal settings share one slab, or divide themselves among as many as ``shmaccum.shards`` says. A shard is
+a slab like any other, ``NAME@0`` and so on. It has memory, locks, a process table and a sender, and no word of it knows
+of the others. A shard whose users have all been killed keeps its records. Later processes can join other shards, so
+every process looks after all of them (`tend`).
 """
 
 from __future__ import annotations
@@ -15,10 +20,10 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from shmaccum._core import Geometry, Super
+from shmaccum._core import Geometry, Super, undelivered
 from shmaccum.errors import ShmaccumError, SlabError, SlabMemoryError
 from shmaccum.shm import lifecycle, names, validation
 from shmaccum.shm.files import is_of_others
@@ -43,8 +48,7 @@ _FRESH_S: Final = 60.0
 def sweep(spare: str | None = None) -> list[str]:
     """Remove this user's empty slabs without living users; wait for no process.
 
-    Args:
-        spare: a slab to keep, because the caller is about to use it.
+    ``spare`` is a slab to keep, because the caller is about to use it.
 
     Returns:
         The names of the removed slabs.
@@ -86,15 +90,10 @@ def _is_deserted(name: str, lock_file: LockFile) -> bool:
         segment = Segment.open(name)
     if segment is None:
         return not lock_file.holder(PROCESS, length=0)  # its creator died before it had finished
-    try:
+    with contextlib.closing(segment):
         validation.check(name, segment.words, segment.geometry)
-        from shmaccum.shm.inspection import SlabView
-
-        processes = ProcessTable(segment.words, segment.geometry, lock_file)
-        with contextlib.closing(SlabView(name, segment.words, segment.geometry, processes, lock_file)) as view:
-            return not processes.others_alive() and view.undelivered() == (0, 0)
-    finally:
-        segment.close()
+        is_used = ProcessTable(segment.words, segment.geometry, lock_file).others_alive()
+        return not is_used and undelivered(segment.words, segment.geometry) == (0, 0)
 
 
 LEAVE_REQUEST_MS: Final = 10_000
@@ -167,11 +166,12 @@ def _ask_to_leave(name: str) -> str:
             return f"is in use by process {', '.join(map(str, users))}"
         if not alive:
             return ""  # the next sweep removes it
-        with _words_of(name) as words:
-            words[Super.LEAVE_REQUEST] = time.monotonic_ns() // 1_000_000
-            button = DoorbellButton(PrivateNames.of(name, words), words)
-            button.press()
-            button.close()
+        segment = Segment.open(name)
+        if segment is not None:
+            with contextlib.closing(segment):
+                segment.words[Super.LEAVE_REQUEST] = time.monotonic_ns() // 1_000_000
+                with contextlib.closing(DoorbellButton(PrivateNames.of(name, segment.words), segment.words)) as button:
+                    button.press()
     except SlabError as error:
         return f"stays: {error}" if _size(name) else ""
     except (ShmaccumError, OSError) as error:
@@ -179,14 +179,53 @@ def _ask_to_leave(name: str) -> str:
     return ""
 
 
+# --- shards ------------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
-def _words_of(name: str) -> Iterator[memoryview]:
-    """Yield the words of a slab that this process does not use; substitutes if it was removed."""
-    segment = Segment.open(name)
-    if segment is None:
-        yield memoryview(bytearray((Super.LEAVE_REQUEST + 1) * 8)).cast("Q")
+def choose_shard(shards: Sequence[str]) -> Iterator[str]:
+    """Yield the shard for this process: the one that it is in, or else the one with the fewest producers.
+
+    Meanwhile no other thread of this process attaches or detaches: a process stays in one shard.
+    """
+    if len(shards) == 1:
+        yield shards[0]
         return
+    with lifecycle.attached_slabs() as attached:
+        mine = [name for name in shards if name in attached]
+        if not mine:
+            # Processes that start together count the same producers: each begins with another shard.
+            first = os.getpid() % len(shards)
+            mine = [min((*shards[first:], *shards[:first]), key=_producers)]
+        yield mine[0]
+
+
+def _producers(name: str) -> int:
+    """Return how many living processes produce into a slab; 0 if it does not exist, or cannot be read."""
     try:
-        yield segment.words
-    finally:
-        segment.close()
+        with look(name) as view:
+            return view.producers()
+    except SlabError:
+        return 0  # if it cannot be used either, the attach says why
+
+
+def tend(name: str, start: Callable[[], None]) -> None:
+    """Start a sender for a shard that holds records and that no process uses; only one process of the host does.
+
+    The shard is another than this process's.
+    """
+    if not os.path.exists(names.segment_path(name)):
+        return
+    with lifecycle.attached_slabs() as attached:
+        if name in attached:
+            return  # closing its lock file would drop the locks that this process has in it
+        with contextlib.suppress(SlabError):  # not one of these settings, or being created or removed
+            with contextlib.closing(LockFile.open(name, create=False)) as lock_file:
+                if lock_file.holder(PROCESS, length=0):
+                    return  # the usual case
+            with look(name) as view:
+                if view.undelivered() == (0, 0):
+                    return
+            with contextlib.closing(LockFile.open(name, create=False)) as lock_file, lock_file.try_start() as mine:
+                if mine and not lock_file.holder(PROCESS, length=0):
+                    start()

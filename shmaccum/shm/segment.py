@@ -13,6 +13,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Final, cast
 
 from shmaccum import _core, procfs
@@ -37,20 +38,12 @@ _SIZES: Final = {
 """The attributes of `Geometry` that fix a layout -> their words."""
 
 
-class _NoTracker:
-    """Replaces the resource tracker while a block is made.
+_NO_TRACKER: Final = SimpleNamespace(register=lambda name, kind: None, unregister=lambda name, kind: None)
+"""Replaces the resource tracker while a block is made.
 
-    Before Python 3.13, each process that opens a block registers it with a helper process, which unlinks it as soon as
-    *any* of them exits (bpo-38119). A slab must be unlinked only by the last process to leave it.
-    """
-
-    @staticmethod
-    def register(name: str, kind: str) -> None:
-        """Do nothing."""
-
-    @staticmethod
-    def unregister(name: str, kind: str) -> None:
-        """Do nothing."""
+Before Python 3.13, each process that opens a block registers it with a helper process, which unlinks it as soon as
+*any* of them exits (bpo-38119). A slab must be unlinked only by the last process to leave it.
+"""
 
 
 def _make_block(name: str, size: int) -> None:
@@ -62,7 +55,7 @@ def _make_block(name: str, size: int) -> None:
         shared_memory.SharedMemory(name, create=True, size=size, track=False).close()
         return
     tracker = shared_memory.resource_tracker  # type: ignore[attr-defined]
-    shared_memory.resource_tracker = _NoTracker  # type: ignore[attr-defined]
+    shared_memory.resource_tracker = _NO_TRACKER  # type: ignore[attr-defined]
     try:
         shared_memory.SharedMemory(name, create=True, size=size).close()
     finally:
@@ -94,11 +87,7 @@ class Segment:
     """A mapped slab segment.
 
     `SharedMemory` makes the block, but does not map it. It would unlink a block that it cannot map, for lack of address
-    space, even one that others use.
-
-    Args:
-        descriptor: of the segment's file; the mapping does not need it any longer.
-        geometry: its layout, already checked.
+    space, even one that others use. The mapping does not need the descriptor any longer.
 
     Attributes:
         geometry: its layout.
@@ -141,7 +130,7 @@ class Segment:
             )
         path = names.segment_path(name)
         try:
-            _make_block(names.segment_name(name), size)
+            _make_block(names.PREFIX + name, size)
             with _closing(open_own(path, os.O_RDWR)) as descriptor:
                 # All pages now: one that cannot be allocated later would be a SIGBUS, not an exception.
                 os.posix_fallocate(descriptor, 0, size)
@@ -171,9 +160,7 @@ class Segment:
     def open(cls, name: str, *, look: bool = False) -> Segment | None:
         """Map a slab's segment; return None if there is none, or only a dead creator's remains.
 
-        Args:
-            name: the slab's.
-            look: to inspect or remove the slab, which root can do with every user's.
+        ``look`` is for inspecting or removing the slab, which root can do with every user's.
 
         Raises:
             SlabPermissionError: it is another user's, or other users can open it.

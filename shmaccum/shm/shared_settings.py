@@ -89,14 +89,8 @@ def _text(words: memoryview, buffer: memoryview, geometry: Geometry, generation:
 def bring(name: str, words: memoryview, buffer: memoryview, geometry: Geometry, mine: UserSettings) -> None:
     """Store a user's settings in the slab where they apply; the caller holds the lifecycle byte.
 
-    A sleeping sender is not woken: it sees the new generation when it next has work, and needs it only then.
-
-    Args:
-        name: the slab's.
-        words: all of its memory, as words.
-        buffer: the same as bytes.
-        geometry: its layout.
-        mine: the user's settings; the fixed ones equal the slab's.
+    A sleeping sender is not woken: it sees the new generation when it next has work, and needs it only then. The user's
+    fixed settings equal the slab's.
 
     Raises:
         ConfigError: the settings take more bytes than the slab has for them.

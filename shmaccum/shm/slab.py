@@ -22,21 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from shmaccum import _core
-from shmaccum._core import (
-    INCARNATION_SHIFT,
-    LOCK_COUNT,
-    LOCK_POOL,
-    LOCK_STRIPES,
-    LOCK_TABLES,
-    OWNER_SHIFT,
-    SLEEP_BITS,
-    STRIPES,
-    UNFINISHED,
-    WORD,
-    Partition,
-    Process,
-    Super,
-)
+from shmaccum._core import SLEEP_BITS, UNFINISHED, WORD, Partition, Process, Super
 from shmaccum.errors import (
     DeadOwnerError,
     IllegalStateError,
@@ -48,6 +34,7 @@ from shmaccum.errors import (
 )
 from shmaccum.later import np
 from shmaccum.shm import native, validation
+from shmaccum.shm.files import open_semaphore
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role, owner_of
 from shmaccum.shm.lockfile import SENDER, LockFile
@@ -56,13 +43,13 @@ from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
-from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 Companion = TypeVar("Companion")
+Part = TypeVar("Part")
 
 
 class Forkable(Protocol):
@@ -86,14 +73,10 @@ class Slab:
     """A slab that this process is attached to; made by `attach`, released by `detach`.
 
     Attributes:
-        name: the slab's name.
         private: names of its semaphores and of the doorbell.
-        geometry: its layout.
         buffer, words: all of its memory, as bytes and as 8-byte words.
         memory: the same words, for the record path.
-        processes: the process table.
         locks: all the locks; `pool_lock`, `tables_lock` and `stripe` return them by role.
-        incidents: errors between the sender and the brokers.
         wakeup: waits for this process's wake-ups; `wakeups` wakes other processes, `button` the sender.
         users: attaches of this process without their detach.
         is_left: whether this process has left the slab, and has only its own resources to release.
@@ -106,6 +89,8 @@ class Slab:
         self.buffer: Final = segment.buffer
         self.words: Final = segment.words
         self.memory: Final = SlabMemory(segment.words, segment.geometry)
+        self.damaged: Final = partial(validation.damaged, name)
+        """Returns the error for damage to the slab, given in words."""
         self.lock_file: Final = lock_file
         self.users = 0
         self.is_left = False
@@ -121,14 +106,11 @@ class Slab:
         self._retire_callbacks: list[Callable[[], None]] = []
         self._array: npt.NDArray[np.uint64] | None = None
         """The words before the slots' memory, once they are asked for."""
-        self._is_detached = False
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         cores = self._core_locks()
-        self._pool: _core.BufferPool | None = _core.BufferPool(
-            self.core, cores[LOCK_POOL], partial(validation.damaged, name)
-        )
-        self._deques: _core.PartitionDeques | None = _core.PartitionDeques(self.core, partial(validation.damaged, name))
-        self._tables: _core.Tables | None = _core.Tables(self.core, partial(validation.damaged, name))
+        self._pool: _core.BufferPool | None = _core.BufferPool(self.core, cores[_core.LOCK_POOL], self.damaged)
+        self._deques: _core.PartitionDeques | None = _core.PartitionDeques(self.core, self.damaged)
+        self._tables: _core.Tables | None = _core.Tables(self.core, self.damaged)
         self.locks: Final = [SlabLock(number, core, self) for number, core in enumerate(cores)]
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
         self.button = DoorbellButton(self.private, segment.words)
@@ -142,11 +124,11 @@ class Slab:
             SlabAbiError: the semaphore does not exist.
             SlabPermissionError: it does not belong to this user alone.
         """
-        core, name = self.core, self.private.pool_semaphore()
+        name = self.private.pool_semaphore()
         try:
             with closing(open_semaphore(name)):  # checks whose it is, and keeps it until the core has it
-                gates = {LOCK_POOL: name}
-                return [_core.SlabLock(core, number, gates.get(number)) for number in range(LOCK_COUNT)]
+                gates = {_core.LOCK_POOL: name}
+                return [_core.SlabLock(self.core, number, gates.get(number)) for number in range(_core.LOCK_COUNT)]
         except FileNotFoundError:
             raise SlabAbiError(
                 f"slab {self.name!r} is damaged: its semaphore does not exist; `shmaccum destroy {self.name}` removes "
@@ -168,7 +150,7 @@ class Slab:
         self.core.join(entry, self.processes.incarnation)
         self._is_joined = True
         incarnation = self.processes.incarnation & 0xFFFF
-        self.owner_tag = entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
+        self.owner_tag = entry << _core.OWNER_SHIFT | incarnation << _core.INCARNATION_SHIFT
         """This process as the owner in a slot header's state word."""
 
     @property
@@ -245,8 +227,7 @@ class Slab:
             return True
         return self.processes.me < 0 and not self.lock_file.is_current()
 
-    def has_joined(self) -> bool:
-        """Return whether this process has an entry in the slab: a forked child has none at first."""
+    def _has_joined(self) -> bool:
         return self._is_joined
 
     def rejoin(self) -> None:
@@ -259,10 +240,10 @@ class Slab:
         """
         if self._is_retired:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
-        if self.has_joined():
+        if self._has_joined():
             return
         with self._rejoining, self.lock_file.lifecycle():
-            if self.has_joined():
+            if self._has_joined():
                 return  # another thread was faster
             if not self.lock_file.is_current():
                 raise DeadOwnerError(
@@ -281,75 +262,59 @@ class Slab:
     @property
     def pool_lock(self) -> SlabLock:
         """Guards the bitmap, the waiters, and every step of a slot from or to FREE."""
-        return self.locks[LOCK_POOL]
+        return self.locks[_core.LOCK_POOL]
 
     @property
     def core(self) -> _core.Segment:
-        """The mapping, for sections.
+        """The mapping, for sections."""
+        return self._attached(self._segment.core)
+
+    def _attached(self, part: Part | None) -> Part:
+        """Return a part of the slab, which `unmap` takes away.
 
         Raises:
             IllegalStateError: the slab has been detached.
         """
-        if self._segment.core is None:
+        if part is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
-        return self._segment.core
+        return part
 
     @property
     def pool(self) -> _core.BufferPool:
-        """The sections of the pool; `shmaccum.accumulator.buffer_pool` waits for its lock and for memory.
-
-        Raises:
-            IllegalStateError: the slab has been detached.
-        """
-        if self._pool is None:
-            raise IllegalStateError(f"slab {self.name!r} has been detached")
-        return self._pool
+        """The sections of the pool; `shmaccum.accumulator.buffer_pool` waits for its lock and for memory."""
+        return self._attached(self._pool)
 
     @property
     def deques(self) -> _core.PartitionDeques:
-        """The sections of the partitions' deques.
-
-        Raises:
-            IllegalStateError: the slab has been detached.
-        """
-        if self._deques is None:
-            raise IllegalStateError(f"slab {self.name!r} has been detached")
-        return self._deques
+        """The sections of the partitions' deques."""
+        return self._attached(self._deques)
 
     @property
     def tables(self) -> _core.Tables:
-        """The sections of the topics, partitions and lanes.
-
-        Raises:
-            IllegalStateError: the slab has been detached.
-        """
-        if self._tables is None:
-            raise IllegalStateError(f"slab {self.name!r} has been detached")
-        return self._tables
+        """The sections of the topics, partitions and lanes."""
+        return self._attached(self._tables)
 
     @property
     def tables_lock(self) -> SlabLock:
         """Guards the topic table, the partition table and the lanes."""
-        return self.locks[LOCK_TABLES]
+        return self.locks[_core.LOCK_TABLES]
 
     def stripe(self, partition: int) -> SlabLock:
         """Return the lock that guards the deque of a partition entry."""
-        return self.locks[LOCK_STRIPES + partition % STRIPES]
+        return self.locks[_core.LOCK_STRIPES + partition % _core.STRIPES]
 
     def rebuild(self, number: int) -> tuple[int, ...]:
         """Rebuild what a lock guards, from what is true without it: a section of that lock."""
-        if number == LOCK_POOL:
+        if number == _core.LOCK_POOL:
             return self.pool.rebuild()
-        if number == LOCK_TABLES:
+        if number == _core.LOCK_TABLES:
             return self.tables.rebuild()
-        return self.deques.rebuild(number - LOCK_STRIPES)
+        return self.deques.rebuild(number - _core.LOCK_STRIPES)
 
     @property
     def headers(self) -> npt.NDArray[np.uint64]:
         """The slot headers, one row of words for each slot."""
-        geometry = self.geometry
-        start = geometry.headers // WORD
-        return self._words_array(start, geometry.slot_count, geometry.slot_words)
+        return self._words_array(self.geometry.headers, self.geometry.slot_count, self.geometry.slot_words)
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
@@ -358,7 +323,7 @@ class Slab:
         Raises:
             SlabDamagedError: as `partition_count`.
         """
-        return self._words_array(self.geometry.partitions // WORD, self.partition_count, Partition.length)
+        return self._words_array(self.geometry.partitions, self.partition_count, Partition.length)
 
     @property
     def partition_count(self) -> int:
@@ -368,27 +333,17 @@ class Slab:
             SlabDamagedError: the word exceeds the table's size.
         """
         count = self.words[Super.PARTITION_COUNT]
-        if count > self.geometry.max_partitions:
-            raise self.damaged(f"its partition table has {count} entries in use, of {self.geometry.max_partitions}")
+        validation.check_counts(self.name, self.geometry, 0, count)
         return count
 
-    def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
-        if self._is_detached:
-            raise IllegalStateError(f"slab {self.name!r} has been detached")
+    def _words_array(self, at: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
+        self._attached(self._pool)
         if self._array is None:
             self._array = np.frombuffer(self.buffer, np.uint64, self.geometry.slots // WORD)
-        return self._array[start : start + rows * width].reshape(rows, width)
-
-    def damaged(self, what: str) -> SlabDamagedError:
-        """Return the error for damage to the slab."""
-        return validation.damaged(self.name, what)
+        return self._array[at // WORD : at // WORD + rows * width].reshape(rows, width)
 
     def check(self) -> None:
-        """Validate all words that must be right before the slab is used.
-
-        Raises:
-            SlabDamagedError: a word is damaged; names it.
-        """
+        """Validate all words that must be right before the slab is used; raise as `validation.check`."""
         validation.check(self.name, self.words, self.geometry)
 
     def explain(self, error: BaseException) -> SlabDamagedError | None:
@@ -454,7 +409,7 @@ class Slab:
         base = self.geometry.process(entry)
         return (
             self.words[base + Process.STATE] != 0
-            and self.words[base + Process.INCARNATION] & 0xFFFF == state >> INCARNATION_SHIFT
+            and self.words[base + Process.INCARNATION] & 0xFFFF == state >> _core.INCARNATION_SHIFT
             and self.processes.is_alive(entry)
         )
 
@@ -506,7 +461,6 @@ class Slab:
         self._pool = self._deques = self._tables = None
         self.memory.close()
         self._array = None
-        self._is_detached = True
         self._segment.close()
 
 

@@ -25,22 +25,10 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final
 
-from shmaccum._core import (
-    BATCH_SLOT_BITS,
-    KEY_LANE_SHIFT,
-    KEY_TOPIC_SHIFT,
-    TOKEN_WORDS,
-    WORD,
-    Geometry,
-    Lane,
-    Partition,
-    Process,
-    Slot,
-    Super,
-    Topic,
-)
+from shmaccum import _core
+from shmaccum._core import WORD, Geometry, Lane, Partition, Process, Slot, Super, Topic
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import (
     KEY_NUMBER_MASK,
@@ -55,7 +43,7 @@ from shmaccum.shm.layout import (
 
 MAX_COUNT: Final = (1 << 63) - 1
 """The largest count, time or offset; a sum of two still fits into a word."""
-_MAX_GENERATION: Final = (1 << 64 - BATCH_SLOT_BITS) - 1
+_MAX_GENERATION: Final = (1 << 64 - _core.BATCH_SLOT_BITS) - 1
 LAST_MS: Final = 1 << 47
 """Latest time of anything, in wall-clock milliseconds: the year 6429."""
 _LAST_INCIDENT: Final = 1 << 47
@@ -64,8 +52,6 @@ MAX_EPOCH: Final = (1 << 15) - 1
 """A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
 _ANY: Final = (1 << 64) - 1
 _LAST_SEQUENCE: Final = MAX_EPOCH << 32 | (1 << 31) - 1
-_OPEN: Final = int(SlotState.OPEN)
-_COMPLETING: Final = int(SlotState.COMPLETING)
 _NAME_BYTES: Final = (Topic.length - Topic.NAME) * WORD
 
 _ERRORS_OF_DAMAGE: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
@@ -84,10 +70,7 @@ def damaged(name: str, what: str) -> SlabDamagedError:
 def check(name: str, words: memoryview, geometry: Geometry) -> None:
     """Check all words that must be right before a slab is used.
 
-    Args:
-        name: the slab's.
-        words: all of its memory.
-        geometry: its layout, already checked.
+    The geometry has been checked.
 
     Raises:
         SlabDamagedError: a word has an impossible value; names it.
@@ -123,14 +106,7 @@ def check_entries(
 ) -> None:
     """Check some entries of the topic table, and the last ones of the partition table.
 
-    Args:
-        name: the slab's.
-        words: all of its memory.
-        geometry: its layout.
-        of_topics: the topic entries to check.
-        topics: how many topic entries are in use.
-        first_partition: the first partition entry to check.
-        partitions: how many partition entries are in use; read before ``topics``.
+    ``topics`` and ``partitions`` are how many entries are in use; ``partitions`` was read first.
 
     Raises:
         SlabDamagedError: a word has an impossible value; says which.
@@ -208,7 +184,7 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
         Super.PRODUCER_EPOCH: MAX_EPOCH,
         Super.ENOUGH_SLOTS: geometry.slot_count,
         Super.INCIDENTS: _LAST_INCIDENT,
-    } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + TOKEN_WORDS), _ANY)
+    } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + _core.TOKEN_WORDS), _ANY)
     names = _names_of(Super)
     # The words before determine the layout, and were checked before it was mapped.
     for word in range(Super.CREATED_MS, Super.length):
@@ -249,7 +225,8 @@ def _wrong_partitions(words: memoryview, geometry: Geometry, topics: int, first:
     keys = column_of(words, start + Partition.KEY, stop - first, Partition.length)
     lanes = words[Super.LANE_COUNT]  # a lane is added before its first partition
     for entry, key in enumerate(keys, first):
-        lane, topic, number = key >> KEY_LANE_SHIFT, key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK, key & KEY_NUMBER_MASK
+        lane, number = key >> _core.KEY_LANE_SHIFT, key & KEY_NUMBER_MASK
+        topic = key >> _core.KEY_TOPIC_SHIFT & KEY_TOPIC_MASK
         if not 0 < topic <= topics or number >= geometry.max_partitions or lane > lanes:
             yield f"partition entry {entry} is number {number} of topic entry {topic - 1}, lane {lane - 1}"
     limits = [MAX_COUNT] * Partition.length
@@ -284,41 +261,34 @@ def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
     for slot, state in enumerate(states):
         if not (state or is_any_newer):
             continue
-        seen = _Header(state, counts[slot], generations[slot], of_partitions[slot])
-        if not _is_wrong(seen, rows, partitions):
+        if not _is_wrong((state, counts[slot], generations[slot], of_partitions[slot]), rows, partitions):
             continue
         # A header that changes during a read can look wrong. So it must be wrong in two reads, of the same allocation.
         at = geometry.header(slot)
-        again = _Header(*(words[at + each] for each in (Slot.STATE, Slot.SLOTS, Slot.GENERATION, Slot.PARTITION)))
+        again, slots, generation, partition = (
+            words[at + each] for each in (Slot.STATE, Slot.SLOTS, Slot.GENERATION, Slot.PARTITION)
+        )
         partitions = words[Super.PARTITION_COUNT]
-        is_same = (again.state, again.generation) == (seen.state, seen.generation)
-        if is_same and _is_wrong(again, rows, partitions):
+        is_same = (again, generation) == (state, generations[slot])
+        if is_same and _is_wrong((again, slots, generation, partition), rows, partitions):
             yield (
-                f"the header of slot {slot} says state {state_of(state)}, {again.slots} slots of {rows}, partition "
-                f"entry {again.partition} of {partitions}, generation {again.generation}"
+                f"the header of slot {slot} says state {state_of(state)}, {slots} slots of {rows}, partition "
+                f"entry {partition} of {partitions}, generation {generation}"
             )
 
 
-class _Header(NamedTuple):
-    """Words of a slot header."""
-
-    state: int
-    slots: int
-    generation: int
-    partition: int
-
-
-def _is_wrong(header: _Header, slot_count: int, partitions: int) -> bool:
+def _is_wrong(header: tuple[int, int, int, int], slot_count: int, partitions: int) -> bool:
     """Return whether a header's state, number of slots, generation or partition is impossible.
 
     A FREE slot has the number of its last batch, which means nothing.
     """
-    kind = state_of(header.state)
+    state, slots, generation, partition = header
+    kind = state_of(state)
     return (
-        kind > _COMPLETING
-        or header.generation > _MAX_GENERATION
-        or (kind and not 1 <= header.slots <= slot_count)
-        or (kind >= _OPEN and header.partition >= partitions)
+        kind > SlotState.COMPLETING
+        or generation > _MAX_GENERATION
+        or (kind and not 1 <= slots <= slot_count)
+        or (kind >= SlotState.OPEN and partition >= partitions)
     )
 
 

@@ -24,24 +24,39 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import posix_ipc
 
 from shmaccum._core import Geometry, Process, SemaphoreWait, Super
 from shmaccum.errors import IllegalStateError, ShmaccumError, SlabAbiError
 from shmaccum.shm import native
-from shmaccum.shm.files import Descriptor, open_own
+from shmaccum.shm.files import Descriptor, open_own, open_semaphore, open_wakeup, read_presses
 from shmaccum.shm.names import PrivateNames
-from shmaccum.shm.semaphores import open_semaphore, open_wakeup
 
 NO_COMPLETIONS: Final = (1 << 63) - 1
 """More completions than there will ever be, for listeners that wait for other things (`Listener.expect`)."""
 
 
+Question = TypeVar("Question")
 Result = TypeVar("Result")
 Slices: TypeAlias = Generator[float, bool | None, Result]
 """A wait: it yields how long to listen, in seconds, gets whether a wake-up came, and returns its result."""
+
+
+def run_to_end(call: Generator[Question, Any, Result], answer_to: Callable[[Question], object]) -> Result:
+    """Run a generator to its end, with an answer to all that it yields; return its result."""
+    answer: object = None
+    try:
+        while True:
+            try:
+                question = call.send(answer)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            answer = answer_to(question)
+    finally:
+        call.close()  # the first call here: an interrupt cannot come before it
 
 
 class Listener:
@@ -70,24 +85,13 @@ class Listener:
         return native.poll(self._check, timeout_s) if native.is_patched() else self._wait(timeout_s)
 
     def wait_for(self, slices: Slices[Result], before_wait: Callable[[], object]) -> Result:
-        """Run a wait to its end, in this thread; return its result.
+        """Run a wait to its end, in this thread; return its result. ``before_wait`` is called before each slice."""
 
-        Args:
-            slices: the wait.
-            before_wait: called before each of its slices.
-        """
-        was_woken = None
-        try:
-            while True:
-                try:
-                    slice_s = slices.send(was_woken)
-                except StopIteration as end:
-                    result: Result = end.value
-                    return result
-                before_wait()
-                was_woken = self.wait(slice_s)
-        finally:
-            slices.close()  # the first call here: an interrupt cannot come before it
+        def wait(slice_s: float) -> bool:
+            before_wait()
+            return self.wait(slice_s)
+
+        return run_to_end(slices, wait)
 
     def _check(self) -> bool:
         """Return whether a wake-up came since the last wait; without a system call if none did."""
@@ -179,8 +183,7 @@ class Wakeup:
     def listening(self, completions: int = 1) -> Iterator[Listener]:
         """Listen: inside the block, check your condition, and wait by the listener only if it does not hold.
 
-        Args:
-            completions: initial count for `Listener.expect`.
+        ``completions`` is the first count for `Listener.expect`.
         """
         listener = Listener(self)
         try:
@@ -302,7 +305,6 @@ class Doorbell:
 
     def __init__(self, private: PrivateNames, words: memoryview) -> None:
         self._words = words
-        self._barrier = native.Lock()
         self.is_listening = False
         path = private.doorbell_path()
         try:
@@ -330,8 +332,7 @@ class Doorbell:
         """Clear the published time before another check for work, still listening."""
         if self.is_listening and self._words[Super.SENDER_WAKES]:
             self._words[Super.SENDER_WAKES] = 0
-            with self._barrier:
-                pass  # a full barrier: a process that still reads the old time made its change before this check
+            native.fence()  # a process that still reads the old time made its change before this check
 
     def answer(self) -> None:
         """Stop listening, and discard the presses so far.
@@ -340,11 +341,7 @@ class Doorbell:
         """
         self._words[Super.SENDER_ASLEEP] = 0
         self.is_listening = False
-        try:
-            while len(os.read(self.descriptor, 4096)) == 4096:
-                pass
-        except BlockingIOError:
-            return  # no press
+        read_presses(self.descriptor)
 
     def ring(self) -> None:
         """Wake this sender itself, from a signal handler."""

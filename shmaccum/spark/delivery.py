@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.errors import SerializationError, ShmaccumError
 from shmaccum.producer.producer import Producer
-from shmaccum.record.columns.arrow import arrow_of, numpy_of
+from shmaccum.record.columns import arrow_of, numpy_of
 from shmaccum.spark.worker import acknowledge_at_once
 
 _SHARE_OF_MEMORY: Final = 4

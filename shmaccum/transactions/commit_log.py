@@ -37,11 +37,10 @@ from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from shmaccum.kafka.poller import monotonic_ms
-from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, whole_entries
-from shmaccum.record.reader import iter_batches
-from shmaccum.record.v2.records import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
+from shmaccum.record.reader import Batch, iter_batches
+from shmaccum.record.v2 import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, call, only
 from shmaccum.transactions.coordinator import IMPLICIT, Identity

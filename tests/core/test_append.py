@@ -29,8 +29,7 @@ from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_BUSY, LOCK_REJOIN, LOCK_STRIPES, LOCK_TAKEN, Buffer, FutureRecordMetadata
-from shmaccum.record.legacy import records as legacy
-from shmaccum.record.v2 import records as v2
+from shmaccum.record import legacy, v2
 from shmaccum.shm.layout import SlotState
 
 RING_UNREAD, LEASE_OVER = _core.APPEND_RING_UNREAD, _core.APPEND_LEASE_OVER

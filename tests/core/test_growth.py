@@ -15,7 +15,7 @@ from oracle import violations
 
 from shmaccum import _core
 from shmaccum._core import LOCK_POOL, LOCK_TAKEN
-from shmaccum.record.v2 import records as v2
+from shmaccum.record import v2
 
 GROW, NO_ROOM = _core.APPEND_GROW, _core.APPEND_NO_ROOM
 MAX_BYTES = 4 * SLOT_SIZE

@@ -15,7 +15,7 @@ from kafka.record import MemoryRecords
 from shmaccum import _core
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.errors import NotLeaderOrFollowerError
-from shmaccum.record.v2 import records as v2
+from shmaccum.record import v2
 from shmaccum.shm.layout import SlotState
 
 PRODUCER_ID, EPOCH = 77, 3

@@ -19,8 +19,7 @@ from record_batches import examples
 
 from shmaccum import _core
 from shmaccum.accumulator.append.futures import sizes_word
-from shmaccum.record.legacy import records as legacy
-from shmaccum.record.v2 import records as v2
+from shmaccum.record import legacy, v2
 
 GENERATION = 7
 COUNT = 5

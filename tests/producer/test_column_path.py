@@ -14,7 +14,7 @@ from runs import run_python
 from shmaccum.errors import SerializationError
 from shmaccum.producer.column_path import COLUMNS, partition_columns
 from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
 from shmaccum.record.format import record_format
 
 FORMAT = record_format(2)

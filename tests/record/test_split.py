@@ -9,9 +9,8 @@ from record_batches import DECODERS, NOW, Sample, expected, few_examples, fill, 
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import BatchFields
+from shmaccum.record.fields import BatchFields, Record
 from shmaccum.record.format import RecordFormat, record_format
-from shmaccum.record.reader import Record
 from shmaccum.record.split import BatchPart, read_records, write_part
 
 

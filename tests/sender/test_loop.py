@@ -12,7 +12,7 @@ from senders import HandRun, counter, of_partition, read_values
 from splitting import SLOT, T0, T1, StartRun
 
 from shmaccum._core import Partition, Process, Super
-from shmaccum.accumulator.drain import open_batch_throttle
+from shmaccum.accumulator.drain import ready_check
 from shmaccum.cluster import TopicPartition
 
 
@@ -177,7 +177,7 @@ def test_where_memory_is_short_batches_grow_until_there_is_an_answer(
     start_run: StartRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 16  # as many partitions as there are slots
-    monkeypatch.setattr(open_batch_throttle, "A_FEW", 2)
+    monkeypatch.setattr(ready_check, "A_FEW", 2)
     run = start_run(num_partitions=count, shmaccum_max_partitions=count)
     futures = [run.send(TopicPartition("t", number), b"0") for number in range(count)]
     run.transport.held = True

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from processes import Start
 
 from shmaccum._core import INCIDENTS, Geometry, Incident, Partition, Super
-from shmaccum.errors import BufferExhaustedError, KafkaStorageError, NetworkError, PolicyViolationError
+from shmaccum.errors import (
+    AuthenticationError,
+    BufferExhaustedError,
+    KafkaError,
+    KafkaStorageError,
+    NetworkError,
+    PolicyViolationError,
+)
 from shmaccum.shm.incidents import IncidentInfo, Incidents, incidents, sender_log
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
@@ -153,15 +160,18 @@ def test_sender_death_leaves_no_torn_incident(slab: Slab, noted: Incidents, star
     assert find(successor, number).text == "next"
 
 
-def test_a_successor_goes_on_counting(slab: Slab, noted: Incidents) -> None:
-    number = noted.note(KafkaStorageError, "disk full", partition=2)
+@pytest.mark.parametrize(
+    "error", [KafkaStorageError, AuthenticationError]
+)  # of a broker, and of ours, with a code below 0
+def test_a_successor_goes_on_counting(slab: Slab, noted: Incidents, error: type[KafkaError]) -> None:
+    number = noted.note(error, "disk full", partition=2)
     successor = Incidents(slab)
     successor.begin()
 
-    assert successor.note(KafkaStorageError, "disk full", node=-1) == number
+    assert successor.note(error, "disk full", node=-1) == number
     found = find(successor, number)
     assert (found.count, found.partition, found.node) == (2, None, -1)
-    assert successor.note_of_partition(KafkaStorageError, "disk full", 3) == number
+    assert successor.note_of_partition(error, "disk full", 3) == number
     assert (find(successor, number).count, find(successor, number).partition) == (3, 3)
     assert slab.words[GEOMETRY.partition(3) + Partition.ERROR] == number
 

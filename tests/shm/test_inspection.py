@@ -204,7 +204,7 @@ def test_queues_are_read_from_the_slots(slab: Slab) -> None:
             ("asked.for", TopicState.REQUESTED, 0),
             ("a" * 249, TopicState.KNOWN, 1),
         ]
-        long, first, second = view.partitions()
+        long, first, second = view.all_partitions()[0]
         assert (long.topic, long.partition, long.leader, long.last_offset) == ("a" * 249, 0, None, None)
         assert (first.topic, first.partition) == ("orders", 0)
         assert (first.queued_batches, first.queued_records, first.queued_bytes) == (1, 1, 80)
@@ -212,7 +212,7 @@ def test_queues_are_read_from_the_slots(slab: Slab) -> None:
         assert (second.in_flight_batches, second.leader, second.muted) == (2, 3, True)
         assert not first.muted
         slab.words[slab.geometry.partition(0) + Partition.HELD] = 1
-        assert [each.muted for each in view.partitions()] == [False, True, True]
+        assert [each.muted for each in view.all_partitions()[0]] == [False, True, True]
         assert (second.batches_sent, second.records_sent, second.records_failed, second.last_offset) == (2, 30, 5, 29)
         assert view.undelivered() == slab.undelivered() == (5, 54)
     for slot in range(8):
@@ -254,11 +254,15 @@ def test_a_damaged_lane_is_refused_or_shown(slab: Slab) -> None:
         assert [(each.transactional_id, each.pid, each.alive) for each in view.lanes()] == [
             ("orders-1", os.getpid(), True)
         ]
-        assert [each.transactional_id for each in view.partitions()] == ["orders-1"]
+        assert [each.transactional_id for each in view.all_partitions()[0]] == ["orders-1"]
         for word in (*range(Lane.ID + 1), Lane.length - 1):
             for value in values:
                 slab.words[lane + word] = value
-                assert len(view.lanes()) == len(view.partitions()) == (0 if (word, value) == (Lane.HOLDER, 0) else 1)
+                assert (
+                    len(view.lanes())
+                    == len(view.all_partitions()[0])
+                    == (0 if (word, value) == (Lane.HOLDER, 0) else 1)
+                )
                 if word == Lane.HOLDER and value:
                     assert [(each.pid, each.alive) for each in view.lanes()] == [(None, False)]
                 restore()

@@ -12,8 +12,8 @@ from processes import PATIENCE_S, Start
 from shmaccum._core import Process
 from shmaccum.errors import SlabPermissionError
 from shmaccum.shm import names
+from shmaccum.shm.files import make_semaphore, open_semaphore, read_presses
 from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.semaphores import make_semaphore, open_semaphore
 from shmaccum.shm.slab import Slab
 
 
@@ -96,3 +96,16 @@ def test_a_wakeup_whose_maker_died_in_the_c_library_is_replaced(slab: Slab, star
 
     assert start(attach_and_be_rung, slab.name).result() == (1, 1)
     assert start(attach_and_be_rung, slab.name).result() == (1, 1)
+
+
+@pytest.mark.parametrize("presses", [0, 1, 4095, 4096, 4097, 8192])
+def test_presses_of_any_number_are_noticed_and_read(presses: int) -> None:
+    """4096 exactly, too: one read returns them all, and the next one finds none."""
+    reader, writer = os.pipe2(os.O_NONBLOCK)
+    try:
+        os.write(writer, bytes(presses))
+        assert read_presses(reader) is (presses > 0)
+        assert read_presses(reader) is False
+    finally:
+        os.close(reader)
+        os.close(writer)

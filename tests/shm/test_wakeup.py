@@ -16,8 +16,8 @@ import pytest
 from processes import PATIENCE_S, Start, in_threads, wait_until
 
 from shmaccum._core import Process, Super
+from shmaccum.shm.files import open_semaphore
 from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import Doorbell
 

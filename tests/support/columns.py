@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import TopicPartition
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
 from tools.support.accumulators import Accumulators
 
 

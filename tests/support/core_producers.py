@@ -10,8 +10,7 @@ from core_slabs import DYING, LIVING, UNFINISHED, Damaged, Slab
 
 from shmaccum import _core
 from shmaccum._core import LOCK_STRIPES, LOCK_TAKEN, LOCK_UNFINISHED, Buffer
-from shmaccum.record.legacy import records as legacy
-from shmaccum.record.v2 import records as v2
+from shmaccum.record import legacy, v2
 from shmaccum.shm.layout import SlotState
 
 NO_ROOM, NOT_CONTRIBUTOR = _core.APPEND_NO_ROOM, _core.APPEND_NOT_CONTRIBUTOR

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import MAGIC_OFFSET, BatchFields, entry_end
+from shmaccum.record.fields import MAGIC_OFFSET, BatchFields, Record, entry_end
 from shmaccum.record.format import RecordFormat, record_format
-from shmaccum.record.reader import Record, iter_batches
+from shmaccum.record.reader import iter_batches
 
 NOW = 1_700_000_000_000
 

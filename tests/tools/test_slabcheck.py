@@ -10,8 +10,8 @@ from fixture_types import Link, Start
 
 from shmaccum._core import Geometry, Partition, Process, Super
 from shmaccum.accumulator.buffer_pool import BufferPool
+from shmaccum.shm.files import open_semaphore
 from shmaccum.shm.lifecycle import attach, detach, look
-from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
 from tools.support.locks import held
 from tools.support.slabcheck import figures, shared_files, unrest

@@ -33,15 +33,15 @@ from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NetworkError, UnknownServerError
 from shmaccum.producer.producer import Producer
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.shm import names
+from shmaccum.shm.files import make_semaphore, open_semaphore
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import attach, destroy, unlink
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.locks import MIN_TIMEOUT_S
-from shmaccum.shm.semaphores import make_semaphore, open_semaphore
 from shmaccum.shm.wakeup import Doorbell
 from tools.support.accumulators import Accumulators
 

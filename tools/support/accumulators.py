@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata, sizes_word
-from shmaccum.accumulator.append.record_accumulator import RecordAccumulator, RecordAppendResult
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route, check_timestamp
 from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
@@ -21,7 +22,16 @@ from shmaccum.record.format import RecordFormat
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # pyarrow is an extra
-    from shmaccum.record.columns.bodies import ColumnBodies
+    from shmaccum.record.columns import ColumnBodies
+
+
+class RecordAppendResult(NamedTuple):
+    """The items of an `AppendResult`, by name."""
+
+    future: FutureRecordMetadata
+    batch_is_full: bool
+    new_batch_created: bool
+    appended_bytes: int
 
 
 class Accumulators:

@@ -14,10 +14,10 @@ from shmaccum._core import LOCK_COUNT, WORD, Geometry, Lock, Partition, Process,
 from shmaccum.errors import SlabError
 from shmaccum.procfs import pid_namespace
 from shmaccum.shm import names
+from shmaccum.shm.files import open_semaphore
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import SlotState, state_of
 from shmaccum.shm.lifecycle import look
-from shmaccum.shm.semaphores import open_semaphore
 
 
 @dataclass(frozen=True, slots=True)

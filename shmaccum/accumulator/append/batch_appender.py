@@ -27,12 +27,7 @@ at most about this part of the memory without records, twice it while several pr
 
 
 class BatchAppender:
-    """Appends records that need a new batch. Threads may share it.
-
-    Args:
-        records: appends to open batches.
-        pool: has the slots for new batches.
-    """
+    """Appends records that need a new batch. Threads may share it."""
 
     def __init__(self, records: RecordAppender, pool: BufferPool) -> None:
         self.pool = pool

@@ -21,28 +21,21 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum import _core
-from shmaccum._core import BATCH_SLOT_BITS, COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Buffer, Slot
+from shmaccum._core import BATCH_SLOT_BITS, Buffer, Slot
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.append.waits import SENDER, TURN_OVER, Memory, Waits
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
+from shmaccum.shm.layout import count_of, size_of
 
 TURN_BATCHES: Final = 32
 """Batches encoded and queued at a time: bounds an append's private memory, and how long its first batch waits for
 the others.
 """
 
-# Constants of this module: they are looked up for every batch.
-_COMMIT: Final = Slot.COMMIT
-_SLOTS: Final = Slot.SLOTS
-_GENERATION: Final = Slot.GENERATION
-_BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
-_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
-_COUNT_MASK: Final = COMMIT_COUNT_MASK
 _ALL_BITS: Final = (1 << 64) - 1
-_NO_ROOM: Final = _core.APPEND_NO_ROOM
 _OVERHEAD: Final = 6
 """Bytes that most records of message format 2 take in addition to their body."""
 
@@ -57,43 +50,28 @@ class _OpenBatch(NamedTuple):
     base_timestamp: int
 
 
-class _NewBatches:
-    """Batches that are encoded and not yet queued; each list has one item per batch.
+class _NewBatches(NamedTuple):
+    """Batches that are encoded and not yet queued; each list has one item per batch."""
 
-    Attributes:
-        records: of the batches.
-        rows: the number in the append of each record of the bodies.
-        cuts, sizes: as in `RowBatches`, but sizes include the batches' headers; before any compression.
-        compressed: records of the first batches as stored in the slab; the other batches are stored uncompressed.
-        compressed_words: the `Slot.COMPRESSED` word of each.
-        is_open: whether the last one can take more records.
-    """
-
-    def __init__(
-        self,
-        records: _core.RowBatches,
-        rows: npt.NDArray[np.int64],
-        cuts: list[int],
-        sizes: list[int],
-        compressed: list[bytes | memoryview],
-        compressed_words: list[int],
-        is_open: bool,
-    ) -> None:
-        self.records = records
-        self.rows = rows
-        self.cuts = cuts
-        self.sizes = sizes
-        self.compressed = compressed
-        self.compressed_words = compressed_words
-        self.is_open = is_open
+    records: _core.RowBatches
+    rows: npt.NDArray[np.int64]
+    """The number in the append of each record of the bodies."""
+    cuts: list[int]
+    """As in `RowBatches`."""
+    sizes: list[int]
+    """Likewise, but with the batches' headers; before any compression."""
+    compressed: list[bytes | memoryview]
+    """Records of the first batches as stored in the slab; the other batches are stored uncompressed."""
+    compressed_words: list[int]
+    """The `Slot.COMPRESSED` word of each."""
+    is_open: bool
+    """Whether the last one can take more records."""
 
 
 class ColumnAppender:
     """Appends columns, to open batches and to new ones.
 
     Args:
-        records: appends to open batches.
-        batches: frees slots that did not become batches.
         check_usable: called before every append: reads the completion ring, raises if the accumulator is closed.
     """
 
@@ -109,21 +87,15 @@ class ColumnAppender:
         self._header_size = records.format.header_size
         self._slot_size = records.slot_size
         self._batch_size = records.batch_size
-        self._slot_count = geometry.slot_count
-        self._slots_at = geometry.slot(0)
-        self._headers_at = geometry.header(0)
-        self._header_words = geometry.slot_words
+        self._geometry = geometry
 
     def appending(
         self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, deadline_s: float
     ) -> Waits[None]:
         """Append rows to a partition, waking the sender as batches become ready.
 
-        Args:
-            queue: of the partition.
-            bodies: of the rows; at least one.
-            future: gets the accepted rows; rows that an error kept out are not in it.
-            deadline_s: monotonic time until which it can wait for memory.
+        It can wait for memory until ``deadline_s``, in monotonic seconds. The future gets the accepted rows; rows that
+        an error kept out are not in it.
 
         Raises:
             BufferExhaustedError: no memory became free in time; earlier rows may be accepted.
@@ -151,15 +123,15 @@ class ColumnAppender:
         slot = queue.open_slot()
         if slot < 0:
             return None
-        if slot >= self._slot_count:
+        if slot >= self._geometry.slot_count:
             raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {slot}")
-        header = self._headers_at + slot * self._header_words
-        slots, generation, commit = words[header + _SLOTS], words[header + _GENERATION], words[header + _COMMIT]
-        return _OpenBatch(slot, slots, generation, commit, words[header + _BASE_TIMESTAMP])
+        header = self._geometry.header(slot)
+        seen = (words[header + word] for word in (Slot.SLOTS, Slot.GENERATION, Slot.COMMIT, Slot.BASE_TIMESTAMP))
+        return _OpenBatch(slot, *seen)
 
     def _rows_for(self, queue: PartitionQueue, bodies: ColumnBodies, seen: _OpenBatch) -> _core.RowBatches | None:
         """Lay out the first rows for the open batch, which grows if it can take all of them then."""
-        size, before = seen.commit >> _SIZE_SHIFT, seen.commit >> 1 & _COUNT_MASK
+        size, before = size_of(seen.commit), count_of(seen.commit)
         room = seen.slots * self._slot_size - size
         buffer, most = self._records.core.growing(queue.entry, int(bodies.body_sizes.sum()))
         if buffer is not None and (buffer.slot, buffer.generation) == (seen.slot, seen.generation):
@@ -184,9 +156,9 @@ class ColumnAppender:
         batch = (generation << BATCH_SLOT_BITS | slot) & _ALL_BITS
         appender, rows = self._records, records.records(0)
         outcome = appender.run(queue, appender.core.append_rows, slot, batch, commit, rows, count, latest, largest)
-        if outcome[0] == _NO_ROOM:
+        if outcome[0] == _core.APPEND_NO_ROOM:
             return 0
-        future.add(Chunk([outcome[1]], bodies.rows, [0, count], commit >> 1 & _COUNT_MASK))
+        future.add(Chunk([outcome[1]], bodies.rows, [0, count], count_of(commit)))
         self._note_largest(largest)
         if outcome[2]:
             self._slab.button.press()
@@ -249,19 +221,17 @@ class ColumnAppender:
         """Write batches from number ``first`` on, complete but for their place, into slots that only we use."""
         self._write(batches, first, slots)
         records, sizes, cuts = batches.records, batches.sizes, batches.cuts
-        bases, latest, largest = records.base_timestamps, records.max_timestamps, records.largest
         now_us = time.monotonic_ns() // 1_000
-        for index in range(len(slots)):
-            number = first + index
+        for number, slot in enumerate(slots, first):
             self._records.core.begin(
                 queue.entry,
-                slots[index],
+                slot,
                 now_us,
                 sizes[number],
                 cuts[number + 1] - cuts[number],
-                bases[number],
-                latest[number],
-                largest[number],
+                records.base_timestamps[number],
+                records.max_timestamps[number],
+                records.largest[number],
                 batches.compressed_words[number],
             )
 
@@ -271,7 +241,7 @@ class ColumnAppender:
         if batches.sizes[first] > self._slot_size:  # alone, see `_placing`
             self._write_large(batches, first, slots[0])
             return
-        places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]
+        places = [self._geometry.slot(slot) + self._header_size for slot in slots]
         for place in places:
             self._memory.fault_in(place)
         buffer = self._slab.buffer

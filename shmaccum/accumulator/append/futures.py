@@ -21,17 +21,13 @@ if TYPE_CHECKING:
 
 DeliveryCallback = Callable[[ShmaccumError | None, RecordMetadata | None], Any]
 """Called with (error, None) or (None, metadata), in the process that appended."""
-
-
 NO_SIZES: Final = 0
 """The sizes of a null key and a null value."""
-
-_KEY_SHIFT: Final = 32
 
 
 def sizes_word(key: int | None, value: int | None) -> int:
     """Return the sizes of a serialized key and value in one number, as `FutureRecordMetadata` has them."""
-    return (0 if key is None else key + 1) << _KEY_SHIFT | (0 if value is None else value + 1)
+    return (0 if key is None else key + 1) << 32 | (0 if value is None else value + 1)
 
 
 class Waiter(Protocol):
@@ -56,25 +52,16 @@ class Waiter(Protocol):
         """Return, to append to an error, what keeps the sender from sending, as far as is known; often ""."""
 
 
-class Chunk:
-    """Rows of a column append that are in consecutive batches.
+class Chunk(NamedTuple):
+    """Rows of a column append that are in consecutive batches."""
 
-    Attributes:
-        results: of the batches.
-        rows: their numbers in the whole append, possibly among others.
-        cuts: where in ``rows`` each batch begins, and where the last one ends.
-        first: index of their first record in the first batch; in the others it is 0.
-    """
-
-    __slots__ = ("cuts", "first", "results", "rows")
-
-    def __init__(
-        self, results: list[ProduceRequestResult], rows: npt.NDArray[np.int64], cuts: list[int], first: int
-    ) -> None:
-        self.results = results
-        self.rows = rows
-        self.cuts = cuts
-        self.first = first
+    results: list[ProduceRequestResult]
+    rows: npt.NDArray[np.int64]
+    """Their numbers in the whole append, possibly among others."""
+    cuts: list[int]
+    """Where in ``rows`` each batch begins, and where the last one ends."""
+    first: int
+    """Index of their first record in the first batch; in the others it is 0."""
 
     def is_done(self) -> bool:
         """Return whether all of its rows are complete."""
@@ -151,18 +138,15 @@ class FutureColumnsMetadata:
     @property
     def is_done(self) -> bool:
         """Whether every row is acknowledged or has failed. Only changes when the producer polls."""
-        return self._all_done()
+        return self.done()
 
-    def _all_done(self) -> bool:
+    def done(self) -> bool:
+        """Return `is_done`."""
         chunks, done = self._chunks, self._done
         while done < len(chunks) and chunks[done].is_done():
             done += 1
         self._done = done
         return done == len(chunks)
-
-    def done(self) -> bool:
-        """Return `is_done`."""
-        return self._all_done()
 
     def cancelled(self) -> bool:
         """Return False: accepted rows cannot be recalled."""
@@ -185,12 +169,12 @@ class FutureColumnsMetadata:
 
     def __await__(self) -> Generator[Any, None, ColumnsMetadata]:
         """Wait in the running event loop; return and raise as `get`."""
-        if not self._all_done():
-            yield from self._waiter.until(self._all_done)
+        if not self.done():
+            yield from self._waiter.until(self.done)
         return self.get(0)
 
     def _wait(self, timeout: float | None) -> None:
-        if not self._all_done() and not self._waiter.wait_until(self._all_done, timeout):
+        if not self.done() and not self._waiter.wait_until(self.done, timeout):
             waiting = sum(chunk.waiting for chunk in self._chunks)
             raise ResultTimeoutError(
                 f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s"

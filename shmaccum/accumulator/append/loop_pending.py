@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmaccum._core import FutureRecordMetadata
 from shmaccum.accumulator.append.waits import WAIT_SLICE_S
 from shmaccum.errors import ShmaccumError
-from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener, LoopWakeup
+from shmaccum.shm.loop_wakeup import LoopDoorbell, LoopListener, LoopWakeup, set_done
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import NO_COMPLETIONS, Result, Slices
 
@@ -53,13 +53,7 @@ class LoopPendings:
 
 
 class LoopPending:
-    """What the tasks of one event loop wait by. Used in the loop's thread, where nothing else is said.
-
-    Args:
-        slab: the slab.
-        pending: of the process.
-        wakeup: wakes the loop.
-    """
+    """What the tasks of one event loop wait by. Used in the loop's thread, where nothing else is said."""
 
     def __init__(self, slab: Slab, pending: PendingBatches, wakeup: LoopWakeup) -> None:
         self._slab = slab
@@ -111,9 +105,9 @@ class LoopPending:
     def _resolve(self, waiting: asyncio.Future[None]) -> None:
         """End a wait, in any thread."""
         if asyncio._get_running_loop() is self._loop:
-            _set_done(waiting)
+            set_done(waiting)
         else:
-            self._call(_set_done, waiting)
+            self._call(set_done, waiting)
 
     def _call(self, function: Callable[..., object], *args: object) -> None:
         """Call a function soon in this loop, in any thread; not if the loop is closed."""
@@ -132,7 +126,7 @@ class LoopPending:
             return
         expected = self._pending.heard() + 1
         self._listener.expect(expected)
-        if self._pending.arrived() >= expected:
+        if self._pending.contributions.tail >= expected:
             self._loop.call_soon(self._look)
         if self._timer is None:
             self._timer = self._loop.call_later(WAIT_SLICE_S, self._check)
@@ -140,7 +134,7 @@ class LoopPending:
     def _look(self) -> None:
         """Read completions: resolve the waits, run callbacks."""
         try:
-            self._wakeup.check_open()
+            self._wakeup.doorbell.check_open()
             self._pending.poll()
             self._listen()
         except Exception as error:
@@ -150,7 +144,7 @@ class LoopPending:
         """Look without a wake-up, for lost batches too, and make sure that there is a sender."""
         self._timer = None
         try:
-            self._wakeup.check_open()
+            self._wakeup.doorbell.check_open()
             if not self._is_needed():
                 self._listener.stop()
                 return
@@ -205,11 +199,6 @@ class LoopPending:
         """
         if not self._slab.has_sender():
             await self._loop.run_in_executor(None, self._pending.while_waiting)
-
-
-def _set_done(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 def _copy(error: BaseException) -> BaseException:

@@ -18,7 +18,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum._core import (
     BATCH_SLOT_BITS,
@@ -50,6 +50,7 @@ from shmaccum.shm.wakeup import Listener, Slices
 
 if TYPE_CHECKING:  # asyncio takes long to import
     from shmaccum.accumulator.append.loop_pending import LoopPending, LoopPendings
+    from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
     from shmaccum.accumulator.state.partition_queue import PartitionQueue
     from shmaccum.shm.loop_wakeup import LoopListener
 
@@ -58,13 +59,6 @@ logger = logging.getLogger(__name__)
 
 _FATAL: Final = (InvalidPidMappingError, TransactionalIdAuthorizationError)
 """Errors of a batch outside of transactions that are final (``TransactionManager.maybeTransitionToErrorState``)."""
-
-
-class _Idempotent(Protocol):
-    """An accumulator, as this module needs it."""
-
-    def fail(self, failure: Callable[[], ShmaccumError]) -> None:
-        """Refuse further records; ``failure`` makes the error that says why."""
 
 
 class PendingBatches:
@@ -78,8 +72,8 @@ class PendingBatches:
     """
 
     def __init__(self, slab: Slab) -> None:
-        self.while_waiting: Callable[[], None] = _do_nothing
-        self.idempotent: weakref.WeakSet[_Idempotent] = weakref.WeakSet()
+        self.while_waiting: Callable[[], None] = lambda: None
+        self.idempotent: weakref.WeakSet[RecordAccumulator] = weakref.WeakSet()
         self._slab = slab
         self._incidents = slab.incidents
         self._map = slab.companion(PartitionMap)
@@ -151,11 +145,13 @@ class PendingBatches:
         Completions are pushed before the slot is freed. So a batch that is gone, without one in the ring read after
         that, was lost with a damaged header.
         """
-        gone = [
-            batch
-            for batch in list(self.contributions.results)
-            if not self._is_there(batch) and not self.contributions.is_expected(batch)
-        ]
+        gone = []
+        for batch in list(self.contributions.results):
+            words, header = self._slab.words, self._slab.geometry.header(batch & BATCH_SLOT_MASK)
+            is_same = words[header + Slot.GENERATION] == batch >> BATCH_SLOT_BITS
+            is_there = is_same and words[header + Slot.STATE] & STATE_MASK != SlotState.FREE
+            if not is_there and not self.contributions.is_expected(batch):
+                gone.append(batch)
         if not gone:
             return
         with self._reading:
@@ -168,19 +164,10 @@ class PendingBatches:
                     what = f"slot {slot}: a batch of {result.topic_partition} was freed without a completion"
                     self.contributions.lose(batch, partial(self._slab.damaged, what))
 
-    def _is_there(self, batch: int) -> bool:
-        """Return whether a slot still holds the batch of that id."""
-        words, header = self._slab.words, self._slab.geometry.header(batch & BATCH_SLOT_MASK)
-        is_same = words[header + Slot.GENERATION] == batch >> BATCH_SLOT_BITS
-        return bool(is_same and words[header + Slot.STATE] & STATE_MASK != SlotState.FREE)
-
     def _failure(self, result: ProduceRequestResult, code: int, number: int) -> Callable[[], ShmaccumError]:
-        """Return a function that makes the error of failed records; tell producers to which it is fatal.
+        """Return a function that makes the error of failed records; fail the producers to which it is final.
 
-        Args:
-            result: of their batch.
-            code: of the error.
-            number: of its incident; 0 for none.
+        ``number`` is that of the error's incident; 0 for none.
         """
         kind = error_for_code(code)
         failure = self._explained(result.topic_partition, kind, number)
@@ -308,16 +295,12 @@ class PendingBatches:
                 return False
             expected = self.heard() + (batches() + 1) // 2
             listener.expect(expected)
-            if self.arrived() < expected and not (yield min(remaining, WAIT_SLICE_S)):
+            if self.contributions.tail < expected and not (yield min(remaining, WAIT_SLICE_S)):
                 self.give_up_lost()
 
     def heard(self) -> int:
         """Return how many completions this process has read."""
         return self.contributions.head
-
-    def arrived(self) -> int:
-        """Return how many completions there are, read or not."""
-        return self.contributions.tail
 
     def is_waiting(self) -> bool:
         """Return whether any batch is not complete."""
@@ -357,7 +340,3 @@ def call_back(callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
         callback(error, metadata)
     except Exception:
         logger.exception("a delivery callback for %s raised", future.topic_partition)
-
-
-def _do_nothing() -> None:
-    pass

@@ -6,59 +6,40 @@ A record goes into the open batch of its partition (`RecordAppender`) or into a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from shmaccum._core import COMMIT_SIZE_SHIFT, FutureRecordMetadata, Slot
+from shmaccum._core import COMMIT_SIZE_SHIFT, Slot
 from shmaccum.accumulator.append.batch_appender import BatchAppender
-from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
-from shmaccum.accumulator.append.record_appender import AppendResult, RecordAppender, Route
+from shmaccum.accumulator.append.record_appender import AppendResult, BatchCompressor, RecordAppender, Route, closed
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaTimeoutError, ProducerClosedError, ShmaccumError
+from shmaccum.errors import KafkaTimeoutError, ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm import native
+from shmaccum.shm.wakeup import run_to_end
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.append.column_appender import ColumnAppender
-
-
-class RecordAppendResult(NamedTuple):
-    """What `RecordAccumulator.appending` did."""
-
-    future: FutureRecordMetadata
-    batch_is_full: bool
-    """The partition has a full batch, or one that is due earlier than before: wake the sender."""
-    new_batch_created: bool
-    """The record is the first of its batch: wake the sender, because ``linger.ms`` begins."""
-    appended_bytes: int
-    """Bytes that the record added, including the header of a new batch."""
 
 
 class RecordAccumulator:
     """The batches of a slab, as a producer appends to them. Threads may share it.
 
     Args:
-        state: shared by both halves of the accumulator.
         config: the producer's settings.
         ensure_sender: starts a sender if there is none. Called, under no lock, before slots for a new batch are
             allocated and during waits for completions. If it raises, the record is not accepted.
 
     Attributes:
         pending: the batches that this process waits for; all accumulators of a process share them.
-        records: appends to open batches.
-        batches: begins new ones.
-        compressor: of batches that are closed from the start.
     """
 
     def __init__(
-        self,
-        state: AccumulatorState,
-        config: ProducerConfig,
-        ensure_sender: Callable[[], None] | None = None,
+        self, state: AccumulatorState, config: ProducerConfig, ensure_sender: Callable[[], None] | None = None
     ) -> None:
         slab = state.slab
         self.state = state
@@ -68,17 +49,7 @@ class RecordAccumulator:
         self._ensure_sender = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
         self.compressor = BatchCompressor(state.format, compression, levels_of(config))
-        self.records = RecordAppender(
-            slab,
-            state.format,
-            self.pending,
-            self.compressor,
-            config.linger_ms,
-            config.delivery_timeout_ms,
-            config.retries,
-            config.batch_size,
-            config.batch_max_bytes,
-        )
+        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, config)
         self.batches = BatchAppender(self.records, state.pool)
         self._columns: ColumnAppender | None = None  # not every program sends columns
         slab.note_timeout(config.delivery_timeout_ms)
@@ -109,9 +80,6 @@ class RecordAccumulator:
             max_block_ms: how long to wait for memory.
             route: chooses another partition where the record would open a new batch.
             sizes: of key and value, for the record's metadata, as `FutureRecordMetadata` has them.
-
-        Returns:
-            The items of a `RecordAppendResult` as a plain tuple: names would cost time on every record.
 
         Raises:
             BufferExhaustedError: no memory became free in time.
@@ -165,20 +133,17 @@ class RecordAccumulator:
 
     def _before_append(self) -> None:
         if self._is_closed:
-            raise ProducerClosedError("Cannot send after the producer is closed.")
+            closed()
         if self._failure is not None:
             error = self._failure()
             raise type(error)(f"Cannot send because we are in an error state; close the producer: {error}") from error
-        look = self._look
-        if look is not None:
-            look()
+        if self._look is not None:
+            self._look()
 
     def flush(self, timeout_s: float | None = None, lane: int | None = None) -> None:
         """Make all batches of the slab sendable at once; wait until all records appended so far are complete.
 
-        Args:
-            timeout_s: seconds; None for no limit.
-            lane: its entry + 1, to wait for records of a lane only.
+        With a lane, given by its entry + 1, wait for its records only.
 
         Raises:
             KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
@@ -200,17 +165,7 @@ class RecordAccumulator:
 
     def block(self, call: Waits[Result]) -> Result:
         """Run a call to its end, waiting in this thread; return its result."""
-        answer: object = None
-        try:
-            while True:
-                try:
-                    wait = call.send(answer)
-                except StopIteration as end:
-                    result: Result = end.value
-                    return result
-                answer = self._wait(wait)
-        finally:
-            call.close()  # the first call here: an interrupt cannot come before it
+        return run_to_end(call, self._wait)
 
     def _wait(self, wait: Wait) -> object:
         """Wait in this thread; return the answer."""

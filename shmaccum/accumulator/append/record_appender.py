@@ -8,19 +8,20 @@ result, and raises the errors.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from shmaccum import _core
-from shmaccum._core import FutureRecordMetadata, Slot
-from shmaccum.accumulator.append.batch_compressor import BatchCompressor
+from shmaccum._core import COMPRESSED_SIZE_SHIFT, FutureRecordMetadata, Slot
 from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
+from shmaccum.record.compression import DEFAULT_LEVELS, CompressionType, compress
 from shmaccum.record.format import RecordFormat
-from shmaccum.record.v2.records import MAGIC
+from shmaccum.record.v2 import MAGIC
 from shmaccum.shm.layout import MAX_LINGER_MS
 from shmaccum.shm.slab import Slab
 
@@ -36,7 +37,10 @@ _LEASE_OVER: Final = _core.APPEND_LEASE_OVER
 
 
 AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool, int]
-"""The items of a `RecordAppendResult` as a plain tuple: names would cost time on every record."""
+"""The record's future; whether its partition has a full batch, or one that is due earlier than before; whether the
+record is the first of its batch; the bytes that it added, with the header of a new batch. In both cases, wake the
+sender. A plain tuple: names would cost time on every record.
+"""
 
 
 class Route(Protocol):
@@ -57,19 +61,45 @@ class LargeRecord(NamedTuple):
     """Its `Slot.COMPRESSED` word."""
 
 
+class BatchCompressor:
+    """Compresses the batches that are closed from the start, before they get memory: of columns and of large records.
+
+    They then take fewer slots. All other batches grow, record by record, as they are; the sender compresses them
+    (`shmaccum.accumulator.drain.compression_ahead`). Threads may share it.
+
+    Attributes:
+        compression: of the producer.
+        is_active: whether it changes anything.
+    """
+
+    def __init__(
+        self,
+        record_format: RecordFormat,
+        compression: CompressionType,
+        levels: Mapping[CompressionType, int] = DEFAULT_LEVELS,
+    ) -> None:
+        self._format = record_format
+        self.compression: Final = compression
+        self._level = levels.get(compression)
+        self.is_active: Final = record_format.compresses_ahead and compression is not CompressionType.NONE
+
+    def compress(self, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:
+        """Compress the records of a batch.
+
+        Returns:
+            The records for the slab, compressed if that makes them smaller, and the batch's COMPRESSED word.
+        """
+        if not self.is_active:
+            return records, 0
+        stored: bytes | memoryview = compress(self.compression, records, self._format.magic, self._level)
+        compression = self.compression
+        if len(stored) >= len(records):
+            stored, compression = records, CompressionType.NONE
+        return stored, self._format.header_size + len(stored) << COMPRESSED_SIZE_SHIFT | compression
+
+
 class RecordAppender:
     """Appends single records to the open batches of a slab. Threads may share it.
-
-    Args:
-        slab: the slab.
-        record_format: of the records.
-        pending: of this process.
-        compressor: of the producer's large records.
-        linger_ms: the producer's.
-        delivery_timeout_ms: likewise.
-        retries: likewise.
-        batch_size: bytes from which on its batches are full.
-        max_bytes: to which they grow.
 
     Attributes:
         core: the sections.
@@ -83,11 +113,7 @@ class RecordAppender:
         record_format: RecordFormat,
         pending: PendingBatches,
         compressor: BatchCompressor,
-        linger_ms: int,
-        delivery_timeout_ms: int,
-        retries: int,
-        batch_size: int,
-        max_bytes: int,
+        config: ProducerConfig,
     ) -> None:
         self.slab = slab
         self.format = record_format
@@ -96,26 +122,23 @@ class RecordAppender:
         self.slot_size = slab.geometry.slot_size
         self.header_size = record_format.header_size
         grows = record_format.magic == MAGIC
-        self.batch_size = max(batch_size, self.slot_size) if grows else self.slot_size
-        self.max_bytes = max(max_bytes, self.batch_size) if grows else self.slot_size
+        self.batch_size = max(config.batch_size, self.slot_size) if grows else self.slot_size
+        self.max_bytes = max(config.batch_max_bytes, self.batch_size) if grows else self.slot_size
         self.core = _core.Appender(
             slab.core,
             pending.contributions,
             slab.damaged,
             record_format.magic,
-            min(linger_ms, MAX_LINGER_MS),
+            min(config.linger_ms, MAX_LINGER_MS),
             compressor.compression,
-            delivery_timeout_ms,
-            retries,
-            batch_size,
+            config.delivery_timeout_ms,
+            config.retries,
+            config.batch_size,
             self.max_bytes,
             slab.pool,
         )
         self._append: Callable[..., tuple[Any, ...]] = self.core.append
         self._memory = slab.memory
-        self._headers_at = slab.geometry.header(0)
-        self._header_words = slab.geometry.slot_words
-        self._slots_at = slab.geometry.slots
 
     def append(
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
@@ -127,10 +150,7 @@ class RecordAppender:
     def run(self, queue: PartitionQueue, method: Callable[..., tuple[Any, ...]], *args: object) -> tuple[Any, ...]:
         """Call a section of a deque; do what it needs if it has appended nothing, and call it again.
 
-        Args:
-            queue: the deque.
-            method: one of `core`, which takes the deque's entry and lane first.
-            args: its other arguments.
+        ``method`` is one of `core`, which takes the deque's entry and lane before ``args``.
 
         Returns:
             What it returns at last: it has appended, or there is no room.
@@ -170,20 +190,12 @@ class RecordAppender:
     ) -> AppendResult:
         """Append a record as the first of a new batch, in memory that only this process uses.
 
-        If another process has opened a batch meanwhile, the record goes there if it fits. The result then has
-        `new_batch_created` false, and the memory stays unused.
-
-        Args:
-            queue: of the partition.
-            buffer: the memory.
-            timestamp: as in `RecordAccumulator.appending`.
-            body: the same.
-            callback: the same.
-            large: the record again, if it leaves no room for another one.
-            sizes: as in `RecordAccumulator.appending`.
+        If another process has opened a batch meanwhile, the record goes there if it fits. Then the record is not the
+        first of its batch, and the memory stays unused. ``large`` is the record again, if it leaves no room for
+        another one; for the others, see `RecordAccumulator.appending`.
         """
         core, slot = self.core, buffer.slot
-        self._memory.fault_in(self._slots_at + slot * self.slot_size + self.header_size)
+        self._memory.fault_in(self.slab.geometry.slot(slot) + self.header_size)
         if large is not None:
             added, compressed = large.size - self.header_size, large.compressed
             self._memory.write(self.places_of_large(slot, len(large.records)), large.records)
@@ -200,23 +212,19 @@ class RecordAppender:
         return outcome[1:]
 
     def places_of_large(self, slot: int, size: int) -> list[tuple[int, int]]:
-        """Return where the records of a large batch go, as `SlabMemory.places` does.
-
-        Args:
-            slot: the batch's.
-            size: bytes of the records as they will be in the slab.
-        """
+        """Return where ``size`` bytes of records of a large batch go, as `SlabMemory.places` does."""
         memory = self._memory
-        slots = memory.chain(slot, self.slab.words[self._headers_at + slot * self._header_words + Slot.SLOTS])
+        slots = memory.chain(slot, self.slab.words[self.slab.geometry.header(slot) + Slot.SLOTS])
         return memory.places(slots, self.header_size, self.header_size + size)
 
     def close(self) -> None:
         """Stop appending, and release the slab's memory."""
-        self._append = _closed
+        self._append = closed
         self.core.close()
 
 
-def _closed(*_: object) -> tuple[Any, ...]:
+def closed(*_: object) -> tuple[Any, ...]:
+    """Raise the error of a closed producer, in place of what it no longer does."""
     raise ProducerClosedError("Cannot send after the producer is closed.")
 
 

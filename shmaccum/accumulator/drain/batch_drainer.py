@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
-from shmaccum._core import STATE_MASK, Partition, Sequences, Super
+from shmaccum._core import STATE_MASK, Partition, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
-from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
-from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check import Cluster, ReadyCheck
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -25,43 +23,20 @@ from shmaccum.shm.slab import Slab
 
 
 class BatchDrainer:
-    """Takes batches out of the deques of a slab, and puts them back.
-
-    Args:
-        slab: the slab.
-        partition_map: the deques.
-        completer: finishes batches that a dead sender began to complete.
-        sequences: assigns sequence numbers to drained batches.
-        ready_check: decides what may be drained.
-        deferral: of work that a stopped process blocks.
-        returns: puts batches back into the deques.
-        throttle: limits how many open batches may be sent.
-        ahead: compresses large batches before they are taken.
-    """
+    """Takes batches out of the deques of a slab, and puts them back."""
 
     def __init__(
-        self,
-        slab: Slab,
-        partition_map: PartitionMap,
-        completer: BatchCompleter,
-        sequences: Sequences,
-        ready_check: ReadyCheck,
-        deferral: Deferral,
-        returns: BatchReturns,
-        throttle: OpenBatchThrottle,
-        ahead: CompressionAhead,
+        self, slab: Slab, known: PartitionMap, check: ReadyCheck, completer: BatchCompleter, ahead: CompressionAhead
     ) -> None:
         self._slab = slab
-        self._map = partition_map
+        self._map = known
+        self._ready_check = check
+        self._sequences = check.sequences
+        self._deferral = check.deferral
+        self._returns = check.returns
         self._completer = completer
-        self._sequences = sequences
-        self._ready_check = ready_check
-        self._deferral = deferral
-        self._returns = returns
-        self._throttle = throttle
         self._ahead = ahead
         self._words = slab.words
-        self._segment = slab.core
         self._drain_index: dict[int, int] = {}
         """Node id -> the first partition left out of its last full request."""
 
@@ -84,13 +59,13 @@ class BatchDrainer:
         if first_left >= 0:
             self._drain_index[node_id] = first_left
         if growing:
-            self._throttle.take(node_id, growing, last_growing)
+            check.throttle.take(node_id, growing, last_growing)
         for stripe in busy:
             with contextlib.suppress(LockTimeoutError):
                 self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe))
         drained = []
         for slot in core.taken():
-            batch = RecordBatch(self._segment, slot)
+            batch = RecordBatch(self._slab.core, slot)
             self._sequences.drained(batch)
             drained.append(batch)
         if large:
@@ -110,10 +85,7 @@ class BatchDrainer:
     def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
         """Put a batch that failed, and may succeed later, back in front of all later ones.
 
-        Args:
-            batch: in flight until now.
-            now_ms: monotonic milliseconds.
-            incident: number of the incident that made it fail, 0 for none.
+        ``incident`` is the number of the incident that made it fail, 0 for none.
         """
         batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1

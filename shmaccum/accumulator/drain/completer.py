@@ -9,90 +9,52 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmaccum import _core
 from shmaccum._core import STATE_MASK, Buffer, Partition, Sequences, Super
 from shmaccum.accumulator.buffer_pool import BufferPool
-from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
+from shmaccum.accumulator.drain.deferral import BatchReturns
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError, error_for_code
 from shmaccum.shm import native
 from shmaccum.shm.layout import SlotState
-from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
 
-class BatchOutcome:
-    """Outcome of a batch, or of its records from the first incomplete one to ``end``.
+class BatchOutcome(NamedTuple):
+    """Outcome of a batch, or of its records from the first incomplete one to ``end``."""
 
-    Attributes:
-        batch: the batch.
-        base_offset: offset of the first of the records, -1 if not known.
-        append_time_ms: the broker's log append time, -1 where the log has the records' own time.
-        error: why they were not stored.
-        end: the record behind the last one that it covers; 0 for all that are left.
-        incident: number of the incident with the details of the error, 0 for none.
-    """
-
-    __slots__ = ("append_time_ms", "base_offset", "batch", "end", "error", "incident")
-
-    def __init__(
-        self,
-        batch: RecordBatch,
-        base_offset: int = -1,
-        append_time_ms: int = -1,
-        error: type[KafkaError] | None = None,
-        end: int = 0,
-        incident: int = 0,
-    ) -> None:
-        self.batch = batch
-        self.base_offset = base_offset
-        self.append_time_ms = append_time_ms
-        self.error = error
-        self.end = end
-        self.incident = incident
+    batch: RecordBatch
+    base_offset: int = -1
+    """Offset of the first of the records, -1 if not known."""
+    append_time_ms: int = -1
+    """The broker's log append time, -1 where the log has the records' own time."""
+    error: type[KafkaError] | None = None
+    """Why they were not stored."""
+    end: int = 0
+    """The record behind the last one that it covers; 0 for all that are left."""
+    incident: int = 0
+    """Number of the incident with the details of the error, 0 for none."""
 
 
 class BatchCompleter:
-    """Completes batches of a slab.
-
-    Args:
-        slab: the slab.
-        pool: where their slots are freed.
-        partition_map: the names of their partitions, for logs.
-        returns: puts split batches with records left back into their deques.
-        sequences: notified of which batches the broker has, and which are complete.
-        deferral: of work that a stopped process blocks.
-        header_size: bytes that the format reserves in front of a batch's records.
-
-    Attributes:
-        core: stores and pushes outcomes, and counts.
-    """
+    """Completes batches of a slab; its `core` stores and pushes outcomes, and counts."""
 
     def __init__(
-        self,
-        slab: Slab,
-        pool: BufferPool,
-        partition_map: PartitionMap,
-        returns: BatchReturns,
-        sequences: Sequences,
-        deferral: Deferral,
-        header_size: int,
+        self, pool: BufferPool, known: PartitionMap, returns: BatchReturns, sequences: Sequences, header_size: int
     ) -> None:
+        slab = pool.slab
         self.core: Final = _core.Completer(slab.core, sequences, header_size)
         self._slab = slab
         self._words = slab.words
         self._pool = pool
-        self._map = partition_map
+        self._map = known
         self._returns = returns
         self._sequences = sequences
-        self._deferral = deferral
         self._to_free: list[Buffer] = []
-        self._barrier = native.Lock()
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
@@ -139,9 +101,13 @@ class BatchCompleter:
                 continue
             if batch.completed < batch.result_end:
                 self.core.push(batch, contributors, again)
-                batch.complete_part(never_stored=_was_never_stored(batch))
+                # Its records are certainly not in the log if a broker refused them permanently on the first attempt
+                # that it can have seen.
+                code = batch.error_code
+                never_stored = code > 0 and not error_for_code(code).retriable and batch.attempts == 0
+                batch.complete_part(never_stored=never_stored)
             if batch.completed < batch.record_count:
-                self._returns.put_back(batch, self._is_back)
+                self._returns.put_back(batch, lambda batch: self._sequences.review(batch.partition))
                 left.append(batch)
                 continue
             self._sequences.give_back(batch)
@@ -155,9 +121,6 @@ class BatchCompleter:
         """Free batches whose outcomes have been pushed to their contributors."""
         self.deallocate(batches)
         self._wake(contributors)
-
-    def _is_back(self, batch: RecordBatch) -> None:
-        self._sequences.review(batch.partition)
 
     def has_room_for_part(self, batch: RecordBatch, parts_in_flight: int) -> bool:
         """Return whether one more part can be sent: every living contributor's ring has room for its completion.
@@ -183,12 +146,11 @@ class BatchCompleter:
             return
         to_free, self._to_free = self._to_free, []
         try:
-            self._deferral.run(self._slab.pool_lock, partial(self._free, to_free))
+            self._returns.deferral.run(
+                self._slab.pool_lock, lambda timeout_s: self._pool.deallocate(*to_free, timeout_s=timeout_s)
+            )
         except LockTimeoutError:
             self._to_free = to_free
-
-    def _free(self, buffers: list[Buffer], timeout_s: float) -> None:
-        self._pool.deallocate(*buffers, timeout_s=timeout_s)
 
     def _conclude(self, outcome: BatchOutcome) -> None:
         """Store the outcome of a batch or part."""
@@ -215,16 +177,6 @@ class BatchCompleter:
         )
 
     def _wake(self, entries: Iterable[int]) -> None:
-        with self._barrier:
-            pass  # A full barrier: a process that is not seen listening after this will see its completions.
+        native.fence()  # a process that is not seen listening after this will see its completions
         for entry in entries:
             self._slab.wakeups.wake_for_completions(entry)
-
-
-def _was_never_stored(batch: RecordBatch) -> bool:
-    """Return whether the records of the completing part are certainly not in the log.
-
-    True if a broker refused them permanently on the first attempt that it can have seen.
-    """
-    code = batch.error_code
-    return code > 0 and not error_for_code(code).retriable and batch.attempts == 0

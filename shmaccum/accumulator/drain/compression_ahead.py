@@ -37,18 +37,11 @@ AHEAD_SIZE: Final = 32 * 1024
 _MOST_THREADS: Final = 8
 
 
-class Contents(NamedTuple):
-    """Words of a batch that say which records it has."""
-
-    generation: int
-    commit: int
-
-
 class Compressed(NamedTuple):
     """A batch's records, compressed."""
 
-    contents: Contents
-    """Of the batch as it was."""
+    contents: tuple[int, int]
+    """The batch's GENERATION and COMMIT words, which say which records it had."""
     section: bytes
     """The records."""
 
@@ -56,11 +49,7 @@ class Compressed(NamedTuple):
 class CompressionAhead:
     """Compresses batches ahead. Only the sender's thread calls it.
 
-    Args:
-        slab: has the batches.
-        core: chooses no batch that is being compressed.
-        deferral: of work that a stopped process blocks.
-        record_format: of the batches.
+    ``core`` chooses no batch that is being compressed.
 
     Attributes:
         levels: of the compression types that have levels; can be replaced.
@@ -75,9 +64,9 @@ class CompressionAhead:
         self._thread_count = 0
         """0 while nothing is compressed ahead."""
         self._threads: ThreadPoolExecutor | None = None
-        self._wake: Callable[[], None] = _wake_nobody
-        self._done: deque[tuple[RecordBatch, Contents, Future[Compressed]]] = deque()
-        """What the threads have finished; they append to it."""
+        self._wake: Callable[[], None] = lambda: None
+        self._done: deque[tuple[RecordBatch, int, Future[Compressed]]] = deque()
+        """What the threads have finished, with the batch's generation; they append to it."""
         self._results: dict[int, Compressed] = {}
         """By slot."""
 
@@ -125,17 +114,17 @@ class CompressionAhead:
             future = self._threads.submit(self._compress, views, contents, wanted, self.levels.get(wanted))
         except (CorruptRecordError, RuntimeError):
             # Damaged, which the sealer finds, too; or no thread can be started, and the sealer compresses it.
-            self._core.set_ahead(batch.slot, contents.generation, batch.stored_size)
+            self._core.set_ahead(batch.slot, contents[0], batch.stored_size)
             return
-        self._core.set_ahead(batch.slot, contents.generation, COMPRESSING)
-        future.add_done_callback(partial(self._finish, batch, contents))
+        self._core.set_ahead(batch.slot, contents[0], COMPRESSING)
+        future.add_done_callback(partial(self._finish, batch, contents[0]))
 
-    def _contents(self, slot: int) -> Contents:
+    def _contents(self, slot: int) -> tuple[int, int]:
         words, header = self._slab.words, self._slab.geometry.header(slot)
-        return Contents(words[header + Slot.GENERATION], words[header + Slot.COMMIT])
+        return words[header + Slot.GENERATION], words[header + Slot.COMMIT]
 
     def _compress(
-        self, views: BatchMemory, contents: Contents, wanted: CompressionType, level: int | None
+        self, views: BatchMemory, contents: tuple[int, int], wanted: CompressionType, level: int | None
     ) -> Compressed:
         """Compress the records of a batch; a thread's work.
 
@@ -144,18 +133,24 @@ class CompressionAhead:
         records = b"".join((views[0][self._format.header_size :], *views[1:]))
         return Compressed(contents, compress(wanted, records, self._format.magic, level))
 
-    def _finish(self, batch: RecordBatch, contents: Contents, future: Future[Compressed]) -> None:
+    def _finish(self, batch: RecordBatch, generation: int, future: Future[Compressed]) -> None:
         """Hand a result to the sender's thread; a thread calls it."""
-        self._done.append((batch, contents, future))
+        self._done.append((batch, generation, future))
         self._wake()
 
     def collect(self) -> None:
         """Make the batches ready that are compressed by now."""
         if not self._done:
             return
-        self._results = {slot: result for slot, result in self._results.items() if self._is_queued(slot, result)}
+        # A batch can have expired since: then its result is of no use.
+        states = {slot: self._slab.words[self._slab.geometry.header(slot) + Slot.STATE] for slot in self._results}
+        self._results = {
+            slot: result
+            for slot, result in self._results.items()
+            if states[slot] & STATE_MASK != SlotState.FREE and self._contents(slot) == result.contents
+        }
         while self._done:
-            batch, contents, future = self._done.popleft()
+            batch, generation, future = self._done.popleft()
             if future.cancelled():
                 continue
             if future.exception() is None:
@@ -164,18 +159,9 @@ class CompressionAhead:
             else:
                 logger.debug("compressing a batch ahead failed; it is tried again", exc_info=future.exception())
                 size = batch.stored_size
-            self._core.set_ahead(batch.slot, contents.generation, size)
-
-    def _is_queued(self, slot: int, result: Compressed) -> bool:
-        """Return whether a result is still of use: its batch can have expired."""
-        state = self._slab.words[self._slab.geometry.header(slot) + Slot.STATE] & STATE_MASK
-        return state != SlotState.FREE and self._contents(slot) == result.contents
+            self._core.set_ahead(batch.slot, generation, size)
 
     def take(self, batch: RecordBatch) -> bytes | None:
         """Return the records of a drained batch, if they have been compressed as they are."""
         result = self._results.pop(batch.slot, None)
         return result.section if result is not None and result.contents == self._contents(batch.slot) else None
-
-
-def _wake_nobody() -> None:
-    pass

@@ -49,19 +49,13 @@ class Deferral:
         return max(0.0, min(self.until_ms.values(), default=float("inf")) - _now_ms())
 
     def section(self, lock: SlabLock, section: Callable[[], Outcome]) -> Outcome:
-        """Run a section that takes a lock; return its outcome.
-
-        Raises:
-            LockTimeoutError: as `run`.
-        """
+        """Run a section that takes a lock; return and raise as `run`."""
         return self.run(lock, partial(lock.run, section))
 
     def run(self, lock: SlabLock, work: Callable[[float], Done]) -> Done:
         """Do work that begins with a wait for a lock; return what it returns.
 
-        Args:
-            lock: which one.
-            work: gets the timeout of that wait.
+        ``work`` gets the timeout of that wait.
 
         Raises:
             LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
@@ -85,27 +79,20 @@ class Deferral:
 class BatchReturns:
     """Puts batches back into their deques, now or later.
 
-    Args:
-        deques: of the slab.
-        partition_map: the same, by partition.
-        deferral: of work that a stopped process blocks.
-
     Attributes:
         waiting: slot -> a batch that still waits to be put back, and what to call then.
     """
 
-    def __init__(self, deques: _core.PartitionDeques, partition_map: PartitionMap, deferral: Deferral) -> None:
+    def __init__(self, deques: _core.PartitionDeques, known: PartitionMap, deferral: Deferral) -> None:
         self._deques = deques
-        self._map = partition_map
-        self._deferral = deferral
+        self._map = known
+        self.deferral: Final = deferral
         self.waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
 
     def put_back(self, batch: RecordBatch, if_later: Callable[[RecordBatch], None]) -> bool:
         """Put a batch back to its place in its deque, now or as soon as its lock is available.
 
-        Args:
-            batch: in a state outside of the deque.
-            if_later: called when it is back, if that is not now.
+        ``if_later`` is called when it is back, if that is not now.
 
         Returns:
             Whether it is back.
@@ -125,7 +112,7 @@ class BatchReturns:
     def _try(self, batch: RecordBatch) -> bool:
         queue = self._map.by_entry[batch.partition]
         try:
-            self._deferral.section(queue.lock, partial(self._deques.put_back, queue.entry, batch.slot))
+            self.deferral.section(queue.lock, partial(self._deques.put_back, queue.entry, batch.slot))
         except LockTimeoutError:
             return False
         return True

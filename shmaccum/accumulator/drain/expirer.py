@@ -21,7 +21,7 @@ from typing import Final
 
 from shmaccum._core import AHEAD_MS, LIMITS_SHIFT, Partition, Process, Super
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
-from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
+from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns
 from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -31,7 +31,6 @@ from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUTS_CHANGED: Final = Super.TIMEOUTS_CHANGED
 MAX_RENEWALS: Final = 10
 """How often a batch's time is restarted. A batch that crashes every sender that tries to send it must expire."""
 
@@ -44,9 +43,6 @@ class DeliveryLimits:
 
     Each process also stores the smallest ``delivery.timeout.ms`` of its producers in its table entry: the sender looks
     that often for what has expired. After its death the word stays until another process takes the entry.
-
-    Args:
-        slab: the slab.
     """
 
     def __init__(self, slab: Slab) -> None:
@@ -73,32 +69,17 @@ class DeliveryLimits:
 class BatchExpirer:
     """Fails batches of a slab before they are acknowledged.
 
-    Args:
-        slab: the slab.
-        partition_map: the deques.
-        completer: completes them.
-        deferral: of work that a stopped process blocks.
-        returns: batches that wait to be put back into their deques.
-        limits: of the batches.
-
     Attributes:
         next_expiry_ms: monotonic milliseconds before which no batch, queued or in flight, expires.
     """
 
     def __init__(
-        self,
-        slab: Slab,
-        partition_map: PartitionMap,
-        completer: BatchCompleter,
-        deferral: Deferral,
-        returns: BatchReturns,
-        limits: DeliveryLimits,
+        self, slab: Slab, known: PartitionMap, completer: BatchCompleter, returns: BatchReturns, limits: DeliveryLimits
     ) -> None:
         self._slab = slab
         self._words = slab.words
-        self._map = partition_map
+        self._map = known
         self._completer = completer
-        self._deferral = deferral
         self._returns = returns
         self._limits = limits
         self.next_expiry_ms = 0.0
@@ -107,7 +88,7 @@ class BatchExpirer:
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
         """Fail the batches that are older than ``delivery.timeout.ms``; return their outcomes."""
-        changed = self._words[_TIMEOUTS_CHANGED]
+        changed = self._words[Super.TIMEOUTS_CHANGED]
         if now_ms < self.next_expiry_ms and changed == self._timeouts_seen:
             return []
         self._timeouts_seen = changed
@@ -141,8 +122,7 @@ class BatchExpirer:
     def abort_incomplete_batches(self, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
         """Fail all queued batches because of an incident; return their outcomes."""
         aborted = self._take(None, error, incident)
-        if aborted:
-            self._completer.complete(aborted)
+        self._completer.complete(aborted)
         return aborted
 
     def drop(self, entries: Iterable[int], lanes: LaneTable) -> list[BatchOutcome]:
@@ -204,7 +184,7 @@ class BatchExpirer:
         try:
             while (batch := queue.first()) and is_due(batch):
                 section = partial(deques.take_first, entry, batch.slot, batch.limits, lane)
-                _, was_taken = self._deferral.section(queue.lock, section)
+                _, was_taken = self._returns.deferral.section(queue.lock, section)
                 if was_taken:
                     self._words[at + Partition.IN_FLIGHT] += 1
                     taken.append(BatchOutcome(batch, error=error, incident=incident or batch.attempt_incident))

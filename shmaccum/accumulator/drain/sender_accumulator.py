@@ -16,7 +16,6 @@ from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.drain.compression_ahead import CompressionAhead
 from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
 from shmaccum.accumulator.drain.expirer import BatchExpirer, DeliveryLimits
-from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check import Cluster, ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
@@ -27,34 +26,21 @@ from shmaccum.errors import LockTimeoutError
 from shmaccum.shm.layout import LIMITS_MASK, SlotState
 from shmaccum.shm.locks import SlabLock
 
-_LANES_CHANGED: Final = Super.LANES_CHANGED
-
 
 class SenderAccumulator:
     """The batches of a slab, as its sender drains them. One thread uses it.
 
-    Args:
-        state: shared by both halves of the accumulator.
-        config: the settings that all users of the slab share.
+    The settings are those that all users of the slab share.
 
     Attributes:
-        limits: delivery timeouts and retries of batches.
-        sequences: the producer id and sequence numbers.
-        lanes: of transactions.
         doubt: decides batches that the broker refused as out of order, and can still have.
-        deferral: of work that a stopped process blocks.
-        expirer: of batches that are older than their ``delivery.timeout.ms``.
-        counts: of what is sent and delivered.
         ahead: compresses large batches before they are drained.
-        drain, mute, unmute, reenqueue, put_back: see `BatchDrainer`.
-        has_backlog: see `shmaccum._core.ReadyCheck`.
-        rest_after: see `OpenBatchThrottle`.
-        complete, completed, release, has_room_for_part: see `BatchCompleter`.
-        abort_expired_batches, abort_incomplete_batches: see `BatchExpirer`.
+        counts: of what is sent and delivered.
+        drain, complete, has_backlog and other functions: see the objects that have them.
     """
 
     def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
-        slab, pool, known = state.slab, state.pool, state.map
+        slab, known = state.slab, state.map
         self.state: Final = state
         self.limits: Final = DeliveryLimits(slab)
         self._words = slab.words
@@ -63,47 +49,29 @@ class SenderAccumulator:
         """``Super.LANES_CHANGED`` when closed lanes were last emptied."""
         self.sequences: Final = Sequences(slab.core, config.enable_idempotence)
         self.deferral: Final = Deferral()
-        self._returns = BatchReturns(state.slab.deques, known, self.deferral)
-        throttle = OpenBatchThrottle(slab, self._returns.waiting)
-        self.rest_after: Final = throttle.rest_after
-        completer = self._completer = BatchCompleter(
-            slab, pool, known, self._returns, self.sequences, self.deferral, state.format.header_size
-        )
+        self._returns = BatchReturns(slab.deques, known, self.deferral)
+        completer = BatchCompleter(state.pool, known, self._returns, self.sequences, state.format.header_size)
+        self._completer = completer
         self.complete: Final = completer.complete
         self.completed: Final = completer.completed
         self.release: Final = completer.release
         self.has_room_for_part: Final = completer.has_room_for_part
         self.counts: Final = completer.core
         self._ready_check = ReadyCheck(
-            slab,
-            known,
-            self.sequences,
-            self.deferral,
-            self._returns,
-            throttle,
-            config.max_in_flight_requests_per_connection,
+            slab, known, self.sequences, self._returns, config.max_in_flight_requests_per_connection
         )
+        self.rest_after: Final = self._ready_check.throttle.rest_after
         self.has_backlog: Final = self._ready_check.core.has_backlog
         self.ahead: Final = CompressionAhead(slab, self._ready_check.core, self.deferral, state.format)
         self.apply(config)
-        drainer = self._drainer = BatchDrainer(
-            slab,
-            known,
-            completer,
-            self.sequences,
-            self._ready_check,
-            self.deferral,
-            self._returns,
-            throttle,
-            self.ahead,
-        )
+        drainer = self._drainer = BatchDrainer(slab, known, self._ready_check, completer, self.ahead)
         self.drain: Final = drainer.drain
         self.mute: Final = drainer.mute
         self.unmute: Final = drainer.unmute
         self.reenqueue: Final = drainer.reenqueue
         self.put_back: Final = drainer.put_back
         self.doubt: Final = SequenceDoubt(self.sequences, completer, drainer)
-        self.expirer: Final = BatchExpirer(slab, known, completer, self.deferral, self._returns, self.limits)
+        self.expirer: Final = BatchExpirer(slab, known, completer, self._returns, self.limits)
         self.abort_expired_batches: Final = self.expirer.abort_expired_batches
         self.abort_incomplete_batches: Final = self.expirer.abort_incomplete_batches
 
@@ -116,10 +84,6 @@ class SenderAccumulator:
         * it backs off after a failed attempt, or is being compressed;
         * its partition is muted, has no known leader, or waits for the fate of earlier sequence numbers;
         * there is no producer id, but there must be one.
-
-        Args:
-            cluster: the current cluster snapshot.
-            now_ms: monotonic milliseconds.
         """
         self._completer.retry()
         self._returns.retry()
@@ -128,7 +92,7 @@ class SenderAccumulator:
 
     def drop_closed_lanes(self) -> list[BatchOutcome]:
         """Fail what is queued in lanes whose transaction has failed or ended, or whose holder has died; return it."""
-        changed = self._words[_LANES_CHANGED]
+        changed = self._words[Super.LANES_CHANGED]
         if self._lanes_seen == changed and not self.sequences.lanes_failed:
             return []
         self._lanes_seen = changed

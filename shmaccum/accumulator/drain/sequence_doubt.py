@@ -21,20 +21,9 @@ from shmaccum.shm.layout import SlotState
 
 
 class SequenceDoubt:
-    """Makes batches undecided, and decides them by the answers for later ones.
+    """Makes batches undecided, and decides them by the answers for later ones."""
 
-    Args:
-        sequences: which batches are undecided, which were sent before, and which of them first.
-        completer: frees undecided batches that expired.
-        drainer: reenqueues those that the broker does not have.
-    """
-
-    def __init__(
-        self,
-        sequences: Sequences,
-        completer: BatchCompleter,
-        drainer: BatchDrainer,
-    ) -> None:
+    def __init__(self, sequences: Sequences, completer: BatchCompleter, drainer: BatchDrainer) -> None:
         self._sequences = sequences
         self._completer = completer
         self._drainer = drainer

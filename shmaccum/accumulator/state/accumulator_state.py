@@ -18,8 +18,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.lifecycle import detach
-from shmaccum.shm.reclaim import attach_reclaiming, sweep
-from shmaccum.shm.shards import choose_shard
+from shmaccum.shm.reclaim import attach_reclaiming, choose_shard, sweep
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
 
@@ -27,16 +26,11 @@ from shmaccum.shm.slab import Slab
 class AccumulatorState:
     """One process's view of a slab's batches, for either half of the accumulator.
 
-    Args:
-        slab: attached; the caller detaches it.
-        config: the settings that all users of the slab share.
-        while_waiting: called before and during a wait for memory, under no lock.
+    The caller has attached the slab, and detaches it. ``while_waiting`` is called before and during a wait for memory,
+    under no lock.
 
     Attributes:
-        slab: where the batches are.
-        pool: the slab's BufferPool.
-        map: its topics and partitions; all states of this process share it.
-        format: of its records.
+        map: topics and partitions; all states of this process share it.
     """
 
     def __init__(self, slab: Slab, config: ProducerConfig, while_waiting: Callable[[], None] | None = None) -> None:
@@ -60,12 +54,7 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
 
     If the configuration has several shards, the slab is that of one of them: `ProducerConfig.in_slab`.
 
-    Raises as `attach_reclaiming`.
-
-    Args:
-        config: the settings.
-        decides: whether its values of the shared settings replace those in the slab.
-        sender: whether this process will be the slab's sender.
+    Raises as `attach_reclaiming`. ``decides``: its values of the shared settings replace those in the slab.
     """
     uid = os.geteuid()
     mine = UserSettings(config.fixed_settings(), config.shared_settings(), VERSION, decides)

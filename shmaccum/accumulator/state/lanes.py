@@ -31,52 +31,49 @@ from shmaccum.shm import native
 from shmaccum.shm.layout import SlotState, holder_of, holder_word, lane_error
 from shmaccum.shm.slab import Slab
 
-_EPOCH_SHIFT: Final = 32
+_SEQUENCE_MASK: Final = (1 << 32) - 1
+"""Of NEXT_SEQUENCE, which has an epoch above it."""
 
 
 class LaneTable:
-    """The lanes of a slab, as any process sees them.
+    """The lanes of a slab, as any process sees them. Each is given by its entry."""
 
-    Args:
-        slab: the slab.
-        partition_map: its partitions.
-    """
-
-    def __init__(self, slab: Slab, partition_map: PartitionMap) -> None:
+    def __init__(self, slab: Slab, known: PartitionMap) -> None:
         self._slab = slab
         self._words = slab.words
         self._geometry = slab.geometry
-        self._map = partition_map
+        self._map = known
 
     def count(self) -> int:
         """Return how many lanes there are."""
         return min(self._words[Super.LANE_COUNT], self._geometry.max_lanes)
 
     def transactional_id(self, lane: int) -> str:
-        """Return the id of a lane, given its entry."""
+        """Return the id of a lane."""
         at = self._geometry.lane(lane)
         start = (at + Lane.ID) * WORD
         return str(self._slab.buffer[start : start + self._words[at + Lane.ID_LENGTH]], "utf-8")
 
     def identity(self, lane: int) -> tuple[str, int]:
-        """Return the transactional id of a lane, given its entry, and the version of its transaction protocol."""
+        """Return the transactional id of a lane, and the version of its transaction protocol."""
         return self.transactional_id(lane), self._words[self._geometry.lane(lane) + Lane.VERSION]
 
     def is_held(self, lane: int) -> bool:
-        """Return whether a living process holds a lane, given its entry."""
+        """Return whether a living process holds a lane."""
         holder = self._words[self._geometry.lane(lane) + Lane.HOLDER]
         if not holder:
             return False
         entry, _ = holder_of(holder)
-        return holder == self._holder(entry) and self._slab.processes.is_alive(entry)
+        incarnation = self._words[self._geometry.process(entry) + Process.INCARNATION]
+        return holder == holder_word(entry, incarnation) and self._slab.processes.is_alive(entry)
 
     def is_open(self, lane: int) -> bool:
-        """Return whether the sender may send what is queued in a lane, given its entry."""
+        """Return whether the sender may send what is queued in a lane."""
         at = self._geometry.lane(lane)
         return self._words[at + Lane.PRODUCER_ID] != 0 and not self._words[at + Lane.ERROR]
 
     def entries_of(self, lane: int) -> list[int]:
-        """Return the partition entries of a lane, given its entry."""
+        """Return the partition entries of a lane."""
         self._map.refresh()
         return [queue.entry for (number, _), queue in list(self._map.of_lanes.items()) if number == lane + 1]
 
@@ -125,27 +122,15 @@ class LaneTable:
                 return lane, generation
         return -1, 0
 
-    def _holder(self, entry: int) -> int:
-        """Return the HOLDER word of the process in an entry."""
-        return holder_word(entry, self._words[self._geometry.process(entry) + Process.INCARNATION])
-
 
 class LaneLease:
-    """A lane, as the process sees it that has leased it. Made by `LaneTable.lease`.
+    """A lane, as the process sees it that has leased it. Made by `LaneTable.lease`."""
 
-    Args:
-        table: of the lane.
-        slab: the slab.
-        partition_map: its partitions.
-        lane: the lane's entry.
-        generation: of the lease.
-    """
-
-    def __init__(self, table: LaneTable, slab: Slab, partition_map: PartitionMap, lane: int, generation: int) -> None:
+    def __init__(self, table: LaneTable, slab: Slab, known: PartitionMap, lane: int, generation: int) -> None:
         self._table = table
         self._slab = slab
         self._words = slab.words
-        self._map = partition_map
+        self._map = known
         self._lane = lane
         self._at = slab.geometry.lane(lane)
         self._generation = generation
@@ -194,23 +179,14 @@ class LaneLease:
     def open(self, producer_id: int, epoch: int, version: int) -> None:
         """Let the sender send what is appended from now on; the lane is empty.
 
-        Args:
-            producer_id: of the transactional id.
-            epoch: of this transaction.
-            version: of the transaction protocol, 1 or 2.
+        The version of the transaction protocol is 1 or 2.
 
         Raises:
             ProducerFencedError: another process has leased the lane.
         """
+        entries, now_ms = array("Q", self._table.entries_of(self._lane)), time.time_ns() // 1_000_000
         section = partial(
-            self._slab.tables.open_lane,
-            self._lane,
-            self._generation,
-            array("Q", self._table.entries_of(self._lane)),
-            producer_id,
-            epoch,
-            version,
-            time.time_ns() // 1_000_000,
+            self._slab.tables.open_lane, self._lane, self._generation, entries, producer_id, epoch, version, now_ms
         )
         _, is_valid = self._slab.tables_lock.run(section)
         if not is_valid:
@@ -218,11 +194,8 @@ class LaneLease:
 
     def has_sent(self) -> bool:
         """Return whether the sender has numbered a batch since the lane was opened."""
-        for entry in self._table.entries_of(self._lane):
-            next_sequence = self._words[self._slab.geometry.partition(entry) + Partition.NEXT_SEQUENCE]
-            if next_sequence & (1 << _EPOCH_SHIFT) - 1:
-                return True
-        return False
+        at = [self._slab.geometry.partition(entry) for entry in self._table.entries_of(self._lane)]
+        return any(self._words[each + Partition.NEXT_SEQUENCE] & _SEQUENCE_MASK for each in at)
 
     def close(self) -> None:
         """Let the sender fail what is queued in the lane."""
@@ -234,11 +207,7 @@ class LaneLease:
         self._slab.tables_lock.run(partial(self._slab.tables.close_lane, self._lane, self._generation, True))
 
     def wait_until_empty(self, deadline_s: float) -> bool:
-        """Wait until no batch of the lane is queued or in flight; return False if the time runs out.
-
-        Args:
-            deadline_s: monotonic seconds.
-        """
+        """Wait until no batch of the lane is queued or in flight; return False at a deadline, in monotonic seconds."""
         if self._table.is_empty(self._lane):
             return True
         self._slab.button.press()  # to fail what the lane's last holder has queued

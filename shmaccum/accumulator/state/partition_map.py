@@ -24,43 +24,35 @@ from shmaccum import _core
 from shmaccum._core import KEY_LANE_SHIFT, KEY_TOPIC_SHIFT, WORD, Partition, Super, Topic
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
-from shmaccum.errors import AuthorizationError, KafkaError, SlabFullError, error_for_code
+from shmaccum.errors import AuthorizationError, KafkaError, SlabFullError
 from shmaccum.shm import native, validation
-from shmaccum.shm.layout import KEY_NUMBER_MASK, KEY_TOPIC_MASK, TopicState, column_of
+from shmaccum.shm.layout import CODE_MASK, KEY_NUMBER_MASK, KEY_TOPIC_MASK, TopicState, column_of, error_of
 from shmaccum.shm.slab import Slab
 
 _NEVER: Final = (1 << 64) - 1
 """Generation before the first refresh; the tables never have it."""
-_ID_HALF: Final = 64
 _CODE_BITS: Final = 16
-_CODE_MASK: Final = (1 << _CODE_BITS) - 1
 
 Outcome: TypeAlias = tuple[int, bool]
 Section: TypeAlias = Callable[[], Outcome]
 
 
 class TopicUpdate(NamedTuple):
-    """The cluster's current state of a topic.
-
-    Attributes:
-        name: of the topic, which is in the map.
-        partition_count: how many partitions it has now; 0 if it has none or the number is unknown.
-        error: why it is unknown or 0. With an error and a count, the partitions stay as they are.
-        topic_id: Kafka's, 128 bits; 0 where the cluster has none.
-        is_answer: whether this answers a request, or is only a change.
-    """
+    """The cluster's current state of a topic, which is in the map."""
 
     name: str
     partition_count: int
+    """How many partitions it has now; 0 if it has none or the number is unknown."""
     error: type[KafkaError] | None = None
+    """Why it is unknown or 0. With an error and a count, the partitions stay as they are."""
     topic_id: int = 0
+    """Kafka's, 128 bits; 0 where the cluster has none."""
     is_answer: bool = True
+    """Whether this answers a request, or is only a change."""
 
 
 class TopicEntry:
     """One topic, as one process sees it."""
-
-    __slots__ = ("_at", "_words", "entry", "name", "queues")
 
     def __init__(self, slab: Slab, entry: int, name: str) -> None:
         self.entry = entry
@@ -88,8 +80,7 @@ class TopicEntry:
     @property
     def error(self) -> type[KafkaError] | None:
         """Why the last answer had no metadata of it; None if it had, or there is no answer yet."""
-        code = int(self._words[self._at + Topic.ERROR]) & _CODE_MASK
-        return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
+        return error_of(self._words[self._at + Topic.ERROR])
 
     @property
     def needed(self) -> int:
@@ -100,7 +91,7 @@ class TopicEntry:
     def topic_id(self) -> int:
         """Kafka's id of the topic, which changes when it is recreated; 0 if not known."""
         words = self._words
-        return int(words[self._at + Topic.ID_HIGH]) << _ID_HALF | int(words[self._at + Topic.ID_LOW])
+        return int(words[self._at + Topic.ID_HIGH]) << 64 | int(words[self._at + Topic.ID_LOW])
 
 
 class PartitionMap:
@@ -201,6 +192,7 @@ class PartitionMap:
 
     def current(self, name: str) -> TopicEntry | None:
         """Return a topic's entry after a refresh, None if no producer has asked for it yet."""
+        # The check is repeated here: one call less for every record.
         if self._words[Super.GENERATION] != self.generation:
             self.refresh()
         return self.topics.get(name)
@@ -287,9 +279,7 @@ class PartitionMap:
     ) -> list[TopicEntry]:
         """Store the cluster's state of topics (the sender's side).
 
-        Args:
-            updates: the topics' states.
-            run: runs a section of the tables' lock, with the sender's short timeout.
+        ``run`` runs a section of the tables' lock, with the sender's short timeout.
 
         Returns:
             The topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
@@ -302,24 +292,24 @@ class PartitionMap:
         for update in updates:
             self.refresh()
             topic = self.topics[update.name]
-            _, has_room = run(partial(self._store, topic.entry, update))
+
+            def store(entry: int = topic.entry, update: TopicUpdate = update) -> Outcome:
+                return self._slab.tables.update(
+                    entry,
+                    update.partition_count,
+                    0 if update.error is None else update.error.code & CODE_MASK,
+                    update.topic_id,
+                    update.is_answer,
+                    len(self.queues_of(update.name)),
+                    len(self.by_entry),
+                    SlabFullError.code & CODE_MASK,
+                )
+
+            _, has_room = run(store)
             if not has_room:
                 without_room.append(topic)
         self.refresh()
         return without_room
-
-    def _store(self, entry: int, update: TopicUpdate) -> tuple[int, bool]:
-        """Store the cluster's state of a topic: a section of the tables' lock."""
-        return self._slab.tables.update(
-            entry,
-            update.partition_count,
-            0 if update.error is None else update.error.code & _CODE_MASK,
-            update.topic_id,
-            update.is_answer,
-            len(self.queues_of(update.name)),
-            len(self.by_entry),
-            SlabFullError.code & _CODE_MASK,
-        )
 
     def queues_of(self, name: str) -> list[PartitionQueue]:
         """Return the deques of all partition entries of a topic, including removed or half-added ones, not of lanes."""
@@ -337,9 +327,7 @@ class PartitionMap:
     def lane_queue(self, lane: int, of: PartitionQueue) -> PartitionQueue:
         """Return a new object for the deque of a lane and a partition, whose entry it adds if there is none.
 
-        Args:
-            lane: the lane's entry + 1; the caller holds the lane, so no other process adds an entry of it.
-            of: the deque of the same partition outside of transactions.
+        The lane is given by its entry + 1. The caller holds it, so no other process adds an entry of it.
 
         Raises:
             SlabFullError: the partition table is full.

@@ -78,8 +78,7 @@ class PartitionQueue:
     def may_grow_to(self, max_bytes: int) -> int:
         """Return how large a new batch may be, under no lock: 0 unless others are before it, in flight or queued.
 
-        Args:
-            max_bytes: the most, if its broker has not refused as much.
+        The most is ``max_bytes``, if its broker has not refused as much.
         """
         words, at = self._words, self._at
         if not words[at + Partition.IN_FLIGHT] and words[at + Partition.QUEUED] <= 1:

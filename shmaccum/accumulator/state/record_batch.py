@@ -9,7 +9,6 @@ from shmaccum._core import COMPRESSION_MASK
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
-from shmaccum.shm.layout import SlotState
 
 _COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
 
@@ -18,10 +17,6 @@ class RecordBatch(_core.RecordBatch):
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
 
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        part = f", {self.completed} of them complete" if self.is_split else ""
-        return f"<RecordBatch in slot {self.slot}: {SlotState(self.state).name}, {self.record_count} records{part}>"
 
     @property
     def compression(self) -> CompressionType | None:
@@ -41,8 +36,7 @@ class RecordBatch(_core.RecordBatch):
     def check(self, header_size: int) -> None:
         """Validate what sealing needs of the header, before it is used.
 
-        Args:
-            header_size: bytes that the format reserves in front of the records.
+        ``header_size`` bytes are reserved in front of the records.
 
         Raises:
             CorruptRecordError: a word is damaged.

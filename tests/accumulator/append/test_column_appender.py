@@ -21,7 +21,7 @@ from shmaccum.accumulator.append import column_appender
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaTimeoutError, RecordTooLargeError
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
 from tools.support.accumulators import Accumulators
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

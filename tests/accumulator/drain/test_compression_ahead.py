@@ -15,7 +15,7 @@ from shmaccum.accumulator.drain import compression_ahead, deferral
 from shmaccum.accumulator.drain.compression_ahead import AHEAD_SIZE
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.record.compression import CompressionType, decompress
-from shmaccum.record.v2.records import HEADER_SIZE
+from shmaccum.record.v2 import HEADER_SIZE
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 

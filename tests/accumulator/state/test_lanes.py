@@ -25,7 +25,7 @@ from shmaccum.errors import (
     ProducerFencedError,
     TransactionAbortedError,
 )
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held
 

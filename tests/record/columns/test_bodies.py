@@ -13,7 +13,7 @@ from record_batches import NOW, Sample, few_examples, samples
 
 from shmaccum._core import RowBatches
 from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
-from shmaccum.record.columns.bodies import ColumnBodies
+from shmaccum.record.columns import ColumnBodies
 from shmaccum.record.format import RecordFormat, record_format
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -12,7 +12,7 @@ from record_batches import examples
 
 from shmaccum._core import least_and_largest, stops_of_batches
 from shmaccum.errors import SerializationError
-from shmaccum.record.columns.bodies import UNKNOWN_PARTITION, grouped, partitions_for_keys
+from shmaccum.record.columns import UNKNOWN_PARTITION, grouped, partitions_for_keys
 
 key_lists = st.lists(st.none() | st.binary(max_size=9) | st.binary(min_size=100, max_size=120), max_size=60)
 

@@ -9,9 +9,9 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from record_batches import NOW, Sample, by_kafka_python, expected, few_examples, fill, samples
 
 from shmaccum.errors import CorruptRecordError, IllegalStateError, SerializationError, UnsupportedCompressionTypeError
+from shmaccum.record import legacy
 from shmaccum.record.compression import CompressionType, decompress
 from shmaccum.record.format import record_format
-from shmaccum.record.legacy import records as legacy
 
 THREE = [Sample(b"k%d" % i, b"v%d" % i, [], NOW + i) for i in range(3)]
 
@@ -40,11 +40,6 @@ def test_a_set_is_what_kafka_python_builds(records: list[Sample]) -> None:
     for index, record in enumerate(records):
         builder.append(index, record.timestamp, record.key, record.value)
     assert fill(record_format(1), records) == builder.build()
-
-
-def test_the_size_of_a_message_is_known_before_it_is_encoded() -> None:
-    body = legacy.encode_body(b"key", b"value")
-    assert len(legacy.encode_record(0, NOW, body)) == legacy.record_size(len(body))
 
 
 def test_what_is_not_serialized_is_refused() -> None:
@@ -79,7 +74,7 @@ def test_a_torn_message_is_corrupt() -> None:
 
 def test_the_wrapper_of_format_1_has_the_last_offset_and_relative_ones_within() -> None:
     inner = memoryview(fill(record_format(1), THREE))
-    wrapper = memoryview(legacy.compressed_set(inner, CompressionType.GZIP, record_count=3, max_timestamp=NOW + 2))
+    wrapper = memoryview(legacy.compressed_set(inner, CompressionType.GZIP, None, 3, NOW + 2))
     assert struct.unpack_from(">q", wrapper)[0] == 2
     assert struct.unpack_from(">bbq", wrapper, 16) == (1, CompressionType.GZIP, NOW + 2)
     assert decompress(CompressionType.GZIP, wrapper[34:], 1) == inner
@@ -91,4 +86,4 @@ def test_the_wrapper_of_format_1_has_the_last_offset_and_relative_ones_within() 
 
 def test_there_is_no_zstd() -> None:
     with pytest.raises(UnsupportedCompressionTypeError):
-        legacy.compressed_set(messages([0]), CompressionType.ZSTD, record_count=1, max_timestamp=NOW)
+        legacy.compressed_set(messages([0]), CompressionType.ZSTD, None, 1, NOW)

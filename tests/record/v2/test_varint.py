@@ -8,7 +8,7 @@ from kafka.record.util import encode_varint as kafka_encode_varint
 from record_batches import examples
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record.v2.varint import NULL, decode_varint, encode_varint, size_of_varint
+from shmaccum.record.v2 import NULL, decode_varint, encode_varint, size_of_varint
 
 EDGES = [sign * (1 << bits) + step for bits in range(63) for sign in (1, -1) for step in (-1, 0, 1)]
 numbers = st.sampled_from([*EDGES, 2**63 - 1, -(2**63)]) | st.integers(-(2**63), 2**63 - 1) | st.integers(-9000, 9000)

@@ -43,7 +43,7 @@ def take_everything(survivor: Survivor) -> None:
 
 def give_back_once_wanted(survivor: Survivor) -> None:
     """Free a slot if the victim waits for one."""
-    if survivor.accumulator.pool.is_exhausted() or not survivor.victim_lives:
+    if survivor.accumulator.pool.slab.pool.is_exhausted() or not survivor.victim_lives:
         survivor.give_one_back()
 
 

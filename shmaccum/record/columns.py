@@ -8,7 +8,7 @@ the Spark layer, only the modules of this package import pyarrow.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,133 @@ from numpy.typing import NDArray
 
 from shmaccum import _core
 from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
-from shmaccum.record.columns.arrow import STRING_TYPES, binary_column, check_binary, check_memory, nulls_of, numpy_of
+from shmaccum.record import v2
 from shmaccum.record.format import RecordFormat
-from shmaccum.record.v2 import records as v2
-from shmaccum.record.v2.varint import size_of_varint
+
+STRING_TYPES: Final = frozenset(("string", "large_string", "string_view"))
+_VIEW_TYPES: Final = frozenset(("string_view", "binary_view"))
+_VIEW_SIZE: Final = 16
+_BINARY_TYPES: Final = STRING_TYPES | {"binary", "large_binary", "binary_view", "null"}
+
+
+class _ExportsArray(Protocol):
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+
+class _ExportsStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+ArrowRows: TypeAlias = pa.RecordBatch | _ExportsArray | _ExportsStream
+"""Rows of columns: see `record_batch`."""
+
+
+def record_batch(given: ArrowRows) -> pa.RecordBatch:
+    """Return the rows of anything that exports Arrow data as one batch: without a copy, if they are in one piece.
+
+    It has ``__arrow_c_array__`` or ``__arrow_c_stream__`` (Arrow's PyCapsule interface).
+
+    Raises:
+        SerializationError: it has neither, or its rows cannot be one batch.
+    """
+    if isinstance(given, pa.RecordBatch):
+        return given
+    try:
+        if hasattr(given, "__arrow_c_array__"):
+            return pa.record_batch(given)
+        if hasattr(given, "__arrow_c_stream__"):
+            table = pa.table(given).combine_chunks()
+            batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+            if len(batches) == 1:
+                return batches[0]
+            raise SerializationError(f"the rows take {len(batches)} batches of Arrow: send them in parts")
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SerializationError(f"send_batch cannot read the rows of a {type(given).__name__}: {error}") from error
+    raise SerializationError(
+        f"send_batch takes a pyarrow.RecordBatch or what exports Arrow data, not {type(given).__name__}: it has "
+        "neither __arrow_c_array__ nor __arrow_c_stream__"
+    )
+
+
+def check_binary(name: str, array: pa.Array) -> None:
+    """Refuse an array that is not of a binary or string type, or that is inconsistent.
+
+    Raises:
+        SerializationError: with the name of the column, ``name``.
+    """
+    if not isinstance(array, pa.Array):
+        raise SerializationError(
+            f"{name} must be a pyarrow.Array, as each chunk of a column is, not {type(array).__name__}"
+        )
+    if str(array.type) not in _BINARY_TYPES and not pa.types.is_fixed_size_binary(array.type):
+        raise SerializationError(f"{name} must be of binary or string type, not {array.type}: cast or serialize them")
+    check_memory(name, array, all_of_it=str(array.type) in _VIEW_TYPES)
+
+
+def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
+    """Refuse an array that is inconsistent.
+
+    ``all_of_it`` checks every offset, of nested arrays too, because Arrow's kernels follow them without a check.
+    Otherwise only the first and the last offset are checked.
+
+    Raises:
+        SerializationError: with the name of the column, ``name``.
+    """
+    try:
+        array.validate(full=all_of_it)
+    except pa.ArrowException as error:
+        raise SerializationError(f"{name}: {error}") from error
+
+
+def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
+    """Return an array of any binary or string type as ``large_binary``, without a copy of the data if possible.
+
+    Raises:
+        SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
+    """
+    check_binary(name, array)
+    if str(array.type) in _VIEW_TYPES and array.null_count:
+        array = _without_views_of_nulls(array)
+    column = array.cast(pa.large_binary())
+    offsets = _offsets(column)
+    if (offsets[1:] < offsets[:-1]).any():  # the code that uses them does not check
+        row = int(np.argmax(offsets[1:] < offsets[:-1]))
+        raise SerializationError(f"{name}: row {row} is outside the column's memory: its offsets are wrong")
+    return column
+
+
+def _without_views_of_nulls(array: pa.Array) -> pa.Array:
+    """Return an array of views with an empty view for each null: Arrow does not validate these, but follows them."""
+    valid, views, *data = array.buffers()
+    cells = np.frombuffer(views, np.uint8)[: _VIEW_SIZE * (array.offset + len(array))].reshape(-1, _VIEW_SIZE).copy()
+    cells[array.offset :][nulls_of(array)] = 0
+    buffers = [valid, pa.py_buffer(cells), *data]
+    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset)
+
+
+def _offsets(array: pa.LargeBinaryArray) -> NDArray[np.int64]:
+    if not len(array):
+        return np.zeros(1, np.int64)
+    return np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * np.dtype(np.int64).itemsize)
+
+
+def nulls_of(array: pa.Array) -> NDArray[np.bool_]:
+    """Return for each element whether it is null."""
+    if not array.null_count:
+        return np.zeros(len(array), np.bool_)
+    return numpy_of(pc.cast(array.is_null(), pa.uint8())).view(np.bool_)
+
+
+def numpy_of(array: pa.Array) -> NDArray[Any]:
+    """Return the memory behind an array of numbers; the number at a null is meaningless."""
+    kind = np.dtype(str(array.type))
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
+
+
+def arrow_of(numbers: NDArray[np.int64]) -> pa.Int64Array:
+    """Return numbers as an Arrow array over the same memory."""
+    return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
 
 UNKNOWN_PARTITION: Final = -1
 """Partition of a null key, which has no hash (``RecordMetadata.UNKNOWN_PARTITION``)."""
@@ -35,7 +158,7 @@ class ColumnBodies:
     A write raises a SerializationError if the columns' memory has changed since.
 
     Args:
-        fmt: message format of the records.
+        fmt: of the records.
         keys: array of binary or string, of any layout, nulls allowed; None: no record has a key.
         values: the same for the values.
         headers: array of ``list<struct<key: string, value: binary>>``; a null list: none; None: no record has any.
@@ -105,10 +228,7 @@ class ColumnBodies:
     def add_to(self, room: int, first_offset: int, base_timestamp: int) -> _core.RowBatches | None:
         """Measure the first records for a batch that already has some; return None if none fits.
 
-        Args:
-            room: free bytes of the batch.
-            first_offset: number of its records.
-            base_timestamp: of the batch.
+        ``room`` is the free bytes of the batch, ``first_offset`` the number of its records.
         """
         batches = self._batches()
         return batches if batches.add_to(room, first_offset, base_timestamp) else None
@@ -116,12 +236,8 @@ class ColumnBodies:
     def lay_out(self, first: int, room: int, most: int) -> _core.RowBatches:
         """Lay records out over new batches. Those behind the last of its ``cuts`` are not in them.
 
-        A record that is larger than a whole batch gets its own batch.
-
-        Args:
-            first: the first record.
-            room: bytes for records in a batch.
-            most: most batches.
+        A record that is larger than a whole batch gets its own batch. ``room`` is the bytes for records in a batch;
+        there are at most ``most`` batches.
         """
         batches = self._batches()
         batches.lay_out(first, room, most)
@@ -155,16 +271,12 @@ def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
         spread_ms: most milliseconds between a record's timestamp and its batch's base timestamp.
         offset_max: largest place of a record in its batch.
     """
-    deltas = 1 + size_of_varint(spread_ms) + size_of_varint(offset_max)
-    return deltas + size_of_varint(deltas + largest)
+    deltas = 1 + v2.size_of_varint(spread_ms) + v2.size_of_varint(offset_max)
+    return deltas + v2.size_of_varint(deltas + largest)
 
 
 def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int64]:
     """Return the partition of each key as `partition_for_key` does, and `UNKNOWN_PARTITION` for a null.
-
-    Args:
-        array: keys, binary or string of any layout.
-        partition_count: of the topic.
 
     Raises:
         SerializationError: the array is of another type.
@@ -177,9 +289,7 @@ def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int
 def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
     """Group rows by partition, in their order within each.
 
-    Args:
-        partitions: of each row; at least one.
-        count: number of partitions. A row can name another one.
+    There is at least one row. A row can name a partition beyond ``count``.
 
     Returns:
         The rows' numbers, group by group; and for each group its partition, begin and end.
@@ -197,14 +307,28 @@ def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64
 def _header_sections(headers: pa.Array) -> _core.Cells:
     """Return the header section of each record: the count of its headers, and the headers themselves.
 
-    Args:
-        headers: array of ``list<struct<key: string, value: binary>>``; a null list: none.
+    The array is as of `ColumnBodies`.
 
     Raises:
         SerializationError: it is another array, is inconsistent, or has a header without a name.
     """
-    _check_headers(headers)
+    kind = headers.type
+    entry = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
+    if (
+        entry is None
+        or not pa.types.is_struct(entry)
+        or {field.name for field in entry} != {"key", "value"}
+        or str(entry.field("key").type) not in STRING_TYPES
+    ):
+        raise SerializationError(f"headers must be of type list<struct<key: string, value: binary>>, not {kind}")
+    check_memory("headers", headers, all_of_it=True)
     entries = headers.flatten()
+    keys = pc.struct_field(entries, "key")
+    if keys.null_count:
+        row = pc.list_parent_indices(headers)[int(np.argmax(nulls_of(keys)))]
+        raise SerializationError(
+            f"headers must all have a name, but row {row} has one that is null or has a null key: leave it out"
+        )
     counts = numpy_of(pc.list_value_length(headers)).astype(np.int64)
     if headers.null_count:
         counts[nulls_of(headers)] = 0
@@ -219,23 +343,3 @@ def _header_sections(headers: pa.Array) -> _core.Cells:
 def _header_cells(name: str, entries: pa.Array, field: str) -> _core.Cells:
     column: Any = binary_column(name, pc.struct_field(entries, field))
     return _core.Cells(len(column), column.offset, 8, 0, *column.buffers())
-
-
-def _check_headers(headers: pa.Array) -> None:
-    kind = headers.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    entry = kind.value_type if is_list else None
-    if (
-        entry is None
-        or not pa.types.is_struct(entry)
-        or {field.name for field in entry} != {"key", "value"}
-        or str(entry.field("key").type) not in STRING_TYPES
-    ):
-        raise SerializationError(f"headers must be of type list<struct<key: string, value: binary>>, not {kind}")
-    check_memory("headers", headers, all_of_it=True)
-    keys = pc.struct_field(headers.flatten(), "key")
-    if keys.null_count:
-        row = pc.list_parent_indices(headers)[int(np.argmax(nulls_of(keys)))]
-        raise SerializationError(
-            f"headers must all have a name, but row {row} has one that is null or has a null key: leave it out"
-        )

@@ -1,1 +1,0 @@
-"""Encodes Arrow columns to records, whole batches at a time."""

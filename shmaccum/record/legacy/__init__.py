@@ -1,1 +1,0 @@
-"""Writes and reads message format 1, Kafka's before 0.11."""
