@@ -83,15 +83,15 @@ def encode(message: ApiMessage, version: int, correlation_id: int, client_id: st
     Raises:
         ValueError: it has a field that there is not, or a value that its field cannot have.
     """
-    kind = message.type
+    kind = message.type.api
     is_flexible = version >= kind.flexible_since
     out = bytearray(_SIZE_SIZE)
-    out += _HEADER.pack(kind.api_key, version, correlation_id)
+    out += _HEADER.pack(kind.key, version, correlation_id)
     _write_string(out, client_id)
     if is_flexible:
         out += _NO_TAGS
     try:
-        _writer(kind, version)(out, message.values)
+        _writer(message.type, version)(out, message.values)
     except struct.error as error:
         raise ValueError(f"a {kind.name} request has a value out of range: {error}") from error
     out[:_SIZE_SIZE] = _INT32.pack(len(out) - _SIZE_SIZE)
@@ -112,11 +112,11 @@ def decode(kind: ApiMessageType, version: int, frame: bytes) -> Any:
     read = _reader(kind, version)
     try:
         at = _CORRELATION_ID_SIZE
-        if version >= kind.flexible_since and kind.api_key != _API_VERSIONS:
+        if version >= kind.api.flexible_since and kind.api.key != _API_VERSIONS:
             at = _read_tags(frame, at, {}, {})
         return read(frame, at)[0]
     except _MALFORMED as error:
-        what = f"an answer of {len(frame)} bytes is no {kind.name} response of version {version}"
+        what = f"an answer of {len(frame)} bytes is no {kind.api.name} response of version {version}"
         raise NetworkError(printable(f"{what}: {_explained(error)}")) from error
 
 
@@ -136,16 +136,16 @@ _writers: Final[dict[tuple[int, int], _Writer]] = {}
 
 
 def _reader(kind: ApiMessageType, version: int) -> _Reader:
-    key = kind.api_key, version
+    key = kind.api.key, version
     if key not in _readers:
-        _readers[key] = _struct_reader(kind.response, version, version >= kind.flexible_since)
+        _readers[key] = _struct_reader(kind.response, version, version >= kind.api.flexible_since)
     return _readers[key]
 
 
 def _writer(kind: ApiMessageType, version: int) -> _Writer:
-    key = kind.api_key, version
+    key = kind.api.key, version
     if key not in _writers:
-        _writers[key] = _struct_writer(kind.request, version, version >= kind.flexible_since)
+        _writers[key] = _struct_writer(kind.request, version, version >= kind.api.flexible_since)
     return _writers[key]
 
 

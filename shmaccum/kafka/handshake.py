@@ -109,8 +109,8 @@ class BrokerVersions:
         self, request: ApiMessage, oldest: int = 0, newest: int = NEVER, largest_answer: int = SMALL_ANSWER
     ) -> Call:
         """Return the request with the newest version that both sides support, within these limits (see `best`)."""
-        kind = request.type
-        version = self.best(kind.name, kind.api_key, max(oldest, kind.oldest), min(newest, kind.newest))
+        kind = request.type.api
+        version = self.best(kind.name, kind.key, max(oldest, kind.oldest), min(newest, kind.newest))
         return Call(request, version, largest_answer)
 
 

@@ -26,15 +26,7 @@ class Kind(Enum):
     STRUCT = auto()
 
 
-BOOL: Final = Kind.BOOL
-INT8: Final = Kind.INT8
-INT16: Final = Kind.INT16
-INT32: Final = Kind.INT32
-INT64: Final = Kind.INT64
-UUID: Final = Kind.UUID
-STRING: Final = Kind.STRING
-BYTES: Final = Kind.BYTES
-STRUCT: Final = Kind.STRUCT
+BOOL, INT8, INT16, INT32, INT64, UUID, STRING, BYTES, STRUCT = Kind
 
 NEVER: Final = 0x7FFF
 """After every version."""
@@ -62,17 +54,31 @@ class Field(NamedTuple):
     """Those of the struct."""
 
 
+def struct(name: str, *fields: Field, **versions: int) -> Field:
+    """Return a field that is a struct."""
+    return Field(name, STRUCT, {}, False, fields=fields, **versions)
+
+
+def structs(name: str, *fields: Field, default: tuple[()] | None = (), **versions: int) -> Field:
+    """Return a field that is an array of structs."""
+    return Field(name, STRUCT, default, True, fields=fields, **versions)
+
+
+class Api(NamedTuple):
+    """A kind of request, and the versions of it that we use."""
+
+    name: str
+    key: int
+    oldest: int
+    newest: int
+    flexible_since: int
+    """The first flexible version."""
+
+
 class ApiMessageType(NamedTuple):
     """A request and its response."""
 
-    name: str
-    api_key: int
-    oldest: int
-    """The oldest version that we use."""
-    newest: int
-    """The newest version that we use."""
-    flexible_since: int
-    """The first flexible version."""
+    api: Api
     request: tuple[Field, ...]
     response: tuple[Field, ...]
 

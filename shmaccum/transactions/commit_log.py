@@ -214,7 +214,7 @@ class CommitLog:
             timeout_ms=self._timeout_ms,
             topic_data=[{"name": self.topic, "partition_data": [{"index": partition, "records": batch}]}],
         )
-        newest = PRODUCE.newest if version >= IMPLICIT else _NEWEST_PRODUCE_EXPLICIT
+        newest = PRODUCE.api.newest if version >= IMPLICIT else _NEWEST_PRODUCE_EXPLICIT
 
         def send(deadline_ms: float) -> None:
             answer = self._ask(partition, lambda connection: call(request, connection, newest=newest), deadline_ms)

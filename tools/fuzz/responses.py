@@ -153,7 +153,7 @@ def _log_in(version: int, frames: bytes) -> None:
 
 def _sent(request: ApiMessage, version: int) -> Call:
     """Return a request as sent in a version that we use."""
-    kind = request.type
+    kind = request.type.api
     call = Call(request, kind.oldest + version % (kind.newest - kind.oldest + 1))
     encode(call.request, call.version, 1, "client")
     return call
