@@ -12,11 +12,9 @@ from shmaccum.errors import ConfigError
 
 
 def keystore_settings(certificate: tuple[str, object] | None, key: tuple[str, object] | None) -> dict[str, object]:
-    """Return Kafka's settings for a certificate's file and its key's file.
+    """Return Kafka's settings for the files of a certificate and of its key, each with the setting that names it.
 
-    Args:
-        certificate: the setting that names its file, and the file; None without.
-        key: likewise of the private key. Without one, it is in the certificate's file.
+    Without the latter, the key is in the certificate's file.
 
     Raises:
         ConfigError: a file cannot be read, or there is a key without a certificate.

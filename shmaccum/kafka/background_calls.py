@@ -60,11 +60,7 @@ class BackgroundCall:
 
 
 class BackgroundCalls:
-    """Runs background calls; their results reach the sender's thread within `Poller.wait`.
-
-    Args:
-        poller: the one that the sender's thread waits with.
-    """
+    """Runs background calls; their results reach the sender's thread within `Poller.wait`."""
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
@@ -77,12 +73,9 @@ class BackgroundCalls:
         poller.add(self._wakeup, READ, self._tell)
 
     def run(self, key: str, call: Callable[[], Any], on_done: OnDone) -> BackgroundCall:
-        """Run a call on another thread.
+        """Run a call on another thread, after those of the same key.
 
-        Args:
-            key: calls of the same key run one after the other.
-            call: the call.
-            on_done: called by the sender's thread with the result, unless the call is cancelled before.
+        ``on_done`` gets the result on the sender's thread, unless the call is cancelled before.
 
         Raises:
             OSError: no thread can be started.

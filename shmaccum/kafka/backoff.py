@@ -12,12 +12,7 @@ LARGEST_EXPONENT: Final = 32
 
 
 class ExponentialBackoff:
-    """Waits that double with each attempt up to a maximum, with a random jitter of 20%.
-
-    Args:
-        initial_ms: the first wait.
-        max_ms: the longest one, before the jitter.
-    """
+    """Waits that double with each attempt up to a maximum, with a random jitter of 20%."""
 
     def __init__(self, initial_ms: float, max_ms: float) -> None:
         self._initial_ms = initial_ms

@@ -92,14 +92,7 @@ class Brokers:
     """Connects to brokers on demand.
 
     Args:
-        config: the settings.
-        client_id: our name.
-        security: How connections are secured.
-        poller: Waits for the connections.
         on_change: Called when a connection becomes ready, and when one ends with an error.
-        journal: Records failed connections as incidents.
-        mask: Hides secrets in the brokers' texts.
-        background_calls: Runs calls that can block.
     """
 
     def __init__(
@@ -187,11 +180,6 @@ class Brokers:
         """Return the connection with the fewest requests in flight, of those that take one more now.
 
         If there is none, begin to connect to another of the nodes, unless a connection is opening.
-
-        Args:
-            nodes: to choose from.
-            now_ms: the time.
-            shunned: number of the node to choose last.
         """
         nodes = list(nodes)
         others = [node for node in nodes if node.id != shunned]

@@ -23,13 +23,7 @@ Address: TypeAlias = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class Channel:
-    """A TCP connection, opening or open. Errors are OSError.
-
-    Args:
-        address: to connect to.
-        send_buffer: bytes of the system's send buffer, -1 for its default.
-        receive_buffer: bytes of its receive buffer, -1 for its default.
-    """
+    """A TCP connection, opening or open. Errors are OSError; a buffer of -1 bytes has the system's default size."""
 
     def __init__(self, address: Address, send_buffer: int, receive_buffer: int) -> None:
         family, peer = address

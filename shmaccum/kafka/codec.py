@@ -74,12 +74,6 @@ _MALFORMED: Final = (_MalformedError, IndexError, struct.error, UnicodeDecodeErr
 def encode(message: ApiMessage, version: int, correlation_id: int, client_id: str) -> bytes:
     """Return a request's frame, with its size.
 
-    Args:
-        message: the request.
-        version: to encode it in.
-        correlation_id: the response repeats it.
-        client_id: our name.
-
     Raises:
         ValueError: it has a field that there is not, or a value that its field cannot have.
     """
@@ -99,12 +93,7 @@ def encode(message: ApiMessage, version: int, correlation_id: int, client_id: st
 
 
 def decode(kind: ApiMessageType, version: int, frame: bytes) -> Any:
-    """Return the response in a frame, as a `Struct`.
-
-    Args:
-        kind: of the request.
-        version: of the request.
-        frame: the frame, without its size.
+    """Return the response in a frame without its size, as a `Struct`.
 
     Raises:
         NetworkError: it is no such response.

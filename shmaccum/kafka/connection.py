@@ -62,19 +62,9 @@ class Connection:
     """A connection; it begins to open when constructed.
 
     Args:
-        node: The broker.
-        channel: To the broker, opening.
-        handshake: Requests the versions and logs in.
-        poller: Waits for the channel.
-        config: The settings.
-        client_id: Our name.
         setup_timeout_ms: Longest time until it is ready.
-        owner: Notified when it is ready, and when it has ended.
-        background_calls: Runs calls that can block.
-        notes: Records how the broker does.
 
     Attributes:
-        node: The broker.
         handshake: Holds the broker's versions.
         last_used_ms: When it last sent or received.
         has_been_ready: Whether it ever took requests.
@@ -175,12 +165,7 @@ class Connection:
         self.send(CallRequest(call, self._client_id, on_answer, on_failure))
 
     def send(self, request: Request, is_answered: bool = True) -> None:
-        """Send a request.
-
-        Args:
-            request: the request.
-            is_answered: whether the broker answers; if not, the request counts as answered once all of it is sent.
-        """
+        """Send a request; without an answer (``acks=0``) it counts as answered once all of it is sent."""
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
         self.last_used_ms = now = monotonic_ms()
         request.correlation_id = self._correlation_id

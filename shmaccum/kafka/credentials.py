@@ -31,10 +31,6 @@ class Security(NamedTuple):
 def secure(config: ProducerConfig, mask: Mask) -> Security:
     """Return how these settings secure connections.
 
-    Args:
-        config: the settings.
-        mask: hides tokens from errors.
-
     Raises:
         ApiVersionError: GSSAPI, or a PKCS#12 store, needs a library that is not installed.
         ConfigError: a setting names a file or function that cannot be used; names the setting, without secret values.
@@ -72,10 +68,6 @@ def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
 
 def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechanism] | None:
     """Return a function that makes the mechanism for a login to a host; None without SASL.
-
-    Args:
-        config: the settings.
-        mask: hides tokens from errors.
 
     Raises:
         ApiVersionError: GSSAPI needs a library that is not installed.

@@ -46,11 +46,9 @@ class FrameReader:
     def next(self, largest: int, correlation_id: int) -> bytes | None:
         """Return the next frame without its size, None until it is whole.
 
-        A frame that cannot be the answer is refused by its first bytes, before it takes time and memory.
+        ``largest`` is -1 if no request is in flight, which ``correlation_id`` names.
 
-        Args:
-            largest: most bytes of the answer; -1 if no request is in flight.
-            correlation_id: of the request in flight.
+        A frame that cannot be the answer is refused by its first bytes, before it takes time and memory.
 
         Raises:
             NetworkError: the frame is not the answer, or the other side does not speak Kafka's protocol.

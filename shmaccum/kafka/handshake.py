@@ -66,15 +66,7 @@ class Task(NamedTuple):
 
 
 class BrokerVersions:
-    """The request versions that a broker supports.
-
-    Args:
-        ranges: API key -> oldest and newest version.
-        features: the cluster's finalized features: name -> level (KIP-584).
-
-    Attributes:
-        features: the same.
-    """
+    """The request versions that a broker supports, and the cluster's finalized features: name -> level (KIP-584)."""
 
     def __init__(
         self, ranges: Mapping[int, tuple[int, int]], features: Mapping[str, int] = MappingProxyType({})
@@ -84,12 +76,6 @@ class BrokerVersions:
 
     def best(self, name: str, key: int, oldest: int, newest: int) -> int:
         """Return the newest version that both sides support.
-
-        Args:
-            name: of the request, for the error.
-            key: its API key.
-            oldest: the oldest version that we support.
-            newest: the newest.
 
         Raises:
             UnsupportedVersionError: there is none.
@@ -122,9 +108,6 @@ class Handshake:
 
     Args:
         mechanism: Makes the SASL mechanism for a host (see `sasl_mechanism`); None without SASL.
-        mechanism_name: ``sasl.mechanism``.
-        host: The broker's name.
-        mask: Hides secrets in the broker's texts.
 
     Attributes:
         versions: What the broker supports; set by `introduce`.

@@ -37,13 +37,7 @@ def check_keytab(path: str) -> None:
 
 
 class Kerberos(Login):
-    """One login.
-
-    Args:
-        host: the broker's name.
-        service_name: ``sasl.kerberos.service.name``.
-        principal: our own; empty for that of the credential cache.
-        keytab: path of the keytab with its keys; empty for the credential cache.
+    """One login: with a keytab, or with the credential cache, whose principal is the default.
 
     Raises:
         SaslAuthenticationError: there is no ticket; says why.

@@ -62,14 +62,9 @@ class KeyStore:
 
 
 def read_keystore(path: str, password: str | None) -> KeyStore | None:
-    """Read a Java keystore.
+    """Read a Java keystore; return None if the file has neither form, so that it should be PEM.
 
-    Args:
-        path: of the file.
-        password: of the store. Without it a JKS is not checked for damage.
-
-    Returns:
-        Its contents; None if the file has neither form, so that it should be PEM.
+    Without a password, a JKS is not checked for damage.
 
     Raises:
         OSError: the file cannot be read.

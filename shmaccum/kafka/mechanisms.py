@@ -66,11 +66,7 @@ class Plain(Login):
 
 
 class OAuthBearer(Login):
-    """A token (RFC 7628).
-
-    Args:
-        token: returns a token; can block.
-    """
+    """A token (RFC 7628); the function that returns it can block."""
 
     def __init__(self, token: Callable[[], str]) -> None:
         super().__init__()
@@ -94,11 +90,7 @@ class OAuthBearer(Login):
 class Scram(Login):
     """Proves to each side that the other knows the password, without sending it (RFC 5802).
 
-    Args:
-        name: ``sasl.mechanism``.
-        username: of the user.
-        password: of the user.
-        is_token: whether these are the id and the HMAC of a delegation token (KIP-48, ``ScramExtensions``).
+    With ``is_token``, user and password are id and HMAC of a delegation token (KIP-48, ``ScramExtensions``).
     """
 
     def __init__(self, name: str, username: str, password: str, *, is_token: bool = False) -> None:

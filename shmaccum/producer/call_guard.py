@@ -13,11 +13,7 @@ from shmaccum.errors import IllegalStateError, ProducerClosedError
 
 
 class CallGuard(_core.CallGuard):
-    """``with guard: ...`` around a call of an open producer.
-
-    Args:
-        accumulator: of the producer's slab.
-    """
+    """``with guard: ...`` around a call of an open producer."""
 
     def __init__(self, accumulator: RecordAccumulator) -> None:
         self._accumulator = accumulator

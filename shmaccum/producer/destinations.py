@@ -20,10 +20,6 @@ from shmaccum.producer.partitioner import StickyPartitioner
 class Destinations:
     """The topics that one producer sends to. Threads may share it.
 
-    Args:
-        accumulator: of the producer's slab.
-        config: the producer's.
-
     Attributes:
         map: the slab's topics and partitions.
         metadata: waits for topics that are not known, or have too few partitions.

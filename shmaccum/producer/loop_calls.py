@@ -41,9 +41,6 @@ class LoopCalls:
     Calls that need memory form a line in each loop, first come, first served. Only its first one is in the slab's queue
     for memory. While there is a line, later sends of the producer join it, so that none is overtaken. So it is for each
     topic whose metadata sends wait for; sends to other topics pass by.
-
-    Args:
-        producer: whose calls.
     """
 
     def __init__(self, producer: LoopProducer) -> None:

@@ -53,13 +53,9 @@ class ProducerMetadata:
         """Of this producer's calls."""
 
     def topic(self, name: str, started: float) -> Waits[tuple[TopicEntry, tuple[PartitionQueue, ...]]]:
-        """Return a topic and its deques, at least one.
+        """Return a topic and its deques, at least one, for a call that began at the monotonic second ``started``.
 
         They are read once, because another thread can find that the topic is gone.
-
-        Args:
-            name: of the topic.
-            started: monotonic seconds when the call that needs it began.
 
         Raises:
             InvalidTopicError: the name is no text.
@@ -135,12 +131,7 @@ class ProducerMetadata:
         return entry
 
     def timed_out(self, name: str, waited_ms: float) -> KafkaTimeoutError:
-        """Return the error for a topic that stayed unknown, with the known causes.
-
-        Args:
-            name: of the topic.
-            waited_ms: the configured time; 0 if the call does not wait at all.
-        """
+        """Return the error for a topic that stayed unknown, with the known causes; 0 ms if the call does not wait."""
         entry = self._map.topic(name)
         error = entry.error if entry is not None else None
         reason = self._slab.trouble()
@@ -166,13 +157,7 @@ _SETTINGS_OF_KERBEROS: Final = ("sasl.mechanism", "sasl.kerberos.service.name", 
 
 
 def explain(error: type[KafkaError], config: ProducerConfig, slab: Slab) -> str:
-    """Return why the cluster's metadata is not available, in words.
-
-    Args:
-        error: as the sender stored it.
-        config: the settings of the producer that raises.
-        slab: the slab, with the sender's latest incidents.
-    """
+    """Return why the cluster's metadata is not available, in words."""
     meaning = _NO_BROKER if error is NetworkError else error.meaning()
     names = _SETTINGS_TO_LOOK_AT.get(error, ())
     if error is SaslAuthenticationError and config.sasl_mechanism == "GSSAPI":

@@ -35,16 +35,10 @@ class Topic(Protocol):
 class StickyPartitioner(_core.StickyPartition):
     """One process's sticky partition of one topic.
 
+    It switches to what ``choose`` returns after ``sticky_bytes`` (``batch.size``).
+
     Threads share it without a lock. A thread that loses a race between its reads and its stores counts some bytes for
     the wrong partition, which only moves the next switch.
-
-    Args:
-        topic: whose partitions it chooses among.
-        sticky_bytes: bytes after which to switch (``batch.size``).
-        choose: returns this many partitions to switch to.
-
-    Attributes:
-        partition: the sticky one.
     """
 
     def __init__(self, topic: Topic, sticky_bytes: int, choose: Callable[[int], Sequence[int]]) -> None:

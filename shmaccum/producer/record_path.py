@@ -81,18 +81,7 @@ class Sending:
 
 
 class RecordPath(_core.RecordPath):
-    """What `send` works with, for one producer.
-
-    Args:
-        config: the producer's.
-        accumulator: of its slab.
-        destinations: the producer's.
-        interceptors: the producer's.
-        serializers: the producer's.
-        guard: the producer's.
-        has_sender: whether there is a sender; without one, a new batch waits for it.
-        transactions: the producer's; None without.
-    """
+    """What `send` works with, for one producer."""
 
     def __init__(
         self,
@@ -157,18 +146,7 @@ class RecordPath(_core.RecordPath):
         on_delivery: DeliveryCallback | None,
         transaction: Transaction | None = None,
     ) -> FutureRecordMetadata:
-        """Send a record, as `Producer.send`.
-
-        Args:
-            topic: as there.
-            value: as there.
-            key: as there.
-            headers: as there.
-            partition: as there.
-            timestamp_ms: as there.
-            on_delivery: as there.
-            transaction: that the record belongs to; by default, the open one.
-        """
+        """Send a record, as `Producer.send`; by default, in the open transaction."""
         self._guard.check_open()
         if transaction is None and self._transactions is not None:
             transaction = self._transactions.current
@@ -268,9 +246,7 @@ class RecordPath(_core.RecordPath):
     def appending(self, record: Sending, started: float = 0.0) -> Waits[FutureRecordMetadata]:
         """Append a prepared record that has to wait, or needs a new batch, or whose topic is not known yet.
 
-        Args:
-            record: the record.
-            started: monotonic seconds when the call began to wait; 0 if it has not.
+        ``started`` are the monotonic seconds when the call began to wait; 0 if it has not.
         """
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         if type(topic) is not str:

@@ -53,12 +53,7 @@ _REASONS: Final[tuple[tuple[Refusal, tuple[type[Exception], ...]], ...]] = (
 
 
 class Refusals:
-    """Counts the refused calls of one producer.
-
-    Args:
-        slab: the producer's.
-        partition_map: of the slab.
-    """
+    """Counts the refused calls of one producer."""
 
     def __init__(self, slab: Slab, partition_map: PartitionMap) -> None:
         self._slab = slab

@@ -84,15 +84,7 @@ class Serializer:
 
 
 class Serializers:
-    """Both serializers of one producer; if the second one cannot be made, the first one is closed.
-
-    Args:
-        key: ``key.serializer``.
-        value: ``value.serializer``.
-
-    Attributes:
-        key, value: the serializers.
-    """
+    """Both serializers of one producer; if the second one cannot be made, the first one is closed."""
 
     def __init__(self, key: Any, value: Any) -> None:
         self.key = Serializer("key", key)

@@ -39,11 +39,9 @@ _NOT_FOR_SENDERS: Final = ("PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE", 
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a program in an interpreter like this one.
+    """Return the command line that runs a Python source in an interpreter like this one.
 
-    Args:
-        program: Python source; every user of the host can read it in ``/proc``.
-        arguments: of it; likewise.
+    Every user of the host can read source and arguments in ``/proc``.
     """
     options = [option for name, option in _OPTIONS.items() if getattr(sys.flags, name)]
     for name in _X_OPTIONS:

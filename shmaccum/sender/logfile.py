@@ -34,11 +34,7 @@ _KEPT_S: Final = 30 * 86_400
 
 
 class Seldom(logging.Filter):
-    """Lets one line of a kind pass a minute, with the number of those dropped before it.
-
-    Args:
-        clock: returns seconds.
-    """
+    """Lets one line of a kind pass a minute, with the number of those dropped before it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -118,10 +118,6 @@ os.register_at_fork(
 def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Transport:
     """Return the transport that ``transport`` names, not started yet.
 
-    Args:
-        config: the settings.
-        journal: records incidents of its connections.
-
     Raises:
         ApiVersionError: a library that it needs is missing.
     """
@@ -303,9 +299,6 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
 def tend_shards(config: ProducerConfig) -> None:
     """Start a sender for each of the other shards that holds records and that no process uses.
 
-    Args:
-        config: for the slab of this process.
-
     Raises:
         SenderError: one did not start; says which, and why.
     """
@@ -320,12 +313,7 @@ def tend_shards(config: ProducerConfig) -> None:
 
 
 class SenderWatch:
-    """Looks whether a slab has a sender, at most every `WATCH_S`, however often it is called.
-
-    Args:
-        slab: the slab.
-        ensure: starts a sender if the slab has none.
-    """
+    """Looks whether a slab has a sender, at most every `WATCH_S`, however often it is called."""
 
     def __init__(self, slab: Slab, ensure: Callable[[], None]) -> None:
         self._slab = slab

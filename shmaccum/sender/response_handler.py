@@ -34,9 +34,6 @@ class ResponseHandler:
     """Tracks the batches in flight, and completes, reenqueues or fails them by their answers.
 
     Args:
-        accumulator: of the slab.
-        transport: asked for metadata when an answer shows that they are out of date.
-        splitter: splits batches that a broker does not take as a whole.
         mutes: whether a partition waits for the answer to its last batch, which keeps order without sequence numbers.
 
     Attributes:

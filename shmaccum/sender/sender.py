@@ -60,9 +60,6 @@ class Sender:
     """Drains one slab into one transport. One thread runs it; any thread can call `stop`.
 
     Args:
-        accumulator: Of the slab; this process has its sender's role.
-        transport: Started.
-        doorbell: Of the slab.
         config: The settings; the slab's values replace those of scope shared.
         gives_way: Whether to hand the role over to a supervised sender that waits for it.
 
@@ -113,8 +110,7 @@ class Sender:
     def run(self, on_serving: Callable[[], None] | None = None) -> None:
         """Serve until stopped, or idle for ``sender.idle.ms``, or a supervised sender waits for the role.
 
-        Args:
-            on_serving: called after the first pass, once the sender has handled what the slab held.
+        ``on_serving`` is called after the first pass, once the sender has handled what the slab held.
         """
         logger.info("shmaccum %s, process %d", VERSION, os.getpid())
         self._accumulator.recover()

@@ -30,12 +30,7 @@ _NEVER: Final = (1 << 64) - 1
 
 
 class TopicRequests:
-    """The sender's side of a slab's topic table.
-
-    Args:
-        accumulator: of the slab.
-        transport: source of the metadata.
-    """
+    """The sender's side of a slab's topic table."""
 
     def __init__(self, accumulator: SenderAccumulator, transport: Transport) -> None:
         self._slab = accumulator.state.slab
@@ -53,11 +48,7 @@ class TopicRequests:
         self._warned: set[str] = set()
 
     def serve(self, cluster: Cluster) -> bool:
-        """Request what producers wait for, store what came; return whether a producer still waits.
-
-        Args:
-            cluster: the transport's current metadata.
-        """
+        """Request what producers wait for, store what came; return whether a producer still waits."""
         requests = self._words[_REQUESTS]
         if requests == self._requests_seen and cluster is self._cluster and not self._waiting:
             return False

@@ -66,13 +66,7 @@ class WatchThread:
         self._have_appends_call(self._before_append)
 
     def watch_for(self, accumulator: RecordAccumulator, ensure: Callable[[], None], tend: Callable[[], None]) -> None:
-        """Watch for a dead sender until this process leaves the slab.
-
-        Args:
-            accumulator: of a producer of this process.
-            ensure: starts a sender if there is none.
-            tend: starts senders for deserted shards.
-        """
+        """Start a sender by ``ensure`` if one is dead, and by ``tend`` for deserted shards, until we leave the slab."""
         with self._mutex:
             self._accumulators.add(accumulator)
             self._ensure = ensure
@@ -167,12 +161,7 @@ class WatchThread:
 
 
 class _Thread:
-    """A thread that can be ended; a greenlet if the program is patched.
-
-    Args:
-        run: called with this object; returns once `is_over`.
-        name: of the thread.
-    """
+    """A thread that can be ended; a greenlet if the program is patched. ``run`` returns once `is_over`."""
 
     def __init__(self, run: Callable[[_Thread], None], name: str) -> None:
         self.is_green = native.is_patched()

@@ -34,15 +34,8 @@ def deliver(
 ) -> tuple[int, int]:
     """Send the rows of one task and wait until they are acknowledged: see `shmaccum.spark.task.WriteTask`.
 
-    Args:
-        batches: the rows.
-        to: the producer.
-        topic: of all rows; None if they name theirs.
-        columns: with their types as Spark writes them.
-        on_first: called once the first rows are acknowledged, before more are taken from ``batches``.
-
-    Returns:
-        The number of rows, and the bytes of their keys and values.
+    ``on_first`` is called once the first rows are acknowledged, before more are taken from ``batches``.
+    Return the number of rows, and the bytes of their keys and values.
     """
     acknowledge_at_once()
     deliveries = _Deliveries(to)

@@ -68,10 +68,6 @@ class ExactlyOnce:
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> ExactlyOnce | None:
         """Return the options of ``exactlyOnce``; None without it.
 
-        Args:
-            options: names in lower case.
-            is_stream: whether they are a streaming query's.
-
         Raises:
             ConfigError: an option is wrong, or missing.
         """

@@ -57,9 +57,6 @@ def check_names(options: Mapping[str, str]) -> None:
 
     A misspelt ``exactlyOnce`` would make the job at least once.
 
-    Args:
-        options: names in lower case.
-
     Raises:
         ConfigError: a name is like one of ours, or is ours with the prefix ``kafka.``.
     """
@@ -80,9 +77,6 @@ def check_names(options: Mapping[str, str]) -> None:
 
 def producer_config(options: Mapping[str, str]) -> ProducerConfig:
     """Return the settings in the options with the prefix ``kafka.``.
-
-    Args:
-        options: names in lower case.
 
     Raises:
         ConfigError: an option is wrong, not supported, or lacks a prefix that it needs.

@@ -45,7 +45,6 @@ class BatchWriter(ArrowTask, DataSourceArrowWriter):
     """Writer of a batch job.
 
     Args:
-        task: its tasks' part.
         exactly_once: what makes all rows visible at once; None for a write that is at least once.
     """
 

@@ -63,10 +63,6 @@ class TransactionDescription(NamedTuple):
 class Transactions:
     """The transactions of a cluster.
 
-    Args:
-        client: connects to brokers.
-        config: the settings.
-
     Attributes:
         version: of the transaction protocol, as of the last `find`.
     """
@@ -77,12 +73,7 @@ class Transactions:
         self.version = 1
 
     def find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
-        """Return transactional ids, sorted, as all coordinators know them.
-
-        Args:
-            prefix: only ids that begin with it.
-            states: only those in one of these states; empty for all.
-            deadline_ms: monotonic milliseconds.
+        """Return transactional ids, sorted, as all coordinators know them: in any state if ``states`` is empty.
 
         Raises:
             KafkaError: a broker did not answer, or refused.

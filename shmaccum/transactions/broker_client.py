@@ -39,12 +39,7 @@ MakeCall = Callable[[Connection], Call]
 
 
 class Exchange:
-    """A request and its answer.
-
-    Attributes:
-        response: the answer, once it came.
-        error: why there will be none.
-    """
+    """A request and its answer."""
 
     __slots__ = ("error", "make", "node", "response")
 
@@ -62,11 +57,7 @@ class Exchange:
 
 
 class _Causes:
-    """Keeps why connections fail and which brokers are silent, for errors (`Journal`).
-
-    Args:
-        journal: gets all of it, too.
-    """
+    """Keeps why connections fail and which brokers are silent, for errors; passes all on to another journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -142,10 +133,6 @@ class _Silence(NoNotes):
 class BrokerClient:
     """A process's connections to brokers, for requests that it waits for. Threads take turns.
 
-    Args:
-        config: the settings, with ``bootstrap.servers``.
-        journal: records why connections failed, if it is given.
-
     Raises:
         ConfigError: a setting names a file or function that cannot be used.
     """
@@ -180,12 +167,7 @@ class BrokerClient:
         )
 
     def ask(self, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
-        """Send a request, and return its answer.
-
-        Args:
-            node: the broker; None for any.
-            make: makes the request.
-            deadline_ms: monotonic milliseconds.
+        """Send a request to a broker, None for any, and return its answer.
 
         Raises:
             NetworkError: the connection was lost, or the answer makes no sense: the request may have been processed.

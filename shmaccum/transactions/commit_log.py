@@ -139,13 +139,7 @@ class _Look:
 
 
 class CommitLog:
-    """The topic, as one process sees it.
-
-    Args:
-        client: connects to brokers.
-        topic: its name.
-        config: the settings: ``retry.backoff.ms``, ``request.timeout.ms``.
-    """
+    """The topic, as one process sees it."""
 
     def __init__(self, client: BrokerClient, topic: str, config: ProducerConfig) -> None:
         self.topic: Final = topic
@@ -157,9 +151,6 @@ class CommitLog:
 
     def open(self, deadline_ms: float) -> None:
         """Create the topic if there is none, and check that it is compacted.
-
-        Args:
-            deadline_ms: monotonic milliseconds.
 
         Raises:
             ConfigError: it is not compacted.
@@ -188,14 +179,7 @@ class CommitLog:
     ) -> None:
         """Store a state in an open transaction, or delete it (None); a repetition with the same number is stored once.
 
-        Args:
-            transactional_id: the writer's.
-            me: the transaction's producer id and epoch.
-            version: of the transaction protocol.
-            sequence: number of the record under this epoch.
-            key: the writer's.
-            value: its state.
-            deadline_ms: monotonic milliseconds.
+        ``sequence`` is the number of the record under this epoch.
 
         Raises:
             KafkaError: it is not stored, or that is not known.
@@ -225,15 +209,9 @@ class CommitLog:
         self._until(send, deadline_ms)
 
     def read(self, key: bytes, by: int | None, counts: Callable[[bytes], bool], deadline_ms: float) -> Found:
-        """Return a key's last committed value.
+        """Return the last committed value of a key that ``counts``, by a producer id, or by any (None).
 
         All transactions in which it was written have ended.
-
-        Args:
-            key: the writer's.
-            by: the producer id whose records count; None for any.
-            counts: returns whether a value counts.
-            deadline_ms: monotonic milliseconds.
 
         Raises:
             KafkaError: the topic cannot be read.
@@ -373,10 +351,7 @@ class CommitLog:
     ) -> _Result:
         """Repeat an attempt after retriable errors until the deadline.
 
-        Args:
-            attempt: is given the deadline.
-            deadline_ms: monotonic milliseconds.
-            finds_leaders: whether the attempt finds the leaders itself; else that is done before a repetition.
+        Unless it ``finds_leaders`` itself, that is done before a repetition.
         """
         is_first = True
         while True:

@@ -138,13 +138,7 @@ class PreparedTransaction(NamedTuple):
 class TransactionCoordinator:
     """The coordinator of one transactional id.
 
-    Args:
-        client: connects to brokers.
-        transactional_id: the id.
-        config: the settings: ``retry.backoff.ms``.
-
     Attributes:
-        transactional_id: the id.
         version: of the transaction protocol, as of the last `init_producer_id` or `describe`.
     """
 
@@ -157,11 +151,8 @@ class TransactionCoordinator:
     def init_producer_id(self, timeout_ms: int, last: Identity | None, deadline_ms: float) -> Identity:
         """Return the id's producer id with a new epoch; fence all earlier ones, and abort what they left open.
 
-        Args:
-            timeout_ms: ``transaction.timeout.ms``.
-            last: identity of this producer, to raise its epoch: if another producer has a newer one, this one is
-                fenced. None to fence any other.
-            deadline_ms: monotonic milliseconds.
+        With ``last``, this producer's identity, the epoch is raised; if another producer has a newer one, this one is
+        fenced. None fences any other.
         """
 
         def make(connection: Connection) -> Call:
@@ -247,13 +238,7 @@ class TransactionCoordinator:
         self._ask(_GROUP, group.group_id, make, code, _IN_OFFSET_COMMIT, deadline_ms)
 
     def end(self, me: Identity, *, commit: bool, version: int, deadline_ms: float) -> Identity:
-        """Commit or abort a transaction; return the identity for the next one.
-
-        Args:
-            me: identity that the transaction was written with.
-            commit: whether to commit it.
-            version: of the protocol that it was written with.
-            deadline_ms: monotonic milliseconds.
+        """Commit or abort a transaction, by identity and protocol version; return the identity for the next one.
 
         Raises:
             KafkaError: without its own class, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
@@ -307,12 +292,6 @@ class TransactionCoordinator:
 
         The coordinator keeps the former id, to answer a repeated InitProducerId. It refuses that for any other id. The
         identity stays the same either way, unless a transaction is open.
-
-        Args:
-            former: the producer id.
-            me: the holder, without an open transaction.
-            timeout_ms: ``transaction.timeout.ms``.
-            deadline_ms: monotonic milliseconds.
         """
         for epoch in _LAST_EPOCHS:
             try:
@@ -347,14 +326,6 @@ class TransactionCoordinator:
         deadline_ms: float,
     ) -> Any:
         """Send a request to a coordinator until it is answered without a retriable error; return the response.
-
-        Args:
-            kind: of the coordinator.
-            key: transactional id or group.
-            make: makes the request.
-            code_of: returns the error code in a response.
-            can_abort: whether an abort leads out of an error of this request.
-            deadline_ms: monotonic milliseconds.
 
         Raises:
             ProducerFencedError: a newer producer has the transactional id.

@@ -55,13 +55,9 @@ serve({pid}, {ticks})
 def end_batch_after(driver: Driver, config: ProducerConfig, writer: Writer, plan: Plan | None) -> None:
     """End a writer's batch when the driver's process has ended (`BatchCommitter.end_batch`), unless `forget` is first.
 
-    Without a watch the batch is left to the writer's next plan, so its failure is a warning only.
+    It replaces an earlier call for this writer.
 
-    Args:
-        driver: the process, on this host.
-        config: the settings.
-        writer: whose batch it is; replaces an earlier call for this writer.
-        plan: as for `BatchCommitter.end_batch`.
+    Without a watch the batch is left to the writer's next plan, so its failure is a warning only.
     """
     _say(driver, writer, pickle.dumps((config, writer, plan)))
 
@@ -124,12 +120,7 @@ def _ensure(name: str, driver: Driver) -> None:
 
 
 def serve(pid: int, ticks: int) -> None:
-    """Run the watch of a driver; its listening socket is standard input.
-
-    Args:
-        pid: the driver's process id.
-        ticks: its start time.
-    """
+    """Run the watch of a driver; its listening socket is standard input."""
     isolation.use_default_signals()
     isolation.leave_no_core_dump()
     left: dict[str, bytes] = {}

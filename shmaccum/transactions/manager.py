@@ -54,10 +54,6 @@ _REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationErr
 class TransactionManager:
     """The transactions of one producer with a ``transactional.id``.
 
-    Args:
-        config: the producer's.
-        accumulator: the producer's.
-
     Attributes:
         current: the transaction that is open, else the last one: what a call of ``send`` takes when it begins.
         times: of the calls.
@@ -100,11 +96,7 @@ class TransactionManager:
     # --- the calls of users -------------------------------------------------------------------------
 
     def init(self, transactional_id: str | None = None) -> None:
-        """See `Producer.init_transactions`.
-
-        Args:
-            transactional_id: takes the place of the producer's own from now on; None keeps it.
-        """
+        """See `Producer.init_transactions`; another id takes the place of the producer's from now on."""
         with self._lock, self.times.call("txn-init"):
             self._state.enter(State.INITIALIZING, "init_transactions")
             own_id = self._state.transactional_id = transactional_id or self._state.transactional_id

@@ -22,12 +22,7 @@ _FIRST_OF_MANY: Final = 4
 
 
 class TransactionEnds:
-    """Ends many transactions at once, at all their coordinators.
-
-    Args:
-        client: connects to brokers.
-        config: the settings: ``retry.backoff.ms``.
-    """
+    """Ends many transactions at once, at all their coordinators."""
 
     def __init__(self, client: BrokerClient, config: ProducerConfig) -> None:
         self._client = client
@@ -38,13 +33,7 @@ class TransactionEnds:
     def end(
         self, transactions: Collection[PreparedTransaction], *, commit: bool, deadline_ms: float
     ) -> dict[PreparedTransaction, KafkaError]:
-        """Commit or abort transactions; return the errors of those that have not ended so.
-
-        Args:
-            transactions: each with its own id.
-            commit: whether to commit them.
-            deadline_ms: monotonic milliseconds.
-        """
+        """Commit or abort transactions; return the errors of those that have not ended so."""
         errors: dict[PreparedTransaction, KafkaError] = {}
         waiting = list(transactions)
         while waiting:

@@ -56,7 +56,6 @@ class TransactionState:
     """The state of one producer's transactions. Its user guards it by a lock.
 
     Args:
-        transactional_id: of the producer.
         on_error: called whenever the state becomes one of the two errors.
 
     Attributes:
@@ -82,11 +81,7 @@ class TransactionState:
         return self.now in _FROM[to]
 
     def enter(self, to: State, what: str) -> None:
-        """Change to a state.
-
-        Args:
-            to: the state.
-            what: name of the call that leads there, for the error.
+        """Change to a state by a call, which the error names.
 
         Raises:
             IllegalStateError: the present state does not allow the call, or the process is a forked child.
@@ -110,9 +105,7 @@ class TransactionState:
     def note(self, error: KafkaError, *, of_batch: bool = False) -> None:
         """Note an error after which the transaction can only be aborted, or the producer only be closed.
 
-        Args:
-            error: the error.
-            of_batch: whether a record or a batch failed by it, and not a request to a coordinator.
+        ``of_batch``: a record or a batch failed by it, and not a request to a coordinator.
         """
         if of_batch:
             is_final = isinstance(error, _FATAL)

@@ -102,13 +102,7 @@ class Stored(NamedTuple):
 
 
 class WriterId:
-    """The transactional id of one writer, in any process of it.
-
-    Args:
-        client: connects to brokers.
-        config: the settings: ``max.block.ms``, ``transaction.timeout.ms``, ``retry.backoff.ms``.
-        writer: whose.
-    """
+    """The transactional id of one writer, in any process of it."""
 
     def __init__(self, client: BrokerClient, config: ProducerConfig, writer: Writer) -> None:
         self._config = config
@@ -132,15 +126,7 @@ class WriterId:
         return now is not None and now.identity == me
 
     def take_over(self, mine: Identity | None, deadline_ms: float) -> tuple[Identity, WriterState]:
-        """Fence older processes of the writer.
-
-        Args:
-            mine: identity that this process has; None to fence any other.
-            deadline_ms: monotonic milliseconds.
-
-        Returns:
-            The new identity, and the last state.
-        """
+        """Fence older processes of the writer, other than ``mine``; return the new identity, and the last state."""
         self._log.open(deadline_ms)
         while True:
             now = self.holder(deadline_ms)
@@ -173,14 +159,7 @@ class WriterId:
     def _prepare(
         self, now: Holder, last: Stored | None, expected: Identity | None, deadline_ms: float
     ) -> Identity | None:
-        """Do one step that is needed before the take-over; return the identity after it, or None if none is needed.
-
-        Args:
-            now: the holder of the transactional id.
-            last: the state that counts.
-            expected: the identity to raise; None to fence any other.
-            deadline_ms: monotonic milliseconds.
-        """
+        """Do a step that is needed before the take-over; return the identity after it, None if none is needed."""
         is_last = now.identity.epoch >= LAST_EPOCH
         has_state = last is not None and last.producer_id == now.identity.producer_id
         if _is_new(now) and not has_state and not self._writer.writes_once:
@@ -234,12 +213,7 @@ class WriterId:
             native.pause(self._config.retry_backoff_ms / 1000)
 
     def _find(self, now: Holder | None, deadline_ms: float) -> Stored | None:
-        """Return the state that counts, before the take-over; None if there is none.
-
-        Args:
-            now: the holder of the transactional id.
-            deadline_ms: monotonic milliseconds.
-        """
+        """Return the state that counts, before the take-over; None if there is none."""
         if now is None:
             return self._read_any("the brokers do not know its transactional.id", deadline_ms)
         found = self._log.read(self._key, now.identity.producer_id, _any, deadline_ms)

@@ -111,11 +111,7 @@ class WriterState:
 
 
 def decoded(value: bytes, prefix: str) -> tuple[str, WriterState]:
-    """Return the writer's name and state in a record's value.
-
-    Args:
-        value: what anyone can have written.
-        prefix: of all the writer's transactional ids.
+    """Return the writer's name and state in a record's value, which anyone can have written.
 
     Raises:
         JunkError: it is no such state, or too large, or has transactions of another writer.

@@ -185,13 +185,7 @@ def _phrase(name: str) -> str:
 
 
 def kafka_error(error: ShmaccumError, *, retriable: bool | None = None, txn_requires_abort: bool = False) -> Any:
-    """Return an error of ours as a KafkaError.
-
-    Args:
-        error: the error.
-        retriable: whether the call can be repeated; None: what the error's class says.
-        txn_requires_abort: whether the transaction can only be aborted.
-    """
+    """Return an error of ours as a KafkaError; ``retriable`` by default as its class says."""
     kind = next((_KINDS[each] for each in type(error).__mro__ if each in _KINDS), _OTHER)
     code, phrase = CODES[kind.name], kind.phrase
     can_retry = isinstance(error, OurKafkaError) and error.retriable

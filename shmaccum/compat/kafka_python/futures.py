@@ -72,11 +72,7 @@ def raising_their_errors() -> Iterator[None]:
 
 
 class CallbackThread:
-    """Reads completions as long as futures have callbacks. Threads share it.
-
-    Args:
-        producer: whose completions.
-    """
+    """Reads completions as long as futures have callbacks. Threads share it."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -145,9 +141,6 @@ class FutureRecordMetadata:
     """A record's future, with kafka-python's methods.
 
     Args:
-        producer: that sent it.
-        callbacks: the producer's.
-        future: ours; None for a record that was refused.
         failure: why it was refused.
         header_size: bytes of the headers; -1 without.
     """

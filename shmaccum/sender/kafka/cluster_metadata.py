@@ -63,9 +63,6 @@ class _Topic:
 class Metadata:
     """Keeps the metadata of the topics in use.
 
-    Args:
-        config: the settings.
-
     Attributes:
         cluster: the current snapshot; replaced by another object on every change.
         rebootstraps: whether ``metadata.recovery.strategy`` is ``rebootstrap``.

@@ -88,12 +88,7 @@ class _ProduceRequest(Request):
 
 
 class KafkaTransport:
-    """Sends batches to the leaders of their partitions.
-
-    Args:
-        config: the settings, with ``bootstrap.servers``.
-        journal: records incidents of its connections.
-    """
+    """Sends batches to the leaders of their partitions."""
 
     def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
         self._config = config

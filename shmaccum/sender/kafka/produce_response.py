@@ -56,14 +56,7 @@ def largest_answer(batches: Iterable[ProduceBatch]) -> int:
 def decode_answers(
     version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
 ) -> Answers:
-    """Decode the response to a request.
-
-    Args:
-        version: of the request.
-        frame: the response.
-        batches: of the request.
-        node: the broker that answered.
-        shown: hides secrets in the broker's texts.
+    """Decode the response to a request; ``shown`` hides secrets in the broker's texts.
 
     Raises:
         NetworkError: the frame is no such response, or leaves out a batch.

@@ -19,11 +19,7 @@ _NO_TRANSACTIONS_MS: Final = 2**31 - 1
 
 
 class ProducerIds:
-    """Gets one producer id at a time, on demand.
-
-    Args:
-        config: the settings.
-    """
+    """Gets one producer id at a time, on demand."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self.apply(config)

@@ -64,11 +64,7 @@ class LogDirectory:
         return self.path / str(topic_partition)
 
     def count_partitions(self, topic: str) -> int:
-        """Return how many partitions the topic has on disk, 0 if it does not exist.
-
-        Args:
-            topic: a legal name.
-        """
+        """Return how many partitions the topic has on disk, 0 if it does not exist."""
         count = 0
         while self.partition_path(TopicPartition(topic, count)).is_dir():
             count += 1
@@ -76,10 +72,6 @@ class LogDirectory:
 
     def create_topic(self, topic: str, num_partitions: int) -> None:
         """Create the directories of a topic, durably.
-
-        Args:
-            topic: a legal name.
-            num_partitions: at least 1.
 
         Raises:
             KafkaStorageError: a directory cannot be created or synced. Another call creates what is missing.

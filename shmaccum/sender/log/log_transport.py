@@ -35,16 +35,7 @@ _LONGEST_WAIT_MS: Final = 2.0**31 - 1  # what poll(2) takes
 
 
 class LogTransport:
-    """Writes batches into ``log_dir``; see `shmaccum.sender.transport.Transport` for the methods.
-
-    Args:
-        log_dir: ``log.dir``; `start` creates it if it is missing.
-        num_partitions: ``num.partitions``, for topics not in the log yet.
-        segment_bytes: ``segment.bytes``.
-        flush_messages: ``flush.messages``.
-        flush_ms: ``flush.ms``.
-        magic: of all batches.
-    """
+    """Writes batches into ``log_dir``; see `shmaccum.sender.transport.Transport` for the methods."""
 
     def __init__(
         self, log_dir: Path, num_partitions: int, segment_bytes: int, flush_messages: int, flush_ms: int, magic: int

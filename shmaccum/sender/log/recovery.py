@@ -42,12 +42,9 @@ class LogEnd:
 def recover(directory: Path, *, idempotent: bool) -> LogEnd:
     """Find the end of the log in a partition's directory; truncate a torn batch.
 
-    A partition without segments gets its first, empty one. Afterwards nothing counts as synced.
+    With ``idempotent``, it reads earlier segments as well, until all batches that can be resent are known.
 
-    Args:
-        directory: of the partition; exists.
-        idempotent: whether batches can have a producer id. If so, earlier segments are read as well, until all batches
-            that can be resent are known.
+    A partition without segments gets its first, empty one. Afterwards nothing counts as synced.
 
     Raises:
         OSError: a file cannot be read or written. No whole batch was changed.
@@ -93,10 +90,6 @@ def _look_back(older: list[Path], producers: RecentBatches) -> RecentBatches:
 
     It reads older segments until every producer found has five batches, or until it has read five batches in all: the
     producer whose sender died was the last to write.
-
-    Args:
-        older: the segments before the last; not changed.
-        producers: the batches in the last segment.
     """
     seen = 0
     for segment in reversed(older):

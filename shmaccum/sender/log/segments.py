@@ -48,18 +48,13 @@ class SegmentReader:
     """Reads the batches of one segment, one at a time, up to the file's size at the start.
 
     Attributes:
-        path: Of the segment.
         size: Bytes of the file when the reader was made.
         position: Start of the batch last read, in bytes.
         end: End of that batch; unread bytes, or a torn batch, follow.
     """
 
     def __init__(self, path: Path, *, any_owner: bool = False) -> None:
-        """Read the file's size.
-
-        Args:
-            path: of the segment.
-            any_owner: whether another user can own it.
+        """Read the file's size; with ``any_owner``, another user can own it.
 
         Raises:
             OSError: the file is gone, or cannot be examined.
@@ -72,9 +67,6 @@ class SegmentReader:
 
     def batches(self, *, check_crc: bool = True) -> Iterator[Batch]:
         """Yield the batches; stop before one that reaches past `size`, as an interrupted write leaves it.
-
-        Args:
-            check_crc: whether a wrong checksum counts as corrupt.
 
         Raises:
             CorruptRecordError: no valid batch follows the last one; names file and position.
@@ -98,9 +90,5 @@ class SegmentReader:
                 yield batch
 
     def corrupt(self, reason: str) -> CorruptRecordError:
-        """Return an error that names the file and the position of the batch last read.
-
-        Args:
-            reason: the fault of that batch, with positions counted from its start.
-        """
+        """Return an error that names the file and the position of the batch last read, from which ``reason`` counts."""
         return CorruptRecordError(f"{self.path} is corrupt at byte {self.position}; counted from there, {reason}")
