@@ -15,6 +15,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from shmaccum.kafka.poller import READ, Poller
@@ -25,26 +26,20 @@ OnDone = Callable[[Any, BaseException | None], None]
 _THREAD_NAME: Final = "shmaccum-background-call"
 
 
+@dataclass(slots=True)
 class BackgroundCall:
     """One call, running or waiting for its turn."""
 
-    __slots__ = ("_call", "_error", "_is_cancelled", "_on_done", "_result")
-
-    def __init__(self, call: Callable[[], Any], on_done: OnDone) -> None:
-        self._call = call
-        self._on_done = on_done
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._is_cancelled = False
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the result is no longer wanted."""
-        return self._is_cancelled
+    _call: Callable[[], Any]
+    _on_done: OnDone
+    _result: Any = None
+    _error: BaseException | None = None
+    is_cancelled: bool = False
+    """Whether the result is no longer wanted."""
 
     def cancel(self) -> None:
         """Discard the result. A call that has begun goes on."""
-        self._is_cancelled = True
+        self.is_cancelled = True
 
     def work(self) -> None:
         """Make the call; called by its own thread."""
@@ -55,7 +50,7 @@ class BackgroundCall:
 
     def tell(self) -> None:
         """Pass the result on, unless cancelled; called by the sender's thread."""
-        if not self._is_cancelled:
+        if not self.is_cancelled:
             self._on_done(self._result, self._error)
 
 

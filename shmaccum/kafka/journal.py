@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from shmaccum.cluster import Node
 from shmaccum.errors import KafkaError
 
 
-class BrokerNotes(Protocol):
-    """Records how a broker does, for people (`shmaccum.shm.broker_table.BrokerEntry`). Times are monotonic."""
+class BrokerNotes:
+    """Records nothing; `shmaccum.shm.broker_table.BrokerEntry` does: how a broker is. Times are monotonic."""
 
     def connecting(self) -> None:
         """Note that a connection is being opened."""
@@ -39,15 +37,22 @@ class BrokerNotes(Protocol):
         """Note that the broker throttles us, for how long and until when."""
 
 
-class Journal(Protocol):
-    """Records incidents of a transport's connections (`shmaccum.shm.broker_table.BrokerJournal`)."""
+class Journal:
+    """The incidents of a transport's connections: without a slab, only whether the cluster has accepted one.
+
+    `shmaccum.shm.broker_table.BrokerJournal` records them.
+    """
+
+    _was_let_in = False
 
     @property
     def has_been_let_in(self) -> bool:
         """Whether the cluster has ever accepted a connection of this sender, or of one before it."""
+        return self._was_let_in
 
     def let_in(self) -> None:
         """Note that it has."""
+        self._was_let_in = True
 
     def metadata_came(self, now_ms: float) -> None:
         """Note an answer with metadata, at a monotonic millisecond."""
@@ -56,67 +61,11 @@ class Journal(Protocol):
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
     ) -> int:
         """Note an incident; return its number. See `shmaccum.shm.incidents.Incidents.note`."""
+        return 0
 
     def end(self, number: int) -> None:
         """Note that an incident is over."""
 
     def broker(self, node: Node) -> BrokerNotes:
         """Return the notes of a broker."""
-
-
-class NoNotes:
-    """Records nothing: see `BrokerNotes`."""
-
-    def connecting(self) -> None:
-        """See `BrokerNotes`."""
-
-    def ready(self) -> None:
-        """See `BrokerNotes`."""
-
-    def idle(self) -> None:
-        """See `BrokerNotes`."""
-
-    def failed(self, incident: int, *, is_refusal: bool = False) -> None:
-        """See `BrokerNotes`."""
-
-    def closed(self) -> None:
-        """See `BrokerNotes`."""
-
-    def sent(self, size: int) -> None:
-        """See `BrokerNotes`."""
-
-    def in_flight(self, requests: int, oldest_ms: float) -> None:
-        """See `BrokerNotes`."""
-
-    def answered(self, size: int, latency_ms: float, now_ms: float) -> None:
-        """See `BrokerNotes`."""
-
-    def throttled(self, pause_ms: float, until_ms: float) -> None:
-        """See `BrokerNotes`."""
-
-
-class OwnJournal:
-    """The journal of a transport without a slab: remembers `has_been_let_in` and nothing else."""
-
-    def __init__(self) -> None:
-        self.has_been_let_in = False
-
-    def let_in(self) -> None:
-        """See `Journal`."""
-        self.has_been_let_in = True
-
-    def metadata_came(self, now_ms: float) -> None:
-        """See `Journal`."""
-
-    def note(
-        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
-    ) -> int:
-        """See `Journal`."""
-        return 0
-
-    def end(self, number: int) -> None:
-        """See `Journal`."""
-
-    def broker(self, node: Node) -> NoNotes:
-        """See `Journal`."""
-        return NoNotes()
+        return BrokerNotes()

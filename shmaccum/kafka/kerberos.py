@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from shmaccum.errors import SaslAuthenticationError, printable
-from shmaccum.kafka.mechanisms import Login
+from shmaccum.kafka.mechanisms import Mechanism
 
 _NO_LAYER: Final = 1
 """The security layer of RFC 4752 that Kafka has: no protection after the login. TLS protects."""
@@ -36,7 +36,7 @@ def check_keytab(path: str) -> None:
         raise ValueError("the file is no keytab")
 
 
-class Kerberos(Login):
+class Kerberos(Mechanism):
     """One login: with a keytab, or with the credential cache, whose principal is the default.
 
     Raises:
@@ -46,7 +46,6 @@ class Kerberos(Login):
     def __init__(self, host: str, service_name: str, principal: str = "", keytab: str = "") -> None:
         import gssapi  # here, on the background thread, since loading it takes long
 
-        super().__init__()
         if keytab:
             self._who = f"{principal} by sasl.kerberos.keytab {keytab!r}"
         else:

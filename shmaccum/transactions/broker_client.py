@@ -21,7 +21,7 @@ from shmaccum.kafka.brokers import Brokers
 from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Call, decode_answer
-from shmaccum.kafka.journal import Journal, NoNotes, OwnJournal
+from shmaccum.kafka.journal import BrokerNotes, Journal
 from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.poller import Poller, monotonic_ms
 from shmaccum.kafka.schema import NEVER, ApiMessage
@@ -56,7 +56,7 @@ class Exchange:
         return self.response is not None or self.error is not None
 
 
-class _Causes:
+class _Causes(Journal):
     """Keeps why connections fail and which brokers are silent, for errors; passes all on to another journal."""
 
     def __init__(self, journal: Journal) -> None:
@@ -71,42 +71,34 @@ class _Causes:
 
     @property
     def has_been_let_in(self) -> bool:
-        """See `Journal`."""
         return self._journal.has_been_let_in
 
     def let_in(self) -> None:
-        """See `Journal`."""
         self._last = ""
         self._journal.let_in()
-
-    def metadata_came(self, now_ms: float) -> None:
-        """See `Journal`."""
-        self._journal.metadata_came(now_ms)
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
     ) -> int:
-        """See `Journal`."""
         self._last = f"last error: {error.__name__}: {text}"
         return self._journal.note(error, text, lasts=lasts, since_ms=since_ms, node=node)
 
     def end(self, number: int) -> None:
-        """See `Journal`."""
         self._journal.end(number)
 
     def broker(self, node: Node) -> _Silence:
-        """See `Journal`."""
         where = describe(node)
         return self._brokers.setdefault(where, _Silence(where))
 
 
-class _Silence(NoNotes):
+class _Silence(BrokerNotes):
     """Since when a broker owes an answer."""
+
+    _since_ms = 0.0
+    _is_first = False
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._since_ms = 0.0
-        self._is_first = False
 
     def text(self) -> str:
         """Return that it is silent, and for how long; empty if it is not."""
@@ -123,7 +115,7 @@ class _Silence(NoNotes):
         self._since_ms = 0.0
 
     def failed(self, incident: int, *, is_refusal: bool = False) -> None:
-        self._since_ms = 0.0
+        self.idle()
 
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         if not self._is_first:
@@ -152,7 +144,7 @@ class BrokerClient:
         security = secure(config, mask)
         self.shown = mask.shown
         """Hides secrets in brokers' texts."""
-        self._causes = _Causes(journal or OwnJournal())
+        self._causes = _Causes(journal or Journal())
         self._poller = Poller()
         self._calls = BackgroundCalls(self._poller)
         self._brokers = Brokers(

@@ -19,7 +19,7 @@ from shmaccum.errors import (
 )
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
-from shmaccum.kafka.journal import NoNotes
+from shmaccum.kafka.journal import Journal
 from shmaccum.kafka.messages import METADATA
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import FEATURE, deadline_after
@@ -114,20 +114,13 @@ def _ask(settings: Mapping[str, object], node: Node | None, timeout_s: float) ->
     return _Answer((time.monotonic() - began) * 1000, brokers, features.get(FEATURE, 0))
 
 
-class _Journal:
-    """Keeps the last incident of a client's connections, and ends its wait after a few (`Journal`)."""
+class _Journal(Journal):
+    """Keeps the last incident of a client's connections, and ends its wait after a few."""
 
     def __init__(self) -> None:
-        self.has_been_let_in = False
         self.client: BrokerClient | None = None
         self.last: KafkaError | None = None
         self._failures = 0
-
-    def let_in(self) -> None:
-        self.has_been_let_in = True
-
-    def metadata_came(self, now_ms: float) -> None:
-        pass
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
@@ -137,9 +130,3 @@ class _Journal:
         if self.client is not None and (self._failures >= _ATTEMPTS or not error.retriable):
             self.client.interrupt()
         return 0
-
-    def end(self, number: int) -> None:
-        pass
-
-    def broker(self, node: Node) -> NoNotes:
-        return NoNotes()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, TypeAlias
 
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.drain.ready_check import Cluster
@@ -20,13 +20,12 @@ from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, Unsup
 from shmaccum.kafka.background_calls import BackgroundCalls
 from shmaccum.kafka.brokers import NOBODY, Brokers
 from shmaccum.kafka.channel import Buffer
-from shmaccum.kafka.connection import Connection
+from shmaccum.kafka.connection import Connection, Request
 from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Call, decode_answer
-from shmaccum.kafka.journal import Journal, OwnJournal
+from shmaccum.kafka.journal import Journal
 from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.poller import FOREVER_MS, Poller, monotonic_ms
-from shmaccum.kafka.requests import Request
 from shmaccum.sender.kafka.cluster_metadata import Metadata
 from shmaccum.sender.kafka.produce_request import NEWEST_BEFORE_KIP_890, Batches, ProduceEncoder, by_partition, each_of
 from shmaccum.sender.kafka.produce_response import decode_answers, largest_answer, refuse
@@ -37,23 +36,8 @@ _FIRST_IMPLICIT: Final = 2
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
-class _Inquiry(Protocol):
-    """A question that any broker can answer: metadata, a producer id."""
-
-    def due_ms(self) -> float:
-        """Return when to ask."""
-
-    def request(self, now_ms: float) -> Any:
-        """Return the request to send now."""
-
-    def largest_answer(self) -> int:
-        """Return the most bytes of the answer to that request."""
-
-    def update(self, response: Any, now_ms: float) -> None:
-        """Store the answer."""
-
-    def failed(self, now_ms: float) -> None:
-        """Note that there was no answer."""
+_Inquiry: TypeAlias = Metadata | ProducerIds
+"""A question that any broker can answer."""
 
 
 class _ProduceRequest(Request):
@@ -92,7 +76,7 @@ class KafkaTransport:
 
     def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
         self._config = config
-        self._journal = journal or OwnJournal()
+        self._journal = journal or Journal()
         self._client_id = _client_id(config)
         self._acks = _ACKS[config.acks]
         self._request_timeout_ms = config.request_timeout_ms
