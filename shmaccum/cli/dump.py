@@ -28,8 +28,7 @@ from typing import TypeAlias
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.reader import Record
-from shmaccum.sender.log.directory import list_partitions
-from shmaccum.sender.log.lock import has_writer, is_log_directory
+from shmaccum.sender.log.directory import has_writer, is_log_directory, list_partitions
 from shmaccum.sender.log.segments import SegmentReader, list_segments
 
 _EXIT_OK = 0

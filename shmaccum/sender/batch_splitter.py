@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from shmaccum._core import PARTS_IN_FLIGHT, Partition, ProduceResponse, Super
@@ -40,17 +41,17 @@ _KEPT: Final = 8
 """Batches whose records and refusals are kept; the others are read, and asked for, again."""
 
 
+@dataclass
 class _Split:
     """What this sender knows of a batch that it sends in parts."""
 
-    def __init__(self, generation: int) -> None:
-        self.generation = generation
-        self.records: list[Record] | None = None
-        self.invalid: dict[int, str] = {}
-        """Numbers of the records that a broker refused, and why."""
-        self.error: type[KafkaError] = KafkaError
-        self.message = ""
-        self.words = ""
+    generation: int
+    records: list[Record] | None = None
+    invalid: dict[int, str] = field(default_factory=dict)
+    """Numbers of the records that a broker refused, and why."""
+    error: type[KafkaError] = KafkaError
+    message: str = ""
+    words: str = ""
 
 
 class BatchSplitter:

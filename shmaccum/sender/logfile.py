@@ -93,20 +93,17 @@ SELDOM: Final = Seldom()
 class _RotatingFile(RotatingFileHandler):
     """The rotating default log. Only its owner can read it, since no user asked for it."""
 
-    def _open(self) -> TextIOWrapper:
-        return _opened(self.baseFilename, 0o600)
-
-
-class _NamedFile(logging.FileHandler):
-    """The log that ``sender.log.file`` names; other users can read it if the umask lets them."""
+    mode_of_file = 0o600
 
     def _open(self) -> TextIOWrapper:
-        return _opened(self.baseFilename, 0o644)
+        descriptor = open_regular(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, self.mode_of_file)
+        return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
-def _opened(path: str, mode: int) -> TextIOWrapper:
-    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
-    return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+class _NamedFile(_RotatingFile):
+    """The log that ``sender.log.file`` names, never rotated; other users can read it if the umask lets them."""
+
+    mode_of_file = 0o644
 
 
 def default_directory() -> str:

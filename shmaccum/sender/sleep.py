@@ -21,10 +21,6 @@ from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
-_RAN: Final = Super.SENDER_RAN
-_SLEEP_BITS: Final = SLEEP_BITS
-_MAX_SLEEP_MS: Final = MAX_SLEEP_MS
-
 LOOK_AGAIN_MS: Final = 100
 """Longest sleep while the sender waits for a topic, a leader or a producer id."""
 LONGEST_SLEEP_MS: Final = 10_000
@@ -58,12 +54,12 @@ class Sleep:
             logger.warning(text)
             self._slab.incidents.note(KafkaTimeoutError, text)
         self._now_ms = now_ms
-        self._words[_RAN] = now_ms << _SLEEP_BITS
+        self._words[Super.SENDER_RAN] = now_ms << SLEEP_BITS
 
     def begin(self, longest_ms: float, has_batches: bool) -> float:
         """Publish the coming sleep, of ``longest_ms`` at most; return its most milliseconds."""
         longest_ms = min(longest_ms, self._until_check_ms(has_batches)) if longest_ms > 0 else 0
-        self._words[_RAN] = self._now_ms << _SLEEP_BITS | int(min(longest_ms + 1, _MAX_SLEEP_MS))
+        self._words[Super.SENDER_RAN] = self._now_ms << SLEEP_BITS | int(min(longest_ms + 1, MAX_SLEEP_MS))
         self._silent_from_ms = self._now_ms + longest_ms + SILENCE_MS
         return longest_ms
 

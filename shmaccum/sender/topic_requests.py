@@ -25,7 +25,6 @@ from shmaccum.shm.layout import NEARLY_FULL, TopicState
 
 logger = logging.getLogger(__name__)
 
-_REQUESTS: Final = Super.METADATA_REQUESTS
 _NEVER: Final = (1 << 64) - 1
 
 
@@ -49,7 +48,7 @@ class TopicRequests:
 
     def serve(self, cluster: Cluster) -> bool:
         """Request what producers wait for, store what came; return whether a producer still waits."""
-        requests = self._words[_REQUESTS]
+        requests = self._words[Super.METADATA_REQUESTS]
         if requests == self._requests_seen and cluster is self._cluster and not self._waiting:
             return False
         if requests != self._requests_seen:
@@ -78,10 +77,8 @@ class TopicRequests:
         updates = []
         for name in self._map.topics if changed is None else {*changed, *answered}:
             topic = self._map.topics.get(name)
-            if topic is not None:
-                update = _update_of(topic, cluster, name in answered)
-                if update is not None:
-                    updates.append(update)
+            if topic is not None and (update := _update_of(topic, cluster, name in answered)) is not None:
+                updates.append(update)
         if updates:
             self._note_replaced(updates)
             full = self._map.update_all(updates, partial(self._deferral.section, self._slab.tables_lock))

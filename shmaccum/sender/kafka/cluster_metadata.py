@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from shmaccum.accumulator.drain.ready_check import Cluster
@@ -43,21 +44,15 @@ REBOOTSTRAP_REQUIRED: Final = 129
 """The error code of a broker that has left the cluster (KIP-1102)."""
 
 
+@dataclass(slots=True)
 class _Topic:
-    """A topic in use.
+    """A topic in use."""
 
-    Attributes:
-        used_ms: when it was last used.
-        answered_ms: time of its last response, None before the first.
-        unchanged: responses in a row without news.
-    """
-
-    __slots__ = ("answered_ms", "unchanged", "used_ms")
-
-    def __init__(self, used_ms: float) -> None:
-        self.used_ms = used_ms
-        self.answered_ms: float | None = None
-        self.unchanged = 0
+    used_ms: float
+    answered_ms: float | None = None
+    """Time of its last response, None before the first."""
+    unchanged: int = 0
+    """Responses in a row without news."""
 
 
 class Metadata:

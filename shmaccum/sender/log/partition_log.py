@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +21,7 @@ from shmaccum._core import ProduceBatch
 from shmaccum.errors import KafkaStorageError, RecordBatchTooLargeError, UnsupportedForMessageFormatError
 from shmaccum.record.format import record_format
 from shmaccum.sender.log.files import OpenFiles, sync_directory, write_fully
-from shmaccum.sender.log.recent_batches import StoredBatch
-from shmaccum.sender.log.recovery import LogEnd, recover
+from shmaccum.sender.log.recovery import LogEnd, StoredBatch, recover
 from shmaccum.sender.log.segments import segment_path
 
 logger = logging.getLogger(__name__)
@@ -30,19 +30,16 @@ _MAX_OFFSETS: Final = 2**31
 """Most offsets of a segment: an index stores offsets relative to the first in four bytes, signed."""
 
 
+@dataclass
 class LogConfig:
-    """The settings that the partitions of a log share.
+    """The settings that the partitions of a log share."""
 
-    Args:
-        segment_bytes: most bytes of a segment; can change.
-        flush_messages: records after which a partition is synced.
-        magic: message format of everything that is appended.
-    """
-
-    def __init__(self, segment_bytes: int, flush_messages: int, magic: int) -> None:
-        self.segment_bytes = segment_bytes
-        self.flush_messages = flush_messages
-        self.magic = magic
+    segment_bytes: int
+    """Most bytes of a segment; can change."""
+    flush_messages: int
+    """Records after which a partition is synced."""
+    magic: int
+    """Message format of everything that is appended."""
 
 
 class PartitionLog:

@@ -39,11 +39,6 @@ def list_segments(directory: Path) -> list[Path]:
     return sorted(directory / name.string for name in names if name and int(name["base_offset"]) <= _MAX_OFFSET)
 
 
-def base_offset_of(segment: Path) -> int:
-    """Return the offset in a segment's name."""
-    return int(segment.stem)
-
-
 class SegmentReader:
     """Reads the batches of one segment, one at a time, up to the file's size at the start.
 
