@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
 from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
 from shmaccum.kafka.backoff import ExponentialBackoff
 from shmaccum.kafka.channel import Address
 from shmaccum.kafka.connection import Connection, describe
-from shmaccum.kafka.credentials import Security
+from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Handshake
 from shmaccum.kafka.journal import BrokerNotes, Journal
 from shmaccum.kafka.masking import Mask
@@ -73,25 +74,31 @@ class Brokers:
 
     Args:
         on_change: Called when a connection becomes ready, and when one ends with an error.
+
+    Raises:
+        ConfigError: a setting names a file or function that cannot be used.
+        ApiVersionError: a needed library is missing.
     """
 
     def __init__(
         self,
         config: ProducerConfig,
         client_id: str,
-        security: Security,
-        poller: Poller,
         on_change: Callable[[type[KafkaError] | None], None],
         journal: Journal,
-        mask: Mask,
-        background_calls: BackgroundCalls,
     ) -> None:
-        self._security = security
-        self._poller = poller
+        self._mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
+        self.shown = self._mask.shown
+        """Hides secrets in brokers' texts."""
+        self._security = secure(config, self._mask)
+        self.poller = Poller()
+        self._background_calls = BackgroundCalls(self.poller)
+        self.bootstrap = [
+            Node(-1 - number, *split_address(address)) for number, address in enumerate(config.bootstrap_servers)
+        ]
+        """The addresses of ``bootstrap.servers``."""
         self._on_change = on_change
         self._journal = journal
-        self._mask = mask
-        self._background_calls = background_calls
         self._brokers: dict[int, Broker] = {}
         self._failure: tuple[float, type[KafkaError]] | None = None
         self.next_check_ms = FOREVER_MS
@@ -235,12 +242,14 @@ class Brokers:
             self.next_check_ms = time_ms
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and the poller."""
         for broker in list(self._brokers.values()):
             if broker.connection is not None:
                 broker.connection.close(None, "closed with the sender")
             if broker.lookup is not None:
                 broker.lookup.cancel()
+        self._background_calls.close()
+        self.poller.close()
 
     # --- connecting ---------------------------------------------------------------------------------
 
@@ -274,7 +283,7 @@ class Brokers:
             broker.node,
             channel,
             handshake,
-            self._poller,
+            self.poller,
             self._config,
             self._client_id,
             setup_timeout_ms,

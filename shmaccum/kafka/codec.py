@@ -22,6 +22,7 @@ from shmaccum.kafka.schema import (
     INT16,
     INT32,
     INT64,
+    NEVER,
     STRING,
     STRUCT,
     UUID,
@@ -81,7 +82,8 @@ def encode(message: ApiMessage, version: int, correlation_id: int, client_id: st
     is_flexible = version >= kind.flexible_since
     out = bytearray(_SIZE_SIZE)
     out += _HEADER.pack(kind.key, version, correlation_id)
-    _write_string(out, client_id)
+    name = client_id.encode()
+    out += _INT16.pack(len(name)) + name  # so every version has it
     if is_flexible:
         out += _NO_TAGS
     try:
@@ -173,44 +175,25 @@ def _read_compact_length(data: bytes, at: int) -> tuple[int, int]:
     return number - 1, at
 
 
-def _read_int16_length(data: bytes, at: int) -> tuple[int, int]:
-    return _INT16.unpack_from(data, at)[0], at + 2
-
-
-def _read_int32_length(data: bytes, at: int) -> tuple[int, int]:
-    return _INT32.unpack_from(data, at)[0], at + 4
+def _number_reader(layout: struct.Struct) -> _Reader:
+    return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
 
 
 def _length_reader(kind: Kind, is_flexible: bool) -> _Reader:
     """Return a reader of the length of a text, of bytes (`BYTES`), or of an array (any other kind)."""
-    if is_flexible:
-        return _read_compact_length
-    return _read_int16_length if kind is STRING else _read_int32_length
+    return _read_compact_length if is_flexible else _number_reader(_INT16 if kind is STRING else _INT32)
 
 
 def _write_compact_length(out: bytearray, length: int) -> None:
     _write_varint(out, length + 1)
 
 
-def _write_int16_length(out: bytearray, length: int) -> None:
-    out += _INT16.pack(length)
-
-
-def _write_int32_length(out: bytearray, length: int) -> None:
-    out += _INT32.pack(length)
+def _number_writer(layout: struct.Struct) -> _Writer:
+    return lambda out, value: out.extend(layout.pack(value))
 
 
 def _length_writer(kind: Kind, is_flexible: bool) -> _Writer:
-    if is_flexible:
-        return _write_compact_length
-    return _write_int16_length if kind is STRING else _write_int32_length
-
-
-def _write_string(out: bytearray, text: str) -> None:
-    """Append a text as versions that are not flexible have it, and every header."""
-    data = text.encode()
-    _write_int16_length(out, len(data))
-    out += data
+    return _write_compact_length if is_flexible else _number_writer(_INT16 if kind is STRING else _INT32)
 
 
 # --- reading --------------------------------------------------------------------------------------------
@@ -296,19 +279,16 @@ def _field_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
         return _array_reader(field, version, is_flexible)
     if field.kind in (STRING, BYTES):
         return _bytes_reader(field, version, is_flexible)
-    return _element_reader(field, version, is_flexible)
-
-
-def _element_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
-    """Return a reader of an element of an array, or of a field that is none and cannot be null."""
     if field.kind is STRUCT:
         return _struct_reader(field.fields, version, is_flexible)
-    if field.kind in (STRING, BYTES):
-        return _bytes_reader(field._replace(nullable_since=version + 1), version, is_flexible)
     if field.kind is UUID:
         return _read_uuid
-    layout = struct.Struct(">" + _CODES[field.kind])
-    return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
+    return _number_reader(struct.Struct(">" + _CODES[field.kind]))
+
+
+def _element(field: Field) -> Field:
+    """Return an element of an array as a field, which cannot be null."""
+    return field._replace(is_array=False, nullable_since=NEVER)
 
 
 def _read_uuid(data: bytes, at: int) -> tuple[int, int]:
@@ -340,7 +320,7 @@ def _array_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
     if field.kind in _CODES:
         return _numbers_reader(field, version, is_flexible)
     read_length = _length_reader(STRUCT, is_flexible)
-    read_element = _element_reader(field, version, is_flexible)
+    read_element = _field_reader(_element(field), version, is_flexible)
     least = _least_size(field, version, is_flexible)
 
     def read(data: bytes, at: int) -> tuple[tuple[Any, ...] | None, int]:
@@ -424,18 +404,11 @@ def _field_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
         return _array_writer(field, version, is_flexible)
     if field.kind in (STRING, BYTES):
         return _bytes_writer(field, version, is_flexible)
-    return _element_writer(field, version, is_flexible)
-
-
-def _element_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
     if field.kind is STRUCT:
         return _struct_writer(field.fields, version, is_flexible)
-    if field.kind in (STRING, BYTES):
-        return _bytes_writer(field._replace(nullable_since=version + 1), version, is_flexible)
     if field.kind is UUID:
         return lambda out, value: out.extend(value.to_bytes(_UUID_SIZE))
-    pack = struct.Struct(">" + _CODES[field.kind]).pack
-    return lambda out, value: out.extend(pack(value))
+    return _number_writer(struct.Struct(">" + _CODES[field.kind]))
 
 
 def _bytes_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
@@ -460,7 +433,7 @@ def _write_null(out: bytearray, field: Field, version: int, write_length: _Write
 
 def _array_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
     write_length = _length_writer(STRUCT, is_flexible)
-    write_element = _element_writer(field, version, is_flexible)
+    write_element = _field_writer(_element(field), version, is_flexible)
 
     def write(out: bytearray, value: Sequence[Any] | None) -> None:
         if value is None:

@@ -6,25 +6,23 @@ Kafka's ``Admin.listTransactions``, ``describeTransactions`` and, by the transac
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     InvalidTxnStateError,
-    KafkaError,
     KafkaTimeoutError,
     RetriableError,
     TransactionalIdNotFoundError,
-    error_for_code,
 )
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, METADATA
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
-from shmaccum.transactions.coordinator import FEATURE, IMPLICIT, Identity, TransactionCoordinator
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, call, check
+from shmaccum.transactions.coordinator import Identity, TransactionCoordinator, protocol_version
 
 ONGOING: Final = "Ongoing"
 """State of a transaction that is open."""
@@ -92,16 +90,19 @@ class Transactions:
         request = LIST_TRANSACTIONS.of(
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
         )
-        exchanges = [Exchange(node, lambda connection: call(request, connection)) for node in self._nodes(deadline_ms)]
+        nodes = self._nodes(deadline_ms)
+        exchanges = [Exchange(node, lambda connection: call(request, connection)) for node in nodes]
         self._client.ask_all(exchanges, deadline_ms)
         found: list[TransactionDescription] = []
-        for exchange in exchanges:
-            answer = _answer_of(exchange)
-            _check(answer.error_code, f"broker {_id_of(exchange)} lists no transactions")
+        for node, exchange in zip(nodes, exchanges, strict=True):
+            if exchange.error is not None:
+                raise exchange.error
+            answer = exchange.response
+            check(answer.error_code, f"broker {node.id} lists no transactions")
             names = [each.transactional_id for each in answer.transaction_states]
             names = [name for name in names if name.startswith(prefix)]
-            if names and exchange.node is not None:
-                found += self._describe(exchange.node, names, deadline_ms)
+            if names:
+                found += self._describe(node, names, deadline_ms)
         return sorted(each for each in found if not states or each.state in states)
 
     def describe(self, transactional_id: str, deadline_ms: float) -> TransactionDescription | None:
@@ -137,7 +138,7 @@ class Transactions:
         """Return all brokers."""
 
         def make(connection: Connection) -> Call:
-            self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
+            self.version = protocol_version(connection)
             return call(METADATA.of(topics=[]), connection, oldest=_METADATA_OLDEST, newest=_METADATA_NEWEST)
 
         answer = self._client.ask(None, make, deadline_ms)
@@ -150,7 +151,7 @@ class Transactions:
         for each in answer.transaction_states:
             if each.error_code == TransactionalIdNotFoundError.code:
                 continue  # it has expired meanwhile
-            _check(each.error_code, f"transactional.id {each.transactional_id!r} cannot be described")
+            check(each.error_code, f"transactional.id {each.transactional_id!r} cannot be described")
             partitions = [TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions]
             found.append(
                 TransactionDescription(
@@ -165,19 +166,3 @@ class Transactions:
                 )
             )
         return found
-
-
-def _answer_of(exchange: Exchange) -> Any:
-    if exchange.error is not None:
-        raise exchange.error
-    return exchange.response
-
-
-def _id_of(exchange: Exchange) -> int:
-    return -1 if exchange.node is None else exchange.node.id
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        error: type[KafkaError] = error_for_code(code)
-        raise error(f"{what}: {error.meaning()}")

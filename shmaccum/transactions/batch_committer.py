@@ -161,14 +161,8 @@ class BatchCommitter:
 
     def successor(self, plan: Plan) -> str:
         """Return the newer plan, for an error; empty if there is none to be found."""
-        try:
-            last = self._id.look(self._deadline())
-        except KafkaError as error:
-            logger.warning("topic %s: who has planned last cannot be read: %s", self._writer.log, error)
-            return ""
-        if last is None or last.state.driver is None or last.state.driver == plan.drivers[0]:
-            return ""
-        return self._id.replaced_by(last.state.driver)
+        other = self._id.last_driver(self._deadline())
+        return "" if other is None or other == plan.drivers[0] else self._id.replaced_by(other)
 
     # --- the transactions ---------------------------------------------------------------------------
 

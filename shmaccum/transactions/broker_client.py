@@ -14,16 +14,12 @@ from typing import Any, Final, Self
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.config.valuetypes import split_address
-from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError
-from shmaccum.kafka.background_calls import BackgroundCalls
+from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError, error_for_code
 from shmaccum.kafka.brokers import Brokers
 from shmaccum.kafka.connection import Connection, describe
-from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import BrokerNotes, Journal
-from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.poller import Poller, monotonic_ms
+from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.kafka.schema import NEVER, ApiMessage
 from shmaccum.shm.broker_table import unanswered
 
@@ -131,32 +127,16 @@ class BrokerClient:
 
     def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
         self._config = config
-        self._bootstrap = [
-            Node(-1 - number, *split_address(address)) for number, address in enumerate(config.bootstrap_servers)
-        ]
         self._is_interrupted = False
         self._known: dict[int, Node] = {}
         """Brokers that answers named, by id."""
         self.coordinators: dict[tuple[int, str], Node] = {}
         """Kind and key -> their coordinator, as far as known. A task of Spark has the id of an earlier one."""
         self._lock = threading.Lock()
-        mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
-        security = secure(config, mask)
-        self.shown = mask.shown
-        """Hides secrets in brokers' texts."""
         self._causes = _Causes(journal or Journal())
-        self._poller = Poller()
-        self._calls = BackgroundCalls(self._poller)
-        self._brokers = Brokers(
-            config,
-            config.client_id or "shmaccum-transactions",
-            security,
-            self._poller,
-            self._on_change,
-            self._causes,
-            mask,
-            self._calls,
-        )
+        client_id = config.client_id or "shmaccum-transactions"
+        self._brokers = Brokers(config, client_id, self._on_change, self._causes)
+        self.shown = self._brokers.shown
 
     def ask(self, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
         """Send a request to a broker, None for any, and return its answer.
@@ -194,7 +174,9 @@ class BrokerClient:
                             f"no answer of {_shown(each.node)} within max.block.ms{self._causes.text()}"
                         )
                     return
-                self._poller.wait(max(0.0, min(deadline_ms - now_ms, _SLICE_MS, self._brokers.next_check_ms - now_ms)))
+                self._brokers.poller.wait(
+                    max(0.0, min(deadline_ms - now_ms, _SLICE_MS, self._brokers.next_check_ms - now_ms))
+                )
                 now_ms = monotonic_ms()
                 if now_ms >= self._brokers.next_check_ms:
                     self._brokers.check(now_ms)
@@ -222,7 +204,7 @@ class BrokerClient:
 
     def _connection(self, node: Node | None, now_ms: float) -> Connection | None:
         if node is None:
-            return self._brokers.least_loaded([*self._known.values(), *self._bootstrap], now_ms)
+            return self._brokers.least_loaded([*self._known.values(), *self._brokers.bootstrap], now_ms)
         return self._brokers.connection(node) if self._brokers.ready(node, now_ms) else None
 
     def _answered(self, exchange: Exchange, call: Call, frame: bytes) -> int:
@@ -255,8 +237,6 @@ class BrokerClient:
         """Close all connections; drop unanswered requests."""
         with self._lock:
             self._brokers.close()
-            self._calls.close()
-            self._poller.close()
 
     def __enter__(self) -> Self:
         return self
@@ -275,6 +255,18 @@ def call(
 ) -> Call:
     """Return a request in the newest version that both sides support (see `BrokerVersions.best`)."""
     return connection.handshake.versions.call(request, oldest, newest, largest_answer)
+
+
+def refusal(code: int, what: str) -> KafkaError:
+    """Return the error for a code in an answer."""
+    error = error_for_code(code)
+    return error(f"{what}: {error.meaning()}")
+
+
+def check(code: int, what: str) -> None:
+    """Raise the error for a code in an answer, unless it is 0."""
+    if code:
+        raise refusal(code, what)
 
 
 def only(array: Sequence[Any], what: str) -> Any:

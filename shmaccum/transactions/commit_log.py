@@ -24,26 +24,23 @@ from shmaccum.errors import (
     ConfigError,
     CorruptRecordError,
     DuplicateSequenceNumberError,
-    KafkaError,
     KafkaTimeoutError,
     NetworkError,
     RetriableError,
     TopicAuthorizationError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
-    error_for_code,
 )
-from shmaccum.kafka.connection import Connection
-from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from shmaccum.kafka.poller import monotonic_ms
+from shmaccum.kafka.schema import ApiMessage
 from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, whole_entries
 from shmaccum.record.reader import iter_batches
 from shmaccum.record.v2.records import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
 from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, call, only
+from shmaccum.transactions.broker_client import BrokerClient, call, check, only
 from shmaccum.transactions.coordinator import IMPLICIT, Identity
 
 TOPIC: Final = "__shmaccum_commits"
@@ -200,13 +197,12 @@ class CommitLog:
         )
         newest = PRODUCE.api.newest if version >= IMPLICIT else _NEWEST_PRODUCE_EXPLICIT
 
-        def send(deadline_ms: float) -> None:
-            answer = self._ask(partition, lambda connection: call(request, connection, newest=newest), deadline_ms)
+        def read(answer: Any) -> None:
             found = only(only(answer.responses, "topics").partition_responses, "partitions")
             if found.error_code != DuplicateSequenceNumberError.code:  # which means that an earlier attempt stored it
-                _check(found.error_code, f"topic {self.topic} does not take the state of {transactional_id!r}")
+                check(found.error_code, f"topic {self.topic} does not take the state of {transactional_id!r}")
 
-        self._until(send, deadline_ms)
+        self._ask(partition, request, read, deadline_ms, newest=newest)
 
     def read(self, key: bytes, by: int | None, counts: Callable[[bytes], bool], deadline_ms: float) -> Found:
         """Return the last committed value of a key that ``counts``, by a producer id, or by any (None).
@@ -247,30 +243,24 @@ class CommitLog:
         topics = [{"topic": self.topic, "partitions": [part]}]
         request = FETCH.of(max_wait_ms=0, min_bytes=0, max_bytes=_LARGEST, topics=topics)
 
-        def make(connection: Connection) -> Call:
-            return call(request, connection, largest_answer=2 * _LARGEST)
-
-        def fetch(deadline_ms: float) -> bytes:
-            answer = self._ask(partition, make, deadline_ms)
-            _check(answer.error_code, f"topic {self.topic} cannot be read")
+        def read(answer: Any) -> bytes:
+            check(answer.error_code, f"topic {self.topic} cannot be read")
             found = only(only(answer.responses, "topics").partitions, "partitions")
-            _check(found.error_code, f"topic {self.topic} cannot be read")
-            records: bytes = found.records or b""
-            return records
+            check(found.error_code, f"topic {self.topic} cannot be read")
+            return found.records or b""
 
-        return self._until(fetch, deadline_ms)
+        return self._ask(partition, request, read, deadline_ms, largest_answer=2 * _LARGEST)
 
     def _offset(self, partition: int, which: int, deadline_ms: float) -> int:
         part = {"partition_index": partition, "timestamp": which}
         request = LIST_OFFSETS.of(topics=[{"name": self.topic, "partitions": [part]}])
 
-        def ask(deadline_ms: float) -> int:
-            answer = self._ask(partition, lambda connection: call(request, connection), deadline_ms)
+        def read(answer: Any) -> int:
             found = only(only(answer.topics, "topics").partitions, "partitions")
-            _check(found.error_code, f"topic {self.topic} cannot be read")
+            check(found.error_code, f"topic {self.topic} cannot be read")
             return int(found.offset)
 
-        return self._until(ask, deadline_ms)
+        return self._ask(partition, request, read, deadline_ms)
 
     # --- the topic itself ---------------------------------------------------------------------------
 
@@ -290,9 +280,9 @@ class CommitLog:
         for node in brokers.values():
             self._client.learn(node)
         topic = only(answer.topics, "topics")
-        _check(topic.error_code, f"topic {self.topic}")
+        check(topic.error_code, f"topic {self.topic}")
         for each in topic.partitions:
-            _check(each.error_code, f"partition {self.topic}-{each.partition_index}")
+            check(each.error_code, f"partition {self.topic}-{each.partition_index}")
         leaders = {each.partition_index: brokers.get(each.leader_id) for each in topic.partitions}
         known = {number: node for number, node in leaders.items() if node is not None}
         if not known or set(known) != set(range(len(leaders))):
@@ -310,7 +300,7 @@ class CommitLog:
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
         found = only(answer.topics, "topics")
         if found.error_code != TopicExistsError.code:
-            _check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
+            check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
 
     def _check_policy(self, deadline_ms: float) -> None:
         resource = {
@@ -325,7 +315,7 @@ class CommitLog:
             raise TopicAuthorizationError(
                 f"topic {self.topic}: DESCRIBE_CONFIGS is needed, to see that it is compacted"
             )
-        _check(found.error_code, f"topic {self.topic}: its settings cannot be read")
+        check(found.error_code, f"topic {self.topic}: its settings cannot be read")
         settings = {each.name: each.value for each in found.configs}
         if missing := sorted(set(_CHECKED) - settings.keys()):
             raise NetworkError(f"topic {self.topic}: the broker's answer makes no sense: it has no {missing[0]}")
@@ -342,9 +332,16 @@ class CommitLog:
 
     # --- until it is answered -----------------------------------------------------------------------
 
-    def _ask(self, partition: int, make: Callable[[Connection], Call], deadline_ms: float) -> Any:
-        """Ask the leader of a partition."""
-        return self._client.ask(self._leaders[partition], make, deadline_ms)
+    def _ask(
+        self, partition: int, request: ApiMessage, read: Callable[[Any], _Result], deadline_ms: float, **limits: int
+    ) -> _Result:
+        """Ask the leader of a partition; return what ``read`` makes of its answer. ``limits``: see `call`."""
+
+        def attempt(deadline_ms: float) -> _Result:
+            leader = self._leaders[partition]
+            return read(self._client.ask(leader, lambda connection: call(request, connection, **limits), deadline_ms))
+
+        return self._until(attempt, deadline_ms)
 
     def _until(
         self, attempt: Callable[[float], _Result], deadline_ms: float, *, finds_leaders: bool = False
@@ -366,9 +363,3 @@ class CommitLog:
                     raise KafkaTimeoutError(f"topic {self.topic}: no answer within max.block.ms: {error}") from error
                 native.pause(self._backoff_ms / 1000)
                 is_first = False
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        error: type[KafkaError] = error_for_code(code)
-        raise error(f"{what}: {error.meaning()}")

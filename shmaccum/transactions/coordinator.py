@@ -135,6 +135,10 @@ class PreparedTransaction(NamedTuple):
     """How many, if that is known."""
 
 
+def _code_of(response: Any) -> int:
+    return int(response.error_code)
+
+
 class TransactionCoordinator:
     """The coordinator of one transactional id.
 
@@ -156,7 +160,7 @@ class TransactionCoordinator:
         """
 
         def make(connection: Connection) -> Call:
-            self._note_version(connection)
+            self.version = protocol_version(connection)
             request = INIT_PRODUCER_ID.of(
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=timeout_ms,
@@ -165,7 +169,7 @@ class TransactionCoordinator:
             )
             return call(request, connection, oldest=_FIRST_BUMP if last is not None else 0)
 
-        response = self._ask_own(make, _code_of, _NEVER, deadline_ms)
+        response = self._ask(make, _NEVER, deadline_ms)
         return Identity(response.producer_id, response.producer_epoch)
 
     def add_partitions(self, me: Identity, partitions: Collection[TopicPartition], deadline_ms: float) -> None:
@@ -187,7 +191,7 @@ class TransactionCoordinator:
             results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
             return _worst(each.partition_error_code for each in results)
 
-        self._ask_own(make, code, _in_add_partitions, deadline_ms)
+        self._ask(make, _in_add_partitions, deadline_ms, code)
 
     def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
         """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
@@ -197,7 +201,7 @@ class TransactionCoordinator:
             producer_epoch=me.epoch,
             group_id=group_id,
         )
-        self._ask_own(lambda connection: call(request, connection), _code_of, _IN_ADD_OFFSETS, deadline_ms)
+        self._ask(lambda connection: call(request, connection), _IN_ADD_OFFSETS, deadline_ms)
 
     def commit_offsets(
         self,
@@ -235,7 +239,7 @@ class TransactionCoordinator:
         def code(response: Any) -> int:
             return _worst(each.error_code for topic in response.topics for each in topic.partitions)
 
-        self._ask(_GROUP, group.group_id, make, code, _IN_OFFSET_COMMIT, deadline_ms)
+        self._ask(make, _IN_OFFSET_COMMIT, deadline_ms, code, group.group_id)
 
     def end(self, me: Identity, *, commit: bool, version: int, deadline_ms: float) -> Identity:
         """Commit or abort a transaction, by identity and protocol version; return the identity for the next one.
@@ -243,17 +247,12 @@ class TransactionCoordinator:
         Raises:
             KafkaError: without its own class, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
         """
-        request = END_TXN.of(
-            transactional_id=self.transactional_id,
-            producer_id=me.producer_id,
-            producer_epoch=me.epoch,
-            committed=commit,
-        )
-        versions = end_versions(version)
+
+        def make(connection: Connection) -> Call:
+            return end_call(connection, self.transactional_id, me, commit=commit, version=version)
+
         try:
-            response = self._ask_own(
-                lambda connection: call(request, connection, **versions), _code_of, _IN_END, deadline_ms
-            )
+            response = self._ask(make, _IN_END, deadline_ms)
         except TransactionAbortableError as error:
             if commit:
                 raise
@@ -261,14 +260,6 @@ class TransactionCoordinator:
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
         return me
-
-    def holder(self, deadline_ms: float) -> Identity:
-        """Return the identity of the producer that has the id now.
-
-        Raises:
-            TransactionalIdNotFoundError: none has, or it has expired.
-        """
-        return self.describe(deadline_ms).identity
 
     def describe(self, deadline_ms: float) -> Holder:
         """Return the id's holder, and the state of its transaction; this changes nothing.
@@ -278,13 +269,13 @@ class TransactionCoordinator:
         """
 
         def make(connection: Connection) -> Call:
-            self._note_version(connection)
+            self.version = protocol_version(connection)
             return call(DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id]), connection)
 
         def code(response: Any) -> int:
             return int(only(response.transaction_states, "transactional ids").error_code)
 
-        (found,) = self._ask_own(make, code, _NEVER, deadline_ms).transaction_states
+        (found,) = self._ask(make, _NEVER, deadline_ms, code).transaction_states
         return Holder(Identity(found.producer_id, found.producer_epoch), found.transaction_state)
 
     def follows(self, former: int, me: Identity, timeout_ms: int, deadline_ms: float) -> bool:
@@ -301,37 +292,26 @@ class TransactionCoordinator:
                 pass  # the answer: another id, or another last epoch
         return False
 
-    def _note_version(self, connection: Connection) -> None:
-        self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
-
     # --- until it is answered -----------------------------------------------------------------------
-
-    def _ask_own(
-        self,
-        make: Callable[[Connection], Call],
-        code_of: Callable[[Any], int],
-        can_abort: CanAbort,
-        deadline_ms: float,
-    ) -> Any:
-        """Send a request to the coordinator of this transactional id: see `_ask`."""
-        return self._ask(TRANSACTION, self.transactional_id, make, code_of, can_abort, deadline_ms)
 
     def _ask(
         self,
-        kind: int,
-        key: str,
         make: Callable[[Connection], Call],
-        code_of: Callable[[Any], int],
         can_abort: CanAbort,
         deadline_ms: float,
+        code_of: Callable[[Any], int] = _code_of,
+        group: str | None = None,
     ) -> Any:
-        """Send a request to a coordinator until it is answered without a retriable error; return the response.
+        """Send a request to the coordinator of the id, or of a group; return the response.
+
+        It is sent until it is answered without a retriable error.
 
         Raises:
             ProducerFencedError: a newer producer has the transactional id.
             KafkaTimeoutError: not by the deadline; the request may be processed. The last error is its cause.
             KafkaError: the coordinator refused; ``requires_abort`` is set if an abort leads out of it.
         """
+        kind, key = (TRANSACTION, self.transactional_id) if group is None else (_GROUP, group)
         cause: KafkaError | None = None
         while True:
             try:
@@ -382,9 +362,18 @@ class TransactionCoordinator:
         return KafkaTimeoutError(f"transactional.id {self.transactional_id!r}: no answer within max.block.ms{why}")
 
 
-def end_versions(version: int) -> dict[str, int]:
-    """Return the oldest and newest version of EndTxn for a version of the transaction protocol."""
-    return {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
+def protocol_version(connection: Connection) -> int:
+    """Return the version of the transaction protocol: `IMPLICIT`, or 1."""
+    return IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
+
+
+def end_call(connection: Connection, transactional_id: str, me: Identity, *, commit: bool, version: int) -> Call:
+    """Return the request that ends a transaction, which was written with a version of the protocol."""
+    request = END_TXN.of(
+        transactional_id=transactional_id, producer_id=me.producer_id, producer_epoch=me.epoch, committed=commit
+    )
+    limits = {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
+    return call(request, connection, **limits)
 
 
 def _offset_versions(version: int, has_member: bool) -> dict[str, int]:
@@ -396,10 +385,6 @@ def _offset_versions(version: int, has_member: bool) -> dict[str, int]:
     if version >= IMPLICIT:
         return {"oldest": _BEFORE_IMPLICIT + 1}
     return {"oldest": 3 if has_member else 0, "newest": _BEFORE_IMPLICIT}
-
-
-def _code_of(response: Any) -> int:
-    return int(response.error_code)
 
 
 def _worst(codes: Any) -> int:

@@ -72,7 +72,8 @@ class TransactionManager:
         self._client: BrokerClient | None = None
         self._leader: TransactionCoordinator | None = None
         """Of the last id that `holder_of` was asked about."""
-        self._state = TransactionState(config.transactional_id, on_error=self._forget_partitions)
+        # On an error, `send` asks for its partitions again: it is refused then.
+        self._state = TransactionState(config.transactional_id, lambda: self.current.forget())
         self._me = Identity(-1, -1)
         self._open_as = self._me
         """Identity with which the lane is open."""
@@ -186,7 +187,7 @@ class TransactionManager:
             if leader is None or leader.transactional_id != transactional_id:
                 client = self._client = self._client or BrokerClient(self._config)
                 leader = self._leader = TransactionCoordinator(client, transactional_id, self._config)
-            return leader.holder(deadline_after(self.max_block_ms))
+            return leader.describe(deadline_after(self.max_block_ms)).identity
 
     def abort(self, timeout_ms: float | None = None) -> None:
         """See `Producer.abort_transaction`; wait ``timeout_ms`` at most, if that is less than ``max.block.ms``."""
@@ -342,10 +343,6 @@ class TransactionManager:
             raise self._state.impossible(
                 what, "send_offsets_to_transaction has not ended; call it again, or abort the transaction"
             )
-
-    def _forget_partitions(self) -> None:
-        """Let `send` ask for its partitions again: an error refuses them then."""
-        self.current.forget()
 
     def _open(self, lease: LaneLease) -> None:
         lease.open(*self._me, self._version)

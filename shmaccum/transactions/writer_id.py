@@ -143,10 +143,14 @@ class WriterId:
             if after is not None:
                 mine = None if mine is None else after
                 continue
-            me = self._init(expected, deadline_ms)
+            try:
+                me = self._coordinator.init_producer_id(self._config.transaction_timeout_ms, expected, deadline_ms)
+            except ProducerFencedError as error:
+                raise self.fenced(deadline_ms) from error
             if last is not None and last.producer_id != me.producer_id:
                 continue  # the brokers had forgotten the id
-            return me, self._read_last(me, deadline_ms)
+            stored = self._stored(self._log.read(self._key, me.producer_id, _any, deadline_ms))  # behind the take-over
+            return me, WriterState() if stored is None else stored.state
 
     def stored_name(self) -> str | None:
         """Return the writer's name as its state has it; None if the commit log has no state."""
@@ -180,12 +184,6 @@ class WriterId:
                 after, _ = self._write(last.value, after, self._coordinator.version, 0, deadline_ms)
             return after
         return None
-
-    def _init(self, mine: Identity | None, deadline_ms: float) -> Identity:
-        try:
-            return self._coordinator.init_producer_id(self._config.transaction_timeout_ms, mine, deadline_ms)
-        except ProducerFencedError as error:
-            raise self.fenced(deadline_ms) from error
 
     def _abort_own(self, now: Holder, deadline_ms: float) -> Identity:
         """Abort the open transaction of the writer's own id; return the identity after that."""
@@ -257,18 +255,11 @@ class WriterId:
             )
         return stored
 
-    def _read_last(self, me: Identity, deadline_ms: float) -> WriterState:
-        """Return the last state, behind the take-over."""
-        stored = self._stored(self._log.read(self._key, me.producer_id, _any, deadline_ms))
-        return WriterState() if stored is None else stored.state
-
     def _stored(self, found: Found) -> Stored | None:
         if found.producer_id is None or not found.value:
             return None
         try:
-            name, state = decoded(found.value, self._writer.prefix)
-            if name != self._writer.name and self._writer.name:
-                raise JunkError(f"it is the state of {name!r:.200}")
+            name, state = self._decoded(found.value)
         except JunkError as error:
             writer = self._writer
             raise IllegalStateError(
@@ -280,25 +271,23 @@ class WriterId:
     def _is_state(self, value: bytes) -> bool:
         """Return whether a record that anyone can have written is a state of the writer."""
         try:
-            name, _ = decoded(value, self._writer.prefix)
-            if name == self._writer.name or not self._writer.name:
-                return True
-            why = f"it is the state of {name!r:.200}"
+            self._decoded(value)
         except JunkError as error:
-            why = str(error)
-        logger.warning("topic %s: a record of %r is skipped: %s", self._writer.log, self._writer.name, printable(why))
-        return False
+            writer, why = self._writer, printable(str(error))
+            logger.warning("topic %s: a record of %r is skipped: %s", writer.log, writer.name, why)
+            return False
+        return True
 
-    def _check_loss(self, now: Holder | None, last: Stored | None) -> None:
+    def _decoded(self, value: bytes) -> tuple[str, WriterState]:
+        name, state = decoded(value, self._writer.prefix)
+        if name != self._writer.name and self._writer.name:
+            raise JunkError(f"it is the state of {name!r:.200}")
+        return name, state
+
+    def _check_loss(self, now: Holder, last: Stored | None) -> None:
         """Refuse to go on where the commit log has lost the state. Nothing is changed by then: it is refused again."""
         writer = self._writer
-        if (
-            last is None
-            and now is not None
-            and not _is_new(now)
-            and writer.fail_on_data_loss
-            and not writer.writes_once
-        ):
+        if last is None and not _is_new(now) and writer.fail_on_data_loss and not writer.writes_once:
             raise IllegalStateError(
                 f"topic {writer.log} has no state of {writer.name!r}, but its transactional.id "
                 f"{writer.transactional_id!r} was used: the topic was deleted, or lost records. What was decided last "
@@ -347,12 +336,16 @@ class WriterId:
 
     def fenced(self, deadline_ms: float) -> ProducerFencedError:
         """Return the error of a process whose transactional id another one has taken over."""
+        return ProducerFencedError(self.replaced_by(self.last_driver(deadline_ms)))
+
+    def last_driver(self, deadline_ms: float) -> Driver | None:
+        """Return the driver that has planned last; None if there is none to be found."""
         try:
             last = self.look(deadline_ms)
         except KafkaError as error:
             logger.warning("topic %s: who has planned last cannot be read: %s", self._writer.log, error)
-            last = None
-        return ProducerFencedError(self.replaced_by(None if last is None else last.state.driver))
+            return None
+        return None if last is None else last.state.driver
 
     def replaced_by(self, other: Driver | None) -> str:
         """Return an error's text: the writer has another driver now, or None if that is not known."""
