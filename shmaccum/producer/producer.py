@@ -76,19 +76,15 @@ class Producer(_core.Producer):
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         self._serializers = Serializers(self.config.key_serializer, self.config.value_serializer)
         self._interceptors: Interceptors | None = None  # they import much
-        try:
-            if self.config.interceptor_classes:
-                from shmaccum.producer.interceptors import Interceptors
-
-                self._interceptors = Interceptors(self.config.interceptor_classes)
-        except BaseException:
-            self._serializers.close()
-            raise
         self._is_closing = False
         """Whether a call of `close` is under way."""
         self._columns: ColumnPath | None = None  # not every program sends columns
         self._transactions: TransactionManager | None = None  # nor in transactions
         try:
+            if self.config.interceptor_classes:
+                from shmaccum.producer.interceptors import Interceptors
+
+                self._interceptors = Interceptors(self.config.interceptor_classes)
             self._open()
         except BaseException:
             self._close_interceptors()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shmaccum import _core
@@ -46,38 +47,22 @@ if TYPE_CHECKING:  # imported only for transactions and interceptors
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class Sending:
-    """A record to send: as `Producer.send` got it, then as `RecordPath.prepare` made it.
+    """A record to send: as `Producer.send` got it, then as `RecordPath.prepare` made it."""
 
-    Args, and attributes:
-        topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction: as of `Producer.send`.
-
-    Attributes:
-        callback: the interceptors' and `on_delivery`.
-        body: from the format's ``encode_body``, if there are headers.
-    """
-
-    __slots__ = (
-        *("topic", "value", "key", "headers", "partition", "timestamp_ms", "on_delivery", "transaction"),
-        *("callback", "body"),
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-        transaction: Transaction | None = None,
-    ) -> None:
-        self.topic, self.value, self.key, self.headers = topic, value, key, headers
-        self.partition, self.timestamp_ms = partition, timestamp_ms
-        self.on_delivery, self.transaction = on_delivery, transaction
-        self.callback: DeliveryCallback | None = None
-        self.body: bytes | None = None
+    topic: str
+    value: Any
+    key: Any
+    headers: Headers | None
+    partition: int | None
+    timestamp_ms: int | None
+    on_delivery: DeliveryCallback | None
+    transaction: Transaction | None = None
+    callback: DeliveryCallback | None = None
+    """The interceptors' and `on_delivery`."""
+    body: bytes | None = None
+    """From the format's ``encode_body``, if there are headers."""
 
 
 class RecordPath(_core.RecordPath):
@@ -135,22 +120,11 @@ class RecordPath(_core.RecordPath):
 
     # --- sending ------------------------------------------------------------------------------------
 
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-        transaction: Transaction | None = None,
-    ) -> FutureRecordMetadata:
-        """Send a record, as `Producer.send`; by default, in the open transaction."""
+    def send(self, *fields: Any) -> FutureRecordMetadata:
+        """Send a record, as `Producer.send`, with the fields of a `Sending`; by default, in the open transaction."""
         self._guard.check_open()
-        if transaction is None and self._transactions is not None:
-            transaction = self._transactions.current
-        record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
+        record = Sending(*fields)
+        record.transaction = record.transaction or self.transaction
         try:
             self.prepare(record)
             return self._append_prepared(record)
@@ -158,20 +132,9 @@ class RecordPath(_core.RecordPath):
             self.refuse_prepared(error, record)
             raise
 
-    def send_serialized(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-        transaction: Transaction | None,
-    ) -> FutureRecordMetadata:
+    def send_serialized(self, *fields: Any) -> FutureRecordMetadata:
         """Send a serialized record that has to wait; the core cleans up after an error."""
-        record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
-        return self._append_prepared(self.serialized(record))
+        return self._append_prepared(self.serialized(Sending(*fields)))
 
     def serialized(self, record: Sending) -> Sending:
         """Return a record whose key and value are serialized, prepared; no interceptor has to see it."""
@@ -184,24 +147,10 @@ class RecordPath(_core.RecordPath):
         future = self.try_append(record)
         return self._accumulator.block(self.appending(record)) if future is None else future
 
-    def send_in(
-        self,
-        transaction: Transaction | None,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> FutureRecordMetadata:
+    def send_in(self, transaction: Transaction | None, *fields: Any) -> FutureRecordMetadata:
         """Send a record in the transaction that was open when its call began: `transaction` then."""
-        future: FutureRecordMetadata | None = self.try_send(
-            topic, value, key, headers, partition, timestamp_ms, on_delivery
-        )
-        if future is not None:
-            return future
-        return self.send(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
+        future: FutureRecordMetadata | None = self.try_send(*fields)
+        return self.send(*fields, transaction) if future is None else future
 
     def prepare(self, record: Sending) -> None:
         """Let interceptors and serializers see a record."""
@@ -333,13 +282,11 @@ class RecordPath(_core.RecordPath):
 
     def _wake(self, batch_is_full: bool) -> None:
         asleep = self._slab.words[Super.SENDER_ASLEEP]
-        if asleep and asleep != self._rung and (batch_is_full or self._is_button_needed()):
-            self._rung = self._slab.button.press()
-
-    def _is_button_needed(self) -> bool:
-        """Return whether a sleeping sender must be woken to see a new batch when it has lingered."""
-        now_ms = time.monotonic_ns() // 1_000_000
-        return self._slab.button.is_needed_by(now_ms + self._linger_ms, now_ms)
+        if asleep and asleep != self._rung:
+            now_ms = time.monotonic_ns() // 1_000_000
+            # A new batch: if a sleeping sender must be woken to see it when it has lingered.
+            if batch_is_full or self._slab.button.is_needed_by(now_ms + self._linger_ms, now_ms):
+                self._rung = self._slab.button.press()
 
     # --- errors -------------------------------------------------------------------------------------
 
@@ -362,15 +309,25 @@ class RecordPath(_core.RecordPath):
         """
         if self._transactions is not None and transaction is not None and isinstance(error, KafkaError):
             self._transactions.refused(error, transaction)
+
+        def notify(error: Exception) -> None:
+            if on_delivery is not None and isinstance(error, KafkaError) and error.is_api:
+                try:
+                    on_delivery(error, None)
+                except Exception:
+                    logger.exception("a delivery callback for a record of topic %r raised", topic)
+            if self._interceptors is not None:
+                self._interceptors.on_send_error(topic, partition, error, headers)
+
         try:
             self._guard.clean_up(error)
         except ShmaccumError as instead:
-            self._notify(instead, topic, partition, on_delivery, headers)
+            notify(instead)
             raise
         if isinstance(error, Exception):
             if self.counts_timeouts or not isinstance(error, KafkaTimeoutError):
                 self.count_refusal(topic, error)
-            self._notify(error, topic, partition, on_delivery, headers)
+            notify(error)
 
     def count_refusal(self, topic: object, error: Exception) -> None:
         """Count a call that failed before acceptance, for monitoring: see `Refusals`."""
@@ -381,19 +338,3 @@ class RecordPath(_core.RecordPath):
         except (ShmaccumError, ValueError, IndexError) as failed:
             # Another thread has closed the producer, or the slab is damaged: the caller gets its own error.
             logger.debug("a refused record of topic %r is not counted: %s", topic, failed)
-
-    def _notify(
-        self,
-        error: Exception,
-        topic: str,
-        partition: int | None,
-        on_delivery: DeliveryCallback | None,
-        headers: Headers | None,
-    ) -> None:
-        if on_delivery is not None and isinstance(error, KafkaError) and error.is_api:
-            try:
-                on_delivery(error, None)
-            except Exception:
-                logger.exception("a delivery callback for a record of topic %r raised", topic)
-        if self._interceptors is not None:
-            self._interceptors.on_send_error(topic, partition, error, headers)

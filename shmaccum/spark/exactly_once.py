@@ -16,8 +16,10 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -119,7 +121,7 @@ class ExactlyOnce:
         from shmaccum.transactions.writer_state import Driver
 
         writer = self.writer(is_job=is_job)
-        with _Committer(self, is_job=is_job) as committer:
+        with self._committer(is_job=is_job) as committer:
             plan = committer.plan()
         end_batch_after(writer.driver or Driver.of(_driver_pid()), self.config, writer, plan if is_job else None)
         return TaskPlan(plan, writer, self.version)
@@ -143,39 +145,38 @@ class ExactlyOnce:
             if len(plans) > 1:  # the transactions of all but the last are aborted
                 raise IllegalStateError(f"batch {batch} has results of tasks of different plans: {plans}")
             transactions = [result.transaction for result in written if result.transaction is not None]
-            with _Committer(self, is_job=is_job) as committer:
+            with self._committer(is_job=is_job) as committer:
                 committer.commit(written[0].plan, batch, written[0].source, transactions)
 
     def end_batch(self, plan: Plan | None, *, is_job: bool) -> None:
         """End a failed batch, on the driver (`BatchCommitter.end_batch`)."""
-        with _Committer(self, is_job=is_job) as committer:
+        with self._committer(is_job=is_job) as committer:
             committer.end_batch(plan)
+
+    @contextmanager
+    def _committer(self, *, is_job: bool) -> Iterator[BatchCommitter]:
+        """Yield a committer with its own connections."""
+        from shmaccum.transactions.batch_committer import BatchCommitter
+        from shmaccum.transactions.broker_client import BrokerClient
+
+        with BrokerClient(self.config) as client:
+            yield BatchCommitter(client, self.config, self.writer(is_job=is_job))
 
 
 @dataclass(frozen=True)
 class TransactionResult:
-    """The exactly-once part of a task's result.
-
-    Attributes:
-        plan: under which the task wrote.
-        source: id of the streaming query; empty for a job.
-        transaction: None if the task wrote nothing.
-    """
+    """The exactly-once part of a task's result."""
 
     plan: Plan
     source: str
+    """Id of the streaming query; empty for a job."""
     transaction: PreparedTransaction | None
+    """None if the task wrote nothing."""
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What all tasks of a batch need to know.
-
-    Attributes:
-        plan: of the batch.
-        writer: the query or job.
-        version: of a batch job, or None.
-    """
+    """What all tasks of a batch of a query or job need to know; ``version`` is a job's."""
 
     plan: Plan
     writer: Writer
@@ -232,7 +233,7 @@ class TaskPlan:
             # what is open when it decides. What opens later is aborted here: as soon as it is open, since Spark kills
             # tasks some seconds after a stop; and in the end, since a transaction of version 1 can open twice.
             check = partial(self._check, transactions, config)
-            records, size = deliver(_chain(first, rows), sending, topic, columns, check)
+            records, size = deliver(chain([first], rows), sending, topic, columns, check)
             check()
             transaction = transactions.prepare()._replace(records=records)
         except BaseException:
@@ -302,24 +303,6 @@ class _TransactionalIds:
 _ids: Final = _TransactionalIds()
 
 
-class _Committer:
-    """A committer with its own connections, while a context lasts."""
-
-    def __init__(self, of: ExactlyOnce, *, is_job: bool) -> None:
-        self._of = of
-        self._is_job = is_job
-
-    def __enter__(self) -> BatchCommitter:
-        from shmaccum.transactions.batch_committer import BatchCommitter
-        from shmaccum.transactions.broker_client import BrokerClient
-
-        self._client = BrokerClient(self._of.config)
-        return BatchCommitter(self._client, self._of.config, self._of.writer(is_job=self._is_job))
-
-    def __exit__(self, *error: object) -> None:
-        self._client.close()
-
-
 def checkpoint_name(location: str) -> str:
     """Return one name for all spellings that Hadoop's ``Path`` takes for one: ``/a/``, ``file:///a``.
 
@@ -329,11 +312,6 @@ def checkpoint_name(location: str) -> str:
     scheme, authority, path = _LOCATION.fullmatch(location).groups("")  # type: ignore[union-attr]
     path = re.sub("/+", "/", path)
     return scheme + authority + (path.rstrip("/") or path)
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
 
 
 def _driver_pid() -> int:

@@ -24,16 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """A task's result for the driver: how much it wrote, all of it acknowledged.
-
-    Attributes:
-        records: rows.
-        bytes: of their keys and values.
-        result: the transaction, of a write that is exactly once.
-    """
+    """A task's result for the driver: how much it wrote, all of it acknowledged."""
 
     records: int
     bytes: int
+    """Of keys and values."""
     result: TransactionResult | None = None
 
 
@@ -57,9 +52,6 @@ class WriteTask:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
         """Send the rows of one task and wait until they are acknowledged.
-
-        Args:
-            batches: with the columns in `columns`, and any others.
 
         Raises:
             SerializationError: a topic is null.

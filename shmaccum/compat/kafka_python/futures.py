@@ -13,7 +13,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
 
 import kafka.errors as theirs
 from kafka.producer.future import RecordMetadata as TheirRecordMetadata
@@ -137,31 +138,20 @@ def _forget_parents() -> None:
 os.register_at_fork(after_in_child=_forget_parents)
 
 
+@dataclass(slots=True, eq=False)
 class FutureRecordMetadata:
-    """A record's future, with kafka-python's methods.
+    """A record's future, with kafka-python's methods."""
 
-    Args:
-        failure: why it was refused.
-        header_size: bytes of the headers; -1 without.
-    """
+    _producer: Producer
+    _callbacks: CallbackThread
+    _future: OurFuture | None
+    """None for a record that was refused."""
+    _failure: Exception | None = None
+    """Why it was refused."""
+    _header_size: int = -1
+    """Bytes of the headers; -1 without."""
 
-    __slots__ = ("_callbacks", "_failure", "_future", "_header_size", "_producer")
-
-    error_on_callbacks = False
-
-    def __init__(
-        self,
-        producer: Producer,
-        callbacks: CallbackThread,
-        future: OurFuture | None,
-        failure: Exception | None = None,
-        header_size: int = -1,
-    ) -> None:
-        self._producer = producer
-        self._callbacks = callbacks
-        self._future = future
-        self._failure = failure
-        self._header_size = header_size
+    error_on_callbacks: ClassVar[bool] = False
 
     def _their(self, metadata: RecordMetadata) -> Any:
         topic, partition, offset, timestamp, key_size, value_size = metadata
