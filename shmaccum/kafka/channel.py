@@ -95,11 +95,7 @@ class Channel:
 
 
 def not_empty(data: bytes) -> bytes:
-    """Return what was received.
-
-    Raises:
-        ConnectionResetError: it is empty: the broker closed the connection.
-    """
+    """Return what was received. Raises ConnectionResetError: it is empty: the broker closed the connection."""
     if not data:
         raise ConnectionResetError(errno.ECONNRESET, "the broker closed the connection")
     return data

@@ -95,11 +95,7 @@ def encode(message: ApiMessage, version: int, correlation_id: int, client_id: st
 
 
 def decode(kind: ApiMessageType, version: int, frame: bytes) -> Any:
-    """Return the response in a frame without its size, as a `Struct`.
-
-    Raises:
-        NetworkError: it is no such response.
-    """
+    """Return the response in a frame without its size, as a `Struct`. Raises NetworkError: it is no such response."""
     read = _reader(kind, version)
     try:
         at = _CORRELATION_ID_SIZE

@@ -75,11 +75,7 @@ class BrokerVersions:
         self.features = features
 
     def best(self, name: str, key: int, oldest: int, newest: int) -> int:
-        """Return the newest version that both sides support.
-
-        Raises:
-            UnsupportedVersionError: there is none.
-        """
+        """Return the newest version that both sides support. Raises UnsupportedVersionError: there is none."""
         of_broker = self._ranges.get(key)
         if of_broker is None:
             raise UnsupportedVersionError(f"no support for {name} requests: bootstrap.servers may name a controller")
@@ -196,11 +192,7 @@ class Handshake:
 
 
 def decode_answer(call: Call, frame: bytes) -> Any:
-    """Decode the response to a call; see `decode`.
-
-    Raises:
-        NetworkError: the frame is no such response.
-    """
+    """Decode the response to a call; see `decode`. Raises NetworkError: the frame is no such response."""
     return decode(call.request.type, call.version, frame)
 
 

@@ -210,11 +210,7 @@ class _Call:
         return self._line is not None
 
     async def join(self, deadline_s: float) -> None:
-        """Wait in the line for memory.
-
-        Raises:
-            BufferExhaustedError: others were before it until the deadline.
-        """
+        """Wait in the line for memory. Raises BufferExhaustedError: others were before it until the deadline."""
         calls = self._calls
         calls._queued += 1
         calls._path.burst = 0

@@ -170,11 +170,7 @@ class _Thread:
         self._going_on.acquire()
 
     def start(self) -> None:
-        """Start the thread.
-
-        Raises:
-            RuntimeError: the process cannot have another thread.
-        """
+        """Start the thread. Raises RuntimeError: the process cannot have another thread."""
         self._thread.start()
 
     def is_over(self, wait_s: float) -> bool:

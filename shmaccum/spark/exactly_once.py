@@ -242,11 +242,7 @@ class TaskPlan:
         return records, size, TransactionResult(self.plan, source, transaction)
 
     def _check(self, transactions: TransactionManager, config: ProducerConfig) -> None:
-        """Raise if the plan is over.
-
-        Raises:
-            ProducerFencedError: it is.
-        """
+        """Raise if the plan is over. Raises ProducerFencedError: it is."""
         if transactions.holder_of(self.plan.transactional_id) != self.plan.identity:
             raise ProducerFencedError(f"{self._why_over(config)}. What this attempt wrote is aborted")
 

@@ -270,11 +270,7 @@ def check(code: int, what: str) -> None:
 
 
 def only(array: Sequence[Any], what: str) -> Any:
-    """Return the one element of an answer's array.
-
-    Raises:
-        NetworkError: it has none, or several.
-    """
+    """Return the one element of an answer's array. Raises NetworkError: it has none, or several."""
     if len(array) != 1:
         raise NetworkError(f"the broker's answer makes no sense: it has {len(array)} {what} instead of one")
     return array[0]

@@ -17,20 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
+from shmaccum import errors
 from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    ConfigError,
-    CorruptRecordError,
-    DuplicateSequenceNumberError,
-    KafkaTimeoutError,
-    NetworkError,
-    RetriableError,
-    TopicAuthorizationError,
-    TopicExistsError,
-    UnknownTopicOrPartitionError,
-)
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.kafka.schema import ApiMessage
@@ -127,7 +117,7 @@ class _Look:
                 if record.key == self._key:
                     self._open[producer_id] = record.value or b""
         else:
-            with suppress(CorruptRecordError):  # by whomever it is, it is none of ours
+            with suppress(errors.CorruptRecordError):  # by whomever it is, it is none of ours
                 if batch.compression is not CompressionType.NONE:
                     return  # a writer compresses the value only
                 for record in batch.records():
@@ -199,7 +189,9 @@ class CommitLog:
 
         def read(answer: Any) -> None:
             found = only(only(answer.responses, "topics").partition_responses, "partitions")
-            if found.error_code != DuplicateSequenceNumberError.code:  # which means that an earlier attempt stored it
+            if (
+                found.error_code != errors.DuplicateSequenceNumberError.code
+            ):  # which means that an earlier attempt stored it
                 check(found.error_code, f"topic {self.topic} does not take the state of {transactional_id!r}")
 
         self._ask(partition, request, read, deadline_ms, newest=newest)
@@ -235,8 +227,8 @@ class CommitLog:
                     start = max(start, batch.last_offset + 1)
                     if batch.magic >= MAGIC and batch.attributes & TRANSACTIONAL:  # else it is no writer's
                         look.at(batch)
-            except CorruptRecordError as error:
-                raise CorruptRecordError(f"{where}: {error}") from error
+            except errors.CorruptRecordError as error:
+                raise errors.CorruptRecordError(f"{where}: {error}") from error
 
     def _fetch(self, partition: int, offset: int, deadline_ms: float) -> bytes:
         part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": _LARGEST}
@@ -267,7 +259,7 @@ class CommitLog:
     def _exists(self, deadline_ms: float) -> bool:
         try:
             self._find_leaders(deadline_ms)
-        except UnknownTopicOrPartitionError:
+        except errors.UnknownTopicOrPartitionError:
             return False
         return True
 
@@ -286,7 +278,7 @@ class CommitLog:
         leaders = {each.partition_index: brokers.get(each.leader_id) for each in topic.partitions}
         known = {number: node for number, node in leaders.items() if node is not None}
         if not known or set(known) != set(range(len(leaders))):
-            raise NetworkError(f"topic {self.topic}: the broker's answer makes no sense: leaders {leaders}")
+            raise errors.NetworkError(f"topic {self.topic}: the broker's answer makes no sense: leaders {leaders}")
         self._leaders = known
 
     def _create(self, deadline_ms: float) -> None:
@@ -299,7 +291,7 @@ class CommitLog:
         request = CREATE_TOPICS.of(topics=[topic], timeout_ms=self._timeout_ms)
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
         found = only(answer.topics, "topics")
-        if found.error_code != TopicExistsError.code:
+        if found.error_code != errors.TopicExistsError.code:
             check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
 
     def _check_policy(self, deadline_ms: float) -> None:
@@ -311,21 +303,21 @@ class CommitLog:
         request = DESCRIBE_CONFIGS.of(resources=[resource])
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
         found = only(answer.results, "resources")
-        if found.error_code == TopicAuthorizationError.code:
-            raise TopicAuthorizationError(
+        if found.error_code == errors.TopicAuthorizationError.code:
+            raise errors.TopicAuthorizationError(
                 f"topic {self.topic}: DESCRIBE_CONFIGS is needed, to see that it is compacted"
             )
         check(found.error_code, f"topic {self.topic}: its settings cannot be read")
         settings = {each.name: each.value for each in found.configs}
         if missing := sorted(set(_CHECKED) - settings.keys()):
-            raise NetworkError(f"topic {self.topic}: the broker's answer makes no sense: it has no {missing[0]}")
+            raise errors.NetworkError(f"topic {self.topic}: the broker's answer makes no sense: it has no {missing[0]}")
         if settings["cleanup.policy"] != "compact":
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"topic {self.topic} has cleanup.policy={settings['cleanup.policy']}, and would lose the states of "
                 "writers: set compact"
             )
         if settings["compression.type"] not in _AS_WRITTEN:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"topic {self.topic} has compression.type={settings['compression.type']}. What others write there is "
                 "not unpacked, since a few bytes can become very many: set producer"
             )
@@ -356,10 +348,12 @@ class CommitLog:
                 if not is_first and not finds_leaders:
                     self._find_leaders(deadline_ms)
                 return attempt(deadline_ms)
-            except KafkaTimeoutError:
+            except errors.KafkaTimeoutError:
                 raise
-            except RetriableError as error:
+            except errors.RetriableError as error:
                 if monotonic_ms() + self._backoff_ms > deadline_ms:
-                    raise KafkaTimeoutError(f"topic {self.topic}: no answer within max.block.ms: {error}") from error
+                    raise errors.KafkaTimeoutError(
+                        f"topic {self.topic}: no answer within max.block.ms: {error}"
+                    ) from error
                 native.pause(self._backoff_ms / 1000)
                 is_first = False

@@ -10,31 +10,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
+from shmaccum import errors
 from shmaccum.cluster import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    ConcurrentTransactionsError,
-    CoordinatorNotAvailableError,
-    FencedInstanceIdError,
-    GroupAuthorizationError,
-    IllegalGenerationError,
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    NetworkError,
-    NotCoordinatorError,
-    OperationNotAttemptedError,
-    ProducerFencedError,
-    RequestTimedOutError,
-    RetriableError,
-    TransactionAbortableError,
-    TransactionalIdAuthorizationError,
-    UnknownMemberIdError,
-    UnknownProducerIdError,
-    error_for_code,
-)
+from shmaccum.errors import error_for_code
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import (
@@ -58,7 +37,12 @@ its own epoch."""
 
 TRANSACTION: Final = 1
 """Kind of the coordinators of transactional ids, in FindCoordinator."""
-MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError, NetworkError)
+MOVED: Final = (
+    errors.NotCoordinatorError,
+    errors.CoordinatorNotAvailableError,
+    errors.RequestTimedOutError,
+    errors.NetworkError,
+)
 """Retriable errors after which the cluster is asked who coordinates."""
 
 _GROUP: Final = 0
@@ -74,35 +58,37 @@ LAST_EPOCH: Final = (1 << 15) - 2
 _LAST_EPOCHS: Final = (LAST_EPOCH, LAST_EPOCH + 1)
 """The coordinator itself uses one more, to fence an open transaction."""
 
-CanAbort = Callable[[type[KafkaError]], bool]
+CanAbort = Callable[[type[errors.KafkaError]], bool]
 """Returns whether the producer can go on after it aborts the transaction in which a request got this error."""
 
 
-def _only(*errors: type[KafkaError]) -> CanAbort:
-    return lambda error: issubclass(error, errors)
+def _only(*kinds: type[errors.KafkaError]) -> CanAbort:
+    return lambda error: issubclass(error, kinds)
 
 
 # As in the handlers of ``TransactionManager``. All other final errors end the producer.
-_IN_FIND: Final = _only(GroupAuthorizationError, TransactionAbortableError)
-_IN_ADD_OFFSETS: Final = _only(GroupAuthorizationError, TransactionAbortableError, UnknownProducerIdError)
-_IN_OFFSET_COMMIT: Final = _only(
-    FencedInstanceIdError,
-    GroupAuthorizationError,
-    IllegalGenerationError,
-    TransactionAbortableError,
-    UnknownMemberIdError,
+_IN_FIND: Final = _only(errors.GroupAuthorizationError, errors.TransactionAbortableError)
+_IN_ADD_OFFSETS: Final = _only(
+    errors.GroupAuthorizationError, errors.TransactionAbortableError, errors.UnknownProducerIdError
 )
-_IN_END: Final = _only(TransactionAbortableError, UnknownProducerIdError)
+_IN_OFFSET_COMMIT: Final = _only(
+    errors.FencedInstanceIdError,
+    errors.GroupAuthorizationError,
+    errors.IllegalGenerationError,
+    errors.TransactionAbortableError,
+    errors.UnknownMemberIdError,
+)
+_IN_END: Final = _only(errors.TransactionAbortableError, errors.UnknownProducerIdError)
 _NEVER: Final = _only()
 _FATAL_IN_ADD_PARTITIONS: Final = (
-    InvalidPidMappingError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    TransactionalIdAuthorizationError,
+    errors.InvalidPidMappingError,
+    errors.InvalidTxnStateError,
+    errors.ProducerFencedError,
+    errors.TransactionalIdAuthorizationError,
 )
 
 
-def _in_add_partitions(error: type[KafkaError]) -> bool:
+def _in_add_partitions(error: type[errors.KafkaError]) -> bool:
     return not issubclass(error, _FATAL_IN_ADD_PARTITIONS)
 
 
@@ -253,10 +239,12 @@ class TransactionCoordinator:
 
         try:
             response = self._ask(make, _IN_END, deadline_ms)
-        except TransactionAbortableError as error:
+        except errors.TransactionAbortableError as error:
             if commit:
                 raise
-            raise KafkaError(f"Failed to abort transaction: {error}") from error  # as another abort would not help
+            raise errors.KafkaError(
+                f"Failed to abort transaction: {error}"
+            ) from error  # as another abort would not help
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
         return me
@@ -288,7 +276,7 @@ class TransactionCoordinator:
             try:
                 if self.init_producer_id(timeout_ms, Identity(former, epoch), deadline_ms) == me:
                     return True
-            except ProducerFencedError:
+            except errors.ProducerFencedError:
                 pass  # the answer: another id, or another last epoch
         return False
 
@@ -312,7 +300,7 @@ class TransactionCoordinator:
             KafkaError: the coordinator refused; ``requires_abort`` is set if an abort leads out of it.
         """
         kind, key = (TRANSACTION, self.transactional_id) if group is None else (_GROUP, group)
-        cause: KafkaError | None = None
+        cause: errors.KafkaError | None = None
         while True:
             try:
                 node = self._coordinator(kind, key, deadline_ms)
@@ -324,11 +312,11 @@ class TransactionCoordinator:
             except MOVED as error:
                 self._client.coordinators.pop((kind, key), None)
                 cause, wait_ms = error, self._backoff_ms
-            except RetriableError as error:
+            except errors.RetriableError as error:
                 cause, wait_ms = error, self._backoff_ms
-                if isinstance(error, ConcurrentTransactionsError):
+                if isinstance(error, errors.ConcurrentTransactionsError):
                     wait_ms = min(wait_ms, _CONCURRENT_BACKOFF_MS)
-            except KafkaTimeoutError as error:
+            except errors.KafkaTimeoutError as error:
                 raise self._timed_out(error) from (cause or error)
             if monotonic_ms() + wait_ms > deadline_ms:
                 raise self._timed_out(cause) from cause
@@ -344,22 +332,24 @@ class TransactionCoordinator:
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), _IN_FIND, kind, key)
             if not found.host:
-                raise NetworkError(f"the broker's answer makes no sense: it names no coordinator of {key!r}")
+                raise errors.NetworkError(f"the broker's answer makes no sense: it names no coordinator of {key!r}")
             node = Node(found.node_id, found.host, found.port)
             self._client.learn_coordinator(kind, key, node)
         return node
 
-    def _error(self, error: type[KafkaError], can_abort: CanAbort, kind: int, key: str) -> KafkaError:
-        if error is InvalidProducerEpochError:
-            error = ProducerFencedError  # older brokers' code for it (KIP-588)
+    def _error(self, error: type[errors.KafkaError], can_abort: CanAbort, kind: int, key: str) -> errors.KafkaError:
+        if error is errors.InvalidProducerEpochError:
+            error = errors.ProducerFencedError  # older brokers' code for it (KIP-588)
         what = f"group {key!r}" if kind == _GROUP else f"transactional.id {key!r}"
         made = error(f"{what}: {error.meaning()}")
         made.requires_abort = can_abort(error)
         return made
 
-    def _timed_out(self, cause: KafkaError | None) -> KafkaTimeoutError:
+    def _timed_out(self, cause: errors.KafkaError | None) -> errors.KafkaTimeoutError:
         why = f": {type(cause).__name__}: {cause}" if cause is not None else ""
-        return KafkaTimeoutError(f"transactional.id {self.transactional_id!r}: no answer within max.block.ms{why}")
+        return errors.KafkaTimeoutError(
+            f"transactional.id {self.transactional_id!r}: no answer within max.block.ms{why}"
+        )
 
 
 def protocol_version(connection: Connection) -> int:
@@ -393,7 +383,7 @@ def _worst(codes: Any) -> int:
     OPERATION_NOT_ATTEMPTED only says that another partition's error decides.
     """
     found = [code for code in codes if code]
-    causes = [code for code in found if code != OperationNotAttemptedError.code]
+    causes = [code for code in found if code != errors.OperationNotAttemptedError.code]
     final = [code for code in causes if not error_for_code(code).retriable]
     return int((final or causes or found or [0])[0])
 

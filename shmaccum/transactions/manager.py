@@ -17,22 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from shmaccum import errors
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    ClusterAuthorizationError,
-    CorruptRecordError,
-    IllegalArgumentError,
-    InvalidTxnStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-    ShmaccumError,
-    TransactionalIdAuthorizationError,
-)
 from shmaccum.observe.kafka_metrics import TRANSACTION_CALLS, CallTimes
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import (
@@ -47,7 +37,7 @@ from shmaccum.transactions.transaction_state import State, TransactionState
 
 logger = logging.getLogger(__name__)
 
-_REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationError)
+_REPEATABLE: Final = (errors.ClusterAuthorizationError, errors.TransactionalIdAuthorizationError)
 """Errors after which ``init_transactions`` can be called again, once the user is authorized."""
 
 
@@ -219,9 +209,9 @@ class TransactionManager:
             try:
                 if timeout_s != 0 and self._state.allows(State.ABORTING_TRANSACTION):
                     self.abort(None if timeout_s is None else timeout_s * 1000)
-            except ProducerFencedError:
+            except errors.ProducerFencedError:
                 pass  # the producer that fenced this one has aborted its transaction
-            except ShmaccumError as error:
+            except errors.ShmaccumError as error:
                 logger.warning(
                     "transactional.id %r: its transaction stays open until its timeout: %s",
                     self._state.transactional_id,
@@ -247,7 +237,7 @@ class TransactionManager:
 
     # --- the path of records ------------------------------------------------------------------------
 
-    def refused(self, error: KafkaError, transaction: Transaction) -> None:
+    def refused(self, error: errors.KafkaError, transaction: Transaction) -> None:
         """Note that a record of a transaction was refused: if it is the open one, it can only be aborted."""
         with self._lock:
             if error.is_api and transaction is self.current and self._state.now is State.IN_TRANSACTION:
@@ -284,9 +274,9 @@ class TransactionManager:
         self._begun = before or None
         try:
             yield
-        except KafkaTimeoutError:
+        except errors.KafkaTimeoutError:
             raise
-        except KafkaError:
+        except errors.KafkaError:
             self._begun = before
             raise
         self._begun = True
@@ -304,7 +294,7 @@ class TransactionManager:
         if error is not None:
             self._state.fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
         if self._accumulator.pending.lost[lease.number] != self._lost_before:
-            self._state.fail(CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
+            self._state.fail(errors.CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
 
     def _end(self, lease: LaneLease, *, commit: bool, deadline_ms: float) -> None:
         """End the transaction at the coordinator, and open the lane for the next one."""
@@ -314,7 +304,7 @@ class TransactionManager:
                     self._me = self._coordinator.end(
                         self._me, commit=commit, version=self._version, deadline_ms=deadline_ms
                     )
-                except InvalidTxnStateError:
+                except errors.InvalidTxnStateError:
                     if self._begun or (self._version >= IMPLICIT and lease.has_sent()):
                         raise  # else it never began: no partition or group of it was confirmed, or no batch was sent
                 self._begun = False
@@ -326,7 +316,9 @@ class TransactionManager:
                 self._wait_until_empty(lease, deadline_ms)
                 try:
                     self._open(lease)
-                except ProducerFencedError as error:  # this transaction has ended well, and the next one cannot begin
+                except (
+                    errors.ProducerFencedError
+                ) as error:  # this transaction has ended well, and the next one cannot begin
                     self._state.note(error)
                     return
         self._state.succeed(State.READY)
@@ -350,7 +342,7 @@ class TransactionManager:
 
     def _wait_until_empty(self, lease: LaneLease, deadline_ms: float) -> None:
         if not lease.wait_until_empty(deadline_ms / 1000):
-            raise KafkaTimeoutError(
+            raise errors.KafkaTimeoutError(
                 f"transactional.id {self._state.transactional_id!r}: batches of its last transaction are still in "
                 f"flight after max.block.ms{self._accumulator.pending.trouble()}"
             )
@@ -361,10 +353,10 @@ def _check_group(group: ConsumerGroupMetadata) -> None:
     """Check a group's metadata (``ConsumerGroupMetadata``, ``throwIfInvalidGroupMetadata``)."""
     for name in ("group_id", "generation_id", "member_id", "group_instance_id"):
         if not hasattr(group, name):
-            raise IllegalArgumentError(
+            raise errors.IllegalArgumentError(
                 f"group_metadata must have {name}, as ConsumerGroupMetadata has: it is a {type(group).__name__}"
             )
     if group.generation_id > 0 and not group.member_id:
-        raise IllegalArgumentError(
+        raise errors.IllegalArgumentError(
             f"group metadata of generation {group.generation_id} must have a member_id: pass what the consumer returns"
         )

@@ -15,19 +15,10 @@ import logging
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from shmaccum import errors
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    IllegalStateError,
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-    TransactionalIdNotFoundError,
-    printable,
-)
+from shmaccum.errors import printable
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.administration import ONGOING
@@ -46,11 +37,11 @@ from shmaccum.transactions.writer_state import Driver, JunkError, WriterState, d
 logger = logging.getLogger(__name__)
 
 GONE: Final = (
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    TransactionalIdNotFoundError,
+    errors.InvalidPidMappingError,
+    errors.InvalidProducerEpochError,
+    errors.InvalidTxnStateError,
+    errors.ProducerFencedError,
+    errors.TransactionalIdNotFoundError,
 )
 """Answers to EndTxn for a transaction that has ended otherwise."""
 _ENDING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -145,7 +136,7 @@ class WriterId:
                 continue
             try:
                 me = self._coordinator.init_producer_id(self._config.transaction_timeout_ms, expected, deadline_ms)
-            except ProducerFencedError as error:
+            except errors.ProducerFencedError as error:
                 raise self.fenced(deadline_ms) from error
             if last is not None and last.producer_id != me.producer_id:
                 continue  # the brokers had forgotten the id
@@ -199,12 +190,12 @@ class WriterId:
         while True:
             try:
                 now = self._coordinator.describe(deadline_ms)
-            except TransactionalIdNotFoundError:
+            except errors.TransactionalIdNotFoundError:
                 return None
             if now.state not in _ENDING:
                 return now
             if monotonic_ms() + self._config.retry_backoff_ms > deadline_ms:
-                raise KafkaTimeoutError(
+                raise errors.KafkaTimeoutError(
                     f"transactional.id {self._writer.transactional_id!r}: its transaction has not ended within "
                     f"max.block.ms: {now.state}"
                 )
@@ -262,7 +253,7 @@ class WriterId:
             name, state = self._decoded(found.value)
         except JunkError as error:
             writer = self._writer
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"topic {writer.log}: the state of the writer whose ids begin with {writer.prefix!r} cannot be read: "
                 f"{printable(str(error))}"
             ) from error
@@ -288,7 +279,7 @@ class WriterId:
         """Refuse to go on where the commit log has lost the state. Nothing is changed by then: it is refused again."""
         writer = self._writer
         if last is None and not _is_new(now) and writer.fail_on_data_loss and not writer.writes_once:
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"topic {writer.log} has no state of {writer.name!r}, but its transactional.id "
                 f"{writer.transactional_id!r} was used: the topic was deleted, or lost records. What was decided last "
                 "can be visible in part, and a batch that is repeated is there twice then. Check that, then continue "
@@ -307,7 +298,7 @@ class WriterId:
         if mine.is_same(last):
             return True
         if any(mine.is_same(each) for each in state.replaced) and not last.is_gone():
-            raise ProducerFencedError(self.replaced_by(last))
+            raise errors.ProducerFencedError(self.replaced_by(last))
         return False
 
     def store(
@@ -328,21 +319,21 @@ class WriterId:
                 self._coordinator.add_partitions(me, [partition], deadline_ms)
             log.append(writer.transactional_id, me, version, sequence, self._key, value, deadline_ms)
             following = self._coordinator.end(me, commit=True, version=version, deadline_ms=deadline_ms)
-        except (InvalidProducerEpochError, ProducerFencedError, InvalidTxnStateError) as error:
+        except (errors.InvalidProducerEpochError, errors.ProducerFencedError, errors.InvalidTxnStateError) as error:
             raise self.fenced(deadline_ms) from error
         if following.producer_id != me.producer_id:
             return self._write(value, following, version, 0, deadline_ms)
         return following, sequence + 1 if following == me else 0
 
-    def fenced(self, deadline_ms: float) -> ProducerFencedError:
+    def fenced(self, deadline_ms: float) -> errors.ProducerFencedError:
         """Return the error of a process whose transactional id another one has taken over."""
-        return ProducerFencedError(self.replaced_by(self.last_driver(deadline_ms)))
+        return errors.ProducerFencedError(self.replaced_by(self.last_driver(deadline_ms)))
 
     def last_driver(self, deadline_ms: float) -> Driver | None:
         """Return the driver that has planned last; None if there is none to be found."""
         try:
             last = self.look(deadline_ms)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             logger.warning("topic %s: who has planned last cannot be read: %s", self._writer.log, error)
             return None
         return None if last is None else last.state.driver

@@ -95,11 +95,7 @@ class WriterState:
         return now, (*others, self.driver)[-_MOST_REPLACED:]
 
     def encoded(self, name: str) -> bytes:
-        """Return the value of its record, for a writer's name.
-
-        Raises:
-            RecordTooLargeError: no one would read it.
-        """
+        """Return the value of its record, for a writer's name. Raises RecordTooLargeError: no one would read it."""
         fields = {"format": _FORMAT, "writer": name, **vars(self)}  # a tuple with names is a JSON array
         text = json.dumps(fields, separators=(",", ":")).encode()
         if len(text) > LARGEST_STATE:

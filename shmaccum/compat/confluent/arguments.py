@@ -33,11 +33,7 @@ def header_list(headers: Any) -> Headers:
 
 
 def as_bytes(what: str, value: Any) -> bytes | None:
-    """Return a key, value or header value as bytes.
-
-    Raises:
-        TypeError: it is neither bytes, text nor None.
-    """
+    """Return a key, value or header value as bytes. Raises TypeError: it is neither bytes, text nor None."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
@@ -48,11 +44,7 @@ def as_bytes(what: str, value: Any) -> bytes | None:
 
 
 def as_int(what: str, value: Any) -> Any:
-    """Return a partition or timestamp as an int, as of numpy's; None as it is.
-
-    Raises:
-        TypeError: it is no integer.
-    """
+    """Return a partition or timestamp as an int, as of numpy's; None as it is. Raises TypeError: it is no integer."""
     if value is None or type(value) is int:
         return value
     try:

@@ -20,18 +20,9 @@ import kafka.errors as theirs
 from kafka.producer.future import RecordMetadata as TheirRecordMetadata
 from kafka.structs import TopicPartition as TheirTopicPartition
 
+from shmaccum import errors
 from shmaccum._core import FutureRecordMetadata as OurFuture
 from shmaccum.cluster import RecordMetadata
-from shmaccum.errors import (
-    ConfigError,
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    ShmaccumError,
-    TransactionAbortedError,
-)
 from shmaccum.producer.producer import Producer
 from shmaccum.shm import native
 
@@ -43,20 +34,20 @@ _IDLE_S: Final = 5.0
 """How long it waits for another callback before it ends: a producer that was dropped unclosed leaves no thread."""
 
 _CLASSES: Final = {
-    KafkaTimeoutError: theirs.KafkaTimeoutError,
-    TransactionAbortedError: theirs.TransactionAbortedError,
-    ConfigError: theirs.KafkaConfigurationError,
-    IllegalArgumentError: theirs.IllegalArgumentError,
-    IllegalStateError: theirs.IllegalStateError,
-    ProducerClosedError: theirs.IllegalStateError,
+    errors.KafkaTimeoutError: theirs.KafkaTimeoutError,
+    errors.TransactionAbortedError: theirs.TransactionAbortedError,
+    errors.ConfigError: theirs.KafkaConfigurationError,
+    errors.IllegalArgumentError: theirs.IllegalArgumentError,
+    errors.IllegalStateError: theirs.IllegalStateError,
+    errors.ProducerClosedError: theirs.IllegalStateError,
 }
 
 
-def their_error(error: ShmaccumError) -> Exception:
+def their_error(error: errors.ShmaccumError) -> Exception:
     """Return an error of ours as the one that kafka-python raises; ours is its cause."""
     kind = next((_CLASSES[each] for each in type(error).__mro__ if each in _CLASSES), None)
     if kind is None:
-        code = error.code if isinstance(error, KafkaError) else -1
+        code = error.code if isinstance(error, errors.KafkaError) else -1
         kind = theirs.for_code(code) if code > 0 else theirs.KafkaError
     made: Exception = kind(str(error))
     made.__cause__ = error
@@ -68,7 +59,7 @@ def raising_their_errors() -> Iterator[None]:
     """Turn errors of ours that a block raises into kafka-python's."""
     try:
         yield
-    except ShmaccumError as error:
+    except errors.ShmaccumError as error:
         raise their_error(error) from error
 
 
@@ -119,9 +110,9 @@ class CallbackThread:
                     return
             try:
                 self._producer.poll(_SLICE_S)
-            except ProducerClosedError:
+            except errors.ProducerClosedError:
                 return
-            except ShmaccumError as error:
+            except errors.ShmaccumError as error:
                 logger.warning("Waiting for acknowledgements failed: %s", error)
                 with self._changed:
                     self._changed.wait(_SLICE_S)
@@ -168,7 +159,7 @@ class FutureRecordMetadata:
             return True
         try:
             self._producer.poll()
-        except ProducerClosedError:
+        except errors.ProducerClosedError:
             return False  # it stays in the slab, and this process does not learn of it
         return future.is_done
 
@@ -212,7 +203,7 @@ class FutureRecordMetadata:
             raise self._failure
         try:
             metadata = self._future.get(timeout)
-        except ShmaccumError as error:
+        except errors.ShmaccumError as error:
             raise self.exception or their_error(error) from error
         return self._their(metadata)
 
@@ -246,7 +237,7 @@ class FutureRecordMetadata:
             if on_success is not None:
                 _call(on_success, self._their(metadata))
 
-        def failed(error: ShmaccumError) -> None:
+        def failed(error: errors.ShmaccumError) -> None:
             callbacks.arrived()
             if on_failure is not None:
                 _call(on_failure, self.exception or their_error(error))

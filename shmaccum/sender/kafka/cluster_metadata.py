@@ -240,11 +240,7 @@ class Metadata:
                 self._wanted_ms = min(self._wanted_ms, self._wanted[name])
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Store a response, without topics no longer in use.
-
-        Raises:
-            NetworkError: it contains impossible values.
-        """
+        """Store a response, without topics no longer in use. Raises NetworkError: it contains impossible values."""
         if response.error_code == REBOOTSTRAP_REQUIRED:
             logger.warning("metadata: the broker asked has left the cluster (REBOOTSTRAP_REQUIRED)")
             self.failed(now_ms)

@@ -129,11 +129,7 @@ def _attributed(node: Node, words: str) -> str:
 
 
 def node_at(number: int, host: object, port: int) -> Node:
-    """Return the node of a broker in an answer.
-
-    Raises:
-        NetworkError: its number, host or port is impossible.
-    """
+    """Return the node of a broker in an answer. Raises NetworkError: its number, host or port is impossible."""
     if number < 0 or not isinstance(host, str) or not 0 <= port <= _LAST_PORT or not _is_name(host):
         raise NetworkError(f"the broker's answer has an impossible broker: {number}, {str(host)[:300]!r}, port {port}")
     return Node(number, host, port)

@@ -58,11 +58,7 @@ class ProducerIds:
         return SMALL_ANSWER
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Store an answer.
-
-        Raises:
-            NetworkError: it holds neither a valid id nor an error.
-        """
+        """Store an answer. Raises NetworkError: it holds neither a valid id nor an error."""
         error = error_for_code(response.error_code) if response.error_code else None
         if error is None and not (response.producer_id >= 0 <= response.producer_epoch):
             raise NetworkError(f"impossible producer id {response.producer_id}, epoch {response.producer_epoch}")

@@ -54,11 +54,7 @@ class OpenFiles:
         return descriptor
 
     def create(self, path: Path) -> None:
-        """Create an empty file.
-
-        Raises:
-            OSError: it exists, or cannot be created.
-        """
+        """Create an empty file. Raises OSError: it exists, or cannot be created."""
         self._open(path, os.O_CREAT | os.O_EXCL)
 
     def close(self, path: Path) -> None:

@@ -90,11 +90,7 @@ class PartitionLog:
             raise self._storage_error(f"cannot write a batch of {batch.size} bytes", error) from error
 
     def flush(self) -> None:
-        """Sync all records.
-
-        Raises:
-            KafkaStorageError: the sync failed; what is on disk is unknown.
-        """
+        """Sync all records. Raises KafkaStorageError: the sync failed; what is on disk is unknown."""
         try:
             self._flush()
         except OSError as error:
