@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from shmaccum.kafka.schema import NEVER
+from shmaccum.kafka.codec import NEVER
 from tools.kafka.jars import VERSION, jar_directory
 
 MODULE: Final = Path(__file__).resolve().parents[1] / "shmaccum" / "kafka" / "messages.py"
@@ -53,8 +53,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.kafka.schema import (
-    BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Api, ApiMessageType, Field, struct, structs,
+from shmaccum.kafka.codec import (
+    BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Api, ApiMessageType, Field, array, nested,
 )
 '''
 _KINDS: Final = {"records": "BYTES"} | {
@@ -158,7 +158,7 @@ def _field(field: Schema, since: int, until: int, oldest: int, newest: int, stru
         if _versions(field["taggedVersions"]) != _versions(field["versions"]):
             raise ValueError(f"{field['name']} is a tagged field in some of its versions only")
         arguments.append(f"tag={field['tag']}")
-    function = "Field" if kind != "STRUCT" else "structs" if is_array else "struct"
+    function = "Field" if kind != "STRUCT" else "array" if is_array else "nested"
     return f"{function}({', '.join(arguments)})"
 
 

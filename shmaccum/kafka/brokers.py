@@ -20,14 +20,13 @@ from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
 from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
-from shmaccum.kafka.backoff import ExponentialBackoff
 from shmaccum.kafka.channel import Address
 from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Handshake
 from shmaccum.kafka.journal import BrokerNotes, Journal
 from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.poller import FOREVER_MS, Poller, monotonic_ms
+from shmaccum.kafka.poller import FOREVER_MS, ExponentialBackoff, Poller, monotonic_ms
 
 logger = logging.getLogger(__name__)
 

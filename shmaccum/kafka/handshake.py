@@ -12,18 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from shmaccum import errors
 from shmaccum.abi import VERSION
-from shmaccum.errors import (
-    KafkaError,
-    SaslAuthenticationError,
-    UnsupportedSaslMechanismError,
-    UnsupportedVersionError,
-    error_for_code,
-)
-from shmaccum.kafka.codec import decode
+from shmaccum.errors import error_for_code
+from shmaccum.kafka.codec import NEVER, ApiMessage, decode
 from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from shmaccum.kafka.schema import NEVER, ApiMessage
 
 PRODUCE: Final = 0
 """The key of Produce requests, which are no messages of the codec: it would copy the batches."""
@@ -34,7 +28,7 @@ NEWEST_PRODUCE: Final = 12
 
 _NAMED_VERSION: Final = 3
 """The first version of ApiVersions that names the client (KIP-511)."""
-_UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
+_UNSUPPORTED_VERSION: Final = errors.UnsupportedVersionError.code
 SMALL_ANSWER: Final = 64 * 1024
 """Most bytes of an answer of a few fields: about 9,000 kinds of requests, of which Kafka 4 has 90."""
 _SASL_ANSWER: Final = 512 * 1024
@@ -65,23 +59,24 @@ class Task(NamedTuple):
     """Returns the value that the conversation receives, or raises a KafkaError."""
 
 
-class BrokerVersions:
-    """The request versions that a broker supports, and the cluster's finalized features: name -> level (KIP-584)."""
+class BrokerVersions(NamedTuple):
+    """The request versions that a broker supports, and the cluster's finalized features."""
 
-    def __init__(
-        self, ranges: Mapping[int, tuple[int, int]], features: Mapping[str, int] = MappingProxyType({})
-    ) -> None:
-        self._ranges = ranges
-        self.features = features
+    ranges: Mapping[int, tuple[int, int]]
+    """API key -> oldest and newest version."""
+    features: Mapping[str, int] = MappingProxyType({})
+    """Name -> level (KIP-584)."""
 
     def best(self, name: str, key: int, oldest: int, newest: int) -> int:
         """Return the newest version that both sides support. Raises UnsupportedVersionError: there is none."""
-        of_broker = self._ranges.get(key)
+        of_broker = self.ranges.get(key)
         if of_broker is None:
-            raise UnsupportedVersionError(f"no support for {name} requests: bootstrap.servers may name a controller")
+            raise errors.UnsupportedVersionError(
+                f"no support for {name} requests: bootstrap.servers may name a controller"
+            )
         best = min(newest, of_broker[1])
         if best < max(oldest, of_broker[0]):
-            raise UnsupportedVersionError(
+            raise errors.UnsupportedVersionError(
                 f"the broker supports {name} requests of version {of_broker[0]} to {of_broker[1]}, and shmaccum "
                 f"{oldest} to {newest}: use brokers of Kafka 2.1 or later"
             )
@@ -155,8 +150,8 @@ class Handshake:
             return
         call = self.versions.call(SASL_HANDSHAKE.of(mechanism=self._mechanism_name))
         response = decode_answer(call, (yield call))
-        if response.error_code == UnsupportedSaslMechanismError.code:
-            raise UnsupportedSaslMechanismError(
+        if response.error_code == errors.UnsupportedSaslMechanismError.code:
+            raise errors.UnsupportedSaslMechanismError(
                 f"the broker does not offer sasl.mechanism {self._mechanism_name}, but "
                 f"{self._mask.shown(', '.join(response.mechanisms))}"
             )
@@ -166,8 +161,8 @@ class Handshake:
             data = yield self._task(mechanism.auth_bytes)
             call = self.versions.call(SASL_AUTHENTICATE.of(auth_bytes=data), largest_answer=_SASL_ANSWER)
             response = decode_answer(call, (yield call))
-            if response.error_code == SaslAuthenticationError.code:
-                raise SaslAuthenticationError(
+            if response.error_code == errors.SaslAuthenticationError.code:
+                raise errors.SaslAuthenticationError(
                     f"the broker refused the login: {self._mask.shown(response.error_message or 'it does not say why')}"
                 )
             _check(response.error_code, f"a login by {self._mechanism_name}")
@@ -184,11 +179,11 @@ class Handshake:
         """Call into a mechanism; turn its exceptions, whose texts can show a password, into KafkaErrors."""
         try:
             return function(*args)
-        except KafkaError:
+        except errors.KafkaError:
             raise
         except BaseException as error:  # a token provider can raise SystemExit
             what = self._mask.shown(str(error)) if self._mechanism_name == "GSSAPI" else type(error).__name__
-            raise SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
+            raise errors.SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
 
 
 def decode_answer(call: Call, frame: bytes) -> Any:

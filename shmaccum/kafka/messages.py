@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.kafka.schema import (
+from shmaccum.kafka.codec import (
     BOOL,
     BYTES,
     INT8,
@@ -19,8 +19,8 @@ from shmaccum.kafka.schema import (
     Api,
     ApiMessageType,
     Field,
-    struct,
-    structs,
+    array,
+    nested,
 )
 
 PRODUCE: Final = ApiMessageType(
@@ -29,37 +29,37 @@ PRODUCE: Final = ApiMessageType(
         Field("transactional_id", STRING, None, nullable_since=0),
         Field("acks", INT16, 0),
         Field("timeout_ms", INT32, 0),
-        structs(
+        array(
             "topic_data",
             Field("name", STRING, ""),
-            structs("partition_data", Field("index", INT32, 0), Field("records", BYTES, b"", nullable_since=0)),
+            array("partition_data", Field("index", INT32, 0), Field("records", BYTES, b"", nullable_since=0)),
         ),
     ),
     response=(
-        structs(
+        array(
             "responses",
             Field("name", STRING, ""),
-            structs(
+            array(
                 "partition_responses",
                 Field("index", INT32, 0),
                 Field("error_code", INT16, 0),
                 Field("base_offset", INT64, 0),
                 Field("log_append_time_ms", INT64, -1),
                 Field("log_start_offset", INT64, -1),
-                structs(
+                array(
                     "record_errors",
                     Field("batch_index", INT32, 0),
                     Field("batch_index_error_message", STRING, None, nullable_since=0),
                     since=8,
                 ),
                 Field("error_message", STRING, None, since=8, nullable_since=8),
-                struct(
+                nested(
                     "current_leader", Field("leader_id", INT32, -1), Field("leader_epoch", INT32, -1), since=10, tag=0
                 ),
             ),
         ),
         Field("throttle_time_ms", INT32, 0),
-        structs(
+        array(
             "node_endpoints",
             Field("node_id", INT32, 0),
             Field("host", STRING, ""),
@@ -81,10 +81,10 @@ FETCH: Final = ApiMessageType(
         Field("isolation_level", INT8, 0),
         Field("session_id", INT32, 0, since=7),
         Field("session_epoch", INT32, -1, since=7),
-        structs(
+        array(
             "topics",
             Field("topic", STRING, ""),
-            structs(
+            array(
                 "partitions",
                 Field("partition", INT32, 0),
                 Field("current_leader_epoch", INT32, -1, since=9),
@@ -94,7 +94,7 @@ FETCH: Final = ApiMessageType(
                 Field("partition_max_bytes", INT32, 0),
             ),
         ),
-        structs(
+        array(
             "forgotten_topics_data", Field("topic", STRING, ""), Field("partitions", INT32, (), is_array=True), since=7
         ),
         Field("rack_id", STRING, "", since=11),
@@ -103,22 +103,22 @@ FETCH: Final = ApiMessageType(
         Field("throttle_time_ms", INT32, 0),
         Field("error_code", INT16, 0, since=7),
         Field("session_id", INT32, 0, since=7),
-        structs(
+        array(
             "responses",
             Field("topic", STRING, ""),
-            structs(
+            array(
                 "partitions",
                 Field("partition_index", INT32, 0),
                 Field("error_code", INT16, 0),
                 Field("high_watermark", INT64, 0),
                 Field("last_stable_offset", INT64, -1),
                 Field("log_start_offset", INT64, -1, since=5),
-                struct("diverging_epoch", Field("epoch", INT32, -1), Field("end_offset", INT64, -1), since=12, tag=0),
-                struct(
+                nested("diverging_epoch", Field("epoch", INT32, -1), Field("end_offset", INT64, -1), since=12, tag=0),
+                nested(
                     "current_leader", Field("leader_id", INT32, -1), Field("leader_epoch", INT32, -1), since=12, tag=1
                 ),
-                struct("snapshot_id", Field("end_offset", INT64, -1), Field("epoch", INT32, -1), since=12, tag=2),
-                structs(
+                nested("snapshot_id", Field("end_offset", INT64, -1), Field("epoch", INT32, -1), since=12, tag=2),
+                array(
                     "aborted_transactions",
                     Field("producer_id", INT64, 0),
                     Field("first_offset", INT64, 0),
@@ -135,10 +135,10 @@ LIST_OFFSETS: Final = ApiMessageType(
     request=(
         Field("replica_id", INT32, 0),
         Field("isolation_level", INT8, 0),
-        structs(
+        array(
             "topics",
             Field("name", STRING, ""),
-            structs(
+            array(
                 "partitions",
                 Field("partition_index", INT32, 0),
                 Field("current_leader_epoch", INT32, -1, since=4),
@@ -148,10 +148,10 @@ LIST_OFFSETS: Final = ApiMessageType(
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        structs(
+        array(
             "topics",
             Field("name", STRING, ""),
-            structs(
+            array(
                 "partitions",
                 Field("partition_index", INT32, 0),
                 Field("error_code", INT16, 0),
@@ -165,7 +165,7 @@ LIST_OFFSETS: Final = ApiMessageType(
 METADATA: Final = ApiMessageType(
     Api("Metadata", key=3, oldest=0, newest=13, flexible_since=9),
     request=(
-        structs(
+        array(
             "topics",
             Field("topic_id", UUID, 0, since=10),
             Field("name", STRING, "", nullable_since=10),
@@ -177,7 +177,7 @@ METADATA: Final = ApiMessageType(
     ),
     response=(
         Field("throttle_time_ms", INT32, 0, since=3),
-        structs(
+        array(
             "brokers",
             Field("node_id", INT32, 0),
             Field("host", STRING, ""),
@@ -186,13 +186,13 @@ METADATA: Final = ApiMessageType(
         ),
         Field("cluster_id", STRING, None, since=2, nullable_since=2),
         Field("controller_id", INT32, -1, since=1),
-        structs(
+        array(
             "topics",
             Field("error_code", INT16, 0),
             Field("name", STRING, "", nullable_since=12),
             Field("topic_id", UUID, 0, since=10),
             Field("is_internal", BOOL, False, since=1),
-            structs(
+            array(
                 "partitions",
                 Field("error_code", INT16, 0),
                 Field("partition_index", INT32, 0),
@@ -222,7 +222,7 @@ FIND_COORDINATOR: Final = ApiMessageType(
         Field("node_id", INT32, 0, until=3),
         Field("host", STRING, "", until=3),
         Field("port", INT32, 0, until=3),
-        structs(
+        array(
             "coordinators",
             Field("key", STRING, ""),
             Field("node_id", INT32, 0),
@@ -250,9 +250,9 @@ API_VERSIONS: Final = ApiMessageType(
     ),
     response=(
         Field("error_code", INT16, 0),
-        structs("api_keys", Field("api_key", INT16, 0), Field("min_version", INT16, 0), Field("max_version", INT16, 0)),
+        array("api_keys", Field("api_key", INT16, 0), Field("min_version", INT16, 0), Field("max_version", INT16, 0)),
         Field("throttle_time_ms", INT32, 0, since=1),
-        structs(
+        array(
             "supported_features",
             Field("name", STRING, ""),
             Field("min_version", INT16, 0),
@@ -261,7 +261,7 @@ API_VERSIONS: Final = ApiMessageType(
             tag=0,
         ),
         Field("finalized_features_epoch", INT64, -1, since=3, tag=1),
-        structs(
+        array(
             "finalized_features",
             Field("name", STRING, ""),
             Field("max_version_level", INT16, 0),
@@ -275,20 +275,20 @@ API_VERSIONS: Final = ApiMessageType(
 CREATE_TOPICS: Final = ApiMessageType(
     Api("CreateTopics", key=19, oldest=4, newest=7, flexible_since=5),
     request=(
-        structs(
+        array(
             "topics",
             Field("name", STRING, ""),
             Field("num_partitions", INT32, 0),
             Field("replication_factor", INT16, 0),
-            structs("assignments", Field("partition_index", INT32, 0), Field("broker_ids", INT32, (), is_array=True)),
-            structs("configs", Field("name", STRING, ""), Field("value", STRING, "", nullable_since=0)),
+            array("assignments", Field("partition_index", INT32, 0), Field("broker_ids", INT32, (), is_array=True)),
+            array("configs", Field("name", STRING, ""), Field("value", STRING, "", nullable_since=0)),
         ),
         Field("timeout_ms", INT32, 60000),
         Field("validate_only", BOOL, False),
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        structs(
+        array(
             "topics",
             Field("name", STRING, ""),
             Field("topic_id", UUID, 0, since=7),
@@ -297,7 +297,7 @@ CREATE_TOPICS: Final = ApiMessageType(
             Field("topic_config_error_code", INT16, 0, since=5, tag=0),
             Field("num_partitions", INT32, -1, since=5),
             Field("replication_factor", INT16, -1, since=5),
-            structs(
+            array(
                 "configs",
                 Field("name", STRING, ""),
                 Field("value", STRING, "", nullable_since=0),
@@ -331,16 +331,14 @@ ADD_PARTITIONS_TO_TXN: Final = ApiMessageType(
         Field("v3_and_below_transactional_id", STRING, ""),
         Field("v3_and_below_producer_id", INT64, 0),
         Field("v3_and_below_producer_epoch", INT16, 0),
-        structs("v3_and_below_topics", Field("name", STRING, ""), Field("partitions", INT32, (), is_array=True)),
+        array("v3_and_below_topics", Field("name", STRING, ""), Field("partitions", INT32, (), is_array=True)),
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        structs(
+        array(
             "results_by_topic_v3_and_below",
             Field("name", STRING, ""),
-            structs(
-                "results_by_partition", Field("partition_index", INT32, 0), Field("partition_error_code", INT16, 0)
-            ),
+            array("results_by_partition", Field("partition_index", INT32, 0), Field("partition_error_code", INT16, 0)),
         ),
     ),
 )
@@ -382,10 +380,10 @@ TXN_OFFSET_COMMIT: Final = ApiMessageType(
         Field("generation_id", INT32, -1, since=3),
         Field("member_id", STRING, "", since=3),
         Field("group_instance_id", STRING, None, since=3, nullable_since=3),
-        structs(
+        array(
             "topics",
             Field("name", STRING, ""),
-            structs(
+            array(
                 "partitions",
                 Field("partition_index", INT32, 0),
                 Field("committed_offset", INT64, 0),
@@ -396,17 +394,17 @@ TXN_OFFSET_COMMIT: Final = ApiMessageType(
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        structs(
+        array(
             "topics",
             Field("name", STRING, ""),
-            structs("partitions", Field("partition_index", INT32, 0), Field("error_code", INT16, 0)),
+            array("partitions", Field("partition_index", INT32, 0), Field("error_code", INT16, 0)),
         ),
     ),
 )
 DESCRIBE_CONFIGS: Final = ApiMessageType(
     Api("DescribeConfigs", key=32, oldest=1, newest=4, flexible_since=4),
     request=(
-        structs(
+        array(
             "resources",
             Field("resource_type", INT8, 0),
             Field("resource_name", STRING, ""),
@@ -417,20 +415,20 @@ DESCRIBE_CONFIGS: Final = ApiMessageType(
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        structs(
+        array(
             "results",
             Field("error_code", INT16, 0),
             Field("error_message", STRING, "", nullable_since=0),
             Field("resource_type", INT8, 0),
             Field("resource_name", STRING, ""),
-            structs(
+            array(
                 "configs",
                 Field("name", STRING, ""),
                 Field("value", STRING, "", nullable_since=0),
                 Field("read_only", BOOL, False),
                 Field("config_source", INT8, -1),
                 Field("is_sensitive", BOOL, False),
-                structs(
+                array(
                     "synonyms",
                     Field("name", STRING, ""),
                     Field("value", STRING, "", nullable_since=0),
@@ -457,7 +455,7 @@ DESCRIBE_TRANSACTIONS: Final = ApiMessageType(
     request=(Field("transactional_ids", STRING, (), is_array=True),),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        structs(
+        array(
             "transaction_states",
             Field("error_code", INT16, 0),
             Field("transactional_id", STRING, ""),
@@ -466,7 +464,7 @@ DESCRIBE_TRANSACTIONS: Final = ApiMessageType(
             Field("transaction_start_time_ms", INT64, 0),
             Field("producer_id", INT64, 0),
             Field("producer_epoch", INT16, 0),
-            structs("topics", Field("topic", STRING, ""), Field("partitions", INT32, (), is_array=True)),
+            array("topics", Field("topic", STRING, ""), Field("partitions", INT32, (), is_array=True)),
         ),
     ),
 )
@@ -482,7 +480,7 @@ LIST_TRANSACTIONS: Final = ApiMessageType(
         Field("throttle_time_ms", INT32, 0),
         Field("error_code", INT16, 0),
         Field("unknown_state_filters", STRING, (), is_array=True),
-        structs(
+        array(
             "transaction_states",
             Field("transactional_id", STRING, ""),
             Field("producer_id", INT64, 0),

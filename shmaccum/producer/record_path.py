@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shmaccum import _core
+from shmaccum import _core, errors
 from shmaccum._core import FutureRecordMetadata, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
@@ -22,15 +22,6 @@ from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    ShmaccumError,
-    SlabDamagedError,
-)
 from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
@@ -167,7 +158,7 @@ class RecordPath(_core.RecordPath):
             record.timestamp_ms = changed.timestamp_ms
             record.callback = self._interceptors.acknowledging(changed, on_delivery)
         if on_delivery is not None and not callable(on_delivery):
-            raise IllegalArgumentError(
+            raise errors.IllegalArgumentError(
                 f"on_delivery must be callable with (error, metadata), not {type(on_delivery).__name__}: "
                 f"{on_delivery!r}"
             )
@@ -270,7 +261,7 @@ class RecordPath(_core.RecordPath):
                 sticky.switch()
             if batch_is_full is not None:
                 self._wake(batch_is_full)
-        except (IllegalStateError, ValueError, IndexError):
+        except (errors.IllegalStateError, ValueError, IndexError):
             if not self._guard.closed:
                 raise
             # Another thread has closed the producer meanwhile: the sender finds the batch without a wake-up.
@@ -307,11 +298,11 @@ class RecordPath(_core.RecordPath):
 
         They get no interrupt, because the record can be accepted. Raises as `CallGuard.clean_up`.
         """
-        if self._transactions is not None and transaction is not None and isinstance(error, KafkaError):
+        if self._transactions is not None and transaction is not None and isinstance(error, errors.KafkaError):
             self._transactions.refused(error, transaction)
 
         def notify(error: Exception) -> None:
-            if on_delivery is not None and isinstance(error, KafkaError) and error.is_api:
+            if on_delivery is not None and isinstance(error, errors.KafkaError) and error.is_api:
                 try:
                     on_delivery(error, None)
                 except Exception:
@@ -321,20 +312,20 @@ class RecordPath(_core.RecordPath):
 
         try:
             self._guard.clean_up(error)
-        except ShmaccumError as instead:
+        except errors.ShmaccumError as instead:
             notify(instead)
             raise
         if isinstance(error, Exception):
-            if self.counts_timeouts or not isinstance(error, KafkaTimeoutError):
+            if self.counts_timeouts or not isinstance(error, errors.KafkaTimeoutError):
                 self.count_refusal(topic, error)
             notify(error)
 
     def count_refusal(self, topic: object, error: Exception) -> None:
         """Count a call that failed before acceptance, for monitoring: see `Refusals`."""
-        if self._guard.closed or isinstance(error, ProducerClosedError | SlabDamagedError):
+        if self._guard.closed or isinstance(error, errors.ProducerClosedError | errors.SlabDamagedError):
             return
         try:
             self._refusals.count(topic, error)
-        except (ShmaccumError, ValueError, IndexError) as failed:
+        except (errors.ShmaccumError, ValueError, IndexError) as failed:
             # Another thread has closed the producer, or the slab is damaged: the caller gets its own error.
             logger.debug("a refused record of topic %r is not counted: %s", topic, failed)

@@ -66,7 +66,8 @@ class _Deliveries:
         self._drop_complete()
         self._pending.append((self._producer.send_batch(topic, rows), rows.num_rows))
         self._records += rows.num_rows
-        self._bytes += sum(_payload_bytes(rows.column(name)) for name in ("key", "value") if name in rows.schema.names)
+        payload = [rows.column(name) for name in ("key", "value") if name in rows.schema.names]
+        self._bytes += sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in payload)
 
     def finish(self) -> tuple[int, int]:
         """Wait until everything is acknowledged; return how much it was, as `deliver`.
@@ -125,7 +126,3 @@ def parts_of(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
     rows = max(1, batch.num_rows * limit // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
-
-
-def _payload_bytes(column: pa.Array) -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0

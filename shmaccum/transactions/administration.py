@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from shmaccum import errors
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    InvalidTxnStateError,
-    KafkaTimeoutError,
-    RetriableError,
-    TransactionalIdNotFoundError,
-)
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, METADATA
@@ -79,9 +74,9 @@ class Transactions:
         while True:
             try:
                 return self._find(prefix, states, deadline_ms)
-            except KafkaTimeoutError:
+            except errors.KafkaTimeoutError:
                 raise
-            except RetriableError:  # a broker has just gone, and the coordinators that it was are about to move
+            except errors.RetriableError:  # a broker has just gone, and the coordinators that it was are about to move
                 if monotonic_ms() + self._config.retry_backoff_ms > deadline_ms:
                     raise
                 native.pause(self._config.retry_backoff_ms / 1000)
@@ -124,9 +119,9 @@ class Transactions:
         """
         transaction = self.describe(transactional_id, deadline_ms)
         if transaction is None:
-            raise TransactionalIdNotFoundError(f"no coordinator knows transactional.id {transactional_id!r}")
+            raise errors.TransactionalIdNotFoundError(f"no coordinator knows transactional.id {transactional_id!r}")
         if transaction.state != ONGOING:
-            raise InvalidTxnStateError(
+            raise errors.InvalidTxnStateError(
                 f"transactional.id {transactional_id!r} has no open transaction: its state is {transaction.state}"
             )
         coordinator = TransactionCoordinator(self._client, transactional_id, self._config)
@@ -149,7 +144,7 @@ class Transactions:
         answer = self._client.ask(node, lambda connection: call(request, connection), deadline_ms)
         found = []
         for each in answer.transaction_states:
-            if each.error_code == TransactionalIdNotFoundError.code:
+            if each.error_code == errors.TransactionalIdNotFoundError.code:
                 continue  # it has expired meanwhile
             check(each.error_code, f"transactional.id {each.transactional_id!r} cannot be described")
             partitions = [TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions]

@@ -21,9 +21,9 @@ from shmaccum import errors
 from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
+from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from shmaccum.kafka.poller import monotonic_ms
-from shmaccum.kafka.schema import ApiMessage
 from shmaccum.record.batch import Batch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, whole_entries

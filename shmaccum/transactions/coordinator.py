@@ -14,17 +14,9 @@ from shmaccum import errors
 from shmaccum.cluster import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import error_for_code
+from shmaccum.kafka import messages
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
-from shmaccum.kafka.messages import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    DESCRIBE_TRANSACTIONS,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    TXN_OFFSET_COMMIT,
-)
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, call, only
@@ -147,7 +139,7 @@ class TransactionCoordinator:
 
         def make(connection: Connection) -> Call:
             self.version = protocol_version(connection)
-            request = INIT_PRODUCER_ID.of(
+            request = messages.INIT_PRODUCER_ID.of(
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=timeout_ms,
                 producer_id=-1 if last is None else last.producer_id,
@@ -165,7 +157,7 @@ class TransactionCoordinator:
             of_topic.setdefault(topic, []).append(partition)
 
         def make(connection: Connection) -> Call:
-            request = ADD_PARTITIONS_TO_TXN.of(
+            request = messages.ADD_PARTITIONS_TO_TXN.of(
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=me.producer_id,
                 v3_and_below_producer_epoch=me.epoch,
@@ -181,7 +173,7 @@ class TransactionCoordinator:
 
     def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
         """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
-        request = ADD_OFFSETS_TO_TXN.of(
+        request = messages.ADD_OFFSETS_TO_TXN.of(
             transactional_id=self.transactional_id,
             producer_id=me.producer_id,
             producer_epoch=me.epoch,
@@ -210,7 +202,7 @@ class TransactionCoordinator:
                         "committed_metadata": metadata,
                     }
                 )
-            request = TXN_OFFSET_COMMIT.of(
+            request = messages.TXN_OFFSET_COMMIT.of(
                 transactional_id=self.transactional_id,
                 group_id=group.group_id,
                 producer_id=me.producer_id,
@@ -258,7 +250,7 @@ class TransactionCoordinator:
 
         def make(connection: Connection) -> Call:
             self.version = protocol_version(connection)
-            return call(DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id]), connection)
+            return call(messages.DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id]), connection)
 
         def code(response: Any) -> int:
             return int(only(response.transaction_states, "transactional ids").error_code)
@@ -326,7 +318,7 @@ class TransactionCoordinator:
         """Return the coordinator of a transactional id or a group."""
         node = self._client.coordinators.get((kind, key))
         if node is None:
-            request = FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
+            request = messages.FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
             response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
             found = only(response.coordinators, "coordinators") if response.coordinators else response
             if found.error_code:
@@ -359,7 +351,7 @@ def protocol_version(connection: Connection) -> int:
 
 def end_call(connection: Connection, transactional_id: str, me: Identity, *, commit: bool, version: int) -> Call:
     """Return the request that ends a transaction, which was written with a version of the protocol."""
-    request = END_TXN.of(
+    request = messages.END_TXN.of(
         transactional_id=transactional_id, producer_id=me.producer_id, producer_epoch=me.epoch, committed=commit
     )
     limits = {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}

@@ -21,9 +21,23 @@ from hypothesis import strategies as st
 
 from shmaccum.errors import NetworkError
 from shmaccum.kafka import messages
-from shmaccum.kafka.codec import Struct, decode, encode
+from shmaccum.kafka.codec import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    STRUCT,
+    UUID,
+    ApiMessageType,
+    Field,
+    Struct,
+    decode,
+    encode,
+)
 from shmaccum.kafka.messages import API_VERSIONS, FETCH, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from shmaccum.kafka.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, STRUCT, UUID, ApiMessageType, Field
 
 THEIR_MODULES = (
     kafka.protocol.admin,

@@ -144,7 +144,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
 
     def _send_in_order(self, producer: SharedProducer, message: Produced) -> None:
         """Send a message, behind those of its topic that wait."""
-        if self._parking.holds(message.delivery.topic()):
+        if message.delivery.topic() in self._parking.topics:  # it must wait behind them
             self._parking.add(message)
             self._parking.retry()
         else:

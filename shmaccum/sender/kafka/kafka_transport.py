@@ -210,14 +210,16 @@ class KafkaTransport:
     def _inquire(self, now_ms: float) -> float:
         """Close connections to nodes outside the cluster, and send the inquiries that are due.
 
-        Returns:
-            When to call again, or to check the connections.
+        Return when to call again, or to check the connections.
         """
         metadata = self._metadata
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
         if now_ms >= metadata.rebootstrap_ms():
-            self._rebootstrap(now_ms)
+            # Start over from bootstrap.servers: the known brokers can have left the cluster.
+            metadata.rebootstrap(now_ms)
+            self._brokers.forget_all("closed for a rebootstrap from bootstrap.servers")
+            self._has_news = True
         metadata_ms, producer_id_ms = metadata.due_ms(), self._producer_ids.due_ms()
         if now_ms >= metadata_ms:
             metadata.trying(now_ms)
@@ -225,12 +227,6 @@ class KafkaTransport:
         if now_ms >= producer_id_ms:
             producer_id_ms = self._ask(self._producer_ids, now_ms)
         return min(metadata_ms, producer_id_ms, self._brokers.next_check_ms, metadata.rebootstrap_ms())
-
-    def _rebootstrap(self, now_ms: float) -> None:
-        """Start over from ``bootstrap.servers``: the known brokers can have left the cluster."""
-        self._metadata.rebootstrap(now_ms)
-        self._brokers.forget_all("closed for a rebootstrap from bootstrap.servers")
-        self._has_news = True
 
     def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
         """Send an inquiry to any broker; if none takes it now, return when to try again."""

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
-from shmaccum.kafka.backoff import ExponentialBackoff
+from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.handshake import SMALL_ANSWER
 from shmaccum.kafka.messages import INIT_PRODUCER_ID
-from shmaccum.kafka.poller import FOREVER_MS, monotonic_ms
-from shmaccum.kafka.schema import ApiMessage
+from shmaccum.kafka.poller import FOREVER_MS, ExponentialBackoff, monotonic_ms
 
 logger = logging.getLogger(__name__)
 
