@@ -84,7 +84,8 @@ def generate(jar: Path) -> str:
             api = f'"{name}", key={request["apiKey"]}, oldest={oldest}, newest={newest}, flexible_since={flexible}'
             parts = [f"{what}=({_fields(each, oldest, newest, {})},)" for what, each in bodies.items()]
             lines.append(f"{_constant(name)}: Final = ApiMessageType(Api({api}), {', '.join(parts)})")
-    layout = (sys.executable, "-m", "ruff", "format", "--stdin-filename", str(MODULE), "-")
+    options = "--config", "format.skip-magic-trailing-comma = true", "--stdin-filename", str(MODULE)
+    layout = (sys.executable, "-m", "ruff", "format", *options, "-")
     return subprocess.run(layout, input="\n".join(lines), capture_output=True, text=True, check=True).stdout
 
 

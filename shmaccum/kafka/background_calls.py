@@ -72,8 +72,7 @@ class BackgroundCalls:
 
         ``on_done`` gets the result on the sender's thread, unless the call is cancelled before.
 
-        Raises:
-            OSError: no thread can be started.
+        Raises OSError: no thread can be started.
         """
         background_call = BackgroundCall(call, on_done)
         with self._lock:

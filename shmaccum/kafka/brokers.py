@@ -91,7 +91,7 @@ class Brokers:
         """Hides secrets in brokers' texts."""
         self._security = secure(config, self._mask)
         self.poller = Poller()
-        self._background_calls = BackgroundCalls(self.poller)
+        self.background_calls = BackgroundCalls(self.poller)
         self.bootstrap = [
             Node(-1 - number, *split_address(address)) for number, address in enumerate(config.bootstrap_servers)
         ]
@@ -106,8 +106,8 @@ class Brokers:
 
     def apply(self, config: ProducerConfig, client_id: str) -> None:
         """Use these settings: for waits from the next one on, for sockets from the next connection on."""
-        self._config = config
-        self._client_id = client_id
+        self.config = config
+        self.client_id = client_id
         self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._setup_timeout = ExponentialBackoff(
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
@@ -247,7 +247,7 @@ class Brokers:
                 broker.connection.close(None, "closed with the sender")
             if broker.lookup is not None:
                 broker.lookup.cancel()
-        self._background_calls.close()
+        self.background_calls.close()
         self.poller.close()
 
     # --- connecting ---------------------------------------------------------------------------------
@@ -272,24 +272,13 @@ class Brokers:
             if not broker.addresses and not self._find_addresses(broker, setup_timeout_ms):
                 return
             address = broker.addresses.pop(0)  # after the last one, the name is looked up again
-            buffers = self._config.send_buffer_bytes, self._config.receive_buffer_bytes
+            buffers = self.config.send_buffer_bytes, self.config.receive_buffer_bytes
             channel = self._security.channel(address, *buffers, broker.node.host)
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
-        handshake = Handshake(self._security.mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
-        broker.connection = Connection(
-            broker.node,
-            channel,
-            handshake,
-            self.poller,
-            self._config,
-            self._client_id,
-            setup_timeout_ms,
-            self,
-            self._background_calls,
-            broker.notes,
-        )
+        handshake = Handshake(self._security.mechanism, self.config.sasl_mechanism, broker.node.host, self._mask)
+        broker.connection = Connection(broker.node, channel, handshake, setup_timeout_ms, self, broker.notes)
         broker.notes.connecting()
         self.check_by(monotonic_ms() + setup_timeout_ms)
 
@@ -307,9 +296,7 @@ class Brokers:
         except socket.gaierror:
             pass  # it is a name
         broker.lookup_deadline_ms = monotonic_ms() + timeout_ms
-        broker.lookup = self._background_calls.run(
-            f"name {broker.node.host}", look_up, partial(self._looked_up, broker)
-        )
+        broker.lookup = self.background_calls.run(f"name {broker.node.host}", look_up, partial(self._looked_up, broker))
         self.check_by(broker.lookup_deadline_ms)
         return False
 

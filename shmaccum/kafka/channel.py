@@ -47,8 +47,7 @@ class Channel:
     def open(self) -> int:
         """Continue opening; return the ``epoll`` event to wait for before the next call, 0 once open.
 
-        Raises:
-            OSError: it cannot be opened.
+        Raises OSError: it cannot be opened.
         """
         if self._connecting:
             if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -72,8 +71,7 @@ class Channel:
     def read(self) -> list[bytes]:
         """Return the bytes that have arrived, in the blocks they were read in.
 
-        Raises:
-            ConnectionError: the broker closed the connection.
+        Raises ConnectionError: the broker closed the connection.
         """
         try:
             return [not_empty(self._socket.recv(READ_SIZE))]

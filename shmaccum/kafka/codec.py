@@ -153,8 +153,7 @@ _MALFORMED: Final = (_MalformedError, IndexError, struct.error, UnicodeDecodeErr
 def encode(message: ApiMessage, version: int, correlation_id: int, client_id: str) -> bytes:
     """Return a request's frame, with its size.
 
-    Raises:
-        ValueError: it has a field that there is not, or a value that its field cannot have.
+    Raises ValueError: it has a field that there is not, or a value that its field cannot have.
     """
     kind = message.type.api
     is_flexible = version >= kind.flexible_since

@@ -16,13 +16,13 @@ from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError, printable
-from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
+from shmaccum.kafka.background_calls import BackgroundCall
 from shmaccum.kafka.channel import Buffer, Channel
 from shmaccum.kafka.codec import encode
 from shmaccum.kafka.frames import FrameReader
 from shmaccum.kafka.handshake import Call, Conversation, Handshake, Task
 from shmaccum.kafka.journal import BrokerNotes
-from shmaccum.kafka.poller import FOREVER_MS, READ, WRITE, Poller, monotonic_ms
+from shmaccum.kafka.poller import FOREVER_MS, READ, WRITE, monotonic_ms
 
 if TYPE_CHECKING:
     from shmaccum.kafka.brokers import Brokers
@@ -116,7 +116,6 @@ class Connection:
         setup_timeout_ms: Longest time until it is ready.
 
     Attributes:
-        handshake: Holds the broker's versions.
         last_used_ms: When it last sent or received.
         has_been_ready: Whether it ever took requests.
     """
@@ -126,27 +125,23 @@ class Connection:
         node: Node,
         channel: Channel,
         handshake: Handshake,
-        poller: Poller,
-        config: ProducerConfig,
-        client_id: str,
         setup_timeout_ms: float,
         owner: Brokers,
-        background_calls: BackgroundCalls,
         notes: BrokerNotes,
     ) -> None:
+        config = owner.config
         self.node = node
         self._notes = notes
         self.handshake = handshake
         self._channel = channel
-        self._poller = poller
+        self._poller = owner.poller
         self._max_in_flight = config.max_in_flight_requests_per_connection
         if config.enable_idempotence and self._max_in_flight == MAX_IN_FLIGHT_FOR_IDEMPOTENCE:
             # The default bounds each partition (`ReadyCheck`): more of a connection would only be more partitions.
             self._max_in_flight = _MOST_IN_FLIGHT
-        self.apply(config, client_id)
+        self.apply(config, owner.client_id)
         self._setup_timeout_ms = setup_timeout_ms
         self._owner = owner
-        self._background_calls = background_calls
         self._task: Task | None = None
         """The background call that the handshake waits for."""
         self._background_call: BackgroundCall | None = None
@@ -167,7 +162,7 @@ class Connection:
         self.last_used_ms = now
         self._setup_deadline_ms = now + setup_timeout_ms
         self._events = WRITE
-        poller.add(channel.fileno(), WRITE, self._handle)
+        self._poller.add(channel.fileno(), WRITE, self._handle)
 
     def apply(self, config: ProducerConfig, client_id: str) -> None:
         """Use these settings from the next request on."""
@@ -342,7 +337,7 @@ class Connection:
             return
         if isinstance(step, Task):
             self._task = step
-            self._background_call = self._background_calls.run(step.key, step.call, self._task_done)
+            self._background_call = self._owner.background_calls.run(step.key, step.call, self._task_done)
         else:
             self.call(step, self._continue, lambda error, message: None)
 

@@ -37,14 +37,10 @@ def secure(config: ProducerConfig, mask: Mask) -> Security:
     """
     mechanism = sasl_mechanism(config, mask)
     if not config.security_protocol.endswith("SSL"):
-        return Security(_plain, mechanism)
+        return Security(lambda address, send, receive, host: Channel(address, send, receive), mechanism)
     from shmaccum.kafka.tls import TlsChannel, tls_context
 
     return Security(partial(TlsChannel, tls_context(config)), mechanism)
-
-
-def _plain(address: Address, send_buffer: int, receive_buffer: int, host: str) -> Channel:
-    return Channel(address, send_buffer, receive_buffer)
 
 
 def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:

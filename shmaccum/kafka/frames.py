@@ -50,8 +50,7 @@ class FrameReader:
 
         A frame that cannot be the answer is refused by its first bytes, before it takes time and memory.
 
-        Raises:
-            NetworkError: the frame is not the answer, or the other side does not speak Kafka's protocol.
+        Raises NetworkError: the frame is not the answer, or the other side does not speak Kafka's protocol.
         """
         left = self.left
         if left < _SIZE_SIZE:

@@ -118,8 +118,7 @@ class Handshake:
     def introduce(self) -> Conversation:
         """Request the broker's versions, and log in.
 
-        Raises:
-            KafkaError: the broker refuses us, or supports no version that we do.
+        Raises KafkaError: the broker refuses us, or supports no version that we do.
         """
         yield from self._ask_versions()
         yield from self.log_in()
@@ -143,8 +142,7 @@ class Handshake:
     def log_in(self) -> Conversation:
         """Log in by SASL, if it is on; also again, on a connection in use (KIP-368).
 
-        Raises:
-            AuthenticationError: the broker refuses us.
+        Raises AuthenticationError: the broker refuses us.
         """
         if self._mechanism is None:
             return

@@ -39,8 +39,7 @@ def check_keytab(path: str) -> None:
 class Kerberos(Mechanism):
     """One login: with a keytab, or with the credential cache, whose principal is the default.
 
-    Raises:
-        SaslAuthenticationError: there is no ticket; says why.
+    Raises SaslAuthenticationError: there is no ticket; says why.
     """
 
     def __init__(self, host: str, service_name: str, principal: str = "", keytab: str = "") -> None:
@@ -71,8 +70,7 @@ class Kerberos(Mechanism):
     def receive(self, auth_bytes: bytes) -> None:
         """See `Mechanism`.
 
-        Raises:
-            SaslAuthenticationError: the broker fails to prove its identity, or demands a security layer.
+        Raises SaslAuthenticationError: the broker fails to prove its identity, or demands a security layer.
         """
         import gssapi
 

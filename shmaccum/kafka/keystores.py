@@ -35,25 +35,19 @@ _WRONG_PASSWORD: Final = "wrong password of the store, or the file is damaged"
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """The contents of a keystore.
-
-    Attributes:
-        trusted: The trusted certificates, in PEM.
-        key: The private key (PKCS#8, DER); empty for none.
-        is_protected: Whether the key is still encrypted, as in a JKS.
-        chain: The key's certificate and its issuers (DER).
-    """
+    """The contents of a keystore: certificates in PEM, or in DER those of the key."""
 
     trusted: str
     key: bytes = b""
+    """The private key (PKCS#8, DER); empty for none."""
     is_protected: bool = False
+    """Whether the key is still encrypted, as in a JKS."""
     chain: Sequence[bytes] = ()
 
     def identity(self, key_password: str | None) -> str:
         """Return the private key and its certificates, in PEM.
 
-        Raises:
-            ValueError: there is no key, or the password is wrong.
+        Raises ValueError: there is no key, or the password is wrong.
         """
         if not self.key:
             raise ValueError("the store holds no private key")

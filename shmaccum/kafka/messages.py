@@ -237,17 +237,11 @@ FIND_COORDINATOR: Final = ApiMessageType(
 SASL_HANDSHAKE: Final = ApiMessageType(
     Api("SaslHandshake", key=17, oldest=1, newest=1, flexible_since=32767),
     request=(Field("mechanism", STRING, ""),),
-    response=(
-        Field("error_code", INT16, 0),
-        Field("mechanisms", STRING, (), is_array=True),
-    ),
+    response=(Field("error_code", INT16, 0), Field("mechanisms", STRING, (), is_array=True)),
 )
 API_VERSIONS: Final = ApiMessageType(
     Api("ApiVersions", key=18, oldest=0, newest=3, flexible_since=3),
-    request=(
-        Field("client_software_name", STRING, "", since=3),
-        Field("client_software_version", STRING, "", since=3),
-    ),
+    request=(Field("client_software_name", STRING, "", since=3), Field("client_software_version", STRING, "", since=3)),
     response=(
         Field("error_code", INT16, 0),
         array("api_keys", Field("api_key", INT16, 0), Field("min_version", INT16, 0), Field("max_version", INT16, 0)),
@@ -350,10 +344,7 @@ ADD_OFFSETS_TO_TXN: Final = ApiMessageType(
         Field("producer_epoch", INT16, 0),
         Field("group_id", STRING, ""),
     ),
-    response=(
-        Field("throttle_time_ms", INT32, 0),
-        Field("error_code", INT16, 0),
-    ),
+    response=(Field("throttle_time_ms", INT32, 0), Field("error_code", INT16, 0)),
 )
 END_TXN: Final = ApiMessageType(
     Api("EndTxn", key=26, oldest=0, newest=5, flexible_since=3),

@@ -133,8 +133,7 @@ def _records(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
 def tls_context(config: ProducerConfig) -> ssl.SSLContext:
     """Return the context of connections with TLS.
 
-    Raises:
-        ConfigError: a certificate or key cannot be read; names the setting, without secret values.
+    Raises ConfigError: a certificate or key cannot be read; names the setting, without secret values.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

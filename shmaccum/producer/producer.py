@@ -26,9 +26,8 @@ from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, SerializationError, ShmaccumError
 from shmaccum.observe import kafka_metrics
-from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
-from shmaccum.producer.record_path import RecordPath
+from shmaccum.producer.record_path import CallGuard, RecordPath
 from shmaccum.producer.serialization import Serializers
 from shmaccum.sender.process import SenderWatch, ensure_sender, tend_shards
 from shmaccum.sender.watch import WatchThread

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from shmaccum import _core, errors
@@ -22,7 +23,6 @@ from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
-from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.producer.refusals import Refusals
@@ -36,6 +36,43 @@ if TYPE_CHECKING:  # imported only for transactions and interceptors
 
 
 logger = logging.getLogger(__name__)
+
+
+class CallGuard(_core.CallGuard):
+    """``with guard: ...`` around a call of an open producer."""
+
+    def __init__(self, accumulator: RecordAccumulator) -> None:
+        self._accumulator = accumulator
+        self._slab = accumulator.state.slab
+
+    def check_open(self) -> None:
+        """Raise ProducerClosedError if the producer has been closed."""
+        if self.closed:
+            raise errors.ProducerClosedError("Cannot perform operation after producer has been closed.")
+
+    def clean_up(self, error: BaseException) -> None:
+        """Clean up after an error or interrupt: release slots and flushes; raise a better error if there is one.
+
+        Raises:
+            ProducerClosedError: the error came from the detached slab, because another thread closed the producer.
+            SlabDamagedError: it came from damage in the slab.
+        """
+        if not self.closed:
+            self._accumulator.clean_up()
+        if self.closed and isinstance(error, errors.IllegalStateError | ValueError | IndexError | OSError):
+            raise errors.ProducerClosedError("The producer has been closed meanwhile.") from error
+        damage = self._slab.explain(error)
+        if damage is not None:
+            raise damage from error
+
+    def __enter__(self) -> None:
+        self.check_open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.clean_up(error)
 
 
 @dataclass(slots=True, eq=False)

@@ -109,8 +109,7 @@ class _NamedFile(_RotatingFile):
 def default_directory() -> str:
     """Return the directory of the default logs, by the XDG base directory specification.
 
-    Raises:
-        RuntimeError: the user has no home.
+    Raises RuntimeError: the user has no home.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
@@ -124,8 +123,7 @@ def default_directory() -> str:
 def log_path(config: ProducerConfig) -> str:
     """Return the log file of a sender with these settings; empty for none.
 
-    Raises:
-        RuntimeError: the user has no home.
+    Raises RuntimeError: the user has no home.
     """
     named = config.sender_log_file
     if named:

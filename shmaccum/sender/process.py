@@ -118,8 +118,7 @@ os.register_at_fork(
 def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Transport:
     """Return the transport that ``transport`` names, not started yet.
 
-    Raises:
-        ApiVersionError: a library that it needs is missing.
+    Raises ApiVersionError: a library that it needs is missing.
     """
     # Imported here, as the sender below: producers import this module and need neither.
     if config.transport == "kafka":
@@ -284,8 +283,7 @@ class _StopSignals:
 def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
     """Start a sender if the slab has none, no process is starting one, and no supervised one waits for the role.
 
-    Raises:
-        SenderError: it did not start, or cannot work with these settings; says why.
+    Raises SenderError: it did not start, or cannot work with these settings; says why.
     """
     if slab.has_sender() or has_successor(slab):
         return
@@ -299,8 +297,7 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
 def tend_shards(config: ProducerConfig) -> None:
     """Start a sender for each of the other shards that holds records and that no process uses.
 
-    Raises:
-        SenderError: one did not start; says which, and why.
+    Raises SenderError: one did not start; says which, and why.
     """
     uid = os.geteuid()
     own = config.slab_name(uid)
@@ -441,8 +438,7 @@ def started_by(request: Mapping[str, Any]) -> None:
 def _check_version(request: Mapping[str, Any]) -> None:
     """Check that this code lays slabs out as the starter's does.
 
-    Raises:
-        SenderError: it does not; says how to deliver the records.
+    Raises SenderError: it does not; says how to deliver the records.
     """
     version, abi = request["version"], request["abi"]
     if abi == ABI_VERSION:

@@ -311,8 +311,7 @@ class Sender:
     def _report_undelivered(self) -> None:
         """Log what this sender leaves undelivered.
 
-        Raises:
-            SlabDamagedError: a word has an impossible value; names it.
+        Raises SlabDamagedError: a word has an impossible value; names it.
         """
         batches, records = self._slab.undelivered()
         if not batches:

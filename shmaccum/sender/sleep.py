@@ -104,13 +104,11 @@ class ResponseCoalescing:
     meanwhile. Delay is free while every broker still has a request in flight. So the sender naps until about half of
     the batches in flight are answered. It adapts the nap to what the last one found, up to `LONGEST_NAP_MS`, since
     brokers can be slow and can differ.
-
-    Attributes:
-        next_ms: milliseconds of the next nap; 0 for none.
     """
 
     def __init__(self) -> None:
         self.next_ms = 0.0
+        """Of the next nap; 0 for none."""
 
     def nap(self, timeout_ms: float) -> None:
         """Nap before the wait for responses, if the nap is shorter than that wait."""

@@ -69,8 +69,7 @@ class TopicRequests:
     def _store(self, cluster: Cluster) -> None:
         """Store what is new of topics, and the answers that producers wait for.
 
-        Raises:
-            LockTimeoutError: as `Deferral.section`.
+        Raises LockTimeoutError: as `Deferral.section`.
         """
         changed = cluster.changed_since(self._cluster)
         answered = {name for name in self._waiting if name not in cluster.pending}

@@ -21,6 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
@@ -118,8 +119,7 @@ class WatchThread:
     def _before_append(self) -> None:
         """Start the thread; if that fails, ensure that there is a sender, every `LOOK_S` at most.
 
-        Raises:
-            SenderError: there was no sender, and none could be started.
+        Raises SenderError: there was no sender, and none could be started.
         """
         now_s = time.monotonic()
         if now_s < self._next_look_s:
@@ -192,14 +192,9 @@ class _Thread:
 _watches: weakref.WeakSet[WatchThread] = weakref.WeakSet()
 
 
-def _pause_all() -> None:
+def _for_all(change: Callable[[WatchThread], None]) -> None:
     for watch in native.members(_watches):
-        watch.pause()
+        change(watch)
 
 
-def _resume_all() -> None:
-    for watch in native.members(_watches):
-        watch.resume()
-
-
-os.register_at_fork(before=_pause_all, after_in_parent=_resume_all)
+os.register_at_fork(before=partial(_for_all, WatchThread.pause), after_in_parent=partial(_for_all, WatchThread.resume))

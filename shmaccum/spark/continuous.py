@@ -61,8 +61,7 @@ def refuse_at_start(checkpoint: str | None) -> None:
     Args:
         checkpoint: the option ``checkpointLocation``. Only a directory of this host can be read.
 
-    Raises:
-        ConfigError: the query is continuous, or the checkpoint has epochs that were not written.
+    Raises ConfigError: the query is continuous, or the checkpoint has epochs that were not written.
     """
     queries, continuous = _query_threads()
     epochs = _Epochs.of(checkpoint)

@@ -98,8 +98,7 @@ class _Deliveries:
 def group_by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of each topic, in their order and without the column ``topic``.
 
-    Raises:
-        SerializationError: a topic is null.
+    Raises SerializationError: a topic is null.
     """
     topics = batch.column("topic")
     if topics.null_count:

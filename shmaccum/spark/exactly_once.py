@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from shmaccum.transactions.coordinator import PreparedTransaction
     from shmaccum.transactions.manager import TransactionManager
     from shmaccum.transactions.writer_id import Writer
+    from shmaccum.transactions.writer_state import Driver
 
 logger = logging.getLogger(__name__)
 
@@ -49,20 +50,13 @@ _LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(?://(?=/|$)|(//[^/]+
 
 @dataclass(frozen=True)
 class ExactlyOnce:
-    """The exactly-once part of a write, as the options give it.
-
-    Attributes:
-        config: of the producer, with a ``transactional.id`` that begins all ids.
-        name: of the writer: the query's checkpoint, or what the option ``txnAppId`` says.
-        version: of a batch job: it writes nothing if it, or a later one, was written. None for a streaming query, and
-            for a job that is not to be recognized.
-        fail_on_data_loss: see `Writer`.
-        log: topic of the commit log; None for the usual one.
-    """
+    """The exactly-once part of a write, as the options give it."""
 
     config: ProducerConfig
     name: str
+    """Of the writer: the query's checkpoint, or what the option ``txnAppId`` says."""
     version: int | None
+    """Of a batch job that writes nothing if it, or a later one, was written; None for a query, and for other jobs."""
     fail_on_data_loss: bool
     log: str | None = None
 
@@ -70,8 +64,7 @@ class ExactlyOnce:
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> ExactlyOnce | None:
         """Return the options of ``exactlyOnce``; None without it.
 
-        Raises:
-            ConfigError: an option is wrong, or missing.
+        Raises ConfigError: an option is wrong, or missing.
         """
         app, version, log = options.get("txnappid"), options.get("txnversion"), options.get("commitlogtopic")
         if not _boolean(options, "exactlyonce", "exactlyOnce"):
@@ -103,7 +96,6 @@ class ExactlyOnce:
         """Return the writer for the commit log, in a process of the driver."""
         from shmaccum.transactions.commit_log import TOPIC
         from shmaccum.transactions.writer_id import Writer
-        from shmaccum.transactions.writer_state import Driver
 
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:16]
         return Writer(
@@ -112,32 +104,29 @@ class ExactlyOnce:
             self.log or TOPIC,
             fail_on_data_loss=self.fail_on_data_loss,
             writes_once=is_job and self.version is None,
-            driver=None if is_job else Driver.of(_driver_pid()),
+            driver=None if is_job else _driver(),
         )
 
     def plan(self, *, is_job: bool) -> TaskPlan:
         """Plan a batch, on the driver (`BatchCommitter.plan`); it is ended if the driver ends amid it."""
         from shmaccum.transactions.driver_watch import end_batch_after
-        from shmaccum.transactions.writer_state import Driver
 
         writer = self.writer(is_job=is_job)
         with self._committer(is_job=is_job) as committer:
             plan = committer.plan()
-        end_batch_after(writer.driver or Driver.of(_driver_pid()), self.config, writer, plan if is_job else None)
+        end_batch_after(writer.driver or _driver(), self.config, writer, plan if is_job else None)
         return TaskPlan(plan, writer, self.version)
 
     def ended(self) -> None:
         """Note that a job has ended, on the driver: nothing of it is left to be done."""
         from shmaccum.transactions.driver_watch import forget
-        from shmaccum.transactions.writer_state import Driver
 
-        forget(Driver.of(_driver_pid()), self.writer(is_job=True))
+        forget(_driver(), self.writer(is_job=True))
 
     def commit(self, batch: int, results: Sequence[TransactionResult], *, is_job: bool) -> None:
         """Commit a batch, on the driver (`BatchCommitter.commit`).
 
-        Raises:
-            IllegalStateError: results are of different plans; nothing is committed.
+        Raises IllegalStateError: results are of different plans; nothing is committed.
         """
         written = [result for result in results if result.transaction is not None]
         if written:
@@ -188,8 +177,7 @@ class TaskPlan:
         Args:
             source: id of the streaming query.
 
-        Raises:
-            IllegalStateError: the query's batches have begun again, so their numbers say nothing.
+        Raises IllegalStateError: the query's batches have begun again, so their numbers say nothing.
         """
         decided = self.plan.decided
         batch = self.version if not source else _batch_number()
@@ -267,8 +255,7 @@ class _TransactionalIds:
     def next(self, prefix: str, plan: int) -> _TransactionalIds:
         """Choose the next id; the context of InitProducerId, which returns it.
 
-        Raises:
-            ProducerFencedError: this process has worked under a later plan already.
+        Raises ProducerFencedError: this process has worked under a later plan already.
         """
         if self._pid != os.getpid():  # forked: our ids are the parent's
             self._renew()
@@ -310,20 +297,22 @@ def checkpoint_name(location: str) -> str:
     return scheme + authority + (path.rstrip("/") or path)
 
 
-def _driver_pid() -> int:
-    """Return the process id of the application's JVM, of which this process is a descendant; or of the parent."""
+def _driver() -> Driver:
+    """Return the application's JVM, of which this process is a descendant; or the parent."""
+    from shmaccum.transactions.writer_state import Driver
+
     pid = os.getppid()
     while pid > 1:
         try:
             with open(f"/proc/{pid}/comm", "rb") as file:
                 name = file.read().strip()
             if name == b"java":
-                return pid
+                return Driver.of(pid)
             with open(f"/proc/{pid}/stat", "rb") as file:
                 pid = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:
             break
-    return os.getppid()
+    return Driver.of(os.getppid())
 
 
 def _query_id() -> str:

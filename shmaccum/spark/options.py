@@ -57,8 +57,7 @@ def check_names(options: Mapping[str, str]) -> None:
 
     A misspelt ``exactlyOnce`` would make the job at least once.
 
-    Raises:
-        ConfigError: a name is like one of ours, or is ours with the prefix ``kafka.``.
+    Raises ConfigError: a name is like one of ours, or is ours with the prefix ``kafka.``.
     """
     ours = {name.lower(): name for name in OPTIONS}
     for name in options.keys() - ours.keys() - _OF_SPARK:
@@ -78,8 +77,7 @@ def check_names(options: Mapping[str, str]) -> None:
 def producer_config(options: Mapping[str, str]) -> ProducerConfig:
     """Return the settings in the options with the prefix ``kafka.``.
 
-    Raises:
-        ConfigError: an option is wrong, not supported, or lacks a prefix that it needs.
+    Raises ConfigError: an option is wrong, not supported, or lacks a prefix that it needs.
     """
     settings = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
     for name, reason in _NOT_SUPPORTED.items():

@@ -34,19 +34,13 @@ class TaskCommit(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WriteTask:
-    """The common part of all tasks of a write; made on the driver and pickled to the executors.
-
-    Attributes:
-        config: of the producer.
-        topic: the topic of all rows, or None if the column ``topic`` gives it.
-        columns: the columns that make records, with their types as Spark writes them.
-        plan: of a write that is exactly once; None for one that is at least once.
-        timestamp_column: the one of ``columns`` that gives the records' timestamps, if one does.
-    """
+    """The common part of all tasks of a write; made on the driver and pickled to the executors."""
 
     config: ProducerConfig
     topic: str | None
+    """Of all rows; None if the column ``topic`` gives it."""
     columns: Mapping[str, str]
+    """Those that make records, with their types as Spark writes them."""
     plan: TaskPlan | None = None
     timestamp_column: str | None = None
 

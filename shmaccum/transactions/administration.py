@@ -68,8 +68,7 @@ class Transactions:
     def find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
         """Return transactional ids, sorted, as all coordinators know them: in any state if ``states`` is empty.
 
-        Raises:
-            KafkaError: a broker did not answer, or refused.
+        Raises KafkaError: a broker did not answer, or refused.
         """
         while True:
             try:
@@ -103,8 +102,7 @@ class Transactions:
     def describe(self, transactional_id: str, deadline_ms: float) -> TransactionDescription | None:
         """Return a transactional id as its coordinator knows it; None if no coordinator does.
 
-        Raises:
-            KafkaError: a broker did not answer, or refused.
+        Raises KafkaError: a broker did not answer, or refused.
         """
         found = [each for each in self.find(transactional_id, (), deadline_ms) if each[0] == transactional_id]
         return found[0] if found else None

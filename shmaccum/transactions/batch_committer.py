@@ -120,8 +120,7 @@ class BatchCommitter:
         Returns:
             What was open and is committed now; what was aborted.
 
-        Raises:
-            KafkaError: as `plan`.
+        Raises KafkaError: as `plan`.
         """
         deadline_ms = self._deadline()
         before = self._open_transactions(deadline_ms)
@@ -138,8 +137,7 @@ class BatchCommitter:
         Nothing happens if the writer has a newer plan. The state of a writer with a single batch goes: the log would
         keep that of each failed job for ever.
 
-        Raises:
-            KafkaError: as `plan`.
+        Raises KafkaError: as `plan`.
         """
         deadline_ms = self._deadline()
         self._id.open(deadline_ms)

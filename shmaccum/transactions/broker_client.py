@@ -121,8 +121,7 @@ class _Silence(BrokerNotes):
 class BrokerClient:
     """A process's connections to brokers, for requests that it waits for. Threads take turns.
 
-    Raises:
-        ConfigError: a setting names a file or function that cannot be used.
+    Raises ConfigError: a setting names a file or function that cannot be used.
     """
 
     def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:

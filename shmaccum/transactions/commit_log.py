@@ -168,8 +168,7 @@ class CommitLog:
 
         ``sequence`` is the number of the record under this epoch.
 
-        Raises:
-            KafkaError: it is not stored, or that is not known.
+        Raises KafkaError: it is not stored, or that is not known.
         """
         now_ms = int(time.time() * 1000)
         batch = compressed_batch(
@@ -201,8 +200,7 @@ class CommitLog:
 
         All transactions in which it was written have ended.
 
-        Raises:
-            KafkaError: the topic cannot be read.
+        Raises KafkaError: the topic cannot be read.
         """
         partition = self.partition_of(key)
         first, end = self._offset(partition, _EARLIEST, deadline_ms), self._offset(partition, _LATEST, deadline_ms)
@@ -295,11 +293,7 @@ class CommitLog:
             check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
 
     def _check_policy(self, deadline_ms: float) -> None:
-        resource = {
-            "resource_type": _TOPIC_KIND,
-            "resource_name": self.topic,
-            "configuration_keys": list(_CHECKED),
-        }
+        resource = {"resource_type": _TOPIC_KIND, "resource_name": self.topic, "configuration_keys": list(_CHECKED)}
         request = DESCRIBE_CONFIGS.of(resources=[resource])
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
         found = only(answer.results, "resources")

@@ -222,8 +222,7 @@ class TransactionCoordinator:
     def end(self, me: Identity, *, commit: bool, version: int, deadline_ms: float) -> Identity:
         """Commit or abort a transaction, by identity and protocol version; return the identity for the next one.
 
-        Raises:
-            KafkaError: without its own class, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
+        Raises KafkaError: without its own class, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
         """
 
         def make(connection: Connection) -> Call:
@@ -244,8 +243,7 @@ class TransactionCoordinator:
     def describe(self, deadline_ms: float) -> Holder:
         """Return the id's holder, and the state of its transaction; this changes nothing.
 
-        Raises:
-            TransactionalIdNotFoundError: none has, or it has expired.
+        Raises TransactionalIdNotFoundError: none has, or it has expired.
         """
 
         def make(connection: Connection) -> Call:

@@ -142,7 +142,11 @@ def serve(pid: int, ticks: int) -> None:
                 left.pop(prefix, None)
     batches = [pickle.loads(each) for each in left.values()]
     if batches:
-        _begin_log(batches[0][0])
+        from shmaccum.errors import ConfigError
+        from shmaccum.sender.logfile import begin_log
+
+        with suppress(ConfigError, OSError):  # executors on other hosts can have the file that this one has not
+            begin_log(batches[0][0])  # the sender's, of this host
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each can wait for max.block.ms
         list(pool.map(_end_batch, batches))
 
@@ -167,15 +171,6 @@ def _is_ours(connection: socket.socket) -> bool:
     """Return whether the other side has our user."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
-
-
-def _begin_log(config: ProducerConfig) -> None:
-    """Log to the sender's log of this host, if there can be one."""
-    from shmaccum.errors import ConfigError
-    from shmaccum.sender.logfile import begin_log
-
-    with suppress(ConfigError, OSError):  # executors on other hosts can have the file that this one has not
-        begin_log(config)
 
 
 def _end_batch(batch: tuple[ProducerConfig, Writer, Plan | None]) -> None:

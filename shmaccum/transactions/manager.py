@@ -169,8 +169,7 @@ class TransactionManager:
     def holder_of(self, transactional_id: str) -> Identity:
         """Return the identity of another transactional id: of the process that is to end a prepared transaction.
 
-        Raises:
-            KafkaError: its coordinator does not answer, or does not know the id.
+        Raises KafkaError: its coordinator does not answer, or does not know the id.
         """
         with self._lock:
             leader = self._leader

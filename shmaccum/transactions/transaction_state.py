@@ -48,10 +48,6 @@ class TransactionState:
 
     Args:
         on_error: called whenever the state becomes one of the two errors.
-
-    Attributes:
-        transactional_id: the current one, for messages.
-        now: the state.
     """
 
     def __init__(self, transactional_id: str, on_error: Callable[[], object]) -> None:

@@ -289,8 +289,7 @@ class WriterId:
     def _is_driver_of(self, state: WriterState) -> bool:
         """Return whether the writer's driver has made the last plan.
 
-        Raises:
-            ProducerFencedError: another driver has made it, and has replaced ours.
+        Raises ProducerFencedError: another driver has made it, and has replaced ours.
         """
         mine, last = self._writer.driver, state.driver
         if mine is None or last is None:

@@ -31,18 +31,12 @@ class JunkError(ValueError):
 
 
 class Driver(NamedTuple):
-    """A process on whose behalf a writer's processes work: the driver of a Spark application.
-
-    Attributes:
-        host: its name.
-        pid: of the process.
-        ticks: its start time, in clock ticks since the host's boot.
-        started: the same as a text.
-    """
+    """A process on whose behalf a writer's processes work: the driver of a Spark application."""
 
     host: str
     pid: int
     ticks: int
+    """Its start time, in clock ticks since the host's boot."""
     started: str
 
     @classmethod
@@ -109,8 +103,7 @@ class WriterState:
 def decoded(value: bytes, prefix: str) -> tuple[str, WriterState]:
     """Return the writer's name and state in a record's value, which anyone can have written.
 
-    Raises:
-        JunkError: it is no such state, or too large, or has transactions of another writer.
+    Raises JunkError: it is no such state, or too large, or has transactions of another writer.
     """
     try:
         unpacking = zlib.decompressobj()

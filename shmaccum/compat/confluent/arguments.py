@@ -15,8 +15,7 @@ DeliveryCallback = Callable[[Any, Any], Any]
 def header_list(headers: Any) -> Headers:
     """Return headers as consumers get them: pairs of a name and bytes or None.
 
-    Raises:
-        TypeError: they are neither a list of pairs nor a dict, or a value is neither bytes, text nor None.
+    Raises TypeError: they are neither a list of pairs nor a dict, or a value is neither bytes, text nor None.
     """
     if headers is None:
         return []

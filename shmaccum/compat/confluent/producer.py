@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from shmaccum import _core, errors
 from shmaccum._core import Message
 from shmaccum.compat.confluent.arguments import DeliveryCallback, as_bytes, as_int, check_batch, header_list
-from shmaccum.compat.confluent.errors import (
-    KafkaException,
-    kafka_error,
-    new_error,
-    raising_kafka_exceptions,
-)
+from shmaccum.compat.confluent.errors import KafkaException, kafka_error, new_error, raising_kafka_exceptions
 from shmaccum.compat.confluent.parking import PAUSE_S, Parking, Produced
 from shmaccum.compat.confluent.settings import Translated, translate
 from shmaccum.compat.confluent.transactions import TransactionalCalls
@@ -93,10 +88,9 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         raise no_pickle(self)
 
     def _open(self) -> SharedProducer:
-        producer = self._producer
-        if producer is None:
-            raise _closed()
-        return producer
+        if self._producer is None:
+            raise RuntimeError("Producer has been closed")
+        return self._producer
 
     # --- producing ----------------------------------------------------------------------------------
 
@@ -111,9 +105,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         headers: Any = None,
         transaction: Transaction | None = None,
     ) -> None:
-        producer = self._producer
-        if producer is None:
-            raise _closed()
+        producer = self._open()
         if self._is_transactional and transaction is None:
             transaction = producer._records.transaction  # first: what follows can wait
         if not isinstance(topic, str):
@@ -179,14 +171,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         delivery.thread = threading.get_ident()
         try:
             delivery.future = producer._records.send_in(
-                transaction,
-                topic,
-                delivery.value(),
-                key,
-                delivery.headers(),
-                number,
-                timestamp or None,
-                delivery,
+                transaction, topic, delivery.value(), key, delivery.headers(), number, timestamp or None, delivery
             )
         except errors.KafkaTimeoutError as error:
             if is_metadata_timeout(error) and number is not None and number not in producer.partitions_for(topic):
@@ -407,10 +392,6 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         raise KafkaException(
             new_error("_NOT_IMPLEMENTED", "the credentials belong to the slab: make a producer with the new ones")
         )
-
-
-def _closed() -> RuntimeError:
-    return RuntimeError("Producer has been closed")
 
 
 _made: weakref.WeakSet[Producer] = weakref.WeakSet()

@@ -63,8 +63,7 @@ def offsets_of(positions: Sequence[Any]) -> dict[TopicPartition, OffsetAndMetada
 def group_of(metadata: object) -> Any:
     """Return a consumer group's member, from what a consumer of confluent-kafka says or an object like Kafka's.
 
-    Raises:
-        KafkaException: these are not a consumer's bytes.
+    Raises KafkaException: these are not a consumer's bytes.
     """
     if not isinstance(metadata, bytes):
         return metadata

@@ -16,12 +16,7 @@ except ImportError as error:
     ) from error
 
 from shmaccum import cluster, errors
-from shmaccum.compat.kafka_python.futures import (
-    CallbackThread,
-    FutureRecordMetadata,
-    raising_their_errors,
-    their_error,
-)
+from shmaccum.compat.kafka_python.futures import CallbackThread, FutureRecordMetadata, raising_their_errors, their_error
 from shmaccum.compat.kafka_python.settings import THEIR_DEFAULTS, translate
 from shmaccum.producer.producer import Producer, no_pickle
 

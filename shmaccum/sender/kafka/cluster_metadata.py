@@ -285,8 +285,7 @@ class Metadata:
     def _node(self, broker: Any) -> Node:
         """Return the node of a broker in a response; a known one is not checked again, since there can be thousands.
 
-        Raises:
-            NetworkError: its address is impossible.
+        Raises NetworkError: its address is impossible.
         """
         known = self._nodes.get(broker.node_id)
         if known is not None and known.host == broker.host and known.port == broker.port:
@@ -296,8 +295,7 @@ class Metadata:
     def _check(self, answer: Any) -> None:
         """Check a topic of a response before any of it is stored.
 
-        Raises:
-            NetworkError: it contains impossible values.
+        Raises NetworkError: it contains impossible values.
         """
         name = str(answer.name)[:MAX_TOPIC_LENGTH]
         most = self._most_partitions

@@ -77,8 +77,7 @@ class LogDirectory:
     def create_topic(self, topic: str, num_partitions: int) -> None:
         """Create the directories of a topic, durably.
 
-        Raises:
-            KafkaStorageError: a directory cannot be created or synced. Another call creates what is missing.
+        Raises KafkaStorageError: a directory cannot be created or synced. Another call creates what is missing.
         """
         try:
             for partition in reversed(range(num_partitions)):
@@ -94,8 +93,7 @@ class LogDirectory:
 def list_partitions(log_dir: Path) -> list[TopicPartition]:
     """Return all partitions in a log directory, by topic and number. Other entries are skipped.
 
-    Raises:
-        OSError: ``log_dir`` is not a directory, or cannot be read.
+    Raises OSError: ``log_dir`` is not a directory, or cannot be read.
     """
     found = []
     with os.scandir(log_dir) as entries:

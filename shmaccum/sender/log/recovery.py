@@ -97,8 +97,7 @@ def recover(directory: Path, *, idempotent: bool) -> LogEnd:
 
     A partition without segments gets its first, empty one. Afterwards nothing counts as synced.
 
-    Raises:
-        OSError: a file cannot be read or written. No whole batch was changed.
+    Raises OSError: a file cannot be read or written. No whole batch was changed.
     """
     segments = list_segments(directory)
     if not segments:
