@@ -207,7 +207,8 @@ def _sticky_runs(
     stops = stops_of_batches(sizes, overhead, open_room if fits else room, room)
     runs: list[tuple[int, int, int]] = []
     batch = start = 0
-    for partition, batches in sticky.spread(len(stops), int(fits or sticky.has_begun())).items():
+    has_another = sticky.produced < sticky.sticky_bytes
+    for partition, batches in sticky.spread(len(stops), int(fits or has_another)).items():
         batch += batches
         runs.append((partition, start, stops[batch - 1]))
         start = stops[batch - 1]

@@ -73,10 +73,6 @@ class StickyPartitioner(_core.StickyPartition):
         queues = self._topic.queues
         return queues[self.within(len(queues))] if queues else queue
 
-    def has_begun(self) -> bool:
-        """Return whether the sticky partition gets another batch after the open one."""
-        return self.produced < self.sticky_bytes
-
     def spread(self, batches: int, of_moment: int) -> dict[int, int]:
         """Choose the partitions of this many batches, which are filled at once.
 

@@ -41,10 +41,8 @@ class Plan(NamedTuple):
     """What a batch is written and committed under.
 
     Attributes:
-        transactional_id: of the writer.
         number: of the plan; rises.
         identity: with which the decision is written. While the id has it, the plan is not over.
-        version: of the transaction protocol.
         sequence: number of the decision's record.
         decided: number of the last batch that was decided; None before the first.
         source: where the decided batches come from, as given to `BatchCommitter.commit`; empty before the first.

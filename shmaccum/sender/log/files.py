@@ -36,9 +36,6 @@ class OpenFiles:
         self._limit = limit
         self._descriptors: OrderedDict[Path, int] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._descriptors)
-
     def get(self, path: Path) -> int:
         """Return a descriptor, for reading and writing, of an existing file. Valid until the next call here.
 
