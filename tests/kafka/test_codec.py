@@ -188,7 +188,12 @@ def test_a_length_takes_no_memory_before_it_is_checked(
 
 
 @pytest.mark.parametrize(
-    ("length", "said"), [(b"\xff\xff\xff\xfe", "mechanisms has length -2"), (b"\xff\xff\xff\xff", "mechanisms is null")]
+    ("length", "said"),
+    [
+        (b"\xff\xff\xff\xfe", "mechanisms has length -2"),
+        (b"\xff\xff\xff\xff", "mechanisms is null"),
+        (b"\0\0\0\1\xff\xff", "mechanisms is null"),  # an element
+    ],
 )
 def test_a_length_that_cannot_be_is_refused(length: bytes, said: str) -> None:
     with pytest.raises(NetworkError, match=said):
