@@ -15,7 +15,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from shmaccum.kafka.poller import READ, Poller
@@ -26,16 +25,17 @@ OnDone = Callable[[Any, BaseException | None], None]
 _THREAD_NAME: Final = "shmaccum-background-call"
 
 
-@dataclass(slots=True)
 class BackgroundCall:
     """One call, running or waiting for its turn."""
 
-    _call: Callable[[], Any]
-    _on_done: OnDone
     _result: Any = None
     _error: BaseException | None = None
-    is_cancelled: bool = False
+    is_cancelled = False
     """Whether the result is no longer wanted."""
+
+    def __init__(self, call: Callable[[], Any], on_done: OnDone) -> None:
+        self._call = call
+        self._on_done = on_done
 
     def cancel(self) -> None:
         """Discard the result. A call that has begun goes on."""

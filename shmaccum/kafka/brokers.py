@@ -11,7 +11,6 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from shmaccum.kafka.channel import Address
 from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Handshake
-from shmaccum.kafka.journal import BrokerNotes, Journal
+from shmaccum.kafka.journal import BrokerNotes, Journal, NoNotes
 from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.poller import FOREVER_MS, ExponentialBackoff, Poller, monotonic_ms
 
@@ -34,30 +33,31 @@ NOBODY: Final = -1_000_000_000
 """A number that no broker has, nor any of ``bootstrap.servers``."""
 UNUSED_MS: Final = 5000
 """A broker that is not tried for this long after it could be is not needed."""
-_NO_NOTES: Final = BrokerNotes()
+_NO_NOTES: Final = NoNotes()
 
 
-@dataclass(slots=True, eq=False)
 class Broker:
     """The connection state of one broker. Times are monotonic milliseconds."""
 
-    node: Node
     notes: BrokerNotes = _NO_NOTES
     """Records how it does; of no broker before the first attempt to connect."""
     connection: Connection | None = None
     """The current one, opening or open."""
-    failures: int = 0
+    failures = 0
     """Failed attempts to connect since the last success."""
-    retry_ms: float = 0.0
-    addresses: list[Address] = field(default_factory=list)
-    """Of its name; not tried since the last look-up."""
+    retry_ms = 0.0
     lookup: BackgroundCall | None = None
     """The look-up of its name, while it runs."""
-    lookup_deadline_ms: float = 0.0
-    incident: int = 0
+    lookup_deadline_ms = 0.0
+    incident = 0
     """Number of the incident that keeps us from connecting, 0 for none."""
-    unreachable_since_ms: int = 0
+    unreachable_since_ms = 0
     """Wall-clock milliseconds of the first of these failures."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.addresses: list[Address] = []
+        """Of its name; not tried since the last look-up."""
 
     def ready_connection(self) -> Connection | None:
         """Return the connection if it is ready for requests."""

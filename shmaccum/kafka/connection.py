@@ -110,15 +110,7 @@ class _CallRequest(Request):
 
 
 class Connection:
-    """A connection; it begins to open when constructed.
-
-    Args:
-        setup_timeout_ms: Longest time until it is ready.
-
-    Attributes:
-        last_used_ms: When it last sent or received.
-        has_been_ready: Whether it ever took requests.
-    """
+    """A connection; it begins to open when constructed."""
 
     def __init__(
         self,

@@ -21,11 +21,7 @@ _TLS_ALERT_OR_HANDSHAKE: Final = (0x15, 0x16)
 
 
 class FrameReader:
-    """Cuts the bytes that arrive into frames.
-
-    Attributes:
-        left: bytes that have arrived and were not returned.
-    """
+    """Cuts the bytes that arrive into frames."""
 
     def __init__(self) -> None:
         self._bytes = b""
@@ -33,6 +29,7 @@ class FrameReader:
         self._more: list[bytes] = []
         """Bytes that came after `_bytes`, while a frame is not whole."""
         self.left = 0
+        """Bytes that have arrived and were not returned."""
 
     def feed(self, data: bytes) -> None:
         """Add bytes as they arrive."""

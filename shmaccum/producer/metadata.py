@@ -24,10 +24,8 @@ from shmaccum.shm.slab import Slab
 class ProducerMetadata:
     """Topic metadata as a producer needs it.
 
-    Args:
-        accumulator: of the slab.
-        config: the producer's. A call waits at most ``max.block.ms``, counted from its argument ``started``. After a
-            retriable error, the next request follows ``retry.backoff.ms`` later.
+    A call waits at most ``max.block.ms``, counted from its argument ``started``. After a retriable error, the next
+    request follows ``retry.backoff.ms`` later.
     """
 
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -75,22 +74,35 @@ class CallGuard(_core.CallGuard):
             self.clean_up(error)
 
 
-@dataclass(slots=True, eq=False)
 class Sending:
-    """A record to send: as `Producer.send` got it, then as `RecordPath.prepare` made it."""
+    """A record to send: as `Producer.send` got it, then as `RecordPath.prepare` made it.
 
-    topic: str
-    value: Any
-    key: Any
-    headers: Headers | None
-    partition: int | None
-    timestamp_ms: int | None
-    on_delivery: DeliveryCallback | None
-    transaction: Transaction | None = None
-    callback: DeliveryCallback | None = None
-    """The interceptors' and `on_delivery`."""
-    body: bytes | None = None
-    """From the format's ``encode_body``, if there are headers."""
+    Attributes:
+        callback: the interceptors' and `on_delivery`.
+        body: from the format's ``encode_body``, if there are headers.
+    """
+
+    __slots__ = (
+        *("topic", "value", "key", "headers", "partition", "timestamp_ms", "on_delivery", "transaction"),
+        *("callback", "body"),
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self.topic, self.value, self.key, self.headers = topic, value, key, headers
+        self.partition, self.timestamp_ms = partition, timestamp_ms
+        self.on_delivery, self.transaction = on_delivery, transaction
+        self.callback: DeliveryCallback | None = None
+        self.body: bytes | None = None
 
 
 class RecordPath(_core.RecordPath):

@@ -19,7 +19,6 @@ class Serializer:
     closes the object if it has a method ``close``.
 
     Args:
-        what: "key" or "value".
         given: the setting; with None, bytes and text are sent as they are.
 
     Raises SerializationError: the class cannot be instantiated.

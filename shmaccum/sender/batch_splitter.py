@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from shmaccum._core import PARTS_IN_FLIGHT, Partition, ProduceResponse, Super
@@ -41,17 +40,17 @@ _KEPT: Final = 8
 """Batches whose records and refusals are kept; the others are read, and asked for, again."""
 
 
-@dataclass
 class _Split:
     """What this sender knows of a batch that it sends in parts."""
 
-    generation: int
     records: list[Record] | None = None
-    invalid: dict[int, str] = field(default_factory=dict)
-    """Numbers of the records that a broker refused, and why."""
     error: type[KafkaError] = KafkaError
-    message: str = ""
-    words: str = ""
+    message = words = ""
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self.invalid: dict[int, str] = {}
+        """Numbers of the records that a broker refused, and why."""
 
 
 class BatchSplitter:

@@ -392,11 +392,7 @@ def started(config_json: str) -> None:
 
 
 def started_by(request: Mapping[str, Any]) -> None:
-    """Run as the sender that a producer started; answer on standard output whether it serves, or why not.
-
-    Args:
-        request: ``config``, as its `ProducerConfig.to_json` wrote it, and the ``version`` and the ``abi`` of its code.
-    """
+    """Run as the sender that a producer started; answer on standard output whether it serves, or why not."""
 
     def tell(answer: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # the starter has died: other producers still need a sender

@@ -14,7 +14,6 @@ from shmaccum import _core
 from shmaccum._core import BROKERS, WORD, Broker, Geometry, Super
 from shmaccum.cluster import Node
 from shmaccum.errors import KafkaError, printable
-from shmaccum.kafka.journal import BrokerNotes, Journal
 from shmaccum.shm import native
 from shmaccum.shm.distribution import Distribution, read
 from shmaccum.shm.layout import MAX_ADDRESS, BrokerState
@@ -108,8 +107,8 @@ def unanswered(where: str, waiting_ms: float, *, is_first: bool) -> str:
     return f"{where} has not answered for {waiting_ms / 1000:.1f} s"
 
 
-class BrokerEntry(BrokerNotes):
-    """The sender's half of a broker's entry (`BrokerNotes`)."""
+class BrokerEntry:
+    """The sender's half of a broker's entry (`shmaccum.sender.transport.BrokerNotes`)."""
 
     def __init__(self, slab: Slab, entry: int) -> None:
         self._words = slab.words
@@ -184,8 +183,8 @@ class BrokerEntry(BrokerNotes):
             words[at + Broker.STATE] = state
 
 
-class BrokerJournal(Journal):
-    """What the sender of a slab records of its connections."""
+class BrokerJournal:
+    """What the sender of a slab records of its connections: `shmaccum.sender.transport.Journal`."""
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab

@@ -58,9 +58,6 @@ def refuse_at_start(checkpoint: str | None) -> None:
 
     Where other queries of the JVM are continuous, but not all, only the checkpoint tells which one this is.
 
-    Args:
-        checkpoint: the option ``checkpointLocation``. Only a directory of this host can be read.
-
     Raises ConfigError: the query is continuous, or the checkpoint has epochs that were not written.
     """
     queries, continuous = _query_threads()

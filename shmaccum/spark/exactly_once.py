@@ -172,10 +172,7 @@ class TaskPlan:
     version: int | None
 
     def is_decided(self, source: str) -> bool:
-        """Return whether the task's batch was committed before, and must not be written again.
-
-        Args:
-            source: id of the streaming query.
+        """Return whether the task's batch, of a query or a job, was committed before, and must not be written again.
 
         Raises IllegalStateError: the query's batches have begun again, so their numbers say nothing.
         """

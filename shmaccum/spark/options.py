@@ -96,11 +96,9 @@ def producer_config(options: Mapping[str, str]) -> ProducerConfig:
 
 
 def as_options(text: str, given: Mapping[str, object] = {}) -> str:
-    """Rename settings in an error's text to options, ``linger.ms`` to ``kafka.linger.ms``.
+    """Rename settings in an error's text to options: ``linger.ms`` to ``kafka.linger.ms``.
 
-    Args:
-        text: of an error.
-        given: settings that the user gave; these are renamed even if they do not exist.
+    Those that the user has ``given`` are renamed even if they do not exist.
     """
     names = sorted({*ProducerConfig.settings, *ProducerConfig.elsewhere, *given}, key=len, reverse=True)
     dotted = "|".join(re.escape(name) for name in names if "." in name)

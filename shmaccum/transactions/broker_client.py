@@ -19,7 +19,7 @@ from shmaccum.kafka.brokers import Brokers
 from shmaccum.kafka.codec import NEVER, ApiMessage
 from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.handshake import Call, decode_answer
-from shmaccum.kafka.journal import BrokerNotes, Journal
+from shmaccum.kafka.journal import Journal, NoNotes, OwnJournal
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm.broker_table import unanswered
 
@@ -87,7 +87,7 @@ class _Causes(Journal):
         return self._brokers.setdefault(where, _Silence(where))
 
 
-class _Silence(BrokerNotes):
+class _Silence(NoNotes):
     """Since when a broker owes an answer."""
 
     _since_ms = 0.0
@@ -132,7 +132,7 @@ class BrokerClient:
         self.coordinators: dict[tuple[int, str], Node] = {}
         """Kind and key -> their coordinator, as far as known. A task of Spark has the id of an earlier one."""
         self._lock = threading.Lock()
-        self._causes = _Causes(journal or Journal())
+        self._causes = _Causes(journal or OwnJournal())
         client_id = config.client_id or "shmaccum-transactions"
         self._brokers = Brokers(config, client_id, self._on_change, self._causes)
         self.shown = self._brokers.shown

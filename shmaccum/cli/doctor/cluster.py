@@ -19,7 +19,7 @@ from shmaccum.errors import (
 )
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
-from shmaccum.kafka.journal import Journal
+from shmaccum.kafka.journal import OwnJournal
 from shmaccum.kafka.messages import METADATA
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import FEATURE, deadline_after
@@ -114,7 +114,7 @@ def _ask(settings: Mapping[str, object], node: Node | None, timeout_s: float) ->
     return _Answer((time.monotonic() - began) * 1000, brokers, features.get(FEATURE, 0))
 
 
-class _Journal(Journal):
+class _Journal(OwnJournal):
     """Keeps the last incident of a client's connections, and ends its wait after a few."""
 
     def __init__(self) -> None:

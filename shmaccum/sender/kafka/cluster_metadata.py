@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from shmaccum.accumulator.drain.ready_check import Cluster
@@ -43,15 +42,16 @@ REBOOTSTRAP_REQUIRED: Final = 129
 """The error code of a broker that has left the cluster (KIP-1102)."""
 
 
-@dataclass(slots=True)
 class _Topic:
     """A topic in use."""
 
-    used_ms: float
     answered_ms: float | None = None
     """Time of its last response, None before the first."""
-    unchanged: int = 0
+    unchanged = 0
     """Responses in a row without news."""
+
+    def __init__(self, used_ms: float) -> None:
+        self.used_ms = used_ms
 
 
 class Metadata:

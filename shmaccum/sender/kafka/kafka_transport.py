@@ -20,7 +20,7 @@ from shmaccum.kafka.brokers import NOBODY, Brokers
 from shmaccum.kafka.channel import Buffer
 from shmaccum.kafka.connection import Connection, Request
 from shmaccum.kafka.handshake import Call, decode_answer
-from shmaccum.kafka.journal import Journal
+from shmaccum.kafka.journal import Journal, OwnJournal
 from shmaccum.kafka.poller import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.cluster_metadata import Metadata
 from shmaccum.sender.kafka.produce_request import NEWEST_BEFORE_KIP_890, Batches, ProduceEncoder, by_partition, each_of
@@ -72,7 +72,7 @@ class KafkaTransport:
 
     def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
         self._config = config
-        self._journal = journal or Journal()
+        self._journal = journal or OwnJournal()
         self._client_id = _client_id(config)
         self._acks = _ACKS[config.acks]
         self._request_timeout_ms = config.request_timeout_ms

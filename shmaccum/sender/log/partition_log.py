@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,16 +29,15 @@ _MAX_OFFSETS: Final = 2**31
 """Most offsets of a segment: an index stores offsets relative to the first in four bytes, signed."""
 
 
-@dataclass
 class LogConfig:
-    """The settings that the partitions of a log share."""
+    """The settings that the partitions of a log share: the most bytes of a segment, which can change, and others."""
 
-    segment_bytes: int
-    """Most bytes of a segment; can change."""
-    flush_messages: int
-    """Records after which a partition is synced."""
-    magic: int
-    """Message format of everything that is appended."""
+    def __init__(self, segment_bytes: int, flush_messages: int, magic: int) -> None:
+        self.segment_bytes = segment_bytes
+        self.flush_messages = flush_messages
+        """Records after which a partition is synced."""
+        self.magic = magic
+        """Message format of everything that is appended."""
 
 
 class PartitionLog:

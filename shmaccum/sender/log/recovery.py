@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -76,18 +75,19 @@ class RecentBatches:
         return bool(counts) and min(counts) == BATCHES_KEPT
 
 
-@dataclass
 class LogEnd:
     """Where the next batch of a partition goes."""
 
-    base_offset: int
-    """Of the last segment."""
-    next_offset: int
-    """Of the next record."""
-    size: int = 0
+    size = 0
     """Bytes of the last segment."""
-    producers: RecentBatches = field(default_factory=RecentBatches)
-    """The batches that can be resent."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        """Of the last segment."""
+        self.next_offset = base_offset
+        """Of the next record."""
+        self.producers = RecentBatches()
+        """The batches that can be resent."""
 
 
 def recover(directory: Path, *, idempotent: bool) -> LogEnd:
@@ -112,7 +112,7 @@ def recover(directory: Path, *, idempotent: bool) -> LogEnd:
 def _recover_segment(segment: Path) -> LogEnd:
     """Truncate the segment behind its last whole batch; return its end."""
     base_offset = int(segment.stem)
-    end = LogEnd(base_offset, base_offset)
+    end = LogEnd(base_offset)
     reader = SegmentReader(segment)
     reason = "the batch there is cut short"
     try:
