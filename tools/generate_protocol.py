@@ -10,13 +10,14 @@ import argparse
 import difflib
 import json
 import re
+import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from shmaccum.kafka.schema import NEVER
+from shmaccum.kafka.codec import NEVER
 from tools.kafka.jars import VERSION, jar_directory
 
 MODULE: Final = Path(__file__).resolve().parents[1] / "shmaccum" / "kafka" / "messages.py"
@@ -52,26 +53,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.kafka.schema import (
-    BOOL,
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    STRUCT,
-    UUID,
-    ApiMessageType,
-    Field,
+from shmaccum.kafka.codec import (
+    BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Api, ApiMessageType, Field, array, nested,
 )
 '''
 _KINDS: Final = {"records": "BYTES"} | {
     name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64", "uuid", "string", "bytes")
 }
 """Kafka's name of a type -> ours. A float, or an unsigned number, is in none of our messages."""
-_DEFAULTS: Final = {"BOOL": "False", "STRING": '""', "BYTES": 'b""', "STRUCT": "{}"}
-_INDENT: Final = "    "
+_DEFAULTS: Final = {"BOOL": "False", "STRING": '""', "BYTES": 'b""'}
 
 Schema = Mapping[str, Any]
 
@@ -85,23 +75,18 @@ def generate(jar: Path) -> str:
     lines = [_HEAD]
     with zipfile.ZipFile(jar) as definitions:
         for name, (oldest, newest) in MESSAGES.items():
-            request, response = (_read(definitions, name + what) for what in ("Request", "Response"))
+            bodies = {what.lower(): _read(definitions, name + what) for what in ("Request", "Response")}
+            request = bodies["request"]
             first, last = _versions(request["validVersions"])
             if oldest < first or newest > last:
                 raise ValueError(f"{name} has the versions {first} to {last}, not {oldest} to {newest}")
             flexible = _versions(request["flexibleVersions"])[0]
-            lines += [
-                f"{_constant(name)}: Final = ApiMessageType(",
-                f'{_INDENT}"{name}",',
-                f"{_INDENT}api_key={request['apiKey']},",
-                f"{_INDENT}oldest={oldest},",
-                f"{_INDENT}newest={newest},",
-                f"{_INDENT}flexible_since={flexible},",
-                *_fields("request", request, oldest, newest, 1, {}),
-                *_fields("response", response, oldest, newest, 1, {}),
-                ")",
-            ]
-    return "\n".join(lines) + "\n"
+            api = f'"{name}", key={request["apiKey"]}, oldest={oldest}, newest={newest}, flexible_since={flexible}'
+            parts = [f"{what}=({_fields(each, oldest, newest, {})},)" for what, each in bodies.items()]
+            lines.append(f"{_constant(name)}: Final = ApiMessageType(Api({api}), {', '.join(parts)})")
+    options = "--config", "format.skip-magic-trailing-comma = true", "--stdin-filename", str(MODULE)
+    layout = (sys.executable, "-m", "ruff", "format", *options, "-")
+    return subprocess.run(layout, input="\n".join(lines), capture_output=True, text=True, check=True).stdout
 
 
 def _read(definitions: zipfile.ZipFile, name: str) -> Schema:
@@ -130,42 +115,38 @@ def _versions(text: str) -> tuple[int, int]:
     return int(first), int(last) if sign else int(first)
 
 
-def _fields(
-    what: str, schema: Schema, oldest: int, newest: int, depth: int, structs: Mapping[str, Schema]
-) -> Iterator[str]:
-    """Yield the lines of the fields of a message, or of a struct, in versions that we use.
+def _fields(schema: Schema, oldest: int, newest: int, structs: Mapping[str, Schema]) -> str:
+    """Return the fields of a message, or of a struct, in versions that we use.
 
     Args:
-        what: the argument that they are.
         schema: has them.
-        oldest: the oldest version that we use.
+        oldest: the oldest version that we use, or the first with the struct.
         newest: the newest version that we use.
-        depth: of the argument.
         structs: the message's common structs, by name.
     """
     structs = {**structs, **{each["name"]: each for each in schema.get("commonStructs", ())}}
-    lines: list[str] = []
+    found = []
     for field in schema["fields"]:
         since, until = _versions(field["versions"])
         if since <= newest and until >= oldest:
-            lines += _field(field, since if since > oldest else 0, until, oldest, newest, depth + 1, structs)
-    if len(lines) == 1:
-        yield f"{_INDENT * depth}{what}=({lines[0].strip()}),"
-    else:
-        yield from (f"{_INDENT * depth}{what}=(", *lines, f"{_INDENT * depth}),")
+            found.append(_field(field, since, until, oldest, newest, structs))
+    return ", ".join(found)
 
 
-def _field(
-    field: Schema, since: int, until: int, oldest: int, newest: int, depth: int, structs: Mapping[str, Schema]
-) -> Iterator[str]:
-    """Yield the lines of a field."""
+def _field(field: Schema, since: int, until: int, oldest: int, newest: int, structs: Mapping[str, Schema]) -> str:
     is_array = field["type"].startswith("[]")
     type_ = field["type"].removeprefix("[]")
     kind = _KINDS.get(type_, "STRUCT")
-    arguments = [f'"{_snake(field["name"])}"', kind, _default(field.get("default"), kind, is_array)]
-    if is_array:
-        arguments.append("is_array=True")
-    if since:
+    default = _default(field.get("default"), kind, is_array)
+    arguments = [f'"{_snake(field["name"])}"']
+    if kind == "STRUCT":
+        struct = field if "fields" in field else structs[type_]
+        arguments.append(_fields(struct, max(since, oldest), newest, structs))
+        if default == "None":
+            arguments.append("default=None")
+    else:
+        arguments += [kind, default] + ["is_array=True"] * is_array
+    if since > oldest:
         arguments.append(f"since={since}")
     if until < newest:
         arguments.append(f"until={until}")
@@ -178,13 +159,8 @@ def _field(
         if _versions(field["taggedVersions"]) != _versions(field["versions"]):
             raise ValueError(f"{field['name']} is a tagged field in some of its versions only")
         arguments.append(f"tag={field['tag']}")
-    if kind != "STRUCT":
-        yield f"{_INDENT * depth}Field({', '.join(arguments)}),"
-        return
-    yield f"{_INDENT * depth}Field("
-    yield from (f"{_INDENT * (depth + 1)}{argument}," for argument in arguments)
-    yield from _fields("fields", field if "fields" in field else structs[type_], oldest, newest, depth + 1, structs)
-    yield f"{_INDENT * depth}),"
+    function = "Field" if kind != "STRUCT" else "array" if is_array else "nested"
+    return f"{function}({', '.join(arguments)})"
 
 
 def _default(given: object, kind: str, is_array: bool) -> str:

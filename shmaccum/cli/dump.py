@@ -27,8 +27,7 @@ from typing import TypeAlias
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import ConfigError, CorruptRecordError, KafkaStorageError
 from shmaccum.record.fields import Record
-from shmaccum.sender.log.directory import list_partitions
-from shmaccum.sender.log.lock import has_writer, is_log_directory
+from shmaccum.sender.log.directory import has_writer, is_log_directory, list_partitions
 from shmaccum.sender.log.segments import SegmentReader, list_segments
 
 _EPILOG = """\

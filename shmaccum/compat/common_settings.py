@@ -6,28 +6,25 @@ their texts. librdkafka and kafka-python name a file for each.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from shmaccum.errors import ConfigError
 
 
-def keystore_settings(certificate: tuple[str, object] | None, key: tuple[str, object] | None) -> dict[str, object]:
-    """Return Kafka's settings for a certificate's file and its key's file.
+def keystore_settings(given: Mapping[str, object], certificate: str, key: str) -> dict[str, object]:
+    """Return Kafka's settings for the files that two of the given ones name; the second one can be in the first.
 
-    Args:
-        certificate: the setting that names its file, and the file; None without.
-        key: likewise of the private key. Without one, it is in the certificate's file.
-
-    Raises:
-        ConfigError: a file cannot be read, or there is a key without a certificate.
+    Raises ConfigError: a file cannot be read, or there is a key without a certificate.
     """
-    if certificate is None:
-        if key is not None:
-            raise ConfigError(f"{key[0]} = {key[1]!r}: there is no certificate for this key; set that, too")
+    if given.get(certificate) is None:
+        if given.get(key) is not None:
+            raise ConfigError(f"{key} = {given[key]!r}: there is no certificate for this key; set that, too")
         return {}
-    if key is None:
-        return {"ssl.keystore.location": certificate[1]}
-    return {"ssl.keystore.certificate.chain": _read(*certificate), "ssl.keystore.key": _read(*key)}
+    if given.get(key) is None:
+        return {"ssl.keystore.location": given[certificate]}
+    chain, own = _read(certificate, given[certificate]), _read(key, given[key])
+    return {"ssl.keystore.certificate.chain": chain, "ssl.keystore.key": own}
 
 
 def _read(name: str, path: object) -> str:

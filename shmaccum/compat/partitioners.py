@@ -17,47 +17,23 @@ Partitioner = Callable[[bytes | None, int], int | None]
 """Returns the partition for a serialized key and a number of partitions; None where it does not matter."""
 
 
-def _random(key: bytes | None, count: int) -> int | None:
-    return None
-
-
-def _consistent(key: bytes | None, count: int) -> int | None:
-    return zlib.crc32(key or b"") % count
-
-
-def _consistent_random(key: bytes | None, count: int) -> int | None:
-    return zlib.crc32(key) % count if key else None  # an empty key counts as none
-
-
-def _murmur2(key: bytes | None, count: int) -> int | None:
-    return partition_for_key(key or b"", count)
-
-
-def _murmur2_random(key: bytes | None, count: int) -> int | None:
-    return None if key is None else partition_for_key(key, count)
-
-
-def _fnv1a(key: bytes | None, count: int) -> int | None:
+def _fnv1a(key: bytes | None, count: int) -> int:
     value = 0x811C9DC5
     for byte in key or b"":
         value = (value ^ byte) * 0x01000193 & 0xFFFF_FFFF
     return min(value, (1 << 32) - value) % count  # of the hash as a signed number, without its sign
 
 
-def _fnv1a_random(key: bytes | None, count: int) -> int | None:
-    return None if key is None else _fnv1a(key, count)
-
-
 DEFAULT: Final = "consistent_random"
 """librdkafka's default."""
 
 PARTITIONERS: Final[Mapping[str, Partitioner]] = {
-    "random": _random,
-    "consistent": _consistent,
-    "consistent_random": _consistent_random,
-    "murmur2": _murmur2,
-    "murmur2_random": _murmur2_random,
+    "random": lambda key, count: None,
+    "consistent": lambda key, count: zlib.crc32(key or b"") % count,
+    "consistent_random": lambda key, count: zlib.crc32(key) % count if key else None,  # an empty key counts as none
+    "murmur2": lambda key, count: partition_for_key(key or b"", count),
+    "murmur2_random": lambda key, count: None if key is None else partition_for_key(key, count),
     "fnv1a": _fnv1a,
-    "fnv1a_random": _fnv1a_random,
+    "fnv1a_random": lambda key, count: None if key is None else _fnv1a(key, count),
 }
 """By librdkafka's names."""

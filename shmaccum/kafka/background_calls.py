@@ -28,23 +28,18 @@ _THREAD_NAME: Final = "shmaccum-background-call"
 class BackgroundCall:
     """One call, running or waiting for its turn."""
 
-    __slots__ = ("_call", "_error", "_is_cancelled", "_on_done", "_result")
+    _result: Any = None
+    _error: BaseException | None = None
+    is_cancelled = False
+    """Whether the result is no longer wanted."""
 
     def __init__(self, call: Callable[[], Any], on_done: OnDone) -> None:
         self._call = call
         self._on_done = on_done
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._is_cancelled = False
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the result is no longer wanted."""
-        return self._is_cancelled
 
     def cancel(self) -> None:
         """Discard the result. A call that has begun goes on."""
-        self._is_cancelled = True
+        self.is_cancelled = True
 
     def work(self) -> None:
         """Make the call; called by its own thread."""
@@ -55,16 +50,12 @@ class BackgroundCall:
 
     def tell(self) -> None:
         """Pass the result on, unless cancelled; called by the sender's thread."""
-        if not self._is_cancelled:
+        if not self.is_cancelled:
             self._on_done(self._result, self._error)
 
 
 class BackgroundCalls:
-    """Runs background calls; their results reach the sender's thread within `Poller.wait`.
-
-    Args:
-        poller: the one that the sender's thread waits with.
-    """
+    """Runs background calls; their results reach the sender's thread within `Poller.wait`."""
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
@@ -77,15 +68,11 @@ class BackgroundCalls:
         poller.add(self._wakeup, READ, self._tell)
 
     def run(self, key: str, call: Callable[[], Any], on_done: OnDone) -> BackgroundCall:
-        """Run a call on another thread.
+        """Run a call on another thread, after those of the same key.
 
-        Args:
-            key: calls of the same key run one after the other.
-            call: the call.
-            on_done: called by the sender's thread with the result, unless the call is cancelled before.
+        ``on_done`` gets the result on the sender's thread, unless the call is cancelled before.
 
-        Raises:
-            OSError: no thread can be started.
+        Raises OSError: no thread can be started.
         """
         background_call = BackgroundCall(call, on_done)
         with self._lock:

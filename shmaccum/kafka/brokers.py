@@ -16,16 +16,16 @@ from typing import Any, Final
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError, printable
 from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
-from shmaccum.kafka.backoff import ExponentialBackoff
-from shmaccum.kafka.channel import Address, Channel
+from shmaccum.kafka.channel import Address
 from shmaccum.kafka.connection import Connection, describe
-from shmaccum.kafka.credentials import Security
+from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Handshake
 from shmaccum.kafka.journal import BrokerNotes, Journal, NoNotes
 from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.poller import FOREVER_MS, Poller, monotonic_ms
+from shmaccum.kafka.poller import FOREVER_MS, ExponentialBackoff, Poller, monotonic_ms
 
 logger = logging.getLogger(__name__)
 
@@ -33,51 +33,31 @@ NOBODY: Final = -1_000_000_000
 """A number that no broker has, nor any of ``bootstrap.servers``."""
 UNUSED_MS: Final = 5000
 """A broker that is not tried for this long after it could be is not needed."""
-
-
 _NO_NOTES: Final = NoNotes()
 
 
 class Broker:
-    """The connection state of one broker.
+    """The connection state of one broker. Times are monotonic milliseconds."""
 
-    Attributes:
-        node: its address.
-        connection: the current one, opening or open; None without.
-        failures: failed attempts to connect since the last success.
-        retry_ms: When to try again, in milliseconds of the monotonic clock.
-        addresses: Addresses of its name that were not tried since the last look-up.
-        lookup: The look-up of its name, while it runs.
-        lookup_deadline_ms: When the look-up counts as failed.
-        incident: Number of the incident that keeps us from connecting, 0 for none.
-        unreachable_since_ms: Wall-clock milliseconds of the first of these failures.
-        notes: Records how it does; of no broker before the first attempt to connect.
-    """
-
-    __slots__ = (
-        "addresses",
-        "connection",
-        "failures",
-        "incident",
-        "lookup",
-        "lookup_deadline_ms",
-        "node",
-        "notes",
-        "retry_ms",
-        "unreachable_since_ms",
-    )
+    notes: BrokerNotes = _NO_NOTES
+    """Records how it does; of no broker before the first attempt to connect."""
+    connection: Connection | None = None
+    """The current one, opening or open."""
+    failures = 0
+    """Failed attempts to connect since the last success."""
+    retry_ms = 0.0
+    lookup: BackgroundCall | None = None
+    """The look-up of its name, while it runs."""
+    lookup_deadline_ms = 0.0
+    incident = 0
+    """Number of the incident that keeps us from connecting, 0 for none."""
+    unreachable_since_ms = 0
+    """Wall-clock milliseconds of the first of these failures."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.notes: BrokerNotes = _NO_NOTES
-        self.connection: Connection | None = None
-        self.failures = 0
-        self.retry_ms = 0.0
         self.addresses: list[Address] = []
-        self.lookup: BackgroundCall | None = None
-        self.lookup_deadline_ms = 0.0
-        self.incident = 0
-        self.unreachable_since_ms = 0
+        """Of its name; not tried since the last look-up."""
 
     def ready_connection(self) -> Connection | None:
         """Return the connection if it is ready for requests."""
@@ -92,33 +72,32 @@ class Brokers:
     """Connects to brokers on demand.
 
     Args:
-        config: the settings.
-        client_id: our name.
-        security: How connections are secured.
-        poller: Waits for the connections.
         on_change: Called when a connection becomes ready, and when one ends with an error.
-        journal: Records failed connections as incidents.
-        mask: Hides secrets in the brokers' texts.
-        background_calls: Runs calls that can block.
+
+    Raises:
+        ConfigError: a setting names a file or function that cannot be used.
+        ApiVersionError: a needed library is missing.
     """
 
     def __init__(
         self,
         config: ProducerConfig,
         client_id: str,
-        security: Security,
-        poller: Poller,
         on_change: Callable[[type[KafkaError] | None], None],
         journal: Journal,
-        mask: Mask,
-        background_calls: BackgroundCalls,
     ) -> None:
-        self._security = security
-        self._poller = poller
+        self._mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
+        self.shown = self._mask.shown
+        """Hides secrets in brokers' texts."""
+        self._security = secure(config, self._mask)
+        self.poller = Poller()
+        self.background_calls = BackgroundCalls(self.poller)
+        self.bootstrap = [
+            Node(-1 - number, *split_address(address)) for number, address in enumerate(config.bootstrap_servers)
+        ]
+        """The addresses of ``bootstrap.servers``."""
         self._on_change = on_change
         self._journal = journal
-        self._mask = mask
-        self._background_calls = background_calls
         self._brokers: dict[int, Broker] = {}
         self._failure: tuple[float, type[KafkaError]] | None = None
         self.next_check_ms = FOREVER_MS
@@ -127,8 +106,8 @@ class Brokers:
 
     def apply(self, config: ProducerConfig, client_id: str) -> None:
         """Use these settings: for waits from the next one on, for sockets from the next connection on."""
-        self._config = config
-        self._client_id = client_id
+        self.config = config
+        self.client_id = client_id
         self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._setup_timeout = ExponentialBackoff(
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
@@ -142,10 +121,10 @@ class Brokers:
         """Return why no broker has ever accepted a connection of ours; None once the next attempt is due."""
         if self._failure is None or monotonic_ms() >= self._failure[0]:
             return None
-        for broker in self._brokers.values():
-            if broker.ready_connection() is not None:
-                return None
-        return self._failure[1]
+        return None if self._has_connection() else self._failure[1]
+
+    def _has_connection(self) -> bool:
+        return any(broker.ready_connection() is not None for broker in self._brokers.values())
 
     def connection(self, node: Node) -> Connection | None:
         """Return the connection to a node if it is ready for requests."""
@@ -175,23 +154,13 @@ class Brokers:
 
     def are_busy(self, nodes: Iterable[Node]) -> bool:
         """Return whether each of the nodes has as many requests in flight as it may have; False without nodes."""
-        is_busy = False
-        for node in nodes:
-            connection = self.connection(node)
-            if connection is None or not connection.is_full():
-                return False
-            is_busy = True
-        return is_busy
+        connections = [self.connection(node) for node in nodes]
+        return bool(connections) and all(each is not None and each.is_full() for each in connections)
 
     def least_loaded(self, nodes: Iterable[Node], now_ms: float, shunned: int = NOBODY) -> Connection | None:
         """Return the connection with the fewest requests in flight, of those that take one more now.
 
         If there is none, begin to connect to another of the nodes, unless a connection is opening.
-
-        Args:
-            nodes: to choose from.
-            now_ms: the time.
-            shunned: number of the node to choose last.
         """
         nodes = list(nodes)
         others = [node for node in nodes if node.id != shunned]
@@ -272,12 +241,14 @@ class Brokers:
             self.next_check_ms = time_ms
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and the poller."""
         for broker in list(self._brokers.values()):
             if broker.connection is not None:
                 broker.connection.close(None, "closed with the sender")
             if broker.lookup is not None:
                 broker.lookup.cancel()
+        self.background_calls.close()
+        self.poller.close()
 
     # --- connecting ---------------------------------------------------------------------------------
 
@@ -285,9 +256,9 @@ class Brokers:
         """Return the state of a node; a node with another address gets a new one."""
         broker = self._brokers.get(node.id)
         if broker is None or (broker.node is not node and broker.node != node):
-            if broker is not None and broker.connection is not None:
-                broker.connection.close(NetworkError, f"the broker moved to {node.host}:{node.port}")
             if broker is not None:
+                if broker.connection is not None:
+                    broker.connection.close(NetworkError, f"the broker moved to {node.host}:{node.port}")
                 self._let_go(broker)
             broker = self._brokers[node.id] = Broker(node)
         return broker
@@ -300,23 +271,14 @@ class Brokers:
         try:
             if not broker.addresses and not self._find_addresses(broker, setup_timeout_ms):
                 return
-            channel = self._open(broker)
+            address = broker.addresses.pop(0)  # after the last one, the name is looked up again
+            buffers = self.config.send_buffer_bytes, self.config.receive_buffer_bytes
+            channel = self._security.channel(address, *buffers, broker.node.host)
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
-        handshake = Handshake(self._security.mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
-        broker.connection = Connection(
-            broker.node,
-            channel,
-            handshake,
-            self._poller,
-            self._config,
-            self._client_id,
-            setup_timeout_ms,
-            self,
-            self._background_calls,
-            broker.notes,
-        )
+        handshake = Handshake(self._security.mechanism, self.config.sasl_mechanism, broker.node.host, self._mask)
+        broker.connection = Connection(broker.node, channel, handshake, setup_timeout_ms, self, broker.notes)
         broker.notes.connecting()
         self.check_by(monotonic_ms() + setup_timeout_ms)
 
@@ -334,9 +296,7 @@ class Brokers:
         except socket.gaierror:
             pass  # it is a name
         broker.lookup_deadline_ms = monotonic_ms() + timeout_ms
-        broker.lookup = self._background_calls.run(
-            f"name {broker.node.host}", look_up, partial(self._looked_up, broker)
-        )
+        broker.lookup = self.background_calls.run(f"name {broker.node.host}", look_up, partial(self._looked_up, broker))
         self.check_by(broker.lookup_deadline_ms)
         return False
 
@@ -356,18 +316,8 @@ class Brokers:
             broker.lookup = None
         self._failed(broker, NetworkError, printable(f"connection to {describe(broker.node)}: {reason}"))
 
-    def _open(self, broker: Broker) -> Channel:
-        """Begin to connect to the next address of a broker; its name is looked up again after the last one.
-
-        Raises:
-            OSError: the address cannot be reached.
-        """
-        address = broker.addresses.pop(0)
-        config = self._config
-        return self._security.channel(address, config.send_buffer_bytes, config.receive_buffer_bytes, broker.node.host)
-
     def connection_ready(self, connection: Connection) -> None:
-        """See `Owner`."""
+        """Note that a connection takes requests."""
         broker = self._brokers[connection.node.id]
         if broker.failures:
             logger.info(
@@ -389,7 +339,7 @@ class Brokers:
         self._on_change(None)
 
     def connection_closed(self, connection: Connection, error: type[KafkaError] | None, message: str) -> None:
-        """See `Owner`."""
+        """Note that a connection has ended: with an error, or None if closed on purpose."""
         broker = self._brokers.get(connection.node.id)
         if broker is None or broker.connection is not connection:
             return
@@ -404,7 +354,9 @@ class Brokers:
         broker.failures += 1
         wait_ms = self._backoff.wait_ms(broker.failures)
         broker.retry_ms = monotonic_ms() + wait_ms
-        self._note(broker, error, message, lasts=not was_ready and not self._is_spare(broker))
+        # An address of bootstrap.servers that we may never connect to again.
+        is_spare = broker.node.id < 0 and self._has_connection()
+        self._note(broker, error, message, lasts=not was_ready and not is_spare)
         self.check_by(broker.retry_ms + UNUSED_MS)
         level = logging.WARNING
         if issubclass(error, AuthenticationError | UnsupportedVersionError):
@@ -426,10 +378,6 @@ class Brokers:
             extra={"seldom": (message, broker.failures)},  # connections can also be made and lost all the time
         )
         self._on_change(error)
-
-    def _is_spare(self, broker: Broker) -> bool:
-        """Return whether a broker is an address of ``bootstrap.servers`` that we may never connect to again."""
-        return broker.node.id < 0 and any(each.ready_connection() is not None for each in self._brokers.values())
 
     def _note(self, broker: Broker, error: type[KafkaError], message: str, *, lasts: bool) -> None:
         """Record an incident; it lasts only if connecting failed: a broken connection is replaced when needed."""

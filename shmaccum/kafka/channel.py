@@ -23,13 +23,7 @@ Address: TypeAlias = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class Channel:
-    """A TCP connection, opening or open. Errors are OSError.
-
-    Args:
-        address: to connect to.
-        send_buffer: bytes of the system's send buffer, -1 for its default.
-        receive_buffer: bytes of its receive buffer, -1 for its default.
-    """
+    """A TCP connection, opening or open. Errors are OSError; a buffer of -1 bytes has the system's default size."""
 
     def __init__(self, address: Address, send_buffer: int, receive_buffer: int) -> None:
         family, peer = address
@@ -53,8 +47,7 @@ class Channel:
     def open(self) -> int:
         """Continue opening; return the ``epoll`` event to wait for before the next call, 0 once open.
 
-        Raises:
-            OSError: it cannot be opened.
+        Raises OSError: it cannot be opened.
         """
         if self._connecting:
             if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -78,8 +71,7 @@ class Channel:
     def read(self) -> list[bytes]:
         """Return the bytes that have arrived, in the blocks they were read in.
 
-        Raises:
-            ConnectionError: the broker closed the connection.
+        Raises ConnectionError: the broker closed the connection.
         """
         try:
             return [not_empty(self._socket.recv(READ_SIZE))]
@@ -101,11 +93,7 @@ class Channel:
 
 
 def not_empty(data: bytes) -> bytes:
-    """Return what was received.
-
-    Raises:
-        ConnectionResetError: it is empty: the broker closed the connection.
-    """
+    """Return what was received. Raises ConnectionResetError: it is empty: the broker closed the connection."""
     if not data:
         raise ConnectionResetError(errno.ECONNRESET, "the broker closed the connection")
     return data

@@ -1,4 +1,8 @@
-"""Encodes requests and decodes responses by their schemas.
+"""Schemas of Kafka's messages, as data; encodes requests and decodes responses by them.
+
+The terms are those of Kafka's message definitions (KIP-482). A field exists in some versions of its message, and has
+its default in the others. A flexible version has compact lengths, and tagged fields, which a reader can skip. The
+schemas that we use are in `messages`.
 
 A reader, and a writer, of a struct is a list of steps, made once for each version that is met. Fields of fixed sizes
 that follow each other are one step.
@@ -11,25 +15,100 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum, auto
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shmaccum.errors import NetworkError, printable
-from shmaccum.kafka.schema import (
-    BOOL,
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    STRUCT,
-    UUID,
-    ApiMessage,
-    ApiMessageType,
-    Field,
-    Kind,
-)
+
+# --- schemas ------------------------------------------------------------------------------------
+
+
+class Kind(Enum):
+    """What a field holds."""
+
+    BOOL = auto()
+    INT8 = auto()
+    INT16 = auto()
+    INT32 = auto()
+    INT64 = auto()
+    UUID = auto()
+    """A number of 128 bits; 0 if there is none."""
+    STRING = auto()
+    BYTES = auto()
+    """Bytes, or records: their encodings are the same."""
+    STRUCT = auto()
+
+
+BOOL, INT8, INT16, INT32, INT64, UUID, STRING, BYTES, STRUCT = Kind
+
+NEVER: Final = 0x7FFF
+"""After every version."""
+
+
+class Field(NamedTuple):
+    """A field of a message, or of a struct in it."""
+
+    name: str
+    """Kafka's name for it, in snake case."""
+    kind: Kind
+    """What it holds, or what each element of it holds."""
+    default: Any
+    """Its value in the versions without it, and in a request that does not give it."""
+    is_array: bool = False
+    since: int = 0
+    """The first version with it."""
+    until: int = NEVER
+    """The last version with it."""
+    nullable_since: int = NEVER
+    """The first version in which it can be null."""
+    tag: int | None = None
+    """Its number, if it is a tagged field."""
+    fields: tuple[Field, ...] = ()
+    """Those of the struct."""
+
+
+def nested(name: str, *fields: Field, **versions: int) -> Field:
+    """Return a field that is a struct."""
+    return Field(name, STRUCT, {}, False, fields=fields, **versions)
+
+
+def array(name: str, *fields: Field, default: tuple[()] | None = (), **versions: int) -> Field:
+    """Return a field that is an array of structs."""
+    return Field(name, STRUCT, default, True, fields=fields, **versions)
+
+
+class Api(NamedTuple):
+    """A kind of request, and the versions of it that we use."""
+
+    name: str
+    key: int
+    oldest: int
+    newest: int
+    flexible_since: int
+    """The first flexible version."""
+
+
+class ApiMessageType(NamedTuple):
+    """A request and its response."""
+
+    api: Api
+    request: tuple[Field, ...]
+    response: tuple[Field, ...]
+
+    def of(self, **values: Any) -> ApiMessage:
+        """Return a request with these fields. Structs in it are dicts; what is not given has its default."""
+        return ApiMessage(self, values)
+
+
+class ApiMessage(NamedTuple):
+    """A request to encode, in whatever version its broker supports."""
+
+    type: ApiMessageType
+    values: dict[str, Any]
+
+
+# --- frames -------------------------------------------------------------------------------------
 
 _Reader = Callable[[bytes, int], tuple[Any, int]]
 """Returns the value at a position, and the position behind it."""
@@ -74,24 +153,18 @@ _MALFORMED: Final = (_MalformedError, IndexError, struct.error, UnicodeDecodeErr
 def encode(message: ApiMessage, version: int, correlation_id: int, client_id: str) -> bytes:
     """Return a request's frame, with its size.
 
-    Args:
-        message: the request.
-        version: to encode it in.
-        correlation_id: the response repeats it.
-        client_id: our name.
-
-    Raises:
-        ValueError: it has a field that there is not, or a value that its field cannot have.
+    Raises ValueError: it has a field that there is not, or a value that its field cannot have.
     """
-    kind = message.type
+    kind = message.type.api
     is_flexible = version >= kind.flexible_since
     out = bytearray(_SIZE_SIZE)
-    out += _HEADER.pack(kind.api_key, version, correlation_id)
-    _write_string(out, client_id)
+    out += _HEADER.pack(kind.key, version, correlation_id)
+    name = client_id.encode()
+    out += _INT16.pack(len(name)) + name  # so every version has it
     if is_flexible:
         out += _NO_TAGS
     try:
-        _writer(kind, version)(out, message.values)
+        _writer(message.type, version)(out, message.values)
     except struct.error as error:
         raise ValueError(f"a {kind.name} request has a value out of range: {error}") from error
     out[:_SIZE_SIZE] = _INT32.pack(len(out) - _SIZE_SIZE)
@@ -99,24 +172,15 @@ def encode(message: ApiMessage, version: int, correlation_id: int, client_id: st
 
 
 def decode(kind: ApiMessageType, version: int, frame: bytes) -> Any:
-    """Return the response in a frame, as a `Struct`.
-
-    Args:
-        kind: of the request.
-        version: of the request.
-        frame: the frame, without its size.
-
-    Raises:
-        NetworkError: it is no such response.
-    """
+    """Return the response in a frame without its size, as a `Struct`. Raises NetworkError: it is no such response."""
     read = _reader(kind, version)
     try:
         at = _CORRELATION_ID_SIZE
-        if version >= kind.flexible_since and kind.api_key != _API_VERSIONS:
+        if version >= kind.api.flexible_since and kind.api.key != _API_VERSIONS:
             at = _read_tags(frame, at, {}, {})
         return read(frame, at)[0]
     except _MALFORMED as error:
-        what = f"an answer of {len(frame)} bytes is no {kind.name} response of version {version}"
+        what = f"an answer of {len(frame)} bytes is no {kind.api.name} response of version {version}"
         raise NetworkError(printable(f"{what}: {_explained(error)}")) from error
 
 
@@ -136,16 +200,16 @@ _writers: Final[dict[tuple[int, int], _Writer]] = {}
 
 
 def _reader(kind: ApiMessageType, version: int) -> _Reader:
-    key = kind.api_key, version
+    key = kind.api.key, version
     if key not in _readers:
-        _readers[key] = _struct_reader(kind.response, version, version >= kind.flexible_since)
+        _readers[key] = _struct_reader(kind.response, version, version >= kind.api.flexible_since)
     return _readers[key]
 
 
 def _writer(kind: ApiMessageType, version: int) -> _Writer:
-    key = kind.api_key, version
+    key = kind.api.key, version
     if key not in _writers:
-        _writers[key] = _struct_writer(kind.request, version, version >= kind.flexible_since)
+        _writers[key] = _struct_writer(kind.request, version, version >= kind.api.flexible_since)
     return _writers[key]
 
 
@@ -184,44 +248,25 @@ def _read_compact_length(data: bytes, at: int) -> tuple[int, int]:
     return number - 1, at
 
 
-def _read_int16_length(data: bytes, at: int) -> tuple[int, int]:
-    return _INT16.unpack_from(data, at)[0], at + 2
-
-
-def _read_int32_length(data: bytes, at: int) -> tuple[int, int]:
-    return _INT32.unpack_from(data, at)[0], at + 4
+def _number_reader(layout: struct.Struct) -> _Reader:
+    return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
 
 
 def _length_reader(kind: Kind, is_flexible: bool) -> _Reader:
     """Return a reader of the length of a text, of bytes (`BYTES`), or of an array (any other kind)."""
-    if is_flexible:
-        return _read_compact_length
-    return _read_int16_length if kind is STRING else _read_int32_length
+    return _read_compact_length if is_flexible else _number_reader(_INT16 if kind is STRING else _INT32)
 
 
 def _write_compact_length(out: bytearray, length: int) -> None:
     _write_varint(out, length + 1)
 
 
-def _write_int16_length(out: bytearray, length: int) -> None:
-    out += _INT16.pack(length)
-
-
-def _write_int32_length(out: bytearray, length: int) -> None:
-    out += _INT32.pack(length)
+def _number_writer(layout: struct.Struct) -> _Writer:
+    return lambda out, value: out.extend(layout.pack(value))
 
 
 def _length_writer(kind: Kind, is_flexible: bool) -> _Writer:
-    if is_flexible:
-        return _write_compact_length
-    return _write_int16_length if kind is STRING else _write_int32_length
-
-
-def _write_string(out: bytearray, text: str) -> None:
-    """Append a text as versions that are not flexible have it, and every header."""
-    data = text.encode()
-    _write_int16_length(out, len(data))
-    out += data
+    return _write_compact_length if is_flexible else _number_writer(_INT16 if kind is STRING else _INT32)
 
 
 # --- reading --------------------------------------------------------------------------------------------
@@ -307,19 +352,16 @@ def _field_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
         return _array_reader(field, version, is_flexible)
     if field.kind in (STRING, BYTES):
         return _bytes_reader(field, version, is_flexible)
-    return _element_reader(field, version, is_flexible)
-
-
-def _element_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
-    """Return a reader of an element of an array, or of a field that is none and cannot be null."""
     if field.kind is STRUCT:
         return _struct_reader(field.fields, version, is_flexible)
-    if field.kind in (STRING, BYTES):
-        return _bytes_reader(field._replace(nullable_since=version + 1), version, is_flexible)
     if field.kind is UUID:
         return _read_uuid
-    layout = struct.Struct(">" + _CODES[field.kind])
-    return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
+    return _number_reader(struct.Struct(">" + _CODES[field.kind]))
+
+
+def _element(field: Field) -> Field:
+    """Return an element of an array as a field, which cannot be null."""
+    return field._replace(is_array=False, nullable_since=NEVER)
 
 
 def _read_uuid(data: bytes, at: int) -> tuple[int, int]:
@@ -351,7 +393,7 @@ def _array_reader(field: Field, version: int, is_flexible: bool) -> _Reader:
     if field.kind in _CODES:
         return _numbers_reader(field, version, is_flexible)
     read_length = _length_reader(STRUCT, is_flexible)
-    read_element = _element_reader(field, version, is_flexible)
+    read_element = _field_reader(_element(field), version, is_flexible)
     least = _least_size(field, version, is_flexible)
 
     def read(data: bytes, at: int) -> tuple[tuple[Any, ...] | None, int]:
@@ -435,18 +477,11 @@ def _field_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
         return _array_writer(field, version, is_flexible)
     if field.kind in (STRING, BYTES):
         return _bytes_writer(field, version, is_flexible)
-    return _element_writer(field, version, is_flexible)
-
-
-def _element_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
     if field.kind is STRUCT:
         return _struct_writer(field.fields, version, is_flexible)
-    if field.kind in (STRING, BYTES):
-        return _bytes_writer(field._replace(nullable_since=version + 1), version, is_flexible)
     if field.kind is UUID:
         return lambda out, value: out.extend(value.to_bytes(_UUID_SIZE))
-    pack = struct.Struct(">" + _CODES[field.kind]).pack
-    return lambda out, value: out.extend(pack(value))
+    return _number_writer(struct.Struct(">" + _CODES[field.kind]))
 
 
 def _bytes_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
@@ -471,7 +506,7 @@ def _write_null(out: bytearray, field: Field, version: int, write_length: _Write
 
 def _array_writer(field: Field, version: int, is_flexible: bool) -> _Writer:
     write_length = _length_writer(STRUCT, is_flexible)
-    write_element = _element_writer(field, version, is_flexible)
+    write_element = _field_writer(_element(field), version, is_flexible)
 
     def write(out: bytearray, value: Sequence[Any] | None) -> None:
         if value is None:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError, printable
-from shmaccum.kafka.background_calls import BackgroundCall, BackgroundCalls
+from shmaccum.kafka.background_calls import BackgroundCall
 from shmaccum.kafka.channel import Buffer, Channel
+from shmaccum.kafka.codec import encode
 from shmaccum.kafka.frames import FrameReader
 from shmaccum.kafka.handshake import Call, Conversation, Handshake, Task
 from shmaccum.kafka.journal import BrokerNotes
-from shmaccum.kafka.poller import FOREVER_MS, READ, WRITE, Poller, monotonic_ms
-from shmaccum.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
+from shmaccum.kafka.poller import FOREVER_MS, READ, WRITE, monotonic_ms
+
+if TYPE_CHECKING:
+    from shmaccum.kafka.brokers import Brokers
 
 logger = logging.getLogger(__name__)
 
@@ -43,73 +47,97 @@ class _State(Enum):
     CLOSED = auto()
 
 
-_OPENING: Final = _State.OPENING
-_READY: Final = _State.READY
-_CLOSED: Final = _State.CLOSED
+_OPENING, _GREETING, _READY, _CLOSED = _State
+
+OnAnswer = Callable[[bytes], int]
+"""Handles the frame of an answer, empty with ``acks=0``; returns the milliseconds that we are throttled for."""
+OnFailure = Callable[[type[KafkaError], str], None]
+"""Handles the reason why no answer will come."""
 
 
-class Owner(Protocol):
-    """Receives the changes of its connections."""
+class Request:
+    """A request; the connection calls either `answered` or `failed`, once.
 
-    def connection_ready(self, connection: Connection) -> None:
-        """The connection takes requests."""
+    Attributes:
+        correlation_id: The connection's number for it; set when sent.
+        sent_ms: When it was sent.
+        deadline_ms: When it times out; set when sent.
+        end: The connection's count of sent bytes once all of it is sent.
+        largest_answer: Most bytes of its answer; a larger one is refused before it takes memory.
+    """
 
-    def connection_closed(self, connection: Connection, error: type[KafkaError] | None, message: str) -> None:
-        """The connection has ended: with an error, or None if closed on purpose."""
+    __slots__ = ("correlation_id", "deadline_ms", "end", "largest_answer", "sent_ms")
+
+    correlation_id: int
+    sent_ms: float
+    deadline_ms: float
+    end: int
+    largest_answer: int
+
+    def frame(self, correlation_id: int) -> list[Buffer]:
+        """Return its bytes, which are not copied: they must not change until it is answered."""
+        raise NotImplementedError
+
+    def answered(self, frame: bytes) -> int:
+        """Handle the answer, empty with ``acks=0``; return the milliseconds that we are throttled for."""
+        raise NotImplementedError
+
+    def failed(self, error: type[KafkaError], message: str) -> None:
+        """Handle the reason why no answer will come."""
+        raise NotImplementedError
+
+
+class _CallRequest(Request):
+    """A request that is encoded by its schema."""
+
+    __slots__ = ("_call", "_client_id", "_on_answer", "_on_failure")
+
+    def __init__(self, call: Call, client_id: str, on_answer: OnAnswer, on_failure: OnFailure) -> None:
+        self._call = call
+        self._client_id = client_id
+        self._on_answer = on_answer
+        self._on_failure = on_failure
+        self.largest_answer = call.largest_answer
+
+    def frame(self, correlation_id: int) -> list[Buffer]:
+        return [encode(self._call.request, self._call.version, correlation_id, self._client_id)]
+
+    def answered(self, frame: bytes) -> int:
+        return self._on_answer(frame)
+
+    def failed(self, error: type[KafkaError], message: str) -> None:
+        self._on_failure(error, message)
 
 
 class Connection:
-    """A connection; it begins to open when constructed.
-
-    Args:
-        node: The broker.
-        channel: To the broker, opening.
-        handshake: Requests the versions and logs in.
-        poller: Waits for the channel.
-        config: The settings.
-        client_id: Our name.
-        setup_timeout_ms: Longest time until it is ready.
-        owner: Notified when it is ready, and when it has ended.
-        background_calls: Runs calls that can block.
-        notes: Records how the broker does.
-
-    Attributes:
-        node: The broker.
-        handshake: Holds the broker's versions.
-        last_used_ms: When it last sent or received.
-        has_been_ready: Whether it ever took requests.
-    """
+    """A connection; it begins to open when constructed."""
 
     def __init__(
         self,
         node: Node,
         channel: Channel,
         handshake: Handshake,
-        poller: Poller,
-        config: ProducerConfig,
-        client_id: str,
         setup_timeout_ms: float,
-        owner: Owner,
-        background_calls: BackgroundCalls,
+        owner: Brokers,
         notes: BrokerNotes,
     ) -> None:
+        config = owner.config
         self.node = node
         self._notes = notes
         self.handshake = handshake
         self._channel = channel
-        self._poller = poller
+        self._poller = owner.poller
         self._max_in_flight = config.max_in_flight_requests_per_connection
         if config.enable_idempotence and self._max_in_flight == MAX_IN_FLIGHT_FOR_IDEMPOTENCE:
             # The default bounds each partition (`ReadyCheck`): more of a connection would only be more partitions.
             self._max_in_flight = _MOST_IN_FLIGHT
-        self.apply(config, client_id)
+        self.apply(config, owner.client_id)
         self._setup_timeout_ms = setup_timeout_ms
         self._owner = owner
-        self._background_calls = background_calls
         self._task: Task | None = None
         """The background call that the handshake waits for."""
         self._background_call: BackgroundCall | None = None
-        self._state = _State.OPENING
+        self._state = _OPENING
         self.has_been_ready = False
         self._frames = FrameReader()
         self._conversation: Conversation | None = None
@@ -126,7 +154,7 @@ class Connection:
         self.last_used_ms = now
         self._setup_deadline_ms = now + setup_timeout_ms
         self._events = WRITE
-        poller.add(channel.fileno(), WRITE, self._handle)
+        self._poller.add(channel.fileno(), WRITE, self._handle)
 
     def apply(self, config: ProducerConfig, client_id: str) -> None:
         """Use these settings from the next request on."""
@@ -139,11 +167,6 @@ class Connection:
     def is_ready(self) -> bool:
         """Return whether the handshake is done: it takes requests, if not at this very moment."""
         return self._state is _READY
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it has ended."""
-        return self._state is _State.CLOSED
 
     @property
     def in_flight(self) -> int:
@@ -172,15 +195,10 @@ class Connection:
 
     def call(self, call: Call, on_answer: OnAnswer, on_failure: OnFailure) -> None:
         """Send a request that is encoded by its schema."""
-        self.send(CallRequest(call, self._client_id, on_answer, on_failure))
+        self.send(_CallRequest(call, self._client_id, on_answer, on_failure))
 
     def send(self, request: Request, is_answered: bool = True) -> None:
-        """Send a request.
-
-        Args:
-            request: the request.
-            is_answered: whether the broker answers; if not, the request counts as answered once all of it is sent.
-        """
+        """Send a request; without an answer (``acks=0``) it counts as answered once all of it is sent."""
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
         self.last_used_ms = now = monotonic_ms()
         request.correlation_id = self._correlation_id
@@ -231,7 +249,7 @@ class Connection:
             self._watch(event)
             return
         self._watch(READ)
-        self._state = _State.GREETING
+        self._state = _GREETING
         self._converse(self.handshake.introduce())
 
     def _watch(self, events: int) -> None:
@@ -297,7 +315,7 @@ class Connection:
     # --- handshake -----------------------------------------------------------------------------------
 
     def _converse(self, conversation: Conversation) -> None:
-        self._state = _State.GREETING
+        self._state = _GREETING
         self._conversation = conversation
         self._next_step(None)
 
@@ -311,7 +329,7 @@ class Connection:
             return
         if isinstance(step, Task):
             self._task = step
-            self._background_call = self._background_calls.run(step.key, step.call, self._task_done)
+            self._background_call = self._owner.background_calls.run(step.key, step.call, self._task_done)
         else:
             self.call(step, self._continue, lambda error, message: None)
 
@@ -330,7 +348,7 @@ class Connection:
             self._broken(fault)
 
     def _become_ready(self) -> None:
-        self._state = _State.READY
+        self._state = _READY
         self._conversation = None
         self.has_been_ready = True
         lifetime_ms = self.handshake.session_lifetime_ms
@@ -347,7 +365,7 @@ class Connection:
         the session ends.
         """
         oldest = self._oldest()
-        if self._state in (_State.OPENING, _State.GREETING):
+        if self._state in (_OPENING, _GREETING):
             if now_ms >= self._setup_deadline_ms:
                 why = f", since {self._task.what} takes longer" if self._task is not None else ""
                 limit = f"{self._setup_timeout_ms:.0f} ms (socket.connection.setup.timeout.ms)"
@@ -356,10 +374,10 @@ class Connection:
             if now_ms >= oldest.deadline_ms:
                 # Answers come in order: behind a lost one, none can be matched to its request.
                 message = f"no answer within request.timeout.ms ({self._request_timeout_ms} ms)"
-                self._end(NetworkError, message, now_ms)
-        elif self._state is _State.READY and now_ms >= self.last_used_ms + self._max_idle_ms:
+                self.close(NetworkError, message, now_ms)
+        elif self._state is _READY and now_ms >= self.last_used_ms + self._max_idle_ms:
             self.close(None, f"closed after {self._max_idle_ms:.0f} ms without use (connections.max.idle.ms)")
-        elif self._state is _State.READY and now_ms >= self._log_in_again_ms:
+        elif self._state is _READY and now_ms >= self._log_in_again_ms:
             self._setup_deadline_ms = now_ms + self._setup_timeout_ms
             try:
                 self._converse(self.handshake.log_in())
@@ -374,9 +392,9 @@ class Connection:
         return self._unsent[0] if self._unsent else None
 
     def _next_check_ms(self, now_ms: float) -> float:
-        if self._state is _State.CLOSED:
+        if self._state is _CLOSED:
             return FOREVER_MS
-        if self._state is not _State.READY:
+        if self._state is not _READY:
             return self._setup_deadline_ms
         oldest = self._oldest()
         if oldest is not None:
@@ -384,15 +402,14 @@ class Connection:
             return min(oldest.deadline_ms, max(self._log_in_again_ms, now_ms + _LOG_IN_PAUSE_MS))
         return min(self.last_used_ms + self._max_idle_ms, self._log_in_again_ms)
 
-    def close(self, error: type[KafkaError] | None, message: str) -> None:
-        """End the connection; requests in flight fail with the error, or NetworkError if it is None."""
-        self._end(error, message)
+    def close(self, error: type[KafkaError] | None, message: str, late_ms: float = 0.0) -> None:
+        """End the connection; requests in flight fail with the error, or NetworkError if it is None.
 
-    def _end(self, error: type[KafkaError] | None, message: str, late_ms: float = 0.0) -> None:
-        """End the connection; requests with a deadline up to ``late_ms`` fail with RequestTimedOutError."""
-        if self._state is _State.CLOSED:
+        Those with a deadline up to ``late_ms`` fail with RequestTimedOutError.
+        """
+        if self._state is _CLOSED:
             return
-        self._state = _State.CLOSED
+        self._state = _CLOSED
         if self.has_been_ready:
             self._notes.closed()
         self._poller.remove(self._channel.fileno())

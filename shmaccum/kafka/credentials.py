@@ -31,24 +31,16 @@ class Security(NamedTuple):
 def secure(config: ProducerConfig, mask: Mask) -> Security:
     """Return how these settings secure connections.
 
-    Args:
-        config: the settings.
-        mask: hides tokens from errors.
-
     Raises:
         ApiVersionError: GSSAPI, or a PKCS#12 store, needs a library that is not installed.
         ConfigError: a setting names a file or function that cannot be used; names the setting, without secret values.
     """
     mechanism = sasl_mechanism(config, mask)
     if not config.security_protocol.endswith("SSL"):
-        return Security(_plain, mechanism)
+        return Security(lambda address, send, receive, host: Channel(address, send, receive), mechanism)
     from shmaccum.kafka.tls import TlsChannel, tls_context
 
     return Security(partial(TlsChannel, tls_context(config)), mechanism)
-
-
-def _plain(address: Address, send_buffer: int, receive_buffer: int, host: str) -> Channel:
-    return Channel(address, send_buffer, receive_buffer)
 
 
 def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
@@ -72,10 +64,6 @@ def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
 
 def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechanism] | None:
     """Return a function that makes the mechanism for a login to a host; None without SASL.
-
-    Args:
-        config: the settings.
-        mask: hides tokens from errors.
 
     Raises:
         ApiVersionError: GSSAPI needs a library that is not installed.

@@ -21,11 +21,7 @@ _TLS_ALERT_OR_HANDSHAKE: Final = (0x15, 0x16)
 
 
 class FrameReader:
-    """Cuts the bytes that arrive into frames.
-
-    Attributes:
-        left: bytes that have arrived and were not returned.
-    """
+    """Cuts the bytes that arrive into frames."""
 
     def __init__(self) -> None:
         self._bytes = b""
@@ -33,6 +29,7 @@ class FrameReader:
         self._more: list[bytes] = []
         """Bytes that came after `_bytes`, while a frame is not whole."""
         self.left = 0
+        """Bytes that have arrived and were not returned."""
 
     def feed(self, data: bytes) -> None:
         """Add bytes as they arrive."""
@@ -46,14 +43,11 @@ class FrameReader:
     def next(self, largest: int, correlation_id: int) -> bytes | None:
         """Return the next frame without its size, None until it is whole.
 
+        ``largest`` is -1 if no request is in flight, which ``correlation_id`` names.
+
         A frame that cannot be the answer is refused by its first bytes, before it takes time and memory.
 
-        Args:
-            largest: most bytes of the answer; -1 if no request is in flight.
-            correlation_id: of the request in flight.
-
-        Raises:
-            NetworkError: the frame is not the answer, or the other side does not speak Kafka's protocol.
+        Raises NetworkError: the frame is not the answer, or the other side does not speak Kafka's protocol.
         """
         left = self.left
         if left < _SIZE_SIZE:

@@ -12,18 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from shmaccum import errors
 from shmaccum.abi import VERSION
-from shmaccum.errors import (
-    KafkaError,
-    SaslAuthenticationError,
-    UnsupportedSaslMechanismError,
-    UnsupportedVersionError,
-    error_for_code,
-)
-from shmaccum.kafka.codec import decode
+from shmaccum.errors import error_for_code
+from shmaccum.kafka.codec import NEVER, ApiMessage, decode
 from shmaccum.kafka.masking import Mask
 from shmaccum.kafka.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from shmaccum.kafka.schema import NEVER, ApiMessage
 
 PRODUCE: Final = 0
 """The key of Produce requests, which are no messages of the codec: it would copy the batches."""
@@ -34,7 +28,7 @@ NEWEST_PRODUCE: Final = 12
 
 _NAMED_VERSION: Final = 3
 """The first version of ApiVersions that names the client (KIP-511)."""
-_UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
+_UNSUPPORTED_VERSION: Final = errors.UnsupportedVersionError.code
 SMALL_ANSWER: Final = 64 * 1024
 """Most bytes of an answer of a few fields: about 9,000 kinds of requests, of which Kafka 4 has 90."""
 _SASL_ANSWER: Final = 512 * 1024
@@ -65,41 +59,24 @@ class Task(NamedTuple):
     """Returns the value that the conversation receives, or raises a KafkaError."""
 
 
-class BrokerVersions:
-    """The request versions that a broker supports.
+class BrokerVersions(NamedTuple):
+    """The request versions that a broker supports, and the cluster's finalized features."""
 
-    Args:
-        ranges: API key -> oldest and newest version.
-        features: the cluster's finalized features: name -> level (KIP-584).
-
-    Attributes:
-        features: the same.
-    """
-
-    def __init__(
-        self, ranges: Mapping[int, tuple[int, int]], features: Mapping[str, int] = MappingProxyType({})
-    ) -> None:
-        self._ranges = ranges
-        self.features = features
+    ranges: Mapping[int, tuple[int, int]]
+    """API key -> oldest and newest version."""
+    features: Mapping[str, int] = MappingProxyType({})
+    """Name -> level (KIP-584)."""
 
     def best(self, name: str, key: int, oldest: int, newest: int) -> int:
-        """Return the newest version that both sides support.
-
-        Args:
-            name: of the request, for the error.
-            key: its API key.
-            oldest: the oldest version that we support.
-            newest: the newest.
-
-        Raises:
-            UnsupportedVersionError: there is none.
-        """
-        of_broker = self._ranges.get(key)
+        """Return the newest version that both sides support. Raises UnsupportedVersionError: there is none."""
+        of_broker = self.ranges.get(key)
         if of_broker is None:
-            raise UnsupportedVersionError(f"no support for {name} requests: bootstrap.servers may name a controller")
+            raise errors.UnsupportedVersionError(
+                f"no support for {name} requests: bootstrap.servers may name a controller"
+            )
         best = min(newest, of_broker[1])
         if best < max(oldest, of_broker[0]):
-            raise UnsupportedVersionError(
+            raise errors.UnsupportedVersionError(
                 f"the broker supports {name} requests of version {of_broker[0]} to {of_broker[1]}, and shmaccum "
                 f"{oldest} to {newest}: use brokers of Kafka 2.1 or later"
             )
@@ -109,8 +86,8 @@ class BrokerVersions:
         self, request: ApiMessage, oldest: int = 0, newest: int = NEVER, largest_answer: int = SMALL_ANSWER
     ) -> Call:
         """Return the request with the newest version that both sides support, within these limits (see `best`)."""
-        kind = request.type
-        version = self.best(kind.name, kind.api_key, max(oldest, kind.oldest), min(newest, kind.newest))
+        kind = request.type.api
+        version = self.best(kind.name, kind.key, max(oldest, kind.oldest), min(newest, kind.newest))
         return Call(request, version, largest_answer)
 
 
@@ -122,9 +99,6 @@ class Handshake:
 
     Args:
         mechanism: Makes the SASL mechanism for a host (see `sasl_mechanism`); None without SASL.
-        mechanism_name: ``sasl.mechanism``.
-        host: The broker's name.
-        mask: Hides secrets in the broker's texts.
 
     Attributes:
         versions: What the broker supports; set by `introduce`.
@@ -144,8 +118,7 @@ class Handshake:
     def introduce(self) -> Conversation:
         """Request the broker's versions, and log in.
 
-        Raises:
-            KafkaError: the broker refuses us, or supports no version that we do.
+        Raises KafkaError: the broker refuses us, or supports no version that we do.
         """
         yield from self._ask_versions()
         yield from self.log_in()
@@ -169,15 +142,14 @@ class Handshake:
     def log_in(self) -> Conversation:
         """Log in by SASL, if it is on; also again, on a connection in use (KIP-368).
 
-        Raises:
-            AuthenticationError: the broker refuses us.
+        Raises AuthenticationError: the broker refuses us.
         """
         if self._mechanism is None:
             return
         call = self.versions.call(SASL_HANDSHAKE.of(mechanism=self._mechanism_name))
         response = decode_answer(call, (yield call))
-        if response.error_code == UnsupportedSaslMechanismError.code:
-            raise UnsupportedSaslMechanismError(
+        if response.error_code == errors.UnsupportedSaslMechanismError.code:
+            raise errors.UnsupportedSaslMechanismError(
                 f"the broker does not offer sasl.mechanism {self._mechanism_name}, but "
                 f"{self._mask.shown(', '.join(response.mechanisms))}"
             )
@@ -187,8 +159,8 @@ class Handshake:
             data = yield self._task(mechanism.auth_bytes)
             call = self.versions.call(SASL_AUTHENTICATE.of(auth_bytes=data), largest_answer=_SASL_ANSWER)
             response = decode_answer(call, (yield call))
-            if response.error_code == SaslAuthenticationError.code:
-                raise SaslAuthenticationError(
+            if response.error_code == errors.SaslAuthenticationError.code:
+                raise errors.SaslAuthenticationError(
                     f"the broker refused the login: {self._mask.shown(response.error_message or 'it does not say why')}"
                 )
             _check(response.error_code, f"a login by {self._mechanism_name}")
@@ -205,19 +177,15 @@ class Handshake:
         """Call into a mechanism; turn its exceptions, whose texts can show a password, into KafkaErrors."""
         try:
             return function(*args)
-        except KafkaError:
+        except errors.KafkaError:
             raise
         except BaseException as error:  # a token provider can raise SystemExit
             what = self._mask.shown(str(error)) if self._mechanism_name == "GSSAPI" else type(error).__name__
-            raise SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
+            raise errors.SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
 
 
 def decode_answer(call: Call, frame: bytes) -> Any:
-    """Decode the response to a call; see `decode`.
-
-    Raises:
-        NetworkError: the frame is no such response.
-    """
+    """Decode the response to a call; see `decode`. Raises NetworkError: the frame is no such response."""
     return decode(call.request.type, call.version, frame)
 
 

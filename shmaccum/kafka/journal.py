@@ -8,35 +8,49 @@ from shmaccum.cluster import Node
 from shmaccum.errors import KafkaError
 
 
+# The bodies of both protocols end by a return: mypy would take their methods for abstract.
 class BrokerNotes(Protocol):
     """Records how a broker does, for people (`shmaccum.shm.broker_table.BrokerEntry`). Times are monotonic."""
 
     def connecting(self) -> None:
         """Note that a connection is being opened."""
+        return
 
     def ready(self) -> None:
         """Note that a connection takes requests."""
+        return
 
     def idle(self) -> None:
         """Note that the connection was closed on purpose."""
+        return
 
     def failed(self, incident: int, *, is_refusal: bool = False) -> None:
         """Note that the connection failed, the number of the incident, and whether a login or certificate was why."""
+        return
 
     def closed(self) -> None:
         """Note that a connection which was ready has ended, for any reason."""
+        return
 
     def sent(self, size: int) -> None:
         """Note a request, and its bytes."""
+        return
 
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         """Note how many requests have no answer, and when the oldest was sent."""
+        return
 
     def answered(self, size: int, latency_ms: float, now_ms: float) -> None:
         """Note an answer, its bytes, and how long it took."""
+        return
 
     def throttled(self, pause_ms: float, until_ms: float) -> None:
         """Note that the broker throttles us, for how long and until when."""
+        return
+
+
+class NoNotes(BrokerNotes):
+    """Records nothing."""
 
 
 class Journal(Protocol):
@@ -45,78 +59,36 @@ class Journal(Protocol):
     @property
     def has_been_let_in(self) -> bool:
         """Whether the cluster has ever accepted a connection of this sender, or of one before it."""
+        return False
 
     def let_in(self) -> None:
         """Note that it has."""
+        return
 
     def metadata_came(self, now_ms: float) -> None:
         """Note an answer with metadata, at a monotonic millisecond."""
+        return
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
     ) -> int:
         """Note an incident; return its number. See `shmaccum.shm.incidents.Incidents.note`."""
+        return 0
 
     def end(self, number: int) -> None:
         """Note that an incident is over."""
+        return
 
     def broker(self, node: Node) -> BrokerNotes:
         """Return the notes of a broker."""
+        return NoNotes()
 
 
-class NoNotes:
-    """Records nothing: see `BrokerNotes`."""
-
-    def connecting(self) -> None:
-        """See `BrokerNotes`."""
-
-    def ready(self) -> None:
-        """See `BrokerNotes`."""
-
-    def idle(self) -> None:
-        """See `BrokerNotes`."""
-
-    def failed(self, incident: int, *, is_refusal: bool = False) -> None:
-        """See `BrokerNotes`."""
-
-    def closed(self) -> None:
-        """See `BrokerNotes`."""
-
-    def sent(self, size: int) -> None:
-        """See `BrokerNotes`."""
-
-    def in_flight(self, requests: int, oldest_ms: float) -> None:
-        """See `BrokerNotes`."""
-
-    def answered(self, size: int, latency_ms: float, now_ms: float) -> None:
-        """See `BrokerNotes`."""
-
-    def throttled(self, pause_ms: float, until_ms: float) -> None:
-        """See `BrokerNotes`."""
-
-
-class OwnJournal:
+class OwnJournal(Journal):
     """The journal of a transport without a slab: remembers `has_been_let_in` and nothing else."""
 
-    def __init__(self) -> None:
-        self.has_been_let_in = False
+    has_been_let_in = False
 
     def let_in(self) -> None:
         """See `Journal`."""
         self.has_been_let_in = True
-
-    def metadata_came(self, now_ms: float) -> None:
-        """See `Journal`."""
-
-    def note(
-        self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
-    ) -> int:
-        """See `Journal`."""
-        return 0
-
-    def end(self, number: int) -> None:
-        """See `Journal`."""
-
-    def broker(self, node: Node) -> NoNotes:
-        """See `Journal`."""
-        return NoNotes()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from shmaccum.errors import SaslAuthenticationError, printable
-from shmaccum.kafka.mechanisms import Login
+from shmaccum.kafka.mechanisms import Mechanism
 
 _NO_LAYER: Final = 1
 """The security layer of RFC 4752 that Kafka has: no protection after the login. TLS protects."""
@@ -36,23 +36,15 @@ def check_keytab(path: str) -> None:
         raise ValueError("the file is no keytab")
 
 
-class Kerberos(Login):
-    """One login.
+class Kerberos(Mechanism):
+    """One login: with a keytab, or with the credential cache, whose principal is the default.
 
-    Args:
-        host: the broker's name.
-        service_name: ``sasl.kerberos.service.name``.
-        principal: our own; empty for that of the credential cache.
-        keytab: path of the keytab with its keys; empty for the credential cache.
-
-    Raises:
-        SaslAuthenticationError: there is no ticket; says why.
+    Raises SaslAuthenticationError: there is no ticket; says why.
     """
 
     def __init__(self, host: str, service_name: str, principal: str = "", keytab: str = "") -> None:
         import gssapi  # here, on the background thread, since loading it takes long
 
-        super().__init__()
         if keytab:
             self._who = f"{principal} by sasl.kerberos.keytab {keytab!r}"
         else:
@@ -78,8 +70,7 @@ class Kerberos(Login):
     def receive(self, auth_bytes: bytes) -> None:
         """See `Mechanism`.
 
-        Raises:
-            SaslAuthenticationError: the broker fails to prove its identity, or demands a security layer.
+        Raises SaslAuthenticationError: the broker fails to prove its identity, or demands a security layer.
         """
         import gssapi
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import io
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,25 +35,19 @@ _WRONG_PASSWORD: Final = "wrong password of the store, or the file is damaged"
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """The contents of a keystore.
-
-    Attributes:
-        trusted: The trusted certificates, in PEM.
-        key: The private key (PKCS#8, DER); empty for none.
-        is_protected: Whether the key is still encrypted, as in a JKS.
-        chain: The key's certificate and its issuers (DER).
-    """
+    """The contents of a keystore: certificates in PEM, or in DER those of the key."""
 
     trusted: str
     key: bytes = b""
+    """The private key (PKCS#8, DER); empty for none."""
     is_protected: bool = False
+    """Whether the key is still encrypted, as in a JKS."""
     chain: Sequence[bytes] = ()
 
     def identity(self, key_password: str | None) -> str:
         """Return the private key and its certificates, in PEM.
 
-        Raises:
-            ValueError: there is no key, or the password is wrong.
+        Raises ValueError: there is no key, or the password is wrong.
         """
         if not self.key:
             raise ValueError("the store holds no private key")
@@ -62,14 +57,9 @@ class KeyStore:
 
 
 def read_keystore(path: str, password: str | None) -> KeyStore | None:
-    """Read a Java keystore.
+    """Read a Java keystore; return None if the file has neither form, so that it should be PEM.
 
-    Args:
-        path: of the file.
-        password: of the store. Without it a JKS is not checked for damage.
-
-    Returns:
-        Its contents; None if the file has neither form, so that it should be PEM.
+    Without a password, a JKS is not checked for damage.
 
     Raises:
         OSError: the file cannot be read.
@@ -98,14 +88,14 @@ def _read_jks(data: bytes, password: str | None) -> KeyStore:
     trusted: list[bytes] = []
     keys: list[tuple[bytes, list[bytes]]] = []
     try:
-        file = _Cursor(data, 4)
+        file = _Stream(data[4:])
         version, entries = file.number(), file.number()
         if version not in (1, 2):
             raise ValueError(f"the JKS has version {version}, not 1 or 2")
         for _ in range(entries):
             kind = file.number()
             file.string()  # the alias
-            file.skip(8)  # the date
+            file.take(8)  # the date
             if kind == _TRUSTED_ENTRY:
                 trusted.append(file.certificate(version))
             elif kind == _KEY_ENTRY:
@@ -142,37 +132,29 @@ def _utf16(password: str) -> bytes:
     return password.encode("utf-16-be")
 
 
-class _Cursor:
+class _Stream(io.BytesIO):
     """Reads the format of Java's ``DataOutputStream``; raises EOFError at the end."""
 
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data = data
-        self._at = at
+    def take(self, size: int) -> bytes:
+        taken = self.read(size)
+        if len(taken) < size:
+            raise EOFError
+        return taken
 
-    def number(self) -> int:
-        return int.from_bytes(self._take(4), "big")
-
-    def skip(self, size: int) -> None:
-        self._take(size)
+    def number(self, size: int = 4) -> int:
+        return int.from_bytes(self.take(size))
 
     def block(self) -> bytes:
-        return self._take(self.number())
+        return self.take(self.number())
 
     def string(self) -> bytes:
-        return self._take(int.from_bytes(self._take(2), "big"))
+        return self.take(self.number(2))
 
     def certificate(self, version: int) -> bytes:
         """Return a certificate (DER); in version 2 its type precedes it."""
         if version == 2 and self.string() != b"X.509":
             raise ValueError("the JKS holds a certificate that is not X.509")
         return self.block()
-
-    def _take(self, size: int) -> bytes:
-        taken = self._data[self._at : self._at + size]
-        if len(taken) < size:
-            raise EOFError
-        self._at += size
-        return taken
 
 
 class _Der:

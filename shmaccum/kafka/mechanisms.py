@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from shmaccum.errors import SaslAuthenticationError
 
@@ -25,35 +25,28 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NO_CHANNEL_BINDING: Final = "n,,"
 
 
-class Mechanism(Protocol):
+class Mechanism:
     """One login."""
+
+    _is_done = False
 
     def auth_bytes(self) -> bytes:
         """Return the next message to send."""
+        raise NotImplementedError
 
-    def receive(self, auth_bytes: bytes) -> object:
+    def receive(self, auth_bytes: bytes) -> None:
         """Handle the broker's answer."""
+        raise NotImplementedError
 
     def is_done(self) -> bool:
         """Return whether the broker has accepted the login."""
-
-
-class Login:
-    """Base of the mechanisms: knows whether the broker has accepted the login."""
-
-    def __init__(self) -> None:
-        self._is_done = False
-
-    def is_done(self) -> bool:
-        """See `Mechanism`."""
         return self._is_done
 
 
-class Plain(Login):
+class Plain(Mechanism):
     """User and password in clear text (RFC 4616)."""
 
     def __init__(self, username: str, password: str) -> None:
-        super().__init__()
         self._message = f"\0{username}\0{password}".encode()
 
     def auth_bytes(self) -> bytes:
@@ -65,15 +58,10 @@ class Plain(Login):
         self._is_done = True
 
 
-class OAuthBearer(Login):
-    """A token (RFC 7628).
-
-    Args:
-        token: returns a token; can block.
-    """
+class OAuthBearer(Mechanism):
+    """A token (RFC 7628); the function that returns it can block."""
 
     def __init__(self, token: Callable[[], str]) -> None:
-        super().__init__()
         self._token = token
         self._was_refused = False
 
@@ -91,18 +79,13 @@ class OAuthBearer(Login):
         self._is_done = not auth_bytes
 
 
-class Scram(Login):
+class Scram(Mechanism):
     """Proves to each side that the other knows the password, without sending it (RFC 5802).
 
-    Args:
-        name: ``sasl.mechanism``.
-        username: of the user.
-        password: of the user.
-        is_token: whether these are the id and the HMAC of a delegation token (KIP-48, ``ScramExtensions``).
+    With ``is_token``, user and password are id and HMAC of a delegation token (KIP-48, ``ScramExtensions``).
     """
 
     def __init__(self, name: str, username: str, password: str, *, is_token: bool = False) -> None:
-        super().__init__()
         self._name = name
         self._hash = _HASHES[name]
         self._password = password.encode()

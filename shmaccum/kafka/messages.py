@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.kafka.schema import (
+from shmaccum.kafka.codec import (
     BOOL,
     BYTES,
     INT8,
@@ -15,111 +15,63 @@ from shmaccum.kafka.schema import (
     INT32,
     INT64,
     STRING,
-    STRUCT,
     UUID,
+    Api,
     ApiMessageType,
     Field,
+    array,
+    nested,
 )
 
 PRODUCE: Final = ApiMessageType(
-    "Produce",
-    api_key=0,
-    oldest=7,
-    newest=12,
-    flexible_since=9,
+    Api("Produce", key=0, oldest=7, newest=12, flexible_since=9),
     request=(
         Field("transactional_id", STRING, None, nullable_since=0),
         Field("acks", INT16, 0),
         Field("timeout_ms", INT32, 0),
-        Field(
+        array(
             "topic_data",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field(
-                    "partition_data",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("index", INT32, 0),
-                        Field("records", BYTES, b"", nullable_since=0),
-                    ),
-                ),
-            ),
+            Field("name", STRING, ""),
+            array("partition_data", Field("index", INT32, 0), Field("records", BYTES, b"", nullable_since=0)),
         ),
     ),
     response=(
-        Field(
+        array(
             "responses",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field(
-                    "partition_responses",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("index", INT32, 0),
-                        Field("error_code", INT16, 0),
-                        Field("base_offset", INT64, 0),
-                        Field("log_append_time_ms", INT64, -1),
-                        Field("log_start_offset", INT64, -1),
-                        Field(
-                            "record_errors",
-                            STRUCT,
-                            (),
-                            is_array=True,
-                            since=8,
-                            fields=(
-                                Field("batch_index", INT32, 0, since=8),
-                                Field("batch_index_error_message", STRING, None, since=8, nullable_since=8),
-                            ),
-                        ),
-                        Field("error_message", STRING, None, since=8, nullable_since=8),
-                        Field(
-                            "current_leader",
-                            STRUCT,
-                            {},
-                            since=10,
-                            tag=0,
-                            fields=(
-                                Field("leader_id", INT32, -1, since=10),
-                                Field("leader_epoch", INT32, -1, since=10),
-                            ),
-                        ),
-                    ),
+            Field("name", STRING, ""),
+            array(
+                "partition_responses",
+                Field("index", INT32, 0),
+                Field("error_code", INT16, 0),
+                Field("base_offset", INT64, 0),
+                Field("log_append_time_ms", INT64, -1),
+                Field("log_start_offset", INT64, -1),
+                array(
+                    "record_errors",
+                    Field("batch_index", INT32, 0),
+                    Field("batch_index_error_message", STRING, None, nullable_since=0),
+                    since=8,
+                ),
+                Field("error_message", STRING, None, since=8, nullable_since=8),
+                nested(
+                    "current_leader", Field("leader_id", INT32, -1), Field("leader_epoch", INT32, -1), since=10, tag=0
                 ),
             ),
         ),
         Field("throttle_time_ms", INT32, 0),
-        Field(
+        array(
             "node_endpoints",
-            STRUCT,
-            (),
-            is_array=True,
+            Field("node_id", INT32, 0),
+            Field("host", STRING, ""),
+            Field("port", INT32, 0),
+            Field("rack", STRING, None, nullable_since=0),
             since=10,
             tag=0,
-            fields=(
-                Field("node_id", INT32, 0, since=10),
-                Field("host", STRING, "", since=10),
-                Field("port", INT32, 0, since=10),
-                Field("rack", STRING, None, since=10, nullable_since=10),
-            ),
         ),
     ),
 )
 FETCH: Final = ApiMessageType(
-    "Fetch",
-    api_key=1,
-    oldest=4,
-    newest=12,
-    flexible_since=12,
+    Api("Fetch", key=1, oldest=4, newest=12, flexible_since=12),
     request=(
         Field("cluster_id", STRING, None, since=12, nullable_since=12, tag=0),
         Field("replica_id", INT32, -1),
@@ -129,39 +81,21 @@ FETCH: Final = ApiMessageType(
         Field("isolation_level", INT8, 0),
         Field("session_id", INT32, 0, since=7),
         Field("session_epoch", INT32, -1, since=7),
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("topic", STRING, ""),
-                Field(
-                    "partitions",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("partition", INT32, 0),
-                        Field("current_leader_epoch", INT32, -1, since=9),
-                        Field("fetch_offset", INT64, 0),
-                        Field("last_fetched_epoch", INT32, -1, since=12),
-                        Field("log_start_offset", INT64, -1, since=5),
-                        Field("partition_max_bytes", INT32, 0),
-                    ),
-                ),
+            Field("topic", STRING, ""),
+            array(
+                "partitions",
+                Field("partition", INT32, 0),
+                Field("current_leader_epoch", INT32, -1, since=9),
+                Field("fetch_offset", INT64, 0),
+                Field("last_fetched_epoch", INT32, -1, since=12),
+                Field("log_start_offset", INT64, -1, since=5),
+                Field("partition_max_bytes", INT32, 0),
             ),
         ),
-        Field(
-            "forgotten_topics_data",
-            STRUCT,
-            (),
-            is_array=True,
-            since=7,
-            fields=(
-                Field("topic", STRING, "", since=7),
-                Field("partitions", INT32, (), is_array=True, since=7),
-            ),
+        array(
+            "forgotten_topics_data", Field("topic", STRING, ""), Field("partitions", INT32, (), is_array=True), since=7
         ),
         Field("rack_id", STRING, "", since=11),
     ),
@@ -169,149 +103,73 @@ FETCH: Final = ApiMessageType(
         Field("throttle_time_ms", INT32, 0),
         Field("error_code", INT16, 0, since=7),
         Field("session_id", INT32, 0, since=7),
-        Field(
+        array(
             "responses",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("topic", STRING, ""),
-                Field(
-                    "partitions",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("partition_index", INT32, 0),
-                        Field("error_code", INT16, 0),
-                        Field("high_watermark", INT64, 0),
-                        Field("last_stable_offset", INT64, -1),
-                        Field("log_start_offset", INT64, -1, since=5),
-                        Field(
-                            "diverging_epoch",
-                            STRUCT,
-                            {},
-                            since=12,
-                            tag=0,
-                            fields=(
-                                Field("epoch", INT32, -1, since=12),
-                                Field("end_offset", INT64, -1, since=12),
-                            ),
-                        ),
-                        Field(
-                            "current_leader",
-                            STRUCT,
-                            {},
-                            since=12,
-                            tag=1,
-                            fields=(
-                                Field("leader_id", INT32, -1, since=12),
-                                Field("leader_epoch", INT32, -1, since=12),
-                            ),
-                        ),
-                        Field(
-                            "snapshot_id",
-                            STRUCT,
-                            {},
-                            since=12,
-                            tag=2,
-                            fields=(
-                                Field("end_offset", INT64, -1),
-                                Field("epoch", INT32, -1),
-                            ),
-                        ),
-                        Field(
-                            "aborted_transactions",
-                            STRUCT,
-                            (),
-                            is_array=True,
-                            nullable_since=0,
-                            fields=(
-                                Field("producer_id", INT64, 0),
-                                Field("first_offset", INT64, 0),
-                            ),
-                        ),
-                        Field("preferred_read_replica", INT32, -1, since=11),
-                        Field("records", BYTES, b"", nullable_since=0),
-                    ),
+            Field("topic", STRING, ""),
+            array(
+                "partitions",
+                Field("partition_index", INT32, 0),
+                Field("error_code", INT16, 0),
+                Field("high_watermark", INT64, 0),
+                Field("last_stable_offset", INT64, -1),
+                Field("log_start_offset", INT64, -1, since=5),
+                nested("diverging_epoch", Field("epoch", INT32, -1), Field("end_offset", INT64, -1), since=12, tag=0),
+                nested(
+                    "current_leader", Field("leader_id", INT32, -1), Field("leader_epoch", INT32, -1), since=12, tag=1
                 ),
+                nested("snapshot_id", Field("end_offset", INT64, -1), Field("epoch", INT32, -1), since=12, tag=2),
+                array(
+                    "aborted_transactions",
+                    Field("producer_id", INT64, 0),
+                    Field("first_offset", INT64, 0),
+                    nullable_since=0,
+                ),
+                Field("preferred_read_replica", INT32, -1, since=11),
+                Field("records", BYTES, b"", nullable_since=0),
             ),
         ),
     ),
 )
 LIST_OFFSETS: Final = ApiMessageType(
-    "ListOffsets",
-    api_key=2,
-    oldest=2,
-    newest=7,
-    flexible_since=6,
+    Api("ListOffsets", key=2, oldest=2, newest=7, flexible_since=6),
     request=(
         Field("replica_id", INT32, 0),
         Field("isolation_level", INT8, 0),
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field(
-                    "partitions",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("partition_index", INT32, 0),
-                        Field("current_leader_epoch", INT32, -1, since=4),
-                        Field("timestamp", INT64, 0),
-                    ),
-                ),
+            Field("name", STRING, ""),
+            array(
+                "partitions",
+                Field("partition_index", INT32, 0),
+                Field("current_leader_epoch", INT32, -1, since=4),
+                Field("timestamp", INT64, 0),
             ),
         ),
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field(
-                    "partitions",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("partition_index", INT32, 0),
-                        Field("error_code", INT16, 0),
-                        Field("timestamp", INT64, -1),
-                        Field("offset", INT64, -1),
-                        Field("leader_epoch", INT32, -1, since=4),
-                    ),
-                ),
+            Field("name", STRING, ""),
+            array(
+                "partitions",
+                Field("partition_index", INT32, 0),
+                Field("error_code", INT16, 0),
+                Field("timestamp", INT64, -1),
+                Field("offset", INT64, -1),
+                Field("leader_epoch", INT32, -1, since=4),
             ),
         ),
     ),
 )
 METADATA: Final = ApiMessageType(
-    "Metadata",
-    api_key=3,
-    oldest=0,
-    newest=13,
-    flexible_since=9,
+    Api("Metadata", key=3, oldest=0, newest=13, flexible_since=9),
     request=(
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
+            Field("topic_id", UUID, 0, since=10),
+            Field("name", STRING, "", nullable_since=10),
             nullable_since=1,
-            fields=(
-                Field("topic_id", UUID, 0, since=10),
-                Field("name", STRING, "", nullable_since=10),
-            ),
         ),
         Field("allow_auto_topic_creation", BOOL, True, since=4),
         Field("include_cluster_authorized_operations", BOOL, False, since=8, until=10),
@@ -319,58 +177,39 @@ METADATA: Final = ApiMessageType(
     ),
     response=(
         Field("throttle_time_ms", INT32, 0, since=3),
-        Field(
+        array(
             "brokers",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("node_id", INT32, 0),
-                Field("host", STRING, ""),
-                Field("port", INT32, 0),
-                Field("rack", STRING, None, since=1, nullable_since=1),
-            ),
+            Field("node_id", INT32, 0),
+            Field("host", STRING, ""),
+            Field("port", INT32, 0),
+            Field("rack", STRING, None, since=1, nullable_since=1),
         ),
         Field("cluster_id", STRING, None, since=2, nullable_since=2),
         Field("controller_id", INT32, -1, since=1),
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
+            Field("error_code", INT16, 0),
+            Field("name", STRING, "", nullable_since=12),
+            Field("topic_id", UUID, 0, since=10),
+            Field("is_internal", BOOL, False, since=1),
+            array(
+                "partitions",
                 Field("error_code", INT16, 0),
-                Field("name", STRING, "", nullable_since=12),
-                Field("topic_id", UUID, 0, since=10),
-                Field("is_internal", BOOL, False, since=1),
-                Field(
-                    "partitions",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("error_code", INT16, 0),
-                        Field("partition_index", INT32, 0),
-                        Field("leader_id", INT32, 0),
-                        Field("leader_epoch", INT32, -1, since=7),
-                        Field("replica_nodes", INT32, (), is_array=True),
-                        Field("isr_nodes", INT32, (), is_array=True),
-                        Field("offline_replicas", INT32, (), is_array=True, since=5),
-                    ),
-                ),
-                Field("topic_authorized_operations", INT32, -2147483648, since=8),
+                Field("partition_index", INT32, 0),
+                Field("leader_id", INT32, 0),
+                Field("leader_epoch", INT32, -1, since=7),
+                Field("replica_nodes", INT32, (), is_array=True),
+                Field("isr_nodes", INT32, (), is_array=True),
+                Field("offline_replicas", INT32, (), is_array=True, since=5),
             ),
+            Field("topic_authorized_operations", INT32, -2147483648, since=8),
         ),
         Field("cluster_authorized_operations", INT32, -2147483648, since=8, until=10),
         Field("error_code", INT16, 0, since=13),
     ),
 )
 FIND_COORDINATOR: Final = ApiMessageType(
-    "FindCoordinator",
-    api_key=10,
-    oldest=1,
-    newest=6,
-    flexible_since=3,
+    Api("FindCoordinator", key=10, oldest=1, newest=6, flexible_since=3),
     request=(
         Field("key", STRING, "", until=3),
         Field("key_type", INT8, 0),
@@ -383,170 +222,90 @@ FIND_COORDINATOR: Final = ApiMessageType(
         Field("node_id", INT32, 0, until=3),
         Field("host", STRING, "", until=3),
         Field("port", INT32, 0, until=3),
-        Field(
+        array(
             "coordinators",
-            STRUCT,
-            (),
-            is_array=True,
+            Field("key", STRING, ""),
+            Field("node_id", INT32, 0),
+            Field("host", STRING, ""),
+            Field("port", INT32, 0),
+            Field("error_code", INT16, 0),
+            Field("error_message", STRING, "", nullable_since=0),
             since=4,
-            fields=(
-                Field("key", STRING, "", since=4),
-                Field("node_id", INT32, 0, since=4),
-                Field("host", STRING, "", since=4),
-                Field("port", INT32, 0, since=4),
-                Field("error_code", INT16, 0, since=4),
-                Field("error_message", STRING, "", since=4, nullable_since=4),
-            ),
         ),
     ),
 )
 SASL_HANDSHAKE: Final = ApiMessageType(
-    "SaslHandshake",
-    api_key=17,
-    oldest=1,
-    newest=1,
-    flexible_since=32767,
+    Api("SaslHandshake", key=17, oldest=1, newest=1, flexible_since=32767),
     request=(Field("mechanism", STRING, ""),),
-    response=(
-        Field("error_code", INT16, 0),
-        Field("mechanisms", STRING, (), is_array=True),
-    ),
+    response=(Field("error_code", INT16, 0), Field("mechanisms", STRING, (), is_array=True)),
 )
 API_VERSIONS: Final = ApiMessageType(
-    "ApiVersions",
-    api_key=18,
-    oldest=0,
-    newest=3,
-    flexible_since=3,
-    request=(
-        Field("client_software_name", STRING, "", since=3),
-        Field("client_software_version", STRING, "", since=3),
-    ),
+    Api("ApiVersions", key=18, oldest=0, newest=3, flexible_since=3),
+    request=(Field("client_software_name", STRING, "", since=3), Field("client_software_version", STRING, "", since=3)),
     response=(
         Field("error_code", INT16, 0),
-        Field(
-            "api_keys",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("api_key", INT16, 0),
-                Field("min_version", INT16, 0),
-                Field("max_version", INT16, 0),
-            ),
-        ),
+        array("api_keys", Field("api_key", INT16, 0), Field("min_version", INT16, 0), Field("max_version", INT16, 0)),
         Field("throttle_time_ms", INT32, 0, since=1),
-        Field(
+        array(
             "supported_features",
-            STRUCT,
-            (),
-            is_array=True,
+            Field("name", STRING, ""),
+            Field("min_version", INT16, 0),
+            Field("max_version", INT16, 0),
             since=3,
             tag=0,
-            fields=(
-                Field("name", STRING, "", since=3),
-                Field("min_version", INT16, 0, since=3),
-                Field("max_version", INT16, 0, since=3),
-            ),
         ),
         Field("finalized_features_epoch", INT64, -1, since=3, tag=1),
-        Field(
+        array(
             "finalized_features",
-            STRUCT,
-            (),
-            is_array=True,
+            Field("name", STRING, ""),
+            Field("max_version_level", INT16, 0),
+            Field("min_version_level", INT16, 0),
             since=3,
             tag=2,
-            fields=(
-                Field("name", STRING, "", since=3),
-                Field("max_version_level", INT16, 0, since=3),
-                Field("min_version_level", INT16, 0, since=3),
-            ),
         ),
         Field("zk_migration_ready", BOOL, False, since=3, tag=3),
     ),
 )
 CREATE_TOPICS: Final = ApiMessageType(
-    "CreateTopics",
-    api_key=19,
-    oldest=4,
-    newest=7,
-    flexible_since=5,
+    Api("CreateTopics", key=19, oldest=4, newest=7, flexible_since=5),
     request=(
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field("num_partitions", INT32, 0),
-                Field("replication_factor", INT16, 0),
-                Field(
-                    "assignments",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("partition_index", INT32, 0),
-                        Field("broker_ids", INT32, (), is_array=True),
-                    ),
-                ),
-                Field(
-                    "configs",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("name", STRING, ""),
-                        Field("value", STRING, "", nullable_since=0),
-                    ),
-                ),
-            ),
+            Field("name", STRING, ""),
+            Field("num_partitions", INT32, 0),
+            Field("replication_factor", INT16, 0),
+            array("assignments", Field("partition_index", INT32, 0), Field("broker_ids", INT32, (), is_array=True)),
+            array("configs", Field("name", STRING, ""), Field("value", STRING, "", nullable_since=0)),
         ),
         Field("timeout_ms", INT32, 60000),
         Field("validate_only", BOOL, False),
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
+            Field("name", STRING, ""),
+            Field("topic_id", UUID, 0, since=7),
+            Field("error_code", INT16, 0),
+            Field("error_message", STRING, "", nullable_since=0),
+            Field("topic_config_error_code", INT16, 0, since=5, tag=0),
+            Field("num_partitions", INT32, -1, since=5),
+            Field("replication_factor", INT16, -1, since=5),
+            array(
+                "configs",
                 Field("name", STRING, ""),
-                Field("topic_id", UUID, 0, since=7),
-                Field("error_code", INT16, 0),
-                Field("error_message", STRING, "", nullable_since=0),
-                Field("topic_config_error_code", INT16, 0, since=5, tag=0),
-                Field("num_partitions", INT32, -1, since=5),
-                Field("replication_factor", INT16, -1, since=5),
-                Field(
-                    "configs",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    since=5,
-                    nullable_since=5,
-                    fields=(
-                        Field("name", STRING, "", since=5),
-                        Field("value", STRING, "", since=5, nullable_since=5),
-                        Field("read_only", BOOL, False, since=5),
-                        Field("config_source", INT8, -1, since=5),
-                        Field("is_sensitive", BOOL, False, since=5),
-                    ),
-                ),
+                Field("value", STRING, "", nullable_since=0),
+                Field("read_only", BOOL, False),
+                Field("config_source", INT8, -1),
+                Field("is_sensitive", BOOL, False),
+                since=5,
+                nullable_since=5,
             ),
         ),
     ),
 )
 INIT_PRODUCER_ID: Final = ApiMessageType(
-    "InitProducerId",
-    api_key=22,
-    oldest=0,
-    newest=5,
-    flexible_since=2,
+    Api("InitProducerId", key=22, oldest=0, newest=5, flexible_since=2),
     request=(
         Field("transactional_id", STRING, "", nullable_since=0),
         Field("transaction_timeout_ms", INT32, 0),
@@ -561,72 +320,34 @@ INIT_PRODUCER_ID: Final = ApiMessageType(
     ),
 )
 ADD_PARTITIONS_TO_TXN: Final = ApiMessageType(
-    "AddPartitionsToTxn",
-    api_key=24,
-    oldest=0,
-    newest=3,
-    flexible_since=3,
+    Api("AddPartitionsToTxn", key=24, oldest=0, newest=3, flexible_since=3),
     request=(
         Field("v3_and_below_transactional_id", STRING, ""),
         Field("v3_and_below_producer_id", INT64, 0),
         Field("v3_and_below_producer_epoch", INT16, 0),
-        Field(
-            "v3_and_below_topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field("partitions", INT32, (), is_array=True),
-            ),
-        ),
+        array("v3_and_below_topics", Field("name", STRING, ""), Field("partitions", INT32, (), is_array=True)),
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        Field(
+        array(
             "results_by_topic_v3_and_below",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field(
-                    "results_by_partition",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("partition_index", INT32, 0),
-                        Field("partition_error_code", INT16, 0),
-                    ),
-                ),
-            ),
+            Field("name", STRING, ""),
+            array("results_by_partition", Field("partition_index", INT32, 0), Field("partition_error_code", INT16, 0)),
         ),
     ),
 )
 ADD_OFFSETS_TO_TXN: Final = ApiMessageType(
-    "AddOffsetsToTxn",
-    api_key=25,
-    oldest=0,
-    newest=4,
-    flexible_since=3,
+    Api("AddOffsetsToTxn", key=25, oldest=0, newest=4, flexible_since=3),
     request=(
         Field("transactional_id", STRING, ""),
         Field("producer_id", INT64, 0),
         Field("producer_epoch", INT16, 0),
         Field("group_id", STRING, ""),
     ),
-    response=(
-        Field("throttle_time_ms", INT32, 0),
-        Field("error_code", INT16, 0),
-    ),
+    response=(Field("throttle_time_ms", INT32, 0), Field("error_code", INT16, 0)),
 )
 END_TXN: Final = ApiMessageType(
-    "EndTxn",
-    api_key=26,
-    oldest=0,
-    newest=5,
-    flexible_since=3,
+    Api("EndTxn", key=26, oldest=0, newest=5, flexible_since=3),
     request=(
         Field("transactional_id", STRING, ""),
         Field("producer_id", INT64, 0),
@@ -641,11 +362,7 @@ END_TXN: Final = ApiMessageType(
     ),
 )
 TXN_OFFSET_COMMIT: Final = ApiMessageType(
-    "TxnOffsetCommit",
-    api_key=28,
-    oldest=0,
-    newest=5,
-    flexible_since=3,
+    Api("TxnOffsetCommit", key=28, oldest=0, newest=5, flexible_since=3),
     request=(
         Field("transactional_id", STRING, ""),
         Field("group_id", STRING, ""),
@@ -654,120 +371,68 @@ TXN_OFFSET_COMMIT: Final = ApiMessageType(
         Field("generation_id", INT32, -1, since=3),
         Field("member_id", STRING, "", since=3),
         Field("group_instance_id", STRING, None, since=3, nullable_since=3),
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field(
-                    "partitions",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("partition_index", INT32, 0),
-                        Field("committed_offset", INT64, 0),
-                        Field("committed_leader_epoch", INT32, -1, since=2),
-                        Field("committed_metadata", STRING, "", nullable_since=0),
-                    ),
-                ),
+            Field("name", STRING, ""),
+            array(
+                "partitions",
+                Field("partition_index", INT32, 0),
+                Field("committed_offset", INT64, 0),
+                Field("committed_leader_epoch", INT32, -1, since=2),
+                Field("committed_metadata", STRING, "", nullable_since=0),
             ),
         ),
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        Field(
+        array(
             "topics",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("name", STRING, ""),
-                Field(
-                    "partitions",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("partition_index", INT32, 0),
-                        Field("error_code", INT16, 0),
-                    ),
-                ),
-            ),
+            Field("name", STRING, ""),
+            array("partitions", Field("partition_index", INT32, 0), Field("error_code", INT16, 0)),
         ),
     ),
 )
 DESCRIBE_CONFIGS: Final = ApiMessageType(
-    "DescribeConfigs",
-    api_key=32,
-    oldest=1,
-    newest=4,
-    flexible_since=4,
+    Api("DescribeConfigs", key=32, oldest=1, newest=4, flexible_since=4),
     request=(
-        Field(
+        array(
             "resources",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("resource_type", INT8, 0),
-                Field("resource_name", STRING, ""),
-                Field("configuration_keys", STRING, (), is_array=True, nullable_since=0),
-            ),
+            Field("resource_type", INT8, 0),
+            Field("resource_name", STRING, ""),
+            Field("configuration_keys", STRING, (), is_array=True, nullable_since=0),
         ),
         Field("include_synonyms", BOOL, False),
         Field("include_documentation", BOOL, False, since=3),
     ),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        Field(
+        array(
             "results",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("error_code", INT16, 0),
-                Field("error_message", STRING, "", nullable_since=0),
-                Field("resource_type", INT8, 0),
-                Field("resource_name", STRING, ""),
-                Field(
-                    "configs",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("name", STRING, ""),
-                        Field("value", STRING, "", nullable_since=0),
-                        Field("read_only", BOOL, False),
-                        Field("config_source", INT8, -1),
-                        Field("is_sensitive", BOOL, False),
-                        Field(
-                            "synonyms",
-                            STRUCT,
-                            (),
-                            is_array=True,
-                            fields=(
-                                Field("name", STRING, ""),
-                                Field("value", STRING, "", nullable_since=0),
-                                Field("source", INT8, 0),
-                            ),
-                        ),
-                        Field("config_type", INT8, 0, since=3),
-                        Field("documentation", STRING, "", since=3, nullable_since=0),
-                    ),
+            Field("error_code", INT16, 0),
+            Field("error_message", STRING, "", nullable_since=0),
+            Field("resource_type", INT8, 0),
+            Field("resource_name", STRING, ""),
+            array(
+                "configs",
+                Field("name", STRING, ""),
+                Field("value", STRING, "", nullable_since=0),
+                Field("read_only", BOOL, False),
+                Field("config_source", INT8, -1),
+                Field("is_sensitive", BOOL, False),
+                array(
+                    "synonyms",
+                    Field("name", STRING, ""),
+                    Field("value", STRING, "", nullable_since=0),
+                    Field("source", INT8, 0),
                 ),
+                Field("config_type", INT8, 0, since=3),
+                Field("documentation", STRING, "", since=3, nullable_since=0),
             ),
         ),
     ),
 )
 SASL_AUTHENTICATE: Final = ApiMessageType(
-    "SaslAuthenticate",
-    api_key=36,
-    oldest=0,
-    newest=2,
-    flexible_since=2,
+    Api("SaslAuthenticate", key=36, oldest=0, newest=2, flexible_since=2),
     request=(Field("auth_bytes", BYTES, b""),),
     response=(
         Field("error_code", INT16, 0),
@@ -777,47 +442,25 @@ SASL_AUTHENTICATE: Final = ApiMessageType(
     ),
 )
 DESCRIBE_TRANSACTIONS: Final = ApiMessageType(
-    "DescribeTransactions",
-    api_key=65,
-    oldest=0,
-    newest=0,
-    flexible_since=0,
+    Api("DescribeTransactions", key=65, oldest=0, newest=0, flexible_since=0),
     request=(Field("transactional_ids", STRING, (), is_array=True),),
     response=(
         Field("throttle_time_ms", INT32, 0),
-        Field(
+        array(
             "transaction_states",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("error_code", INT16, 0),
-                Field("transactional_id", STRING, ""),
-                Field("transaction_state", STRING, ""),
-                Field("transaction_timeout_ms", INT32, 0),
-                Field("transaction_start_time_ms", INT64, 0),
-                Field("producer_id", INT64, 0),
-                Field("producer_epoch", INT16, 0),
-                Field(
-                    "topics",
-                    STRUCT,
-                    (),
-                    is_array=True,
-                    fields=(
-                        Field("topic", STRING, ""),
-                        Field("partitions", INT32, (), is_array=True),
-                    ),
-                ),
-            ),
+            Field("error_code", INT16, 0),
+            Field("transactional_id", STRING, ""),
+            Field("transaction_state", STRING, ""),
+            Field("transaction_timeout_ms", INT32, 0),
+            Field("transaction_start_time_ms", INT64, 0),
+            Field("producer_id", INT64, 0),
+            Field("producer_epoch", INT16, 0),
+            array("topics", Field("topic", STRING, ""), Field("partitions", INT32, (), is_array=True)),
         ),
     ),
 )
 LIST_TRANSACTIONS: Final = ApiMessageType(
-    "ListTransactions",
-    api_key=66,
-    oldest=0,
-    newest=2,
-    flexible_since=0,
+    Api("ListTransactions", key=66, oldest=0, newest=2, flexible_since=0),
     request=(
         Field("state_filters", STRING, (), is_array=True),
         Field("producer_id_filters", INT64, (), is_array=True),
@@ -828,16 +471,11 @@ LIST_TRANSACTIONS: Final = ApiMessageType(
         Field("throttle_time_ms", INT32, 0),
         Field("error_code", INT16, 0),
         Field("unknown_state_filters", STRING, (), is_array=True),
-        Field(
+        array(
             "transaction_states",
-            STRUCT,
-            (),
-            is_array=True,
-            fields=(
-                Field("transactional_id", STRING, ""),
-                Field("producer_id", INT64, 0),
-                Field("transaction_state", STRING, ""),
-            ),
+            Field("transactional_id", STRING, ""),
+            Field("producer_id", INT64, 0),
+            Field("transaction_state", STRING, ""),
         ),
     ),
 )

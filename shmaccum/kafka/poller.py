@@ -1,8 +1,9 @@
-"""One wait for all sockets and the doorbell, by ``epoll``; and the clock of its times."""
+"""One wait for all sockets and the doorbell, by ``epoll``; the clock of its times; and the waits between attempts."""
 
 from __future__ import annotations
 
 import math
+import random
 import select
 import time
 from collections.abc import Callable
@@ -14,6 +15,11 @@ READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 
 _LONGEST_WAIT_MS: Final = 2.0**31 - 1
+
+MULTIPLIER: Final = 2.0
+JITTER: Final = 0.2
+"""Spreads the retries of what failed together: each wait is up to 20% longer or shorter."""
+LARGEST_EXPONENT: Final = 32
 
 
 def monotonic_ms() -> float:
@@ -66,3 +72,16 @@ class Poller:
     def close(self) -> None:
         """Close the epoll descriptor."""
         self._epoll.close()
+
+
+class ExponentialBackoff:
+    """Waits that double with each attempt up to a maximum, with a random jitter (KIP-144, KIP-580)."""
+
+    def __init__(self, initial_ms: float, max_ms: float) -> None:
+        self._initial_ms = initial_ms
+        self._max_ms = max(initial_ms, max_ms)
+
+    def wait_ms(self, attempts: int) -> float:
+        """Return how long to wait after this number of failed attempts in a row, at least 1."""
+        wait_ms = self._initial_ms * MULTIPLIER ** min(attempts - 1, LARGEST_EXPONENT)
+        return min(wait_ms, self._max_ms) * random.uniform(1 - JITTER, 1 + JITTER)

@@ -26,15 +26,7 @@ _MOST_READS: Final = 64
 
 
 class TlsChannel(Channel):
-    """A TLS connection, opening or open.
-
-    Args:
-        context: trusted certificates, and our own.
-        address: to connect to.
-        send_buffer: see `Channel`.
-        receive_buffer: see `Channel`.
-        host: the name that the broker's certificate must have.
-    """
+    """A TLS connection, opening or open; the broker's certificate must have the name ``host``."""
 
     def __init__(
         self, context: ssl.SSLContext, address: Address, send_buffer: int, receive_buffer: int, host: str
@@ -141,8 +133,7 @@ def _records(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
 def tls_context(config: ProducerConfig) -> ssl.SSLContext:
     """Return the context of connections with TLS.
 
-    Raises:
-        ConfigError: a certificate or key cannot be read; names the setting, without secret values.
+    Raises ConfigError: a certificate or key cannot be read; names the setting, without secret values.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

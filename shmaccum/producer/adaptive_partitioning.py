@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 
 
 class PartitionLoads:
-    """One producer's choice among the partitions of one topic.
-
-    Args:
-        slab: the slab.
-        topic: whose partitions; known, so that there is at least one.
-        adaptive: ``partitioner.adaptive.partitioning.enable``.
-        availability_timeout_ms: ``partitioner.availability.timeout.ms``; 0 turns it off.
-    """
+    """One producer's choice among the partitions of one topic, which has at least one."""
 
     def __init__(self, slab: Slab, topic: TopicEntry, *, adaptive: bool, availability_timeout_ms: int) -> None:
         self._slab = slab

@@ -63,6 +63,8 @@ class AsyncProducer(_core.AsyncProducer):
     """
 
     _records: RecordPath
+    _calls: LoopCalls
+    """Both of `_producer`."""
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
@@ -72,7 +74,6 @@ class AsyncProducer(_core.AsyncProducer):
                 "Producer in a thread for them"
             )
         self._opened: LoopProducer | None = None
-        self._calls: LoopCalls | None = None
         self._starting: asyncio.Lock | None = None
 
     @classmethod
@@ -124,14 +125,12 @@ class AsyncProducer(_core.AsyncProducer):
 
         The core cleans up after an error of a serialized one.
         """
-        assert self._calls is not None
         record = Sending(*fields)
         if is_serialized:
             return await self._calls.send_prepared(self._records.serialized(record))
         return await self._calls.send(record)
 
     def _run_callbacks(self) -> None:
-        assert self._calls is not None
         self._calls.of_loop().run_callbacks()
 
     async def send_and_wait(
@@ -165,7 +164,6 @@ class AsyncProducer(_core.AsyncProducer):
                 accepted, too; then they will be sent.
         """
         producer = self._producer
-        assert self._calls is not None
         producer._guard.check_open()
         path = producer._column_path()
         rows = path.rows_of(batch)
@@ -196,7 +194,6 @@ class AsyncProducer(_core.AsyncProducer):
         """
         check_timeout(timeout)
         producer = self._producer
-        assert self._calls is not None
         if not producer._attached:
             return
         with producer._guard:
@@ -210,7 +207,6 @@ class AsyncProducer(_core.AsyncProducer):
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
         """
         producer = self._producer
-        assert self._calls is not None
         with producer._guard:
             _, queues = await self._calls.run(producer._destinations.metadata.topic(topic, time.monotonic()))
         return set(range(len(queues)))
@@ -230,8 +226,8 @@ class AsyncProducer(_core.AsyncProducer):
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         check_timeout(timeout)
-        producer, calls = self._opened, self._calls
-        if producer is None or calls is None or producer._guard.closed:
+        producer = self._opened
+        if producer is None or producer._guard.closed:
             return
         producer._guard.closed = True
         accumulator = producer._accumulator
@@ -239,10 +235,10 @@ class AsyncProducer(_core.AsyncProducer):
             accumulator.close()
             accumulator.pending.check_process()
             if timeout != 0:
-                await calls.run(accumulator.flushing(timeout))
+                await self._calls.run(accumulator.flushing(timeout))
         finally:
             for _ in range(int(_CLOSE_TIMEOUT_S / _CLOSE_LOOK_S)):
-                if not calls.is_waiting:
+                if not self._calls.is_waiting:
                     break
                 await asyncio.sleep(_CLOSE_LOOK_S)
             accumulator.pending.leave_loop()
@@ -272,14 +268,14 @@ class _Opening:
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
         self._mutex = threading.Lock()
-        self._producer: LoopProducer | None = None
+        self._opened: LoopProducer | None = None
         self._is_abandoned = False
 
     def run(self) -> LoopProducer:
         """Make the producer; close it if it was abandoned meanwhile."""
         producer = LoopProducer(self._config)
         with self._mutex:
-            self._producer = producer
+            self._opened = producer
             is_abandoned = self._is_abandoned
         if is_abandoned:
             producer.close(0)
@@ -289,6 +285,6 @@ class _Opening:
         """Close the producer, now or when it is made."""
         with self._mutex:
             self._is_abandoned = True
-            producer = self._producer
+            producer = self._opened
         if producer is not None:
             producer.close(0)

@@ -42,12 +42,7 @@ COLUMNS: Final = ("key", "value", "partition", "headers", "timestamp")
 
 
 class ColumnPath:
-    """What `Producer.send_batch` works with, for one producer.
-
-    Args:
-        accumulator: of its slab.
-        destinations: the producer's.
-    """
+    """What `Producer.send_batch` works with, for one producer."""
 
     def __init__(self, accumulator: RecordAccumulator, destinations: Destinations) -> None:
         self._accumulator = accumulator
@@ -214,19 +209,13 @@ def _sticky_runs(
     """Return the sticky partitions and their rows: (partition, first row, row behind the last).
 
     The rows fill the sticky partition's open batch and then whole batches: only the last one has room left.
-
-    Args:
-        sizes: of the rows' bodies, in bytes; at least one.
-        overhead: most bytes that a record takes besides its body.
-        sticky: chooses.
-        open_room: free bytes of the sticky partition's open batch.
-        room: bytes of a batch for records.
     """
     fits = int(sizes[0]) + overhead <= open_room
     stops = stops_of_batches(sizes, overhead, open_room if fits else room, room)
     runs: list[tuple[int, int, int]] = []
     batch = start = 0
-    for partition, batches in sticky.spread(len(stops), int(fits or sticky.has_begun())).items():
+    has_another = sticky.produced < sticky.sticky_bytes
+    for partition, batches in sticky.spread(len(stops), int(fits or has_another)).items():
         batch += batches
         runs.append((partition, start, stops[batch - 1]))
         start = stops[batch - 1]

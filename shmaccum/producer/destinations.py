@@ -20,16 +20,9 @@ from shmaccum.producer.partitioner import StickyPartitioner
 class Destinations:
     """The topics that one producer sends to. Threads may share it.
 
-    Args:
-        accumulator: of the producer's slab.
-        config: the producer's.
-
     Attributes:
-        map: the slab's topics and partitions.
         metadata: waits for topics that are not known, or have too few partitions.
         sticky: the sticky partitioners by topic, of those topics that needed one.
-        ignore_keys: ``partitioner.ignore.keys``.
-        max_block_ms: ``max.block.ms``.
         max_body_size: most bytes of a record's body.
     """
 

@@ -79,11 +79,7 @@ class Interceptors:
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Pass a record through all of them.
-
-        Raises:
-            IllegalStateError: one of them returned None.
-        """
+        """Pass a record through all of them. Raises IllegalStateError: one of them returned None."""
         for interceptor in self._interceptors:
             try:
                 changed = interceptor.on_send(record)

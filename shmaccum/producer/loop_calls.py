@@ -41,9 +41,6 @@ class LoopCalls:
     Calls that need memory form a line in each loop, first come, first served. Only its first one is in the slab's queue
     for memory. While there is a line, later sends of the producer join it, so that none is overtaken. So it is for each
     topic whose metadata sends wait for; sends to other topics pass by.
-
-    Args:
-        producer: whose calls.
     """
 
     def __init__(self, producer: LoopProducer) -> None:
@@ -213,11 +210,7 @@ class _Call:
         return self._line is not None
 
     async def join(self, deadline_s: float) -> None:
-        """Wait in the line for memory.
-
-        Raises:
-            BufferExhaustedError: others were before it until the deadline.
-        """
+        """Wait in the line for memory. Raises BufferExhaustedError: others were before it until the deadline."""
         calls = self._calls
         calls._queued += 1
         calls._path.burst = 0

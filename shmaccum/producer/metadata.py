@@ -10,25 +10,13 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from shmaccum import errors
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.waits import Pause, Until, Waits
 from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    IllegalArgumentError,
-    IllegalSaslStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    NetworkError,
-    SaslAuthenticationError,
-    SerializationError,
-    SlabFullError,
-    SslAuthenticationError,
-    UnknownTopicOrPartitionError,
-    UnsupportedSaslMechanismError,
-)
 from shmaccum.observe.kafka_metrics import CALLS, CallTimes
 from shmaccum.shm.slab import Slab
 
@@ -36,10 +24,8 @@ from shmaccum.shm.slab import Slab
 class ProducerMetadata:
     """Topic metadata as a producer needs it.
 
-    Args:
-        accumulator: of the slab.
-        config: the producer's. A call waits at most ``max.block.ms``, counted from its argument ``started``. After a
-            retriable error, the next request follows ``retry.backoff.ms`` later.
+    A call waits at most ``max.block.ms``, counted from its argument ``started``. After a retriable error, the next
+    request follows ``retry.backoff.ms`` later.
     """
 
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig) -> None:
@@ -53,13 +39,9 @@ class ProducerMetadata:
         """Of this producer's calls."""
 
     def topic(self, name: str, started: float) -> Waits[tuple[TopicEntry, tuple[PartitionQueue, ...]]]:
-        """Return a topic and its deques, at least one.
+        """Return a topic and its deques, at least one, for a call that began at the monotonic second ``started``.
 
         They are read once, because another thread can find that the topic is gone.
-
-        Args:
-            name: of the topic.
-            started: monotonic seconds when the call that needs it began.
 
         Raises:
             InvalidTopicError: the name is no text.
@@ -86,9 +68,9 @@ class ProducerMetadata:
             KafkaError: why there never will be any.
         """
         if not isinstance(partition, int) or isinstance(partition, bool):
-            raise SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
+            raise errors.SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
         if partition < 0:
-            raise IllegalArgumentError(
+            raise errors.IllegalArgumentError(
                 f"Invalid partition: {partition}. Partition number should always be non-negative or null (None)."
             )
         if partition >= len(entry.queues):
@@ -96,7 +78,7 @@ class ProducerMetadata:
                 entry = yield from self._asking(entry.name, started + self._max_block_s)
         queues = entry.queues
         if partition >= len(queues):
-            raise UnknownTopicOrPartitionError(
+            raise errors.UnknownTopicOrPartitionError(
                 f"Partition {partition} of topic {entry.name} with partition count {len(queues)} does not exist"
             )
         return queues
@@ -109,7 +91,7 @@ class ProducerMetadata:
             error = entry.error
             if error is None:
                 return entry
-            if error is SlabFullError:
+            if error is errors.SlabFullError:
                 raise self._map.no_room(entry)
             if not error.retriable:
                 raise error(f"no metadata of topic {name!r}: {explain(error, self._config, self._slab)}")
@@ -134,13 +116,8 @@ class ProducerMetadata:
             raise self.timed_out(name, self._config.max_block_ms)
         return entry
 
-    def timed_out(self, name: str, waited_ms: float) -> KafkaTimeoutError:
-        """Return the error for a topic that stayed unknown, with the known causes.
-
-        Args:
-            name: of the topic.
-            waited_ms: the configured time; 0 if the call does not wait at all.
-        """
+    def timed_out(self, name: str, waited_ms: float) -> errors.KafkaTimeoutError:
+        """Return the error for a topic that stayed unknown, with the known causes; 0 ms if the call does not wait."""
         entry = self._map.topic(name)
         error = entry.error if entry is not None else None
         reason = self._slab.trouble()
@@ -148,34 +125,28 @@ class ProducerMetadata:
             reason = f": {error.__name__}: {explain(error, self._config, self._slab)}"
         if not waited_ms:
             reason += "; max.block.ms = 0 does not wait for the answer: the topic is requested; try again, or raise it"
-        timeout = KafkaTimeoutError(f"Topic {name} not present in metadata after {waited_ms:.0f} ms{reason}")
+        timeout = errors.KafkaTimeoutError(f"Topic {name} not present in metadata after {waited_ms:.0f} ms{reason}")
         timeout.__cause__ = error() if error is not None else None
         return timeout
 
 
 _NO_BROKER: Final = "no broker reachable, or none supports a protocol version we support"
 
-_SETTINGS_TO_LOOK_AT: Final[dict[type[KafkaError], tuple[str, ...]]] = {
-    NetworkError: ("bootstrap.servers", "security.protocol"),
-    SslAuthenticationError: ("security.protocol", "ssl.truststore.location", "ssl.keystore.location"),
-    SaslAuthenticationError: ("sasl.mechanism", "sasl.username"),
-    UnsupportedSaslMechanismError: ("sasl.mechanism",),
-    IllegalSaslStateError: ("security.protocol",),
+_SETTINGS_TO_LOOK_AT: Final[dict[type[errors.KafkaError], tuple[str, ...]]] = {
+    errors.NetworkError: ("bootstrap.servers", "security.protocol"),
+    errors.SslAuthenticationError: ("security.protocol", "ssl.truststore.location", "ssl.keystore.location"),
+    errors.SaslAuthenticationError: ("sasl.mechanism", "sasl.username"),
+    errors.UnsupportedSaslMechanismError: ("sasl.mechanism",),
+    errors.IllegalSaslStateError: ("security.protocol",),
 }
 _SETTINGS_OF_KERBEROS: Final = ("sasl.mechanism", "sasl.kerberos.service.name", "sasl.kerberos.principal")
 
 
-def explain(error: type[KafkaError], config: ProducerConfig, slab: Slab) -> str:
-    """Return why the cluster's metadata is not available, in words.
-
-    Args:
-        error: as the sender stored it.
-        config: the settings of the producer that raises.
-        slab: the slab, with the sender's latest incidents.
-    """
-    meaning = _NO_BROKER if error is NetworkError else error.meaning()
+def explain(error: type[errors.KafkaError], config: ProducerConfig, slab: Slab) -> str:
+    """Return why the cluster's metadata is not available, in words."""
+    meaning = _NO_BROKER if error is errors.NetworkError else error.meaning()
     names = _SETTINGS_TO_LOOK_AT.get(error, ())
-    if error is SaslAuthenticationError and config.sasl_mechanism == "GSSAPI":
+    if error is errors.SaslAuthenticationError and config.sasl_mechanism == "GSSAPI":
         names = _SETTINGS_OF_KERBEROS
     if not names:
         return meaning

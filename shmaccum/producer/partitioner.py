@@ -35,16 +35,10 @@ class Topic(Protocol):
 class StickyPartitioner(_core.StickyPartition):
     """One process's sticky partition of one topic.
 
+    It switches to what ``choose`` returns after ``sticky_bytes`` (``batch.size``).
+
     Threads share it without a lock. A thread that loses a race between its reads and its stores counts some bytes for
     the wrong partition, which only moves the next switch.
-
-    Args:
-        topic: whose partitions it chooses among.
-        sticky_bytes: bytes after which to switch (``batch.size``).
-        choose: returns this many partitions to switch to.
-
-    Attributes:
-        partition: the sticky one.
     """
 
     def __init__(self, topic: Topic, sticky_bytes: int, choose: Callable[[int], Sequence[int]]) -> None:
@@ -78,10 +72,6 @@ class StickyPartitioner(_core.StickyPartition):
             self.switch()
         queues = self._topic.queues
         return queues[self.within(len(queues))] if queues else queue
-
-    def has_begun(self) -> bool:
-        """Return whether the sticky partition gets another batch after the open one."""
-        return self.produced < self.sticky_bytes
 
     def spread(self, batches: int, of_moment: int) -> dict[int, int]:
         """Choose the partitions of this many batches, which are filled at once.

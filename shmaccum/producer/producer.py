@@ -25,20 +25,9 @@ from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, SerializationError, ShmaccumError
-from shmaccum.observe.kafka_metrics import (
-    TRANSACTION_CALLS,
-    CallTimes,
-    Groups,
-    Rates,
-    kafkas_of_slab,
-    node_metrics,
-    process_metrics,
-    slab_metrics,
-    topic_metrics,
-)
-from shmaccum.producer.call_guard import CallGuard
+from shmaccum.observe import kafka_metrics
 from shmaccum.producer.destinations import Destinations
-from shmaccum.producer.record_path import RecordPath
+from shmaccum.producer.record_path import CallGuard, RecordPath
 from shmaccum.producer.serialization import Serializers
 from shmaccum.sender.process import SenderWatch, ensure_sender, tend_shards
 from shmaccum.sender.watch import WatchThread
@@ -76,19 +65,15 @@ class Producer(_core.Producer):
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         self._serializers = Serializers(self.config.key_serializer, self.config.value_serializer)
         self._interceptors: Interceptors | None = None  # they import much
-        try:
-            if self.config.interceptor_classes:
-                from shmaccum.producer.interceptors import Interceptors
-
-                self._interceptors = Interceptors(self.config.interceptor_classes)
-        except BaseException:
-            self._serializers.close()
-            raise
         self._is_closing = False
         """Whether a call of `close` is under way."""
         self._columns: ColumnPath | None = None  # not every program sends columns
         self._transactions: TransactionManager | None = None  # nor in transactions
         try:
+            if self.config.interceptor_classes:
+                from shmaccum.producer.interceptors import Interceptors
+
+                self._interceptors = Interceptors(self.config.interceptor_classes)
             self._open()
         except BaseException:
             self._close_interceptors()
@@ -128,7 +113,7 @@ class Producer(_core.Producer):
                 self._transactions,
             )
             self._started_ms = time.time_ns() // 1_000_000
-            self._rates = Rates(self._totals())
+            self._rates = kafka_metrics.Rates(self._totals())
             slab.set_lock_timeout(self._lock_timeout_s())
             slab.add_role(Role.PRODUCER)
             self._ensure_sender()
@@ -455,17 +440,21 @@ class Producer(_core.Producer):
         count = sum(map(len, groups.values())) + 1
         return groups | {"kafka-metrics-count": {"count": count}}
 
-    def _totals(self) -> Groups:
+    def _totals(self) -> kafka_metrics.Groups:
         """Return the metrics without rates."""
         words, geometry = self._slab.words, self._slab.geometry
         pool = self._accumulator.state.pool
-        transactions = CallTimes(TRANSACTION_CALLS) if self._transactions is None else self._transactions.times
-        kafkas = kafkas_of_slab(words, geometry)
+        transactions = (
+            kafka_metrics.CallTimes(kafka_metrics.TRANSACTION_CALLS)
+            if self._transactions is None
+            else self._transactions.times
+        )
+        kafkas = kafka_metrics.kafkas_of_slab(words, geometry)
         logs_in = self.config.security_protocol != "PLAINTEXT"
         producer = {
             **kafkas,
             "successful-authentication-total": kafkas["connection-creation-total"] if logs_in else 0,
-            **process_metrics(words, geometry, self._slab.me),
+            **kafka_metrics.process_metrics(words, geometry, self._slab.me),
             "bufferpool-wait-ratio": pool.wait_ratio(),
             "waiting-threads": pool.queued(),
             "incomplete-batches": len(self._accumulator.pending.incomplete()),
@@ -474,9 +463,9 @@ class Producer(_core.Producer):
         }
         return {
             "producer-metrics": producer,
-            **node_metrics(words, geometry),
-            **topic_metrics(words, geometry),
-            "slab-metrics": slab_metrics(words, geometry),
+            **kafka_metrics.node_metrics(words, geometry),
+            **kafka_metrics.topic_metrics(words, geometry),
+            "slab-metrics": kafka_metrics.slab_metrics(words, geometry),
             "app-info": {"start-time-ms": self._started_ms},
         }
 

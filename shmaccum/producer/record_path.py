@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from shmaccum import _core
+from shmaccum import _core, errors
 from shmaccum._core import FutureRecordMetadata, Super
 from shmaccum.accumulator.append.futures import DeliveryCallback, sizes_word
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
@@ -21,16 +22,6 @@ from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    ShmaccumError,
-    SlabDamagedError,
-)
-from shmaccum.producer.call_guard import CallGuard
 from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.producer.refusals import Refusals
@@ -46,11 +37,45 @@ if TYPE_CHECKING:  # imported only for transactions and interceptors
 logger = logging.getLogger(__name__)
 
 
+class CallGuard(_core.CallGuard):
+    """``with guard: ...`` around a call of an open producer."""
+
+    def __init__(self, accumulator: RecordAccumulator) -> None:
+        self._accumulator = accumulator
+        self._slab = accumulator.state.slab
+
+    def check_open(self) -> None:
+        """Raise ProducerClosedError if the producer has been closed."""
+        if self.closed:
+            raise errors.ProducerClosedError("Cannot perform operation after producer has been closed.")
+
+    def clean_up(self, error: BaseException) -> None:
+        """Clean up after an error or interrupt: release slots and flushes; raise a better error if there is one.
+
+        Raises:
+            ProducerClosedError: the error came from the detached slab, because another thread closed the producer.
+            SlabDamagedError: it came from damage in the slab.
+        """
+        if not self.closed:
+            self._accumulator.clean_up()
+        if self.closed and isinstance(error, errors.IllegalStateError | ValueError | IndexError | OSError):
+            raise errors.ProducerClosedError("The producer has been closed meanwhile.") from error
+        damage = self._slab.explain(error)
+        if damage is not None:
+            raise damage from error
+
+    def __enter__(self) -> None:
+        self.check_open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.clean_up(error)
+
+
 class Sending:
     """A record to send: as `Producer.send` got it, then as `RecordPath.prepare` made it.
-
-    Args, and attributes:
-        topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction: as of `Producer.send`.
 
     Attributes:
         callback: the interceptors' and `on_delivery`.
@@ -81,18 +106,7 @@ class Sending:
 
 
 class RecordPath(_core.RecordPath):
-    """What `send` works with, for one producer.
-
-    Args:
-        config: the producer's.
-        accumulator: of its slab.
-        destinations: the producer's.
-        interceptors: the producer's.
-        serializers: the producer's.
-        guard: the producer's.
-        has_sender: whether there is a sender; without one, a new batch waits for it.
-        transactions: the producer's; None without.
-    """
+    """What `send` works with, for one producer."""
 
     def __init__(
         self,
@@ -146,33 +160,11 @@ class RecordPath(_core.RecordPath):
 
     # --- sending ------------------------------------------------------------------------------------
 
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-        transaction: Transaction | None = None,
-    ) -> FutureRecordMetadata:
-        """Send a record, as `Producer.send`.
-
-        Args:
-            topic: as there.
-            value: as there.
-            key: as there.
-            headers: as there.
-            partition: as there.
-            timestamp_ms: as there.
-            on_delivery: as there.
-            transaction: that the record belongs to; by default, the open one.
-        """
+    def send(self, *fields: Any) -> FutureRecordMetadata:
+        """Send a record, as `Producer.send`, with the fields of a `Sending`; by default, in the open transaction."""
         self._guard.check_open()
-        if transaction is None and self._transactions is not None:
-            transaction = self._transactions.current
-        record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
+        record = Sending(*fields)
+        record.transaction = record.transaction or self.transaction
         try:
             self.prepare(record)
             return self._append_prepared(record)
@@ -180,20 +172,9 @@ class RecordPath(_core.RecordPath):
             self.refuse_prepared(error, record)
             raise
 
-    def send_serialized(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-        transaction: Transaction | None,
-    ) -> FutureRecordMetadata:
+    def send_serialized(self, *fields: Any) -> FutureRecordMetadata:
         """Send a serialized record that has to wait; the core cleans up after an error."""
-        record = Sending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
-        return self._append_prepared(self.serialized(record))
+        return self._append_prepared(self.serialized(Sending(*fields)))
 
     def serialized(self, record: Sending) -> Sending:
         """Return a record whose key and value are serialized, prepared; no interceptor has to see it."""
@@ -206,24 +187,10 @@ class RecordPath(_core.RecordPath):
         future = self.try_append(record)
         return self._accumulator.block(self.appending(record)) if future is None else future
 
-    def send_in(
-        self,
-        transaction: Transaction | None,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> FutureRecordMetadata:
+    def send_in(self, transaction: Transaction | None, *fields: Any) -> FutureRecordMetadata:
         """Send a record in the transaction that was open when its call began: `transaction` then."""
-        future: FutureRecordMetadata | None = self.try_send(
-            topic, value, key, headers, partition, timestamp_ms, on_delivery
-        )
-        if future is not None:
-            return future
-        return self.send(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
+        future: FutureRecordMetadata | None = self.try_send(*fields)
+        return self.send(*fields, transaction) if future is None else future
 
     def prepare(self, record: Sending) -> None:
         """Let interceptors and serializers see a record."""
@@ -240,7 +207,7 @@ class RecordPath(_core.RecordPath):
             record.timestamp_ms = changed.timestamp_ms
             record.callback = self._interceptors.acknowledging(changed, on_delivery)
         if on_delivery is not None and not callable(on_delivery):
-            raise IllegalArgumentError(
+            raise errors.IllegalArgumentError(
                 f"on_delivery must be callable with (error, metadata), not {type(on_delivery).__name__}: "
                 f"{on_delivery!r}"
             )
@@ -268,9 +235,7 @@ class RecordPath(_core.RecordPath):
     def appending(self, record: Sending, started: float = 0.0) -> Waits[FutureRecordMetadata]:
         """Append a prepared record that has to wait, or needs a new batch, or whose topic is not known yet.
 
-        Args:
-            record: the record.
-            started: monotonic seconds when the call began to wait; 0 if it has not.
+        ``started`` are the monotonic seconds when the call began to wait; 0 if it has not.
         """
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         if type(topic) is not str:
@@ -345,7 +310,7 @@ class RecordPath(_core.RecordPath):
                 sticky.switch()
             if batch_is_full is not None:
                 self._wake(batch_is_full)
-        except (IllegalStateError, ValueError, IndexError):
+        except (errors.IllegalStateError, ValueError, IndexError):
             if not self._guard.closed:
                 raise
             # Another thread has closed the producer meanwhile: the sender finds the batch without a wake-up.
@@ -357,13 +322,11 @@ class RecordPath(_core.RecordPath):
 
     def _wake(self, batch_is_full: bool) -> None:
         asleep = self._slab.words[Super.SENDER_ASLEEP]
-        if asleep and asleep != self._rung and (batch_is_full or self._is_button_needed()):
-            self._rung = self._slab.button.press()
-
-    def _is_button_needed(self) -> bool:
-        """Return whether a sleeping sender must be woken to see a new batch when it has lingered."""
-        now_ms = time.monotonic_ns() // 1_000_000
-        return self._slab.button.is_needed_by(now_ms + self._linger_ms, now_ms)
+        if asleep and asleep != self._rung:
+            now_ms = time.monotonic_ns() // 1_000_000
+            # A new batch: if a sleeping sender must be woken to see it when it has lingered.
+            if batch_is_full or self._slab.button.is_needed_by(now_ms + self._linger_ms, now_ms):
+                self._rung = self._slab.button.press()
 
     # --- errors -------------------------------------------------------------------------------------
 
@@ -384,40 +347,34 @@ class RecordPath(_core.RecordPath):
 
         They get no interrupt, because the record can be accepted. Raises as `CallGuard.clean_up`.
         """
-        if self._transactions is not None and transaction is not None and isinstance(error, KafkaError):
+        if self._transactions is not None and transaction is not None and isinstance(error, errors.KafkaError):
             self._transactions.refused(error, transaction)
+
+        def notify(error: Exception) -> None:
+            if on_delivery is not None and isinstance(error, errors.KafkaError) and error.is_api:
+                try:
+                    on_delivery(error, None)
+                except Exception:
+                    logger.exception("a delivery callback for a record of topic %r raised", topic)
+            if self._interceptors is not None:
+                self._interceptors.on_send_error(topic, partition, error, headers)
+
         try:
             self._guard.clean_up(error)
-        except ShmaccumError as instead:
-            self._notify(instead, topic, partition, on_delivery, headers)
+        except errors.ShmaccumError as instead:
+            notify(instead)
             raise
         if isinstance(error, Exception):
-            if self.counts_timeouts or not isinstance(error, KafkaTimeoutError):
+            if self.counts_timeouts or not isinstance(error, errors.KafkaTimeoutError):
                 self.count_refusal(topic, error)
-            self._notify(error, topic, partition, on_delivery, headers)
+            notify(error)
 
     def count_refusal(self, topic: object, error: Exception) -> None:
         """Count a call that failed before acceptance, for monitoring: see `Refusals`."""
-        if self._guard.closed or isinstance(error, ProducerClosedError | SlabDamagedError):
+        if self._guard.closed or isinstance(error, errors.ProducerClosedError | errors.SlabDamagedError):
             return
         try:
             self._refusals.count(topic, error)
-        except (ShmaccumError, ValueError, IndexError) as failed:
+        except (errors.ShmaccumError, ValueError, IndexError) as failed:
             # Another thread has closed the producer, or the slab is damaged: the caller gets its own error.
             logger.debug("a refused record of topic %r is not counted: %s", topic, failed)
-
-    def _notify(
-        self,
-        error: Exception,
-        topic: str,
-        partition: int | None,
-        on_delivery: DeliveryCallback | None,
-        headers: Headers | None,
-    ) -> None:
-        if on_delivery is not None and isinstance(error, KafkaError) and error.is_api:
-            try:
-                on_delivery(error, None)
-            except Exception:
-                logger.exception("a delivery callback for a record of topic %r raised", topic)
-        if self._interceptors is not None:
-            self._interceptors.on_send_error(topic, partition, error, headers)

@@ -10,42 +10,34 @@ import time
 from functools import partial
 from typing import Final
 
+from shmaccum import errors
 from shmaccum.accumulator.state.partition_map import PartitionMap
-from shmaccum.errors import (
-    AuthenticationError,
-    AuthorizationError,
-    BufferExhaustedError,
-    IllegalArgumentError,
-    InvalidMetadataError,
-    InvalidTimestampError,
-    InvalidTopicError,
-    KafkaError,
-    KafkaTimeoutError,
-    LockTimeoutError,
-    NetworkError,
-    RecordTooLargeError,
-    SerializationError,
-    SlabFullError,
-    UnknownServerError,
-)
 from shmaccum.shm.layout import Refusal
 from shmaccum.shm.slab import Slab
 
 _CODE_MASK: Final = 0xFFFF
 _REASONS: Final[tuple[tuple[Refusal, tuple[type[Exception], ...]], ...]] = (
-    (Refusal.MEMORY, (BufferExhaustedError,)),
-    (Refusal.LOCK, (LockTimeoutError,)),
-    (Refusal.TOO_LARGE, (RecordTooLargeError,)),
-    (Refusal.ARGUMENT, (SerializationError, IllegalArgumentError, InvalidTimestampError, InvalidTopicError)),
+    (Refusal.MEMORY, (errors.BufferExhaustedError,)),
+    (Refusal.LOCK, (errors.LockTimeoutError,)),
+    (Refusal.TOO_LARGE, (errors.RecordTooLargeError,)),
+    (
+        Refusal.ARGUMENT,
+        (
+            errors.SerializationError,
+            errors.IllegalArgumentError,
+            errors.InvalidTimestampError,
+            errors.InvalidTopicError,
+        ),
+    ),
     (
         Refusal.TOPIC,
         (
-            KafkaTimeoutError,
-            InvalidMetadataError,
-            AuthenticationError,
-            AuthorizationError,
-            NetworkError,
-            SlabFullError,
+            errors.KafkaTimeoutError,
+            errors.InvalidMetadataError,
+            errors.AuthenticationError,
+            errors.AuthorizationError,
+            errors.NetworkError,
+            errors.SlabFullError,
         ),
     ),
 )
@@ -53,12 +45,7 @@ _REASONS: Final[tuple[tuple[Refusal, tuple[type[Exception], ...]], ...]] = (
 
 
 class Refusals:
-    """Counts the refused calls of one producer.
-
-    Args:
-        slab: the producer's.
-        partition_map: of the slab.
-    """
+    """Counts the refused calls of one producer."""
 
     def __init__(self, slab: Slab, partition_map: PartitionMap) -> None:
         self._slab = slab
@@ -78,11 +65,11 @@ class Refusals:
         """
         entry = self._map.topics.get(topic) if isinstance(topic, str) else None
         kind = type(error)
-        if type(error) is KafkaTimeoutError and isinstance(error.__cause__, KafkaError):
+        if type(error) is errors.KafkaTimeoutError and isinstance(error.__cause__, errors.KafkaError):
             kind = type(error.__cause__)  # why there was no metadata in time
         key = -1 if entry is None else entry.entry, _reason(error)
         calls, _ = self._waiting.get(key, (0, 0))
-        code = kind.code if issubclass(kind, KafkaError) else UnknownServerError.code
+        code = kind.code if issubclass(kind, errors.KafkaError) else errors.UnknownServerError.code
         self._waiting[key] = calls + 1, code & _CODE_MASK
         self._store(time.time_ns() // 1_000_000)
 
@@ -92,7 +79,7 @@ class Refusals:
             calls, code = self._waiting.pop(key, (0, 0))  # 0: another thread stores them
             try:
                 self._slab.tables_lock.run(partial(self._slab.tables.refuse, *key, calls, code, now_ms), 0.0)
-            except LockTimeoutError:
+            except errors.LockTimeoutError:
                 since, _ = self._waiting.get(key, (0, 0))
                 self._waiting[key] = calls + since, code
                 return

@@ -19,11 +19,9 @@ class Serializer:
     closes the object if it has a method ``close``.
 
     Args:
-        what: "key" or "value".
         given: the setting; with None, bytes and text are sent as they are.
 
-    Raises:
-        SerializationError: the class cannot be instantiated.
+    Raises SerializationError: the class cannot be instantiated.
     """
 
     __slots__ = ("_call", "_close", "_takes_topic", "_what")
@@ -45,8 +43,7 @@ class Serializer:
     def serialize(self, topic: str, data: Any) -> bytes | None:
         """Return a key or value as bytes.
 
-        Raises:
-            SerializationError: the serializer failed, or the data is neither bytes nor text.
+        Raises SerializationError: the serializer failed, or the data is neither bytes nor text.
         """
         call, what = self._call, self._what
         if call is not None:
@@ -84,15 +81,7 @@ class Serializer:
 
 
 class Serializers:
-    """Both serializers of one producer; if the second one cannot be made, the first one is closed.
-
-    Args:
-        key: ``key.serializer``.
-        value: ``value.serializer``.
-
-    Attributes:
-        key, value: the serializers.
-    """
+    """Both serializers of one producer; if the second one cannot be made, the first one is closed."""
 
     def __init__(self, key: Any, value: Any) -> None:
         self.key = Serializer("key", key)
@@ -111,8 +100,7 @@ class Serializers:
 def checked_timestamp(timestamp_ms: object) -> int:
     """Return a record's timestamp, if a record can have it.
 
-    Raises:
-        InvalidTimestampError: it is no int, negative, or takes more than 63 bits.
+    Raises InvalidTimestampError: it is no int, negative, or takes more than 63 bits.
     """
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         raise InvalidTimestampError(

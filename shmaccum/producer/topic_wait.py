@@ -31,11 +31,6 @@ def still_unknown(producer: Producer, topic: str, waited_s: float) -> KafkaTimeo
 def wait_for_topic(producer: Producer, topic: str, timeout_s: float) -> set[int]:
     """Return the numbers of a topic's partitions; wait for its metadata, however small ``max.block.ms`` is.
 
-    Args:
-        producer: the producer.
-        topic: the topic.
-        timeout_s: how long to wait, in seconds.
-
     Raises:
         KafkaTimeoutError: there was no metadata in time.
         KafkaError: why there never will be any.

@@ -43,14 +43,14 @@ _KEPT: Final = 8
 class _Split:
     """What this sender knows of a batch that it sends in parts."""
 
+    records: list[Record] | None = None
+    error: type[KafkaError] = KafkaError
+    message = words = ""
+
     def __init__(self, generation: int) -> None:
         self.generation = generation
-        self.records: list[Record] | None = None
         self.invalid: dict[int, str] = {}
         """Numbers of the records that a broker refused, and why."""
-        self.error: type[KafkaError] = KafkaError
-        self.message = ""
-        self.words = ""
 
 
 class BatchSplitter:

@@ -34,15 +34,7 @@ def has_successor(slab: Slab) -> bool:
 
 
 def await_role(slab: Slab, stopped: Sized) -> Doorbell | None:
-    """Take the sender's role as soon as it is free.
-
-    Args:
-        slab: the slab.
-        stopped: no longer empty when the wait is to end.
-
-    Returns:
-        The doorbell; None if the wait ended first.
-    """
+    """Take the sender's role as soon as it is free; return None once ``stopped`` is not empty."""
     asked_at_start = 0
     try:
         while not stopped:

@@ -17,12 +17,13 @@ import sys
 from contextlib import suppress
 from typing import Final
 
+logger = logging.getLogger(__name__)
+
 ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """Where this package was found: the sender imports this copy, even if the search path holds another."""
 
 EXECUTABLE: Final = os.path.abspath(sys.executable) if sys.executable else ""
 """This interpreter. Python leaves ``sys.executable`` relative if it was found by a relative entry of ``PATH``."""
-
 
 _OPTIONS: Final = {
     "isolated": "-I",
@@ -39,11 +40,9 @@ _NOT_FOR_SENDERS: Final = ("PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE", 
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a program in an interpreter like this one.
+    """Return the command line that runs a Python source in an interpreter like this one.
 
-    Args:
-        program: Python source; every user of the host can read it in ``/proc``.
-        arguments: of it; likewise.
+    Every user of the host can read source and arguments in ``/proc``.
     """
     options = [option for name, option in _OPTIONS.items() if getattr(sys.flags, name)]
     for name in _X_OPTIONS:
@@ -68,16 +67,12 @@ def environment() -> dict[str, str]:
 def search_path() -> tuple[list[str], list[str]]:
     """Return the absolute entries of ``sys.path``, and the relative ones."""
     entries = [entry for entry in sys.path if isinstance(entry, str)]
-    return [entry for entry in entries if os.path.isabs(entry)], [
-        entry for entry in entries if not os.path.isabs(entry)
-    ]
+    absolute = list(filter(os.path.isabs, entries))
+    return absolute, [entry for entry in entries if entry not in absolute]
 
-
-logger = logging.getLogger(__name__)
 
 _IGNORED_BY_PYTHON: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 """Python ignores them and raises errors instead."""
-_FILTER: Final = "/proc/self/coredump_filter"
 _NO_DUMP: Final = 1
 """As RLIMIT_CORE: too little for any file. It also keeps the kernel from piping a dump to a program, which 0 does not
 (``coredump_pipe`` in Linux's fs/coredump.c)."""
@@ -111,7 +106,7 @@ def leave_no_core_dump() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
         if hard != 0:
             resource.setrlimit(resource.RLIMIT_CORE, (_NO_DUMP, hard))
-        with open(_FILTER, "w") as file:
+        with open("/proc/self/coredump_filter", "w") as file:
             file.write("0")
     except (OSError, ValueError) as error:
         logger.warning("cannot restrict core dumps: one of this process could hold records and passwords: %s", error)

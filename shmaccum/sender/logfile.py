@@ -34,11 +34,7 @@ _KEPT_S: Final = 30 * 86_400
 
 
 class Seldom(logging.Filter):
-    """Lets one line of a kind pass a minute, with the number of those dropped before it.
-
-    Args:
-        clock: returns seconds.
-    """
+    """Lets one line of a kind pass a minute, with the number of those dropped before it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -97,27 +93,23 @@ SELDOM: Final = Seldom()
 class _RotatingFile(RotatingFileHandler):
     """The rotating default log. Only its owner can read it, since no user asked for it."""
 
-    def _open(self) -> TextIOWrapper:
-        return _opened(self.baseFilename, 0o600)
-
-
-class _NamedFile(logging.FileHandler):
-    """The log that ``sender.log.file`` names; other users can read it if the umask lets them."""
+    mode_of_file = 0o600
 
     def _open(self) -> TextIOWrapper:
-        return _opened(self.baseFilename, 0o644)
+        descriptor = open_regular(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, self.mode_of_file)
+        return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
-def _opened(path: str, mode: int) -> TextIOWrapper:
-    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
-    return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+class _NamedFile(_RotatingFile):
+    """The log that ``sender.log.file`` names, never rotated; other users can read it if the umask lets them."""
+
+    mode_of_file = 0o644
 
 
 def default_directory() -> str:
     """Return the directory of the default logs, by the XDG base directory specification.
 
-    Raises:
-        RuntimeError: the user has no home.
+    Raises RuntimeError: the user has no home.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
@@ -131,8 +123,7 @@ def default_directory() -> str:
 def log_path(config: ProducerConfig) -> str:
     """Return the log file of a sender with these settings; empty for none.
 
-    Raises:
-        RuntimeError: the user has no home.
+    Raises RuntimeError: the user has no home.
     """
     named = config.sender_log_file
     if named:

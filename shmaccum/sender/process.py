@@ -118,12 +118,7 @@ os.register_at_fork(
 def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Transport:
     """Return the transport that ``transport`` names, not started yet.
 
-    Args:
-        config: the settings.
-        journal: records incidents of its connections.
-
-    Raises:
-        ApiVersionError: a library that it needs is missing.
+    Raises ApiVersionError: a library that it needs is missing.
     """
     # Imported here, as the sender below: producers import this module and need neither.
     if config.transport == "kafka":
@@ -288,8 +283,7 @@ class _StopSignals:
 def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
     """Start a sender if the slab has none, no process is starting one, and no supervised one waits for the role.
 
-    Raises:
-        SenderError: it did not start, or cannot work with these settings; says why.
+    Raises SenderError: it did not start, or cannot work with these settings; says why.
     """
     if slab.has_sender() or has_successor(slab):
         return
@@ -303,11 +297,7 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
 def tend_shards(config: ProducerConfig) -> None:
     """Start a sender for each of the other shards that holds records and that no process uses.
 
-    Args:
-        config: for the slab of this process.
-
-    Raises:
-        SenderError: one did not start; says which, and why.
+    Raises SenderError: one did not start; says which, and why.
     """
     uid = os.geteuid()
     own = config.slab_name(uid)
@@ -320,12 +310,7 @@ def tend_shards(config: ProducerConfig) -> None:
 
 
 class SenderWatch:
-    """Looks whether a slab has a sender, at most every `WATCH_S`, however often it is called.
-
-    Args:
-        slab: the slab.
-        ensure: starts a sender if the slab has none.
-    """
+    """Looks whether a slab has a sender, at most every `WATCH_S`, however often it is called."""
 
     def __init__(self, slab: Slab, ensure: Callable[[], None]) -> None:
         self._slab = slab
@@ -407,11 +392,7 @@ def started(config_json: str) -> None:
 
 
 def started_by(request: Mapping[str, Any]) -> None:
-    """Run as the sender that a producer started; answer on standard output whether it serves, or why not.
-
-    Args:
-        request: ``config``, as its `ProducerConfig.to_json` wrote it, and the ``version`` and the ``abi`` of its code.
-    """
+    """Run as the sender that a producer started; answer on standard output whether it serves, or why not."""
 
     def tell(answer: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # the starter has died: other producers still need a sender
@@ -453,8 +434,7 @@ def started_by(request: Mapping[str, Any]) -> None:
 def _check_version(request: Mapping[str, Any]) -> None:
     """Check that this code lays slabs out as the starter's does.
 
-    Raises:
-        SenderError: it does not; says how to deliver the records.
+    Raises SenderError: it does not; says how to deliver the records.
     """
     version, abi = request["version"], request["abi"]
     if abi == ABI_VERSION:

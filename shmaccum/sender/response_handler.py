@@ -10,18 +10,11 @@ from __future__ import annotations
 import logging
 import time
 
+from shmaccum import errors
 from shmaccum._core import ProduceBatch, ProduceResponse, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.errors import (
-    DuplicateSequenceNumberError,
-    IllegalStateError,
-    InvalidMetadataError,
-    KafkaError,
-    OutOfOrderSequenceError,
-    ProducerFencedError,
-)
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.sealer import Sealer
 from shmaccum.sender.transport import Transport
@@ -34,9 +27,6 @@ class ResponseHandler:
     """Tracks the batches in flight, and completes, reenqueues or fails them by their answers.
 
     Args:
-        accumulator: of the slab.
-        transport: asked for metadata when an answer shows that they are out of date.
-        splitter: splits batches that a broker does not take as a whole.
         mutes: whether a partition waits for the answer to its last batch, which keeps order without sequence numbers.
 
     Attributes:
@@ -94,7 +84,7 @@ class ResponseHandler:
                 bytes_sent += produced.size
                 self._counts.count_delivered(batch, produced.size, produced.record_count, now_us)
                 outcomes += self._doubt.confirm(batch)
-            elif error is not None and issubclass(error, InvalidMetadataError):
+            elif error is not None and issubclass(error, errors.InvalidMetadataError):
                 out_of_date.add(produced.topic_partition.topic)
             if batch.state == SlotState.COMPLETING:
                 self._accumulator.release(batch, stored=stored)  # it expired in flight
@@ -131,7 +121,9 @@ class ResponseHandler:
         """Take an answered batch out of those in flight; return it."""
         batch = self._batches[produced.slot]
         if batch is None:
-            raise IllegalStateError(f"the transport answered a batch in slot {produced.slot}, which has none in flight")
+            raise errors.IllegalStateError(
+                f"the transport answered a batch in slot {produced.slot}, which has none in flight"
+            )
         self._batches[produced.slot] = None
         self.in_flight -= 1
         produced.release()
@@ -141,11 +133,11 @@ class ResponseHandler:
             self._splitter.answered(batch)
         return batch
 
-    def _has_it(self, batch: RecordBatch, error: type[KafkaError]) -> bool:
+    def _has_it(self, batch: RecordBatch, error: type[errors.KafkaError]) -> bool:
         """Return whether the broker has a batch although it answered with an error."""
-        if error is DuplicateSequenceNumberError:
+        if error is errors.DuplicateSequenceNumberError:
             return True
-        return issubclass(error, OutOfOrderSequenceError) and self._sequences.is_stored(batch)
+        return issubclass(error, errors.OutOfOrderSequenceError) and self._sequences.is_stored(batch)
 
     def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
         """Return whether to send a batch again; one with a sequence number also if that number is out of order."""
@@ -164,13 +156,13 @@ class ResponseHandler:
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
         records = response.batch.record_count
         logger.error("%s; failed %d records of %r", response.message, records, batch, extra=_seldom(response, "failed"))
-        if response.error is ProducerFencedError and response.batch.transactional_id is None:
+        if response.error is errors.ProducerFencedError and response.batch.transactional_id is None:
             self._sequences.replace_producer_id()
         return BatchOutcome(batch, error=response.error, end=batch.part_end, incident=self._note(batch, response))
 
     def _note(self, batch: RecordBatch, response: ProduceResponse) -> int:
         """Record why a batch failed as an incident; return its number."""
-        return self._incidents.note_of_partition(response.error or KafkaError, response.words, batch.partition)
+        return self._incidents.note_of_partition(response.error or errors.KafkaError, response.words, batch.partition)
 
 
 def _seldom(response: ProduceResponse, what: str = "tried again") -> dict[str, object]:
@@ -179,4 +171,4 @@ def _seldom(response: ProduceResponse, what: str = "tried again") -> dict[str, o
 
 
 def _is_out_of_order(response: ProduceResponse) -> bool:
-    return response.error is not None and issubclass(response.error, OutOfOrderSequenceError)
+    return response.error is not None and issubclass(response.error, errors.OutOfOrderSequenceError)

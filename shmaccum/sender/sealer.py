@@ -33,13 +33,7 @@ DAMAGES: Final = (
 
 
 class Sealer:
-    """Seals the batches of a slab.
-
-    Args:
-        state: of the slab.
-        splitter: returns the part to send of a split batch.
-        ahead: has compressed the large ones.
-    """
+    """Seals the batches of a slab."""
 
     def __init__(self, state: AccumulatorState, splitter: BatchSplitter, ahead: CompressionAhead) -> None:
         self._words = state.slab.words

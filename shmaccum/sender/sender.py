@@ -18,10 +18,10 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
-from shmaccum._core import ProduceBatch, Slot, Super
+from shmaccum._core import ProduceBatch, Super
 from shmaccum.abi import VERSION
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import FOREVER_MS, Cluster, ReadyCheckResult
@@ -29,7 +29,7 @@ from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import CorruptRecordError, KafkaError, LockTimeoutError, TransactionAbortedError
+from shmaccum.errors import CorruptRecordError, LockTimeoutError, TransactionAbortedError
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.handover import has_successor
 from shmaccum.sender.logfile import SELDOM
@@ -44,9 +44,6 @@ from shmaccum.shm.wakeup import Doorbell
 
 logger = logging.getLogger(__name__)
 
-_SETTINGS_GENERATION: Final = Super.SETTINGS_GENERATION
-_REQUESTS_SENT: Final = Super.REQUESTS_SENT
-_PART: Final = Slot.PART
 _REQUESTS_A_PASS: Final = 5
 """Most requests to a node in one pass, as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
@@ -60,9 +57,6 @@ class Sender:
     """Drains one slab into one transport. One thread runs it; any thread can call `stop`.
 
     Args:
-        accumulator: Of the slab; this process has its sender's role.
-        transport: Started.
-        doorbell: Of the slab.
         config: The settings; the slab's values replace those of scope shared.
         gives_way: Whether to hand the role over to a supervised sender that waits for it.
 
@@ -81,7 +75,6 @@ class Sender:
     ) -> None:
         self._accumulator = accumulator
         state = accumulator.state
-        self._pool = state.pool
         self._slab = state.slab
         self._words = state.slab.words
         self._sequences = accumulator.sequences
@@ -90,7 +83,6 @@ class Sender:
         self._doorbell = doorbell
         self._config = config
         self._settings_seen = 0
-        self._max_request_size = config.max_request_size
         self._topic_requests = TopicRequests(accumulator, transport)
         self._splitter = BatchSplitter(accumulator)
         self._sealer = Sealer(state, self._splitter, accumulator.ahead)
@@ -113,8 +105,7 @@ class Sender:
     def run(self, on_serving: Callable[[], None] | None = None) -> None:
         """Serve until stopped, or idle for ``sender.idle.ms``, or a supervised sender waits for the role.
 
-        Args:
-            on_serving: called after the first pass, once the sender has handled what the slab held.
+        ``on_serving`` is called after the first pass, once the sender has handled what the slab held.
         """
         logger.info("shmaccum %s, process %d", VERSION, os.getpid())
         self._accumulator.recover()
@@ -149,15 +140,18 @@ class Sender:
         sleep, doorbell, transport = self._sleep, self._doorbell, self._transport
         sleep.begin_pass(now_ms)
         doorbell.look()
-        if self._words[_SETTINGS_GENERATION] != self._settings_seen:
+        if self._words[Super.SETTINGS_GENERATION] != self._settings_seen:
             self._apply_settings()
         # 1. Metadata, producers' requests for it, and the producer id.
         is_waiting = self._topic_requests.serve(transport.cluster())
-        if self._sequences.need_producer_id:
-            self._update_producer_id()
+        if self._sequences.need_producer_id and (answer := transport.init_producer_id()) is not None:
+            self._sequences.use_producer_id(*answer)
+            logger.info("producer id %d, epoch %d", *answer)
         failure = transport.failure()
         if failure is not None:
-            self._give_up(failure)
+            aborted = self._accumulator.abort_incomplete_batches(failure, self._incidents.last_of(failure))
+            if aborted:
+                logger.error("failed %d batches, since nothing can be sent: %s", len(aborted), failure.__name__)
         cluster = transport.cluster()
         # 2. Expire batches; first, so that no expired batch is sent.
         expired = self._accumulator.abort_expired_batches(now_ms)
@@ -187,7 +181,9 @@ class Sender:
         if ready_nodes:
             if doorbell.is_listening:
                 doorbell.answer()
-            has_backlog = self._send(ready_nodes, cluster, now_ms)
+            began_ns = time.monotonic_ns()
+            has_backlog = True in [self._send_to(node, cluster, now_ms) for node in ready_nodes]
+            self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
         # 6. Sleep, unless something can still be sent; no longer than until something becomes ready.
         is_busy = self._responses.in_flight > 0 and transport.is_busy()
         if not is_busy:
@@ -228,52 +224,23 @@ class Sender:
         for name in changed:
             logger.info("setting %s changed from %r to %r", name, before[name], config[name])
         self._config = config
-        self._max_request_size = config.max_request_size
         self._accumulator.apply(config)
         self._transport.apply(config)
 
-    # --- who we are -------------------------------------------------------------------------------
-
-    def _update_producer_id(self) -> None:
-        """Get the producer id that the slab needs: it is new, or its old one cannot be used further."""
-        answer = self._transport.init_producer_id()
-        if answer is not None:
-            self._sequences.use_producer_id(*answer)
-            logger.info("producer id %d, epoch %d", *answer)
-
-    def _give_up(self, failure: type[KafkaError]) -> None:
-        """Fail all batches, since the transport cannot send anything."""
-        aborted = self._accumulator.abort_incomplete_batches(failure, self._incidents.last_of(failure))
-        if aborted:
-            logger.error("failed %d batches, since nothing can be sent: %s", len(aborted), failure.__name__)
-
     # --- sending ------------------------------------------------------------------------------------
 
-    def _send(self, nodes: Iterable[Node], cluster: Cluster, now_ms: int) -> bool:
-        """Send nodes their ready batches; return whether a known backlog is left."""
-        began_ns = time.monotonic_ns()
-        has_backlog = False
-        for node in nodes:
-            if self._send_to(node, cluster, now_ms):
-                has_backlog = True
-        self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
-        return has_backlog
-
     def _send_to(self, node: Node, cluster: Cluster, now_ms: int) -> bool:
-        """Send a node its ready batches, in up to `_REQUESTS_A_PASS` requests while it has a backlog.
+        """Send a node its ready batches, in up to `_REQUESTS_A_PASS` requests; return whether a known backlog is left.
 
         A request holds one batch of a partition. So a backlog of few partitions costs one pass for several requests.
-
-        Returns:
-            Whether a known backlog is left.
         """
-        accumulator = self._accumulator
+        accumulator, max_request_size = self._accumulator, self._config.max_request_size
         for _ in range(_REQUESTS_A_PASS):
-            drained = accumulator.drain(cluster, node, self._max_request_size, now_ms)
+            drained = accumulator.drain(cluster, node, max_request_size, now_ms)
             sealed = self._seal_all(drained, now_ms)
             if sealed:
                 self._transport.send(node, sealed, now_ms)
-                self._words[_REQUESTS_SENT] += 1
+                self._words[Super.REQUESTS_SENT] += 1
             if not sealed or not accumulator.has_backlog():
                 return False
             if not self._transport.ready(node, now_ms):
@@ -329,15 +296,13 @@ class Sender:
     def _look_whether_blocked(self, result: ReadyCheckResult, now_ms: int) -> float:
         """Note since when no event of this sender can make a batch ready: then damage keeps back what is left.
 
-        Returns:
-            How long to sleep at most.
+        Return how long to sleep at most.
         """
         nodes, delay_ms, unknown = result
         if nodes or unknown or delay_ms < FOREVER_MS or self._responses.in_flight or self._sequences.need_producer_id:
             self._blocked_since_ms = None
             return FOREVER_MS
-        if self._blocked_since_ms is None:
-            self._blocked_since_ms = now_ms
+        self._blocked_since_ms = self._blocked_since_ms or now_ms
         return _BLOCKED_MS
 
     def _is_blocked(self, now_ms: int) -> bool:
@@ -346,8 +311,7 @@ class Sender:
     def _report_undelivered(self) -> None:
         """Log what this sender leaves undelivered.
 
-        Raises:
-            SlabDamagedError: a word has an impossible value; names it.
+        Raises SlabDamagedError: a word has an impossible value; names it.
         """
         batches, records = self._slab.undelivered()
         if not batches:
@@ -364,7 +328,7 @@ class Sender:
         with contextlib.suppress(LockTimeoutError):
             self._accumulator.take_lanes_from_dead()
         with contextlib.suppress(LockTimeoutError):
-            self._accumulator.deferral.run(self._slab.pool_lock, self._pool.reclaim)
+            self._accumulator.deferral.run(self._slab.pool_lock, self._accumulator.state.pool.reclaim)
         self._slab.reap_dead()
         self.has_handed_over = self._gives_way and has_successor(self._slab)
 

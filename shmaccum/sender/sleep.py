@@ -21,10 +21,6 @@ from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
-_RAN: Final = Super.SENDER_RAN
-_SLEEP_BITS: Final = SLEEP_BITS
-_MAX_SLEEP_MS: Final = MAX_SLEEP_MS
-
 LOOK_AGAIN_MS: Final = 100
 """Longest sleep while the sender waits for a topic, a leader or a producer id."""
 LONGEST_SLEEP_MS: Final = 10_000
@@ -39,12 +35,7 @@ _SHORTEST_NAP_MS: Final = 0.02
 
 
 class Sleep:
-    """The sleep at the end of a pass.
-
-    Args:
-        slab: the sender's slab.
-        idle_ms: ``sender.idle.ms``, how long it stays without producers and undelivered records; negative: for ever.
-    """
+    """The sleep at the end of a pass; a negative ``idle_ms`` (``sender.idle.ms``) never lets the sender leave."""
 
     def __init__(self, slab: Slab, idle_ms: int) -> None:
         self._slab = slab
@@ -63,17 +54,12 @@ class Sleep:
             logger.warning(text)
             self._slab.incidents.note(KafkaTimeoutError, text)
         self._now_ms = now_ms
-        self._words[_RAN] = now_ms << _SLEEP_BITS
+        self._words[Super.SENDER_RAN] = now_ms << SLEEP_BITS
 
     def begin(self, longest_ms: float, has_batches: bool) -> float:
-        """Publish the coming sleep; return its most milliseconds.
-
-        Args:
-            longest_ms: sleep no longer than this; 0 or less: not at all.
-            has_batches: whether any are in flight.
-        """
+        """Publish the coming sleep, of ``longest_ms`` at most; return its most milliseconds."""
         longest_ms = min(longest_ms, self._until_check_ms(has_batches)) if longest_ms > 0 else 0
-        self._words[_RAN] = self._now_ms << _SLEEP_BITS | int(min(longest_ms + 1, _MAX_SLEEP_MS))
+        self._words[Super.SENDER_RAN] = self._now_ms << SLEEP_BITS | int(min(longest_ms + 1, MAX_SLEEP_MS))
         self._silent_from_ms = self._now_ms + longest_ms + SILENCE_MS
         return longest_ms
 
@@ -118,30 +104,19 @@ class ResponseCoalescing:
     meanwhile. Delay is free while every broker still has a request in flight. So the sender naps until about half of
     the batches in flight are answered. It adapts the nap to what the last one found, up to `LONGEST_NAP_MS`, since
     brokers can be slow and can differ.
-
-    Attributes:
-        next_ms: milliseconds of the next nap; 0 for none.
     """
 
     def __init__(self) -> None:
         self.next_ms = 0.0
+        """Of the next nap; 0 for none."""
 
     def nap(self, timeout_ms: float) -> None:
-        """Nap before the wait for responses, if the nap is shorter than that wait.
-
-        Args:
-            timeout_ms: most milliseconds that the sender is about to wait.
-        """
+        """Nap before the wait for responses, if the nap is shorter than that wait."""
         if 0 < self.next_ms < timeout_ms:
             time.sleep(self.next_ms / 1000)
 
     def learn(self, answered: int, under_way: int) -> None:
-        """Make the next nap longer or shorter.
-
-        Args:
-            answered: batches answered by the end of the last nap.
-            under_way: batches that were in flight, including those.
-        """
+        """Make the next nap longer or shorter, by how many of the batches in flight were answered."""
         if 4 * answered > 3 * under_way:
             self.next_ms /= 2  # a longer nap would leave brokers without a request
             if self.next_ms < _SHORTEST_NAP_MS:

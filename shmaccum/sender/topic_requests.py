@@ -25,17 +25,11 @@ from shmaccum.shm.layout import NEARLY_FULL, TopicState
 
 logger = logging.getLogger(__name__)
 
-_REQUESTS: Final = Super.METADATA_REQUESTS
 _NEVER: Final = (1 << 64) - 1
 
 
 class TopicRequests:
-    """The sender's side of a slab's topic table.
-
-    Args:
-        accumulator: of the slab.
-        transport: source of the metadata.
-    """
+    """The sender's side of a slab's topic table."""
 
     def __init__(self, accumulator: SenderAccumulator, transport: Transport) -> None:
         self._slab = accumulator.state.slab
@@ -53,12 +47,8 @@ class TopicRequests:
         self._warned: set[str] = set()
 
     def serve(self, cluster: Cluster) -> bool:
-        """Request what producers wait for, store what came; return whether a producer still waits.
-
-        Args:
-            cluster: the transport's current metadata.
-        """
-        requests = self._words[_REQUESTS]
+        """Request what producers wait for, store what came; return whether a producer still waits."""
+        requests = self._words[Super.METADATA_REQUESTS]
         if requests == self._requests_seen and cluster is self._cluster and not self._waiting:
             return False
         if requests != self._requests_seen:
@@ -79,18 +69,15 @@ class TopicRequests:
     def _store(self, cluster: Cluster) -> None:
         """Store what is new of topics, and the answers that producers wait for.
 
-        Raises:
-            LockTimeoutError: as `Deferral.section`.
+        Raises LockTimeoutError: as `Deferral.section`.
         """
         changed = cluster.changed_since(self._cluster)
         answered = {name for name in self._waiting if name not in cluster.pending}
         updates = []
         for name in self._map.topics if changed is None else {*changed, *answered}:
             topic = self._map.topics.get(name)
-            if topic is not None:
-                update = _update_of(topic, cluster, name in answered)
-                if update is not None:
-                    updates.append(update)
+            if topic is not None and (update := _update_of(topic, cluster, name in answered)) is not None:
+                updates.append(update)
         if updates:
             self._note_replaced(updates)
             full = self._map.update_all(updates, partial(self._deferral.section, self._slab.tables_lock))

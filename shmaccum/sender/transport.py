@@ -1,8 +1,8 @@
 """The interface of transports, to brokers or a log on disk.
 
 It follows Kafka's ``KafkaClient``. The sender asks whether a node is `ready`, hands it whole requests with `send`, and
-gets the answers from `poll`, the only call that waits. A transport never touches the slab's headers: it reads sealed
-batches as memory and returns a `ProduceResponse` for each.
+gets the answers from `poll`, the only call that waits. By default, no node has to be waited for. A transport never
+touches the slab's headers: it reads sealed batches as memory and returns a `ProduceResponse` for each.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Transport(Protocol):
 
         Refused connections do not count once the cluster has accepted one: a retry can succeed.
         """
+        return None
 
     def cluster(self) -> Cluster:
         """Return the current metadata, without waiting."""
@@ -40,12 +41,15 @@ class Transport(Protocol):
 
     def ready(self, node: Node, now_ms: int) -> bool:
         """Return whether the node takes a request now; begin to connect if there is no connection."""
+        return True
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> float:
         """Return how long to wait before asking `ready` again for a node that is not."""
+        return 0.0
 
     def is_busy(self) -> bool:
         """Return whether every node of the cluster has as many requests in flight as it may have."""
+        return False
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         """Send one request: at most one batch of a partition, partitions in the order given.

@@ -21,6 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
@@ -66,13 +67,7 @@ class WatchThread:
         self._have_appends_call(self._before_append)
 
     def watch_for(self, accumulator: RecordAccumulator, ensure: Callable[[], None], tend: Callable[[], None]) -> None:
-        """Watch for a dead sender until this process leaves the slab.
-
-        Args:
-            accumulator: of a producer of this process.
-            ensure: starts a sender if there is none.
-            tend: starts senders for deserted shards.
-        """
+        """Start a sender by ``ensure`` if one is dead, and by ``tend`` for deserted shards, until we leave the slab."""
         with self._mutex:
             self._accumulators.add(accumulator)
             self._ensure = ensure
@@ -124,8 +119,7 @@ class WatchThread:
     def _before_append(self) -> None:
         """Start the thread; if that fails, ensure that there is a sender, every `LOOK_S` at most.
 
-        Raises:
-            SenderError: there was no sender, and none could be started.
+        Raises SenderError: there was no sender, and none could be started.
         """
         now_s = time.monotonic()
         if now_s < self._next_look_s:
@@ -167,12 +161,7 @@ class WatchThread:
 
 
 class _Thread:
-    """A thread that can be ended; a greenlet if the program is patched.
-
-    Args:
-        run: called with this object; returns once `is_over`.
-        name: of the thread.
-    """
+    """A thread that can be ended; a greenlet if the program is patched. ``run`` returns once `is_over`."""
 
     def __init__(self, run: Callable[[_Thread], None], name: str) -> None:
         self.is_green = native.is_patched()
@@ -181,11 +170,7 @@ class _Thread:
         self._going_on.acquire()
 
     def start(self) -> None:
-        """Start the thread.
-
-        Raises:
-            RuntimeError: the process cannot have another thread.
-        """
+        """Start the thread. Raises RuntimeError: the process cannot have another thread."""
         self._thread.start()
 
     def is_over(self, wait_s: float) -> bool:
@@ -207,14 +192,9 @@ class _Thread:
 _watches: weakref.WeakSet[WatchThread] = weakref.WeakSet()
 
 
-def _pause_all() -> None:
+def _for_all(change: Callable[[WatchThread], None]) -> None:
     for watch in native.members(_watches):
-        watch.pause()
+        change(watch)
 
 
-def _resume_all() -> None:
-    for watch in native.members(_watches):
-        watch.resume()
-
-
-os.register_at_fork(before=_pause_all, after_in_parent=_resume_all)
+os.register_at_fork(before=partial(_for_all, WatchThread.pause), after_in_parent=partial(_for_all, WatchThread.resume))

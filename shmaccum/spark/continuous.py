@@ -28,6 +28,11 @@ logger = logging.getLogger(__name__)
 FORMAT: Final = "shmaccum"
 
 _WRITERS: Final = ("pyspark.sql.streaming.readwriter", "pyspark.sql.connect.streaming.readwriter")
+_NOTED: Final[tuple[tuple[str, str, Callable[..., Any]], ...]] = (
+    ("trigger", "_shmaccum_continuous", lambda **kwargs: kwargs.get("continuous") is not None),
+    ("format", "_shmaccum_format", lambda source: source),
+)
+"""Method -> the attribute that keeps what it was given."""
 _NOT_SUPPORTED: Final = (
     "trigger(continuous=...) is not supported: Spark never runs the tasks of a Python sink with it; use "
     "trigger(processingTime='1 second'), or format('kafka')"
@@ -43,9 +48,9 @@ def refuse_at_trigger() -> None:
     for module in _WRITERS:
         if module in sys.modules:
             writer = sys.modules[module].DataStreamWriter
-            for method, noting in (("trigger", _noting_trigger), ("format", _noting_format)):
-                if not hasattr(getattr(writer, method), "_shmaccum"):
-                    setattr(writer, method, noting(getattr(writer, method)))
+            for name, attribute, noted in _NOTED:
+                if not hasattr(method := getattr(writer, name), "_shmaccum"):
+                    setattr(writer, name, _noting(method, attribute, noted))
 
 
 def refuse_at_start(checkpoint: str | None) -> None:
@@ -53,11 +58,7 @@ def refuse_at_start(checkpoint: str | None) -> None:
 
     Where other queries of the JVM are continuous, but not all, only the checkpoint tells which one this is.
 
-    Args:
-        checkpoint: the option ``checkpointLocation``. Only a directory of this host can be read.
-
-    Raises:
-        ConfigError: the query is continuous, or the checkpoint has epochs that were not written.
+    Raises ConfigError: the query is continuous, or the checkpoint has epochs that were not written.
     """
     queries, continuous = _query_threads()
     epochs = _Epochs.of(checkpoint)
@@ -150,26 +151,17 @@ def _thread_names(pid: int) -> list[str]:
                 return []
 
 
-def _noting_trigger(trigger: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(trigger)
-    def note_trigger(writer: Any, **kwargs: Any) -> Any:
-        writer._shmaccum_continuous = kwargs.get("continuous") is not None
+def _noting(method: Callable[..., Any], attribute: str, noted: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of ``DataStreamWriter`` that keeps what it is given, and refuses the two together."""
+
+    @functools.wraps(method)
+    def note(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        setattr(writer, attribute, noted(*args, **kwargs))
         _refuse(writer)
-        return trigger(writer, **kwargs)
+        return method(writer, *args, **kwargs)
 
-    note_trigger._shmaccum = True  # type: ignore[attr-defined]
-    return note_trigger
-
-
-def _noting_format(format: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(format)
-    def note_format(writer: Any, source: str) -> Any:
-        writer._shmaccum_format = source
-        _refuse(writer)
-        return format(writer, source)
-
-    note_format._shmaccum = True  # type: ignore[attr-defined]
-    return note_format
+    note._shmaccum = True  # type: ignore[attr-defined]
+    return note
 
 
 def _refuse(writer: Any) -> None:

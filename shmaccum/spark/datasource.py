@@ -92,27 +92,15 @@ class ShmAccumDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Refuse to return a schema: there is nothing to read.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse to return a schema: there is nothing to read, by a ConfigError."""
         raise ConfigError(_WRITES_ONLY)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Refuse to read.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse to read, by a ConfigError."""
         raise ConfigError(_WRITES_ONLY)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Refuse to read.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse to read, by a ConfigError."""
         raise ConfigError(_WRITES_ONLY)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -34,15 +34,8 @@ def deliver(
 ) -> tuple[int, int]:
     """Send the rows of one task and wait until they are acknowledged: see `shmaccum.spark.task.WriteTask`.
 
-    Args:
-        batches: the rows.
-        to: the producer.
-        topic: of all rows; None if they name theirs.
-        columns: with their types as Spark writes them.
-        on_first: called once the first rows are acknowledged, before more are taken from ``batches``.
-
-    Returns:
-        The number of rows, and the bytes of their keys and values.
+    ``on_first`` is called once the first rows are acknowledged, before more are taken from ``batches``.
+    Return the number of rows, and the bytes of their keys and values.
     """
     acknowledge_at_once()
     deliveries = _Deliveries(to)
@@ -73,7 +66,8 @@ class _Deliveries:
         self._drop_complete()
         self._pending.append((self._producer.send_batch(topic, rows), rows.num_rows))
         self._records += rows.num_rows
-        self._bytes += sum(_payload_bytes(rows.column(name)) for name in ("key", "value") if name in rows.schema.names)
+        payload = [rows.column(name) for name in ("key", "value") if name in rows.schema.names]
+        self._bytes += sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in payload)
 
     def finish(self) -> tuple[int, int]:
         """Wait until everything is acknowledged; return how much it was, as `deliver`.
@@ -104,8 +98,7 @@ class _Deliveries:
 def group_by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of each topic, in their order and without the column ``topic``.
 
-    Raises:
-        SerializationError: a topic is null.
+    Raises SerializationError: a topic is null.
     """
     topics = batch.column("topic")
     if topics.null_count:
@@ -132,7 +125,3 @@ def parts_of(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
     rows = max(1, batch.num_rows * limit // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
-
-
-def _payload_bytes(column: pa.Array) -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0

@@ -16,8 +16,10 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from shmaccum.transactions.coordinator import PreparedTransaction
     from shmaccum.transactions.manager import TransactionManager
     from shmaccum.transactions.writer_id import Writer
+    from shmaccum.transactions.writer_state import Driver
 
 logger = logging.getLogger(__name__)
 
@@ -47,20 +50,13 @@ _LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?(?://(?=/|$)|(//[^/]+
 
 @dataclass(frozen=True)
 class ExactlyOnce:
-    """The exactly-once part of a write, as the options give it.
-
-    Attributes:
-        config: of the producer, with a ``transactional.id`` that begins all ids.
-        name: of the writer: the query's checkpoint, or what the option ``txnAppId`` says.
-        version: of a batch job: it writes nothing if it, or a later one, was written. None for a streaming query, and
-            for a job that is not to be recognized.
-        fail_on_data_loss: see `Writer`.
-        log: topic of the commit log; None for the usual one.
-    """
+    """The exactly-once part of a write, as the options give it."""
 
     config: ProducerConfig
     name: str
+    """Of the writer: the query's checkpoint, or what the option ``txnAppId`` says."""
     version: int | None
+    """Of a batch job that writes nothing if it, or a later one, was written; None for a query, and for other jobs."""
     fail_on_data_loss: bool
     log: str | None = None
 
@@ -68,12 +64,7 @@ class ExactlyOnce:
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> ExactlyOnce | None:
         """Return the options of ``exactlyOnce``; None without it.
 
-        Args:
-            options: names in lower case.
-            is_stream: whether they are a streaming query's.
-
-        Raises:
-            ConfigError: an option is wrong, or missing.
+        Raises ConfigError: an option is wrong, or missing.
         """
         app, version, log = options.get("txnappid"), options.get("txnversion"), options.get("commitlogtopic")
         if not _boolean(options, "exactlyonce", "exactlyOnce"):
@@ -105,7 +96,6 @@ class ExactlyOnce:
         """Return the writer for the commit log, in a process of the driver."""
         from shmaccum.transactions.commit_log import TOPIC
         from shmaccum.transactions.writer_id import Writer
-        from shmaccum.transactions.writer_state import Driver
 
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:16]
         return Writer(
@@ -114,32 +104,29 @@ class ExactlyOnce:
             self.log or TOPIC,
             fail_on_data_loss=self.fail_on_data_loss,
             writes_once=is_job and self.version is None,
-            driver=None if is_job else Driver.of(_driver_pid()),
+            driver=None if is_job else _driver(),
         )
 
     def plan(self, *, is_job: bool) -> TaskPlan:
         """Plan a batch, on the driver (`BatchCommitter.plan`); it is ended if the driver ends amid it."""
         from shmaccum.transactions.driver_watch import end_batch_after
-        from shmaccum.transactions.writer_state import Driver
 
         writer = self.writer(is_job=is_job)
-        with _Committer(self, is_job=is_job) as committer:
+        with self._committer(is_job=is_job) as committer:
             plan = committer.plan()
-        end_batch_after(writer.driver or Driver.of(_driver_pid()), self.config, writer, plan if is_job else None)
+        end_batch_after(writer.driver or _driver(), self.config, writer, plan if is_job else None)
         return TaskPlan(plan, writer, self.version)
 
     def ended(self) -> None:
         """Note that a job has ended, on the driver: nothing of it is left to be done."""
         from shmaccum.transactions.driver_watch import forget
-        from shmaccum.transactions.writer_state import Driver
 
-        forget(Driver.of(_driver_pid()), self.writer(is_job=True))
+        forget(_driver(), self.writer(is_job=True))
 
     def commit(self, batch: int, results: Sequence[TransactionResult], *, is_job: bool) -> None:
         """Commit a batch, on the driver (`BatchCommitter.commit`).
 
-        Raises:
-            IllegalStateError: results are of different plans; nothing is committed.
+        Raises IllegalStateError: results are of different plans; nothing is committed.
         """
         written = [result for result in results if result.transaction is not None]
         if written:
@@ -147,52 +134,47 @@ class ExactlyOnce:
             if len(plans) > 1:  # the transactions of all but the last are aborted
                 raise IllegalStateError(f"batch {batch} has results of tasks of different plans: {plans}")
             transactions = [result.transaction for result in written if result.transaction is not None]
-            with _Committer(self, is_job=is_job) as committer:
+            with self._committer(is_job=is_job) as committer:
                 committer.commit(written[0].plan, batch, written[0].source, transactions)
 
     def end_batch(self, plan: Plan | None, *, is_job: bool) -> None:
         """End a failed batch, on the driver (`BatchCommitter.end_batch`)."""
-        with _Committer(self, is_job=is_job) as committer:
+        with self._committer(is_job=is_job) as committer:
             committer.end_batch(plan)
+
+    @contextmanager
+    def _committer(self, *, is_job: bool) -> Iterator[BatchCommitter]:
+        """Yield a committer with its own connections."""
+        from shmaccum.transactions.batch_committer import BatchCommitter
+        from shmaccum.transactions.broker_client import BrokerClient
+
+        with BrokerClient(self.config) as client:
+            yield BatchCommitter(client, self.config, self.writer(is_job=is_job))
 
 
 @dataclass(frozen=True)
 class TransactionResult:
-    """The exactly-once part of a task's result.
-
-    Attributes:
-        plan: under which the task wrote.
-        source: id of the streaming query; empty for a job.
-        transaction: None if the task wrote nothing.
-    """
+    """The exactly-once part of a task's result."""
 
     plan: Plan
     source: str
+    """Id of the streaming query; empty for a job."""
     transaction: PreparedTransaction | None
+    """None if the task wrote nothing."""
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What all tasks of a batch need to know.
-
-    Attributes:
-        plan: of the batch.
-        writer: the query or job.
-        version: of a batch job, or None.
-    """
+    """What all tasks of a batch of a query or job need to know; ``version`` is a job's."""
 
     plan: Plan
     writer: Writer
     version: int | None
 
     def is_decided(self, source: str) -> bool:
-        """Return whether the task's batch was committed before, and must not be written again.
+        """Return whether the task's batch, of a query or a job, was committed before, and must not be written again.
 
-        Args:
-            source: id of the streaming query.
-
-        Raises:
-            IllegalStateError: the query's batches have begun again, so their numbers say nothing.
+        Raises IllegalStateError: the query's batches have begun again, so their numbers say nothing.
         """
         decided = self.plan.decided
         batch = self.version if not source else _batch_number()
@@ -236,7 +218,7 @@ class TaskPlan:
             # what is open when it decides. What opens later is aborted here: as soon as it is open, since Spark kills
             # tasks some seconds after a stop; and in the end, since a transaction of version 1 can open twice.
             check = partial(self._check, transactions, config)
-            records, size = deliver(_chain(first, rows), sending, topic, columns, check)
+            records, size = deliver(chain([first], rows), sending, topic, columns, check)
             check()
             transaction = transactions.prepare()._replace(records=records)
         except BaseException:
@@ -245,11 +227,7 @@ class TaskPlan:
         return records, size, TransactionResult(self.plan, source, transaction)
 
     def _check(self, transactions: TransactionManager, config: ProducerConfig) -> None:
-        """Raise if the plan is over.
-
-        Raises:
-            ProducerFencedError: it is.
-        """
+        """Raise if the plan is over. Raises ProducerFencedError: it is."""
         if transactions.holder_of(self.plan.transactional_id) != self.plan.identity:
             raise ProducerFencedError(f"{self._why_over(config)}. What this attempt wrote is aborted")
 
@@ -274,8 +252,7 @@ class _TransactionalIds:
     def next(self, prefix: str, plan: int) -> _TransactionalIds:
         """Choose the next id; the context of InitProducerId, which returns it.
 
-        Raises:
-            ProducerFencedError: this process has worked under a later plan already.
+        Raises ProducerFencedError: this process has worked under a later plan already.
         """
         if self._pid != os.getpid():  # forked: our ids are the parent's
             self._renew()
@@ -306,24 +283,6 @@ class _TransactionalIds:
 _ids: Final = _TransactionalIds()
 
 
-class _Committer:
-    """A committer with its own connections, while a context lasts."""
-
-    def __init__(self, of: ExactlyOnce, *, is_job: bool) -> None:
-        self._of = of
-        self._is_job = is_job
-
-    def __enter__(self) -> BatchCommitter:
-        from shmaccum.transactions.batch_committer import BatchCommitter
-        from shmaccum.transactions.broker_client import BrokerClient
-
-        self._client = BrokerClient(self._of.config)
-        return BatchCommitter(self._client, self._of.config, self._of.writer(is_job=self._is_job))
-
-    def __exit__(self, *error: object) -> None:
-        self._client.close()
-
-
 def checkpoint_name(location: str) -> str:
     """Return one name for all spellings that Hadoop's ``Path`` takes for one: ``/a/``, ``file:///a``.
 
@@ -335,25 +294,22 @@ def checkpoint_name(location: str) -> str:
     return scheme + authority + (path.rstrip("/") or path)
 
 
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
+def _driver() -> Driver:
+    """Return the application's JVM, of which this process is a descendant; or the parent."""
+    from shmaccum.transactions.writer_state import Driver
 
-
-def _driver_pid() -> int:
-    """Return the process id of the application's JVM, of which this process is a descendant; or of the parent."""
     pid = os.getppid()
     while pid > 1:
         try:
             with open(f"/proc/{pid}/comm", "rb") as file:
                 name = file.read().strip()
             if name == b"java":
-                return pid
+                return Driver.of(pid)
             with open(f"/proc/{pid}/stat", "rb") as file:
                 pid = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:
             break
-    return os.getppid()
+    return Driver.of(os.getppid())
 
 
 def _query_id() -> str:

@@ -57,11 +57,7 @@ def check_names(options: Mapping[str, str]) -> None:
 
     A misspelt ``exactlyOnce`` would make the job at least once.
 
-    Args:
-        options: names in lower case.
-
-    Raises:
-        ConfigError: a name is like one of ours, or is ours with the prefix ``kafka.``.
+    Raises ConfigError: a name is like one of ours, or is ours with the prefix ``kafka.``.
     """
     ours = {name.lower(): name for name in OPTIONS}
     for name in options.keys() - ours.keys() - _OF_SPARK:
@@ -81,11 +77,7 @@ def check_names(options: Mapping[str, str]) -> None:
 def producer_config(options: Mapping[str, str]) -> ProducerConfig:
     """Return the settings in the options with the prefix ``kafka.``.
 
-    Args:
-        options: names in lower case.
-
-    Raises:
-        ConfigError: an option is wrong, not supported, or lacks a prefix that it needs.
+    Raises ConfigError: an option is wrong, not supported, or lacks a prefix that it needs.
     """
     settings = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
     for name, reason in _NOT_SUPPORTED.items():
@@ -104,11 +96,9 @@ def producer_config(options: Mapping[str, str]) -> ProducerConfig:
 
 
 def as_options(text: str, given: Mapping[str, object] = {}) -> str:
-    """Rename settings in an error's text to options, ``linger.ms`` to ``kafka.linger.ms``.
+    """Rename settings in an error's text to options: ``linger.ms`` to ``kafka.linger.ms``.
 
-    Args:
-        text: of an error.
-        given: settings that the user gave; these are renamed even if they do not exist.
+    Those that the user has ``given`` are renamed even if they do not exist.
     """
     names = sorted({*ProducerConfig.settings, *ProducerConfig.elsewhere, *given}, key=len, reverse=True)
     dotted = "|".join(re.escape(name) for name in names if "." in name)

@@ -73,11 +73,7 @@ def _add(spark: SparkSession) -> None:
 
 
 def activate(spark: SparkSession) -> None:
-    """Activate a session in this thread, unless the thread has an active one.
-
-    Args:
-        spark: the session.
-    """
+    """Activate a session in this thread, unless the thread has an active one."""
     if not is_connect(spark):
         sessions = SparkSession._get_j_spark_session_class(spark._jvm)
         if not sessions.getActiveSession().isDefined():
@@ -112,9 +108,6 @@ def pythons_apart(spark: SparkSession) -> Iterator[None]:
 
     The driver uses ``PYSPARK_PYTHON`` too, unless that is a path that does not exist on the driver; then it uses this
     process's own Python. A `TASKS` setting that the user gave stays.
-
-    Args:
-        spark: a session with a JVM in this process.
     """
     context = spark.sparkContext
     python = context.pythonExec

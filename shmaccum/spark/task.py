@@ -24,42 +24,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """A task's result for the driver: how much it wrote, all of it acknowledged.
-
-    Attributes:
-        records: rows.
-        bytes: of their keys and values.
-        result: the transaction, of a write that is exactly once.
-    """
+    """A task's result for the driver: how much it wrote, all of it acknowledged."""
 
     records: int
     bytes: int
+    """Of keys and values."""
     result: TransactionResult | None = None
 
 
 @dataclass(frozen=True)
 class WriteTask:
-    """The common part of all tasks of a write; made on the driver and pickled to the executors.
-
-    Attributes:
-        config: of the producer.
-        topic: the topic of all rows, or None if the column ``topic`` gives it.
-        columns: the columns that make records, with their types as Spark writes them.
-        plan: of a write that is exactly once; None for one that is at least once.
-        timestamp_column: the one of ``columns`` that gives the records' timestamps, if one does.
-    """
+    """The common part of all tasks of a write; made on the driver and pickled to the executors."""
 
     config: ProducerConfig
     topic: str | None
+    """Of all rows; None if the column ``topic`` gives it."""
     columns: Mapping[str, str]
+    """Those that make records, with their types as Spark writes them."""
     plan: TaskPlan | None = None
     timestamp_column: str | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
         """Send the rows of one task and wait until they are acknowledged.
-
-        Args:
-            batches: with the columns in `columns`, and any others.
 
         Raises:
             SerializationError: a topic is null.

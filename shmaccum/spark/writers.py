@@ -45,7 +45,6 @@ class BatchWriter(ArrowTask, DataSourceArrowWriter):
     """Writer of a batch job.
 
     Args:
-        task: its tasks' part.
         exactly_once: what makes all rows visible at once; None for a write that is at least once.
     """
 
@@ -56,8 +55,7 @@ class BatchWriter(ArrowTask, DataSourceArrowWriter):
     def commit(self, messages: Commits) -> None:
         """Make all rows visible, if they are not yet, and log that all tasks are done.
 
-        Raises:
-            KafkaError: `BatchCommitter.commit` failed.
+        Raises KafkaError: `BatchCommitter.commit` failed.
         """
         if self._exactly_once is not None:
             results = _results(messages)
@@ -109,8 +107,7 @@ class StreamCommits:
         What the tasks wrote exactly once is aborted. At least once, acknowledged rows stay, and the next attempt writes
         them again. Without any, this is not a warning: Spark itself reports the cause of a failure.
 
-        Raises:
-            KafkaError: `BatchCommitter.end_batch` failed; the next micro-batch repeats it.
+        Raises KafkaError: `BatchCommitter.end_batch` failed; the next micro-batch repeats it.
         """
         if self.exactly_once is not None:
             results = _results(messages)  # none if the query was stopped before its first task was done

@@ -6,25 +6,18 @@ Kafka's ``Admin.listTransactions``, ``describeTransactions`` and, by the transac
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from shmaccum import errors
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    InvalidTxnStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    RetriableError,
-    TransactionalIdNotFoundError,
-    error_for_code,
-)
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, METADATA
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, Exchange, call
-from shmaccum.transactions.coordinator import FEATURE, IMPLICIT, Identity, TransactionCoordinator
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, call, check
+from shmaccum.transactions.coordinator import Identity, TransactionCoordinator, protocol_version
 
 ONGOING: Final = "Ongoing"
 """State of a transaction that is open."""
@@ -63,10 +56,6 @@ class TransactionDescription(NamedTuple):
 class Transactions:
     """The transactions of a cluster.
 
-    Args:
-        client: connects to brokers.
-        config: the settings.
-
     Attributes:
         version: of the transaction protocol, as of the last `find`.
     """
@@ -77,22 +66,16 @@ class Transactions:
         self.version = 1
 
     def find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
-        """Return transactional ids, sorted, as all coordinators know them.
+        """Return transactional ids, sorted, as all coordinators know them: in any state if ``states`` is empty.
 
-        Args:
-            prefix: only ids that begin with it.
-            states: only those in one of these states; empty for all.
-            deadline_ms: monotonic milliseconds.
-
-        Raises:
-            KafkaError: a broker did not answer, or refused.
+        Raises KafkaError: a broker did not answer, or refused.
         """
         while True:
             try:
                 return self._find(prefix, states, deadline_ms)
-            except KafkaTimeoutError:
+            except errors.KafkaTimeoutError:
                 raise
-            except RetriableError:  # a broker has just gone, and the coordinators that it was are about to move
+            except errors.RetriableError:  # a broker has just gone, and the coordinators that it was are about to move
                 if monotonic_ms() + self._config.retry_backoff_ms > deadline_ms:
                     raise
                 native.pause(self._config.retry_backoff_ms / 1000)
@@ -101,23 +84,25 @@ class Transactions:
         request = LIST_TRANSACTIONS.of(
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
         )
-        exchanges = [Exchange(node, lambda connection: call(request, connection)) for node in self._nodes(deadline_ms)]
+        nodes = self._nodes(deadline_ms)
+        exchanges = [Exchange(node, lambda connection: call(request, connection)) for node in nodes]
         self._client.ask_all(exchanges, deadline_ms)
         found: list[TransactionDescription] = []
-        for exchange in exchanges:
-            answer = _answer_of(exchange)
-            _check(answer.error_code, f"broker {_id_of(exchange)} lists no transactions")
+        for node, exchange in zip(nodes, exchanges, strict=True):
+            if exchange.error is not None:
+                raise exchange.error
+            answer = exchange.response
+            check(answer.error_code, f"broker {node.id} lists no transactions")
             names = [each.transactional_id for each in answer.transaction_states]
             names = [name for name in names if name.startswith(prefix)]
-            if names and exchange.node is not None:
-                found += self._describe(exchange.node, names, deadline_ms)
+            if names:
+                found += self._describe(node, names, deadline_ms)
         return sorted(each for each in found if not states or each.state in states)
 
     def describe(self, transactional_id: str, deadline_ms: float) -> TransactionDescription | None:
         """Return a transactional id as its coordinator knows it; None if no coordinator does.
 
-        Raises:
-            KafkaError: a broker did not answer, or refused.
+        Raises KafkaError: a broker did not answer, or refused.
         """
         found = [each for each in self.find(transactional_id, (), deadline_ms) if each[0] == transactional_id]
         return found[0] if found else None
@@ -132,9 +117,9 @@ class Transactions:
         """
         transaction = self.describe(transactional_id, deadline_ms)
         if transaction is None:
-            raise TransactionalIdNotFoundError(f"no coordinator knows transactional.id {transactional_id!r}")
+            raise errors.TransactionalIdNotFoundError(f"no coordinator knows transactional.id {transactional_id!r}")
         if transaction.state != ONGOING:
-            raise InvalidTxnStateError(
+            raise errors.InvalidTxnStateError(
                 f"transactional.id {transactional_id!r} has no open transaction: its state is {transaction.state}"
             )
         coordinator = TransactionCoordinator(self._client, transactional_id, self._config)
@@ -146,7 +131,7 @@ class Transactions:
         """Return all brokers."""
 
         def make(connection: Connection) -> Call:
-            self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
+            self.version = protocol_version(connection)
             return call(METADATA.of(topics=[]), connection, oldest=_METADATA_OLDEST, newest=_METADATA_NEWEST)
 
         answer = self._client.ask(None, make, deadline_ms)
@@ -157,9 +142,9 @@ class Transactions:
         answer = self._client.ask(node, lambda connection: call(request, connection), deadline_ms)
         found = []
         for each in answer.transaction_states:
-            if each.error_code == TransactionalIdNotFoundError.code:
+            if each.error_code == errors.TransactionalIdNotFoundError.code:
                 continue  # it has expired meanwhile
-            _check(each.error_code, f"transactional.id {each.transactional_id!r} cannot be described")
+            check(each.error_code, f"transactional.id {each.transactional_id!r} cannot be described")
             partitions = [TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions]
             found.append(
                 TransactionDescription(
@@ -174,19 +159,3 @@ class Transactions:
                 )
             )
         return found
-
-
-def _answer_of(exchange: Exchange) -> Any:
-    if exchange.error is not None:
-        raise exchange.error
-    return exchange.response
-
-
-def _id_of(exchange: Exchange) -> int:
-    return -1 if exchange.node is None else exchange.node.id
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        error: type[KafkaError] = error_for_code(code)
-        raise error(f"{what}: {error.meaning()}")

@@ -41,10 +41,8 @@ class Plan(NamedTuple):
     """What a batch is written and committed under.
 
     Attributes:
-        transactional_id: of the writer.
         number: of the plan; rises.
         identity: with which the decision is written. While the id has it, the plan is not over.
-        version: of the transaction protocol.
         sequence: number of the decision's record.
         decided: number of the last batch that was decided; None before the first.
         source: where the decided batches come from, as given to `BatchCommitter.commit`; empty before the first.
@@ -62,13 +60,7 @@ class Plan(NamedTuple):
 
 
 class BatchCommitter:
-    """Plans and commits the batches of one writer, in any process of it.
-
-    Args:
-        client: connects to brokers.
-        config: the settings: ``max.block.ms``, ``transaction.timeout.ms``, ``retry.backoff.ms``.
-        writer: whose.
-    """
+    """Plans and commits the batches of one writer, in any process of it."""
 
     def __init__(self, client: BrokerClient, config: ProducerConfig, writer: Writer) -> None:
         self._client = client
@@ -98,13 +90,7 @@ class BatchCommitter:
         )
 
     def commit(self, plan: Plan, batch: int, source: str, transactions: Sequence[PreparedTransaction]) -> None:
-        """Make a batch visible.
-
-        Args:
-            plan: under which its transactions were written.
-            batch: its number.
-            source: where the batches come from; when this changes, their numbers begin again.
-            transactions: all that was written and counts; whatever else is open is aborted.
+        """Make a batch visible, and abort whatever else is open; its number begins again when ``source`` changes.
 
         Raises:
             ProducerFencedError: the writer has a newer plan.
@@ -132,8 +118,7 @@ class BatchCommitter:
         Returns:
             What was open and is committed now; what was aborted.
 
-        Raises:
-            KafkaError: as `plan`.
+        Raises KafkaError: as `plan`.
         """
         deadline_ms = self._deadline()
         before = self._open_transactions(deadline_ms)
@@ -145,14 +130,12 @@ class BatchCommitter:
     def end_batch(self, plan: Plan | None) -> None:
         """End a batch that failed, or whose decision is in doubt: commit it if it is decided, else abort it.
 
+        Without a plan, it is the last batch of the writer's driver.
+
         Nothing happens if the writer has a newer plan. The state of a writer with a single batch goes: the log would
         keep that of each failed job for ever.
 
-        Args:
-            plan: of the batch; None for the last one of the writer's driver.
-
-        Raises:
-            KafkaError: as `plan`.
+        Raises KafkaError: as `plan`.
         """
         deadline_ms = self._deadline()
         self._id.open(deadline_ms)
@@ -174,28 +157,17 @@ class BatchCommitter:
 
     def successor(self, plan: Plan) -> str:
         """Return the newer plan, for an error; empty if there is none to be found."""
-        try:
-            last = self._id.look(self._deadline())
-        except KafkaError as error:
-            logger.warning("topic %s: who has planned last cannot be read: %s", self._writer.log, error)
-            return ""
-        if last is None or last.state.driver is None or last.state.driver == plan.drivers[0]:
-            return ""
-        return self._id.replaced_by(last.state.driver)
+        other = self._id.last_driver(self._deadline())
+        return "" if other is None or other == plan.drivers[0] else self._id.replaced_by(other)
 
     # --- the transactions ---------------------------------------------------------------------------
 
     def _take_over(
         self, mine: Identity | None, deadline_ms: float
     ) -> tuple[Identity, WriterState, list[PreparedTransaction]]:
-        """Fence older processes of the writer, and commit what they decided.
+        """Fence older processes of the writer, other than ``mine``, and commit what they decided.
 
-        Args:
-            mine: identity that this process has; None to fence any other.
-            deadline_ms: monotonic milliseconds.
-
-        Returns:
-            The new identity, the last state, and the transactions that are open and not decided.
+        Return the new identity, the last state, and the transactions that are open and not decided.
         """
         me, state = self._id.take_over(mine, deadline_ms)
         if state.decided_in and state.decided_in == state.plan:
@@ -216,13 +188,7 @@ class BatchCommitter:
         ]
 
     def _end_decided(self, transactions: Collection[PreparedTransaction], me: Identity, deadline_ms: float) -> None:
-        """Commit transactions that were decided.
-
-        Args:
-            transactions: of the last decision.
-            me: the writer's identity. The holder of a newer one may have reused their ids.
-            deadline_ms: monotonic milliseconds.
-        """
+        """Commit transactions that were decided. The holder of a newer identity than ours may have reused their ids."""
         errors = TransactionEnds(self._client, self._config).end(transactions, commit=True, deadline_ms=deadline_ms)
         lost = [each for each in transactions if isinstance(errors.get(each), GONE)]
         others = [error for error in errors.values() if not isinstance(error, GONE)]

@@ -14,17 +14,13 @@ from typing import Any, Final, Self
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.config.valuetypes import split_address
-from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError
-from shmaccum.kafka.background_calls import BackgroundCalls
+from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError, ProducerClosedError, error_for_code
 from shmaccum.kafka.brokers import Brokers
+from shmaccum.kafka.codec import NEVER, ApiMessage
 from shmaccum.kafka.connection import Connection, describe
-from shmaccum.kafka.credentials import secure
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import Journal, NoNotes, OwnJournal
-from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.poller import Poller, monotonic_ms
-from shmaccum.kafka.schema import NEVER, ApiMessage
+from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm.broker_table import unanswered
 
 _SLICE_MS: Final = 100.0
@@ -39,12 +35,7 @@ MakeCall = Callable[[Connection], Call]
 
 
 class Exchange:
-    """A request and its answer.
-
-    Attributes:
-        response: the answer, once it came.
-        error: why there will be none.
-    """
+    """A request and its answer."""
 
     __slots__ = ("error", "make", "node", "response")
 
@@ -61,12 +52,8 @@ class Exchange:
         return self.response is not None or self.error is not None
 
 
-class _Causes:
-    """Keeps why connections fail and which brokers are silent, for errors (`Journal`).
-
-    Args:
-        journal: gets all of it, too.
-    """
+class _Causes(Journal):
+    """Keeps why connections fail and which brokers are silent, for errors; passes all on to another journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -80,31 +67,22 @@ class _Causes:
 
     @property
     def has_been_let_in(self) -> bool:
-        """See `Journal`."""
         return self._journal.has_been_let_in
 
     def let_in(self) -> None:
-        """See `Journal`."""
         self._last = ""
         self._journal.let_in()
-
-    def metadata_came(self, now_ms: float) -> None:
-        """See `Journal`."""
-        self._journal.metadata_came(now_ms)
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
     ) -> int:
-        """See `Journal`."""
         self._last = f"last error: {error.__name__}: {text}"
         return self._journal.note(error, text, lasts=lasts, since_ms=since_ms, node=node)
 
     def end(self, number: int) -> None:
-        """See `Journal`."""
         self._journal.end(number)
 
     def broker(self, node: Node) -> _Silence:
-        """See `Journal`."""
         where = describe(node)
         return self._brokers.setdefault(where, _Silence(where))
 
@@ -112,10 +90,11 @@ class _Causes:
 class _Silence(NoNotes):
     """Since when a broker owes an answer."""
 
+    _since_ms = 0.0
+    _is_first = False
+
     def __init__(self, where: str) -> None:
         self._where = where
-        self._since_ms = 0.0
-        self._is_first = False
 
     def text(self) -> str:
         """Return that it is silent, and for how long; empty if it is not."""
@@ -132,7 +111,7 @@ class _Silence(NoNotes):
         self._since_ms = 0.0
 
     def failed(self, incident: int, *, is_refusal: bool = False) -> None:
-        self._since_ms = 0.0
+        self.idle()
 
     def in_flight(self, requests: int, oldest_ms: float) -> None:
         if not self._is_first:
@@ -142,50 +121,24 @@ class _Silence(NoNotes):
 class BrokerClient:
     """A process's connections to brokers, for requests that it waits for. Threads take turns.
 
-    Args:
-        config: the settings, with ``bootstrap.servers``.
-        journal: records why connections failed, if it is given.
-
-    Raises:
-        ConfigError: a setting names a file or function that cannot be used.
+    Raises ConfigError: a setting names a file or function that cannot be used.
     """
 
     def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
         self._config = config
-        self._bootstrap = [
-            Node(-1 - number, *split_address(address)) for number, address in enumerate(config.bootstrap_servers)
-        ]
         self._is_interrupted = False
         self._known: dict[int, Node] = {}
         """Brokers that answers named, by id."""
         self.coordinators: dict[tuple[int, str], Node] = {}
         """Kind and key -> their coordinator, as far as known. A task of Spark has the id of an earlier one."""
         self._lock = threading.Lock()
-        mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
-        security = secure(config, mask)
-        self.shown = mask.shown
-        """Hides secrets in brokers' texts."""
         self._causes = _Causes(journal or OwnJournal())
-        self._poller = Poller()
-        self._calls = BackgroundCalls(self._poller)
-        self._brokers = Brokers(
-            config,
-            config.client_id or "shmaccum-transactions",
-            security,
-            self._poller,
-            self._on_change,
-            self._causes,
-            mask,
-            self._calls,
-        )
+        client_id = config.client_id or "shmaccum-transactions"
+        self._brokers = Brokers(config, client_id, self._on_change, self._causes)
+        self.shown = self._brokers.shown
 
     def ask(self, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
-        """Send a request, and return its answer.
-
-        Args:
-            node: the broker; None for any.
-            make: makes the request.
-            deadline_ms: monotonic milliseconds.
+        """Send a request to a broker, None for any, and return its answer.
 
         Raises:
             NetworkError: the connection was lost, or the answer makes no sense: the request may have been processed.
@@ -220,7 +173,9 @@ class BrokerClient:
                             f"no answer of {_shown(each.node)} within max.block.ms{self._causes.text()}"
                         )
                     return
-                self._poller.wait(max(0.0, min(deadline_ms - now_ms, _SLICE_MS, self._brokers.next_check_ms - now_ms)))
+                self._brokers.poller.wait(
+                    max(0.0, min(deadline_ms - now_ms, _SLICE_MS, self._brokers.next_check_ms - now_ms))
+                )
                 now_ms = monotonic_ms()
                 if now_ms >= self._brokers.next_check_ms:
                     self._brokers.check(now_ms)
@@ -248,7 +203,7 @@ class BrokerClient:
 
     def _connection(self, node: Node | None, now_ms: float) -> Connection | None:
         if node is None:
-            return self._brokers.least_loaded([*self._known.values(), *self._bootstrap], now_ms)
+            return self._brokers.least_loaded([*self._known.values(), *self._brokers.bootstrap], now_ms)
         return self._brokers.connection(node) if self._brokers.ready(node, now_ms) else None
 
     def _answered(self, exchange: Exchange, call: Call, frame: bytes) -> int:
@@ -281,8 +236,6 @@ class BrokerClient:
         """Close all connections; drop unanswered requests."""
         with self._lock:
             self._brokers.close()
-            self._calls.close()
-            self._poller.close()
 
     def __enter__(self) -> Self:
         return self
@@ -303,12 +256,20 @@ def call(
     return connection.handshake.versions.call(request, oldest, newest, largest_answer)
 
 
-def only(array: Sequence[Any], what: str) -> Any:
-    """Return the one element of an answer's array.
+def refusal(code: int, what: str) -> KafkaError:
+    """Return the error for a code in an answer."""
+    error = error_for_code(code)
+    return error(f"{what}: {error.meaning()}")
 
-    Raises:
-        NetworkError: it has none, or several.
-    """
+
+def check(code: int, what: str) -> None:
+    """Raise the error for a code in an answer, unless it is 0."""
+    if code:
+        raise refusal(code, what)
+
+
+def only(array: Sequence[Any], what: str) -> Any:
+    """Return the one element of an answer's array. Raises NetworkError: it has none, or several."""
     if len(array) != 1:
         raise NetworkError(f"the broker's answer makes no sense: it has {len(array)} {what} instead of one")
     return array[0]

@@ -17,24 +17,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
+from shmaccum import errors
 from shmaccum._core import murmur2
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    ConfigError,
-    CorruptRecordError,
-    DuplicateSequenceNumberError,
-    KafkaError,
-    KafkaTimeoutError,
-    NetworkError,
-    RetriableError,
-    TopicAuthorizationError,
-    TopicExistsError,
-    UnknownTopicOrPartitionError,
-    error_for_code,
-)
-from shmaccum.kafka.connection import Connection
-from shmaccum.kafka.handshake import Call
+from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.record.compression import CompressionType
@@ -42,7 +29,7 @@ from shmaccum.record.fields import BatchFields, whole_entries
 from shmaccum.record.reader import Batch, iter_batches
 from shmaccum.record.v2 import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
 from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, call, only
+from shmaccum.transactions.broker_client import BrokerClient, call, check, only
 from shmaccum.transactions.coordinator import IMPLICIT, Identity
 
 TOPIC: Final = "__shmaccum_commits"
@@ -129,7 +116,7 @@ class _Look:
                 if record.key == self._key:
                     self._open[producer_id] = record.value or b""
         else:
-            with suppress(CorruptRecordError):  # by whomever it is, it is none of ours
+            with suppress(errors.CorruptRecordError):  # by whomever it is, it is none of ours
                 if batch.compression is not CompressionType.NONE:
                     return  # a writer compresses the value only
                 for record in batch.records():
@@ -138,13 +125,7 @@ class _Look:
 
 
 class CommitLog:
-    """The topic, as one process sees it.
-
-    Args:
-        client: connects to brokers.
-        topic: its name.
-        config: the settings: ``retry.backoff.ms``, ``request.timeout.ms``.
-    """
+    """The topic, as one process sees it."""
 
     def __init__(self, client: BrokerClient, topic: str, config: ProducerConfig) -> None:
         self.topic: Final = topic
@@ -156,9 +137,6 @@ class CommitLog:
 
     def open(self, deadline_ms: float) -> None:
         """Create the topic if there is none, and check that it is compacted.
-
-        Args:
-            deadline_ms: monotonic milliseconds.
 
         Raises:
             ConfigError: it is not compacted.
@@ -187,17 +165,9 @@ class CommitLog:
     ) -> None:
         """Store a state in an open transaction, or delete it (None); a repetition with the same number is stored once.
 
-        Args:
-            transactional_id: the writer's.
-            me: the transaction's producer id and epoch.
-            version: of the transaction protocol.
-            sequence: number of the record under this epoch.
-            key: the writer's.
-            value: its state.
-            deadline_ms: monotonic milliseconds.
+        ``sequence`` is the number of the record under this epoch.
 
-        Raises:
-            KafkaError: it is not stored, or that is not known.
+        Raises KafkaError: it is not stored, or that is not known.
         """
         now_ms = int(time.time() * 1000)
         batch = compressed_batch(
@@ -213,29 +183,23 @@ class CommitLog:
             timeout_ms=self._timeout_ms,
             topic_data=[{"name": self.topic, "partition_data": [{"index": partition, "records": batch}]}],
         )
-        newest = PRODUCE.newest if version >= IMPLICIT else _NEWEST_PRODUCE_EXPLICIT
+        newest = PRODUCE.api.newest if version >= IMPLICIT else _NEWEST_PRODUCE_EXPLICIT
 
-        def send(deadline_ms: float) -> None:
-            answer = self._ask(partition, lambda connection: call(request, connection, newest=newest), deadline_ms)
+        def read(answer: Any) -> None:
             found = only(only(answer.responses, "topics").partition_responses, "partitions")
-            if found.error_code != DuplicateSequenceNumberError.code:  # which means that an earlier attempt stored it
-                _check(found.error_code, f"topic {self.topic} does not take the state of {transactional_id!r}")
+            if (
+                found.error_code != errors.DuplicateSequenceNumberError.code
+            ):  # which means that an earlier attempt stored it
+                check(found.error_code, f"topic {self.topic} does not take the state of {transactional_id!r}")
 
-        self._until(send, deadline_ms)
+        self._ask(partition, request, read, deadline_ms, newest=newest)
 
     def read(self, key: bytes, by: int | None, counts: Callable[[bytes], bool], deadline_ms: float) -> Found:
-        """Return a key's last committed value.
+        """Return the last committed value of a key that ``counts``, by a producer id, or by any (None).
 
         All transactions in which it was written have ended.
 
-        Args:
-            key: the writer's.
-            by: the producer id whose records count; None for any.
-            counts: returns whether a value counts.
-            deadline_ms: monotonic milliseconds.
-
-        Raises:
-            KafkaError: the topic cannot be read.
+        Raises KafkaError: the topic cannot be read.
         """
         partition = self.partition_of(key)
         first, end = self._offset(partition, _EARLIEST, deadline_ms), self._offset(partition, _LATEST, deadline_ms)
@@ -260,45 +224,39 @@ class CommitLog:
                     start = max(start, batch.last_offset + 1)
                     if batch.magic >= MAGIC and batch.attributes & TRANSACTIONAL:  # else it is no writer's
                         look.at(batch)
-            except CorruptRecordError as error:
-                raise CorruptRecordError(f"{where}: {error}") from error
+            except errors.CorruptRecordError as error:
+                raise errors.CorruptRecordError(f"{where}: {error}") from error
 
     def _fetch(self, partition: int, offset: int, deadline_ms: float) -> bytes:
         part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": _LARGEST}
         topics = [{"topic": self.topic, "partitions": [part]}]
         request = FETCH.of(max_wait_ms=0, min_bytes=0, max_bytes=_LARGEST, topics=topics)
 
-        def make(connection: Connection) -> Call:
-            return call(request, connection, largest_answer=2 * _LARGEST)
-
-        def fetch(deadline_ms: float) -> bytes:
-            answer = self._ask(partition, make, deadline_ms)
-            _check(answer.error_code, f"topic {self.topic} cannot be read")
+        def read(answer: Any) -> bytes:
+            check(answer.error_code, f"topic {self.topic} cannot be read")
             found = only(only(answer.responses, "topics").partitions, "partitions")
-            _check(found.error_code, f"topic {self.topic} cannot be read")
-            records: bytes = found.records or b""
-            return records
+            check(found.error_code, f"topic {self.topic} cannot be read")
+            return found.records or b""
 
-        return self._until(fetch, deadline_ms)
+        return self._ask(partition, request, read, deadline_ms, largest_answer=2 * _LARGEST)
 
     def _offset(self, partition: int, which: int, deadline_ms: float) -> int:
         part = {"partition_index": partition, "timestamp": which}
         request = LIST_OFFSETS.of(topics=[{"name": self.topic, "partitions": [part]}])
 
-        def ask(deadline_ms: float) -> int:
-            answer = self._ask(partition, lambda connection: call(request, connection), deadline_ms)
+        def read(answer: Any) -> int:
             found = only(only(answer.topics, "topics").partitions, "partitions")
-            _check(found.error_code, f"topic {self.topic} cannot be read")
+            check(found.error_code, f"topic {self.topic} cannot be read")
             return int(found.offset)
 
-        return self._until(ask, deadline_ms)
+        return self._ask(partition, request, read, deadline_ms)
 
     # --- the topic itself ---------------------------------------------------------------------------
 
     def _exists(self, deadline_ms: float) -> bool:
         try:
             self._find_leaders(deadline_ms)
-        except UnknownTopicOrPartitionError:
+        except errors.UnknownTopicOrPartitionError:
             return False
         return True
 
@@ -311,13 +269,13 @@ class CommitLog:
         for node in brokers.values():
             self._client.learn(node)
         topic = only(answer.topics, "topics")
-        _check(topic.error_code, f"topic {self.topic}")
+        check(topic.error_code, f"topic {self.topic}")
         for each in topic.partitions:
-            _check(each.error_code, f"partition {self.topic}-{each.partition_index}")
+            check(each.error_code, f"partition {self.topic}-{each.partition_index}")
         leaders = {each.partition_index: brokers.get(each.leader_id) for each in topic.partitions}
         known = {number: node for number, node in leaders.items() if node is not None}
         if not known or set(known) != set(range(len(leaders))):
-            raise NetworkError(f"topic {self.topic}: the broker's answer makes no sense: leaders {leaders}")
+            raise errors.NetworkError(f"topic {self.topic}: the broker's answer makes no sense: leaders {leaders}")
         self._leaders = known
 
     def _create(self, deadline_ms: float) -> None:
@@ -330,52 +288,52 @@ class CommitLog:
         request = CREATE_TOPICS.of(topics=[topic], timeout_ms=self._timeout_ms)
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
         found = only(answer.topics, "topics")
-        if found.error_code != TopicExistsError.code:
-            _check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
+        if found.error_code != errors.TopicExistsError.code:
+            check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
 
     def _check_policy(self, deadline_ms: float) -> None:
-        resource = {
-            "resource_type": _TOPIC_KIND,
-            "resource_name": self.topic,
-            "configuration_keys": list(_CHECKED),
-        }
+        resource = {"resource_type": _TOPIC_KIND, "resource_name": self.topic, "configuration_keys": list(_CHECKED)}
         request = DESCRIBE_CONFIGS.of(resources=[resource])
         answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
         found = only(answer.results, "resources")
-        if found.error_code == TopicAuthorizationError.code:
-            raise TopicAuthorizationError(
+        if found.error_code == errors.TopicAuthorizationError.code:
+            raise errors.TopicAuthorizationError(
                 f"topic {self.topic}: DESCRIBE_CONFIGS is needed, to see that it is compacted"
             )
-        _check(found.error_code, f"topic {self.topic}: its settings cannot be read")
+        check(found.error_code, f"topic {self.topic}: its settings cannot be read")
         settings = {each.name: each.value for each in found.configs}
         if missing := sorted(set(_CHECKED) - settings.keys()):
-            raise NetworkError(f"topic {self.topic}: the broker's answer makes no sense: it has no {missing[0]}")
+            raise errors.NetworkError(f"topic {self.topic}: the broker's answer makes no sense: it has no {missing[0]}")
         if settings["cleanup.policy"] != "compact":
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"topic {self.topic} has cleanup.policy={settings['cleanup.policy']}, and would lose the states of "
                 "writers: set compact"
             )
         if settings["compression.type"] not in _AS_WRITTEN:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"topic {self.topic} has compression.type={settings['compression.type']}. What others write there is "
                 "not unpacked, since a few bytes can become very many: set producer"
             )
 
     # --- until it is answered -----------------------------------------------------------------------
 
-    def _ask(self, partition: int, make: Callable[[Connection], Call], deadline_ms: float) -> Any:
-        """Ask the leader of a partition."""
-        return self._client.ask(self._leaders[partition], make, deadline_ms)
+    def _ask(
+        self, partition: int, request: ApiMessage, read: Callable[[Any], _Result], deadline_ms: float, **limits: int
+    ) -> _Result:
+        """Ask the leader of a partition; return what ``read`` makes of its answer. ``limits``: see `call`."""
+
+        def attempt(deadline_ms: float) -> _Result:
+            leader = self._leaders[partition]
+            return read(self._client.ask(leader, lambda connection: call(request, connection, **limits), deadline_ms))
+
+        return self._until(attempt, deadline_ms)
 
     def _until(
         self, attempt: Callable[[float], _Result], deadline_ms: float, *, finds_leaders: bool = False
     ) -> _Result:
         """Repeat an attempt after retriable errors until the deadline.
 
-        Args:
-            attempt: is given the deadline.
-            deadline_ms: monotonic milliseconds.
-            finds_leaders: whether the attempt finds the leaders itself; else that is done before a repetition.
+        Unless it ``finds_leaders`` itself, that is done before a repetition.
         """
         is_first = True
         while True:
@@ -383,16 +341,12 @@ class CommitLog:
                 if not is_first and not finds_leaders:
                     self._find_leaders(deadline_ms)
                 return attempt(deadline_ms)
-            except KafkaTimeoutError:
+            except errors.KafkaTimeoutError:
                 raise
-            except RetriableError as error:
+            except errors.RetriableError as error:
                 if monotonic_ms() + self._backoff_ms > deadline_ms:
-                    raise KafkaTimeoutError(f"topic {self.topic}: no answer within max.block.ms: {error}") from error
+                    raise errors.KafkaTimeoutError(
+                        f"topic {self.topic}: no answer within max.block.ms: {error}"
+                    ) from error
                 native.pause(self._backoff_ms / 1000)
                 is_first = False
-
-
-def _check(code: int, what: str) -> None:
-    if code:
-        error: type[KafkaError] = error_for_code(code)
-        raise error(f"{what}: {error.meaning()}")

@@ -10,42 +10,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
+from shmaccum import errors
 from shmaccum.cluster import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    ConcurrentTransactionsError,
-    CoordinatorNotAvailableError,
-    FencedInstanceIdError,
-    GroupAuthorizationError,
-    IllegalGenerationError,
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    NetworkError,
-    NotCoordinatorError,
-    OperationNotAttemptedError,
-    ProducerFencedError,
-    RequestTimedOutError,
-    RetriableError,
-    TransactionAbortableError,
-    TransactionalIdAuthorizationError,
-    UnknownMemberIdError,
-    UnknownProducerIdError,
-    error_for_code,
-)
+from shmaccum.errors import error_for_code
+from shmaccum.kafka import messages
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
-from shmaccum.kafka.messages import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    DESCRIBE_TRANSACTIONS,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    TXN_OFFSET_COMMIT,
-)
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.broker_client import BrokerClient, call, only
@@ -58,7 +29,12 @@ its own epoch."""
 
 TRANSACTION: Final = 1
 """Kind of the coordinators of transactional ids, in FindCoordinator."""
-MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError, NetworkError)
+MOVED: Final = (
+    errors.NotCoordinatorError,
+    errors.CoordinatorNotAvailableError,
+    errors.RequestTimedOutError,
+    errors.NetworkError,
+)
 """Retriable errors after which the cluster is asked who coordinates."""
 
 _GROUP: Final = 0
@@ -74,35 +50,37 @@ LAST_EPOCH: Final = (1 << 15) - 2
 _LAST_EPOCHS: Final = (LAST_EPOCH, LAST_EPOCH + 1)
 """The coordinator itself uses one more, to fence an open transaction."""
 
-CanAbort = Callable[[type[KafkaError]], bool]
+CanAbort = Callable[[type[errors.KafkaError]], bool]
 """Returns whether the producer can go on after it aborts the transaction in which a request got this error."""
 
 
-def _only(*errors: type[KafkaError]) -> CanAbort:
-    return lambda error: issubclass(error, errors)
+def _only(*kinds: type[errors.KafkaError]) -> CanAbort:
+    return lambda error: issubclass(error, kinds)
 
 
 # As in the handlers of ``TransactionManager``. All other final errors end the producer.
-_IN_FIND: Final = _only(GroupAuthorizationError, TransactionAbortableError)
-_IN_ADD_OFFSETS: Final = _only(GroupAuthorizationError, TransactionAbortableError, UnknownProducerIdError)
-_IN_OFFSET_COMMIT: Final = _only(
-    FencedInstanceIdError,
-    GroupAuthorizationError,
-    IllegalGenerationError,
-    TransactionAbortableError,
-    UnknownMemberIdError,
+_IN_FIND: Final = _only(errors.GroupAuthorizationError, errors.TransactionAbortableError)
+_IN_ADD_OFFSETS: Final = _only(
+    errors.GroupAuthorizationError, errors.TransactionAbortableError, errors.UnknownProducerIdError
 )
-_IN_END: Final = _only(TransactionAbortableError, UnknownProducerIdError)
+_IN_OFFSET_COMMIT: Final = _only(
+    errors.FencedInstanceIdError,
+    errors.GroupAuthorizationError,
+    errors.IllegalGenerationError,
+    errors.TransactionAbortableError,
+    errors.UnknownMemberIdError,
+)
+_IN_END: Final = _only(errors.TransactionAbortableError, errors.UnknownProducerIdError)
 _NEVER: Final = _only()
 _FATAL_IN_ADD_PARTITIONS: Final = (
-    InvalidPidMappingError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    TransactionalIdAuthorizationError,
+    errors.InvalidPidMappingError,
+    errors.InvalidTxnStateError,
+    errors.ProducerFencedError,
+    errors.TransactionalIdAuthorizationError,
 )
 
 
-def _in_add_partitions(error: type[KafkaError]) -> bool:
+def _in_add_partitions(error: type[errors.KafkaError]) -> bool:
     return not issubclass(error, _FATAL_IN_ADD_PARTITIONS)
 
 
@@ -135,16 +113,14 @@ class PreparedTransaction(NamedTuple):
     """How many, if that is known."""
 
 
+def _code_of(response: Any) -> int:
+    return int(response.error_code)
+
+
 class TransactionCoordinator:
     """The coordinator of one transactional id.
 
-    Args:
-        client: connects to brokers.
-        transactional_id: the id.
-        config: the settings: ``retry.backoff.ms``.
-
     Attributes:
-        transactional_id: the id.
         version: of the transaction protocol, as of the last `init_producer_id` or `describe`.
     """
 
@@ -157,16 +133,13 @@ class TransactionCoordinator:
     def init_producer_id(self, timeout_ms: int, last: Identity | None, deadline_ms: float) -> Identity:
         """Return the id's producer id with a new epoch; fence all earlier ones, and abort what they left open.
 
-        Args:
-            timeout_ms: ``transaction.timeout.ms``.
-            last: identity of this producer, to raise its epoch: if another producer has a newer one, this one is
-                fenced. None to fence any other.
-            deadline_ms: monotonic milliseconds.
+        With ``last``, this producer's identity, the epoch is raised; if another producer has a newer one, this one is
+        fenced. None fences any other.
         """
 
         def make(connection: Connection) -> Call:
-            self._note_version(connection)
-            request = INIT_PRODUCER_ID.of(
+            self.version = protocol_version(connection)
+            request = messages.INIT_PRODUCER_ID.of(
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=timeout_ms,
                 producer_id=-1 if last is None else last.producer_id,
@@ -174,7 +147,7 @@ class TransactionCoordinator:
             )
             return call(request, connection, oldest=_FIRST_BUMP if last is not None else 0)
 
-        response = self._ask_own(make, _code_of, _NEVER, deadline_ms)
+        response = self._ask(make, _NEVER, deadline_ms)
         return Identity(response.producer_id, response.producer_epoch)
 
     def add_partitions(self, me: Identity, partitions: Collection[TopicPartition], deadline_ms: float) -> None:
@@ -184,7 +157,7 @@ class TransactionCoordinator:
             of_topic.setdefault(topic, []).append(partition)
 
         def make(connection: Connection) -> Call:
-            request = ADD_PARTITIONS_TO_TXN.of(
+            request = messages.ADD_PARTITIONS_TO_TXN.of(
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=me.producer_id,
                 v3_and_below_producer_epoch=me.epoch,
@@ -196,17 +169,17 @@ class TransactionCoordinator:
             results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
             return _worst(each.partition_error_code for each in results)
 
-        self._ask_own(make, code, _in_add_partitions, deadline_ms)
+        self._ask(make, _in_add_partitions, deadline_ms, code)
 
     def add_group(self, me: Identity, group_id: str, deadline_ms: float) -> None:
         """Add a consumer group to the transaction, in protocol version 1; before `commit_offsets`."""
-        request = ADD_OFFSETS_TO_TXN.of(
+        request = messages.ADD_OFFSETS_TO_TXN.of(
             transactional_id=self.transactional_id,
             producer_id=me.producer_id,
             producer_epoch=me.epoch,
             group_id=group_id,
         )
-        self._ask_own(lambda connection: call(request, connection), _code_of, _IN_ADD_OFFSETS, deadline_ms)
+        self._ask(lambda connection: call(request, connection), _IN_ADD_OFFSETS, deadline_ms)
 
     def commit_offsets(
         self,
@@ -229,7 +202,7 @@ class TransactionCoordinator:
                         "committed_metadata": metadata,
                     }
                 )
-            request = TXN_OFFSET_COMMIT.of(
+            request = messages.TXN_OFFSET_COMMIT.of(
                 transactional_id=self.transactional_id,
                 group_id=group.group_id,
                 producer_id=me.producer_id,
@@ -244,62 +217,43 @@ class TransactionCoordinator:
         def code(response: Any) -> int:
             return _worst(each.error_code for topic in response.topics for each in topic.partitions)
 
-        self._ask(_GROUP, group.group_id, make, code, _IN_OFFSET_COMMIT, deadline_ms)
+        self._ask(make, _IN_OFFSET_COMMIT, deadline_ms, code, group.group_id)
 
     def end(self, me: Identity, *, commit: bool, version: int, deadline_ms: float) -> Identity:
-        """Commit or abort a transaction; return the identity for the next one.
+        """Commit or abort a transaction, by identity and protocol version; return the identity for the next one.
 
-        Args:
-            me: identity that the transaction was written with.
-            commit: whether to commit it.
-            version: of the protocol that it was written with.
-            deadline_ms: monotonic milliseconds.
-
-        Raises:
-            KafkaError: without its own class, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
+        Raises KafkaError: without its own class, also if an abort is answered by TRANSACTION_ABORTABLE (KIP-1050).
         """
-        request = END_TXN.of(
-            transactional_id=self.transactional_id,
-            producer_id=me.producer_id,
-            producer_epoch=me.epoch,
-            committed=commit,
-        )
-        versions = end_versions(version)
+
+        def make(connection: Connection) -> Call:
+            return end_call(connection, self.transactional_id, me, commit=commit, version=version)
+
         try:
-            response = self._ask_own(
-                lambda connection: call(request, connection, **versions), _code_of, _IN_END, deadline_ms
-            )
-        except TransactionAbortableError as error:
+            response = self._ask(make, _IN_END, deadline_ms)
+        except errors.TransactionAbortableError as error:
             if commit:
                 raise
-            raise KafkaError(f"Failed to abort transaction: {error}") from error  # as another abort would not help
+            raise errors.KafkaError(
+                f"Failed to abort transaction: {error}"
+            ) from error  # as another abort would not help
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
         return me
 
-    def holder(self, deadline_ms: float) -> Identity:
-        """Return the identity of the producer that has the id now.
-
-        Raises:
-            TransactionalIdNotFoundError: none has, or it has expired.
-        """
-        return self.describe(deadline_ms).identity
-
     def describe(self, deadline_ms: float) -> Holder:
         """Return the id's holder, and the state of its transaction; this changes nothing.
 
-        Raises:
-            TransactionalIdNotFoundError: none has, or it has expired.
+        Raises TransactionalIdNotFoundError: none has, or it has expired.
         """
 
         def make(connection: Connection) -> Call:
-            self._note_version(connection)
-            return call(DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id]), connection)
+            self.version = protocol_version(connection)
+            return call(messages.DESCRIBE_TRANSACTIONS.of(transactional_ids=[self.transactional_id]), connection)
 
         def code(response: Any) -> int:
             return int(only(response.transaction_states, "transactional ids").error_code)
 
-        (found,) = self._ask_own(make, code, _NEVER, deadline_ms).transaction_states
+        (found,) = self._ask(make, _NEVER, deadline_ms, code).transaction_states
         return Holder(Identity(found.producer_id, found.producer_epoch), found.transaction_state)
 
     def follows(self, former: int, me: Identity, timeout_ms: int, deadline_ms: float) -> bool:
@@ -307,61 +261,36 @@ class TransactionCoordinator:
 
         The coordinator keeps the former id, to answer a repeated InitProducerId. It refuses that for any other id. The
         identity stays the same either way, unless a transaction is open.
-
-        Args:
-            former: the producer id.
-            me: the holder, without an open transaction.
-            timeout_ms: ``transaction.timeout.ms``.
-            deadline_ms: monotonic milliseconds.
         """
         for epoch in _LAST_EPOCHS:
             try:
                 if self.init_producer_id(timeout_ms, Identity(former, epoch), deadline_ms) == me:
                     return True
-            except ProducerFencedError:
+            except errors.ProducerFencedError:
                 pass  # the answer: another id, or another last epoch
         return False
 
-    def _note_version(self, connection: Connection) -> None:
-        self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
-
     # --- until it is answered -----------------------------------------------------------------------
-
-    def _ask_own(
-        self,
-        make: Callable[[Connection], Call],
-        code_of: Callable[[Any], int],
-        can_abort: CanAbort,
-        deadline_ms: float,
-    ) -> Any:
-        """Send a request to the coordinator of this transactional id: see `_ask`."""
-        return self._ask(TRANSACTION, self.transactional_id, make, code_of, can_abort, deadline_ms)
 
     def _ask(
         self,
-        kind: int,
-        key: str,
         make: Callable[[Connection], Call],
-        code_of: Callable[[Any], int],
         can_abort: CanAbort,
         deadline_ms: float,
+        code_of: Callable[[Any], int] = _code_of,
+        group: str | None = None,
     ) -> Any:
-        """Send a request to a coordinator until it is answered without a retriable error; return the response.
+        """Send a request to the coordinator of the id, or of a group; return the response.
 
-        Args:
-            kind: of the coordinator.
-            key: transactional id or group.
-            make: makes the request.
-            code_of: returns the error code in a response.
-            can_abort: whether an abort leads out of an error of this request.
-            deadline_ms: monotonic milliseconds.
+        It is sent until it is answered without a retriable error.
 
         Raises:
             ProducerFencedError: a newer producer has the transactional id.
             KafkaTimeoutError: not by the deadline; the request may be processed. The last error is its cause.
             KafkaError: the coordinator refused; ``requires_abort`` is set if an abort leads out of it.
         """
-        cause: KafkaError | None = None
+        kind, key = (TRANSACTION, self.transactional_id) if group is None else (_GROUP, group)
+        cause: errors.KafkaError | None = None
         while True:
             try:
                 node = self._coordinator(kind, key, deadline_ms)
@@ -373,11 +302,11 @@ class TransactionCoordinator:
             except MOVED as error:
                 self._client.coordinators.pop((kind, key), None)
                 cause, wait_ms = error, self._backoff_ms
-            except RetriableError as error:
+            except errors.RetriableError as error:
                 cause, wait_ms = error, self._backoff_ms
-                if isinstance(error, ConcurrentTransactionsError):
+                if isinstance(error, errors.ConcurrentTransactionsError):
                     wait_ms = min(wait_ms, _CONCURRENT_BACKOFF_MS)
-            except KafkaTimeoutError as error:
+            except errors.KafkaTimeoutError as error:
                 raise self._timed_out(error) from (cause or error)
             if monotonic_ms() + wait_ms > deadline_ms:
                 raise self._timed_out(cause) from cause
@@ -387,33 +316,44 @@ class TransactionCoordinator:
         """Return the coordinator of a transactional id or a group."""
         node = self._client.coordinators.get((kind, key))
         if node is None:
-            request = FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
+            request = messages.FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
             response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
             found = only(response.coordinators, "coordinators") if response.coordinators else response
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), _IN_FIND, kind, key)
             if not found.host:
-                raise NetworkError(f"the broker's answer makes no sense: it names no coordinator of {key!r}")
+                raise errors.NetworkError(f"the broker's answer makes no sense: it names no coordinator of {key!r}")
             node = Node(found.node_id, found.host, found.port)
             self._client.learn_coordinator(kind, key, node)
         return node
 
-    def _error(self, error: type[KafkaError], can_abort: CanAbort, kind: int, key: str) -> KafkaError:
-        if error is InvalidProducerEpochError:
-            error = ProducerFencedError  # older brokers' code for it (KIP-588)
+    def _error(self, error: type[errors.KafkaError], can_abort: CanAbort, kind: int, key: str) -> errors.KafkaError:
+        if error is errors.InvalidProducerEpochError:
+            error = errors.ProducerFencedError  # older brokers' code for it (KIP-588)
         what = f"group {key!r}" if kind == _GROUP else f"transactional.id {key!r}"
         made = error(f"{what}: {error.meaning()}")
         made.requires_abort = can_abort(error)
         return made
 
-    def _timed_out(self, cause: KafkaError | None) -> KafkaTimeoutError:
+    def _timed_out(self, cause: errors.KafkaError | None) -> errors.KafkaTimeoutError:
         why = f": {type(cause).__name__}: {cause}" if cause is not None else ""
-        return KafkaTimeoutError(f"transactional.id {self.transactional_id!r}: no answer within max.block.ms{why}")
+        return errors.KafkaTimeoutError(
+            f"transactional.id {self.transactional_id!r}: no answer within max.block.ms{why}"
+        )
 
 
-def end_versions(version: int) -> dict[str, int]:
-    """Return the oldest and newest version of EndTxn for a version of the transaction protocol."""
-    return {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
+def protocol_version(connection: Connection) -> int:
+    """Return the version of the transaction protocol: `IMPLICIT`, or 1."""
+    return IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
+
+
+def end_call(connection: Connection, transactional_id: str, me: Identity, *, commit: bool, version: int) -> Call:
+    """Return the request that ends a transaction, which was written with a version of the protocol."""
+    request = messages.END_TXN.of(
+        transactional_id=transactional_id, producer_id=me.producer_id, producer_epoch=me.epoch, committed=commit
+    )
+    limits = {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
+    return call(request, connection, **limits)
 
 
 def _offset_versions(version: int, has_member: bool) -> dict[str, int]:
@@ -427,17 +367,13 @@ def _offset_versions(version: int, has_member: bool) -> dict[str, int]:
     return {"oldest": 3 if has_member else 0, "newest": _BEFORE_IMPLICIT}
 
 
-def _code_of(response: Any) -> int:
-    return int(response.error_code)
-
-
 def _worst(codes: Any) -> int:
     """Return the error code that decides: one that cannot be retried, else any, else 0.
 
     OPERATION_NOT_ATTEMPTED only says that another partition's error decides.
     """
     found = [code for code in codes if code]
-    causes = [code for code in found if code != OperationNotAttemptedError.code]
+    causes = [code for code in found if code != errors.OperationNotAttemptedError.code]
     final = [code for code in causes if not error_for_code(code).retriable]
     return int((final or causes or found or [0])[0])
 

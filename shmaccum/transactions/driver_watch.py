@@ -55,13 +55,9 @@ serve({pid}, {ticks})
 def end_batch_after(driver: Driver, config: ProducerConfig, writer: Writer, plan: Plan | None) -> None:
     """End a writer's batch when the driver's process has ended (`BatchCommitter.end_batch`), unless `forget` is first.
 
-    Without a watch the batch is left to the writer's next plan, so its failure is a warning only.
+    It replaces an earlier call for this writer.
 
-    Args:
-        driver: the process, on this host.
-        config: the settings.
-        writer: whose batch it is; replaces an earlier call for this writer.
-        plan: as for `BatchCommitter.end_batch`.
+    Without a watch the batch is left to the writer's next plan, so its failure is a warning only.
     """
     _say(driver, writer, pickle.dumps((config, writer, plan)))
 
@@ -124,12 +120,7 @@ def _ensure(name: str, driver: Driver) -> None:
 
 
 def serve(pid: int, ticks: int) -> None:
-    """Run the watch of a driver; its listening socket is standard input.
-
-    Args:
-        pid: the driver's process id.
-        ticks: its start time.
-    """
+    """Run the watch of a driver; its listening socket is standard input."""
     isolation.use_default_signals()
     isolation.leave_no_core_dump()
     left: dict[str, bytes] = {}
@@ -151,7 +142,11 @@ def serve(pid: int, ticks: int) -> None:
                 left.pop(prefix, None)
     batches = [pickle.loads(each) for each in left.values()]
     if batches:
-        _begin_log(batches[0][0])
+        from shmaccum.errors import ConfigError
+        from shmaccum.sender.logfile import begin_log
+
+        with suppress(ConfigError, OSError):  # executors on other hosts can have the file that this one has not
+            begin_log(batches[0][0])  # the sender's, of this host
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each can wait for max.block.ms
         list(pool.map(_end_batch, batches))
 
@@ -176,15 +171,6 @@ def _is_ours(connection: socket.socket) -> bool:
     """Return whether the other side has our user."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
-
-
-def _begin_log(config: ProducerConfig) -> None:
-    """Log to the sender's log of this host, if there can be one."""
-    from shmaccum.errors import ConfigError
-    from shmaccum.sender.logfile import begin_log
-
-    with suppress(ConfigError, OSError):  # executors on other hosts can have the file that this one has not
-        begin_log(config)
 
 
 def _end_batch(batch: tuple[ProducerConfig, Writer, Plan | None]) -> None:

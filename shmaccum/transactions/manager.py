@@ -17,22 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from shmaccum import errors
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    ClusterAuthorizationError,
-    CorruptRecordError,
-    IllegalArgumentError,
-    InvalidTxnStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-    ShmaccumError,
-    TransactionalIdAuthorizationError,
-)
 from shmaccum.observe.kafka_metrics import TRANSACTION_CALLS, CallTimes
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import (
@@ -47,16 +37,12 @@ from shmaccum.transactions.transaction_state import State, TransactionState
 
 logger = logging.getLogger(__name__)
 
-_REPEATABLE: Final = (ClusterAuthorizationError, TransactionalIdAuthorizationError)
+_REPEATABLE: Final = (errors.ClusterAuthorizationError, errors.TransactionalIdAuthorizationError)
 """Errors after which ``init_transactions`` can be called again, once the user is authorized."""
 
 
 class TransactionManager:
     """The transactions of one producer with a ``transactional.id``.
-
-    Args:
-        config: the producer's.
-        accumulator: the producer's.
 
     Attributes:
         current: the transaction that is open, else the last one: what a call of ``send`` takes when it begins.
@@ -76,7 +62,8 @@ class TransactionManager:
         self._client: BrokerClient | None = None
         self._leader: TransactionCoordinator | None = None
         """Of the last id that `holder_of` was asked about."""
-        self._state = TransactionState(config.transactional_id, on_error=self._forget_partitions)
+        # On an error, `send` asks for its partitions again: it is refused then.
+        self._state = TransactionState(config.transactional_id, lambda: self.current.forget())
         self._me = Identity(-1, -1)
         self._open_as = self._me
         """Identity with which the lane is open."""
@@ -100,11 +87,7 @@ class TransactionManager:
     # --- the calls of users -------------------------------------------------------------------------
 
     def init(self, transactional_id: str | None = None) -> None:
-        """See `Producer.init_transactions`.
-
-        Args:
-            transactional_id: takes the place of the producer's own from now on; None keeps it.
-        """
+        """See `Producer.init_transactions`; another id takes the place of the producer's from now on."""
         with self._lock, self.times.call("txn-init"):
             self._state.enter(State.INITIALIZING, "init_transactions")
             own_id = self._state.transactional_id = transactional_id or self._state.transactional_id
@@ -186,15 +169,14 @@ class TransactionManager:
     def holder_of(self, transactional_id: str) -> Identity:
         """Return the identity of another transactional id: of the process that is to end a prepared transaction.
 
-        Raises:
-            KafkaError: its coordinator does not answer, or does not know the id.
+        Raises KafkaError: its coordinator does not answer, or does not know the id.
         """
         with self._lock:
             leader = self._leader
             if leader is None or leader.transactional_id != transactional_id:
                 client = self._client = self._client or BrokerClient(self._config)
                 leader = self._leader = TransactionCoordinator(client, transactional_id, self._config)
-            return leader.holder(deadline_after(self.max_block_ms))
+            return leader.describe(deadline_after(self.max_block_ms)).identity
 
     def abort(self, timeout_ms: float | None = None) -> None:
         """See `Producer.abort_transaction`; wait ``timeout_ms`` at most, if that is less than ``max.block.ms``."""
@@ -226,9 +208,9 @@ class TransactionManager:
             try:
                 if timeout_s != 0 and self._state.allows(State.ABORTING_TRANSACTION):
                     self.abort(None if timeout_s is None else timeout_s * 1000)
-            except ProducerFencedError:
+            except errors.ProducerFencedError:
                 pass  # the producer that fenced this one has aborted its transaction
-            except ShmaccumError as error:
+            except errors.ShmaccumError as error:
                 logger.warning(
                     "transactional.id %r: its transaction stays open until its timeout: %s",
                     self._state.transactional_id,
@@ -254,7 +236,7 @@ class TransactionManager:
 
     # --- the path of records ------------------------------------------------------------------------
 
-    def refused(self, error: KafkaError, transaction: Transaction) -> None:
+    def refused(self, error: errors.KafkaError, transaction: Transaction) -> None:
         """Note that a record of a transaction was refused: if it is the open one, it can only be aborted."""
         with self._lock:
             if error.is_api and transaction is self.current and self._state.now is State.IN_TRANSACTION:
@@ -291,9 +273,9 @@ class TransactionManager:
         self._begun = before or None
         try:
             yield
-        except KafkaTimeoutError:
+        except errors.KafkaTimeoutError:
             raise
-        except KafkaError:
+        except errors.KafkaError:
             self._begun = before
             raise
         self._begun = True
@@ -311,7 +293,7 @@ class TransactionManager:
         if error is not None:
             self._state.fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
         if self._accumulator.pending.lost[lease.number] != self._lost_before:
-            self._state.fail(CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
+            self._state.fail(errors.CorruptRecordError("a batch was lost with a damaged header"), of_batch=True)
 
     def _end(self, lease: LaneLease, *, commit: bool, deadline_ms: float) -> None:
         """End the transaction at the coordinator, and open the lane for the next one."""
@@ -321,7 +303,7 @@ class TransactionManager:
                     self._me = self._coordinator.end(
                         self._me, commit=commit, version=self._version, deadline_ms=deadline_ms
                     )
-                except InvalidTxnStateError:
+                except errors.InvalidTxnStateError:
                     if self._begun or (self._version >= IMPLICIT and lease.has_sent()):
                         raise  # else it never began: no partition or group of it was confirmed, or no batch was sent
                 self._begun = False
@@ -333,7 +315,9 @@ class TransactionManager:
                 self._wait_until_empty(lease, deadline_ms)
                 try:
                     self._open(lease)
-                except ProducerFencedError as error:  # this transaction has ended well, and the next one cannot begin
+                except (
+                    errors.ProducerFencedError
+                ) as error:  # this transaction has ended well, and the next one cannot begin
                     self._state.note(error)
                     return
         self._state.succeed(State.READY)
@@ -351,17 +335,13 @@ class TransactionManager:
                 what, "send_offsets_to_transaction has not ended; call it again, or abort the transaction"
             )
 
-    def _forget_partitions(self) -> None:
-        """Let `send` ask for its partitions again: an error refuses them then."""
-        self.current.forget()
-
     def _open(self, lease: LaneLease) -> None:
         lease.open(*self._me, self._version)
         self._open_as = self._me
 
     def _wait_until_empty(self, lease: LaneLease, deadline_ms: float) -> None:
         if not lease.wait_until_empty(deadline_ms / 1000):
-            raise KafkaTimeoutError(
+            raise errors.KafkaTimeoutError(
                 f"transactional.id {self._state.transactional_id!r}: batches of its last transaction are still in "
                 f"flight after max.block.ms{self._accumulator.pending.trouble()}"
             )
@@ -372,10 +352,10 @@ def _check_group(group: ConsumerGroupMetadata) -> None:
     """Check a group's metadata (``ConsumerGroupMetadata``, ``throwIfInvalidGroupMetadata``)."""
     for name in ("group_id", "generation_id", "member_id", "group_instance_id"):
         if not hasattr(group, name):
-            raise IllegalArgumentError(
+            raise errors.IllegalArgumentError(
                 f"group_metadata must have {name}, as ConsumerGroupMetadata has: it is a {type(group).__name__}"
             )
     if group.generation_id > 0 and not group.member_id:
-        raise IllegalArgumentError(
+        raise errors.IllegalArgumentError(
             f"group metadata of generation {group.generation_id} must have a member_id: pass what the consumer returns"
         )

@@ -73,16 +73,7 @@ class Transaction:
         queue: PartitionQueue,
         sticky: StickyPartition | None,
     ) -> None:
-        """Let the next records of a partition be appended without a question.
-
-        Args:
-            generation: of the tables.
-            topic: of the partition.
-            count: how many partitions it has.
-            number: the partition's.
-            queue: the lane's deque.
-            sticky: chooses partitions of the topic, if it was needed.
-        """
+        """Let the next records of a partition be appended without a question."""
         known = self.destinations.get(topic)
         if known is None or known.generation != generation or (sticky is not None and known.sticky is None):
             known = Destination(generation, count, sticky, queue.lane, queue.lease_generation)

@@ -8,16 +8,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final, NoReturn
 
-from shmaccum.errors import (
-    ClusterAuthorizationError,
-    IllegalStateError,
-    InvalidPidMappingError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-    TransactionalIdAuthorizationError,
-    UnsupportedVersionError,
-)
+from shmaccum import errors
 
 
 class State(Enum):
@@ -43,11 +34,11 @@ _FROM: Final[Mapping[State, frozenset[State]]] = {
 """From which states a call leads to each."""
 
 _FATAL: Final = (
-    ClusterAuthorizationError,
-    InvalidPidMappingError,
-    ProducerFencedError,
-    TransactionalIdAuthorizationError,
-    UnsupportedVersionError,
+    errors.ClusterAuthorizationError,
+    errors.InvalidPidMappingError,
+    errors.ProducerFencedError,
+    errors.TransactionalIdAuthorizationError,
+    errors.UnsupportedVersionError,
 )
 """Errors of a batch after which the producer can only be closed (``maybeTransitionToErrorState``)."""
 
@@ -56,18 +47,13 @@ class TransactionState:
     """The state of one producer's transactions. Its user guards it by a lock.
 
     Args:
-        transactional_id: of the producer.
         on_error: called whenever the state becomes one of the two errors.
-
-    Attributes:
-        transactional_id: the current one, for messages.
-        now: the state.
     """
 
     def __init__(self, transactional_id: str, on_error: Callable[[], object]) -> None:
         self.transactional_id = transactional_id
         self.now = State.UNINITIALIZED
-        self._error: KafkaError | None = None
+        self._error: errors.KafkaError | None = None
         """Why the state is one of the two errors."""
         self._on_error = on_error
         self._pid = os.getpid()
@@ -82,11 +68,7 @@ class TransactionState:
         return self.now in _FROM[to]
 
     def enter(self, to: State, what: str) -> None:
-        """Change to a state.
-
-        Args:
-            to: the state.
-            what: name of the call that leads there, for the error.
+        """Change to a state by a call, which the error names.
 
         Raises:
             IllegalStateError: the present state does not allow the call, or the process is a forked child.
@@ -107,12 +89,10 @@ class TransactionState:
         """Change to the state in which a call ends; it leaves an error behind."""
         self.now, self._error = to, None
 
-    def note(self, error: KafkaError, *, of_batch: bool = False) -> None:
+    def note(self, error: errors.KafkaError, *, of_batch: bool = False) -> None:
         """Note an error after which the transaction can only be aborted, or the producer only be closed.
 
-        Args:
-            error: the error.
-            of_batch: whether a record or a batch failed by it, and not a request to a coordinator.
+        ``of_batch``: a record or a batch failed by it, and not a request to a coordinator.
         """
         if of_batch:
             is_final = isinstance(error, _FATAL)
@@ -121,7 +101,7 @@ class TransactionState:
         self.now, self._error = State.FATAL_ERROR if is_final else State.ABORTABLE_ERROR, error
         self._on_error()
 
-    def fail(self, error: KafkaError, *, of_batch: bool = False) -> NoReturn:
+    def fail(self, error: errors.KafkaError, *, of_batch: bool = False) -> NoReturn:
         """Raise an error, and note it."""
         self.note(error, of_batch=of_batch)
         raise error
@@ -131,19 +111,19 @@ class TransactionState:
         """Note the errors of coordinators in the block; not a timeout, so that the call can be repeated."""
         try:
             yield
-        except (KafkaTimeoutError, IllegalStateError):
+        except (errors.KafkaTimeoutError, errors.IllegalStateError):
             raise
-        except KafkaError as error:
+        except errors.KafkaError as error:
             self.note(error)
             raise
 
-    def impossible(self, what: str, why: str) -> IllegalStateError:
+    def impossible(self, what: str, why: str) -> errors.IllegalStateError:
         """Return the error for a call that is not possible now."""
-        return IllegalStateError(f"transactional.id {self.transactional_id!r}: {what} is not possible: {why}")
+        return errors.IllegalStateError(f"transactional.id {self.transactional_id!r}: {what} is not possible: {why}")
 
     def _check_process(self) -> None:
         if self.is_forked:
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"transactional.id {self.transactional_id!r}: the transactions belong to process {self._pid}, which "
                 "this one was forked from; make another producer here, with another transactional.id"
             )

@@ -15,19 +15,10 @@ import logging
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from shmaccum import errors
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    IllegalStateError,
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-    TransactionalIdNotFoundError,
-    printable,
-)
+from shmaccum.errors import printable
 from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.shm import native
 from shmaccum.transactions.administration import ONGOING
@@ -46,11 +37,11 @@ from shmaccum.transactions.writer_state import Driver, JunkError, WriterState, d
 logger = logging.getLogger(__name__)
 
 GONE: Final = (
-    InvalidPidMappingError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    TransactionalIdNotFoundError,
+    errors.InvalidPidMappingError,
+    errors.InvalidProducerEpochError,
+    errors.InvalidTxnStateError,
+    errors.ProducerFencedError,
+    errors.TransactionalIdNotFoundError,
 )
 """Answers to EndTxn for a transaction that has ended otherwise."""
 _ENDING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -102,13 +93,7 @@ class Stored(NamedTuple):
 
 
 class WriterId:
-    """The transactional id of one writer, in any process of it.
-
-    Args:
-        client: connects to brokers.
-        config: the settings: ``max.block.ms``, ``transaction.timeout.ms``, ``retry.backoff.ms``.
-        writer: whose.
-    """
+    """The transactional id of one writer, in any process of it."""
 
     def __init__(self, client: BrokerClient, config: ProducerConfig, writer: Writer) -> None:
         self._config = config
@@ -132,15 +117,7 @@ class WriterId:
         return now is not None and now.identity == me
 
     def take_over(self, mine: Identity | None, deadline_ms: float) -> tuple[Identity, WriterState]:
-        """Fence older processes of the writer.
-
-        Args:
-            mine: identity that this process has; None to fence any other.
-            deadline_ms: monotonic milliseconds.
-
-        Returns:
-            The new identity, and the last state.
-        """
+        """Fence older processes of the writer, other than ``mine``; return the new identity, and the last state."""
         self._log.open(deadline_ms)
         while True:
             now = self.holder(deadline_ms)
@@ -157,10 +134,14 @@ class WriterId:
             if after is not None:
                 mine = None if mine is None else after
                 continue
-            me = self._init(expected, deadline_ms)
+            try:
+                me = self._coordinator.init_producer_id(self._config.transaction_timeout_ms, expected, deadline_ms)
+            except errors.ProducerFencedError as error:
+                raise self.fenced(deadline_ms) from error
             if last is not None and last.producer_id != me.producer_id:
                 continue  # the brokers had forgotten the id
-            return me, self._read_last(me, deadline_ms)
+            stored = self._stored(self._log.read(self._key, me.producer_id, _any, deadline_ms))  # behind the take-over
+            return me, WriterState() if stored is None else stored.state
 
     def stored_name(self) -> str | None:
         """Return the writer's name as its state has it; None if the commit log has no state."""
@@ -173,14 +154,7 @@ class WriterId:
     def _prepare(
         self, now: Holder, last: Stored | None, expected: Identity | None, deadline_ms: float
     ) -> Identity | None:
-        """Do one step that is needed before the take-over; return the identity after it, or None if none is needed.
-
-        Args:
-            now: the holder of the transactional id.
-            last: the state that counts.
-            expected: the identity to raise; None to fence any other.
-            deadline_ms: monotonic milliseconds.
-        """
+        """Do a step that is needed before the take-over; return the identity after it, None if none is needed."""
         is_last = now.identity.epoch >= LAST_EPOCH
         has_state = last is not None and last.producer_id == now.identity.producer_id
         if _is_new(now) and not has_state and not self._writer.writes_once:
@@ -202,12 +176,6 @@ class WriterId:
             return after
         return None
 
-    def _init(self, mine: Identity | None, deadline_ms: float) -> Identity:
-        try:
-            return self._coordinator.init_producer_id(self._config.transaction_timeout_ms, mine, deadline_ms)
-        except ProducerFencedError as error:
-            raise self.fenced(deadline_ms) from error
-
     def _abort_own(self, now: Holder, deadline_ms: float) -> Identity:
         """Abort the open transaction of the writer's own id; return the identity after that."""
         coordinator = self._coordinator
@@ -222,24 +190,19 @@ class WriterId:
         while True:
             try:
                 now = self._coordinator.describe(deadline_ms)
-            except TransactionalIdNotFoundError:
+            except errors.TransactionalIdNotFoundError:
                 return None
             if now.state not in _ENDING:
                 return now
             if monotonic_ms() + self._config.retry_backoff_ms > deadline_ms:
-                raise KafkaTimeoutError(
+                raise errors.KafkaTimeoutError(
                     f"transactional.id {self._writer.transactional_id!r}: its transaction has not ended within "
                     f"max.block.ms: {now.state}"
                 )
             native.pause(self._config.retry_backoff_ms / 1000)
 
     def _find(self, now: Holder | None, deadline_ms: float) -> Stored | None:
-        """Return the state that counts, before the take-over; None if there is none.
-
-        Args:
-            now: the holder of the transactional id.
-            deadline_ms: monotonic milliseconds.
-        """
+        """Return the state that counts, before the take-over; None if there is none."""
         if now is None:
             return self._read_any("the brokers do not know its transactional.id", deadline_ms)
         found = self._log.read(self._key, now.identity.producer_id, _any, deadline_ms)
@@ -283,21 +246,14 @@ class WriterId:
             )
         return stored
 
-    def _read_last(self, me: Identity, deadline_ms: float) -> WriterState:
-        """Return the last state, behind the take-over."""
-        stored = self._stored(self._log.read(self._key, me.producer_id, _any, deadline_ms))
-        return WriterState() if stored is None else stored.state
-
     def _stored(self, found: Found) -> Stored | None:
         if found.producer_id is None or not found.value:
             return None
         try:
-            name, state = decoded(found.value, self._writer.prefix)
-            if name != self._writer.name and self._writer.name:
-                raise JunkError(f"it is the state of {name!r:.200}")
+            name, state = self._decoded(found.value)
         except JunkError as error:
             writer = self._writer
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"topic {writer.log}: the state of the writer whose ids begin with {writer.prefix!r} cannot be read: "
                 f"{printable(str(error))}"
             ) from error
@@ -306,26 +262,24 @@ class WriterId:
     def _is_state(self, value: bytes) -> bool:
         """Return whether a record that anyone can have written is a state of the writer."""
         try:
-            name, _ = decoded(value, self._writer.prefix)
-            if name == self._writer.name or not self._writer.name:
-                return True
-            why = f"it is the state of {name!r:.200}"
+            self._decoded(value)
         except JunkError as error:
-            why = str(error)
-        logger.warning("topic %s: a record of %r is skipped: %s", self._writer.log, self._writer.name, printable(why))
-        return False
+            writer, why = self._writer, printable(str(error))
+            logger.warning("topic %s: a record of %r is skipped: %s", writer.log, writer.name, why)
+            return False
+        return True
 
-    def _check_loss(self, now: Holder | None, last: Stored | None) -> None:
+    def _decoded(self, value: bytes) -> tuple[str, WriterState]:
+        name, state = decoded(value, self._writer.prefix)
+        if name != self._writer.name and self._writer.name:
+            raise JunkError(f"it is the state of {name!r:.200}")
+        return name, state
+
+    def _check_loss(self, now: Holder, last: Stored | None) -> None:
         """Refuse to go on where the commit log has lost the state. Nothing is changed by then: it is refused again."""
         writer = self._writer
-        if (
-            last is None
-            and now is not None
-            and not _is_new(now)
-            and writer.fail_on_data_loss
-            and not writer.writes_once
-        ):
-            raise IllegalStateError(
+        if last is None and not _is_new(now) and writer.fail_on_data_loss and not writer.writes_once:
+            raise errors.IllegalStateError(
                 f"topic {writer.log} has no state of {writer.name!r}, but its transactional.id "
                 f"{writer.transactional_id!r} was used: the topic was deleted, or lost records. What was decided last "
                 "can be visible in part, and a batch that is repeated is there twice then. Check that, then continue "
@@ -335,8 +289,7 @@ class WriterId:
     def _is_driver_of(self, state: WriterState) -> bool:
         """Return whether the writer's driver has made the last plan.
 
-        Raises:
-            ProducerFencedError: another driver has made it, and has replaced ours.
+        Raises ProducerFencedError: another driver has made it, and has replaced ours.
         """
         mine, last = self._writer.driver, state.driver
         if mine is None or last is None:
@@ -344,7 +297,7 @@ class WriterId:
         if mine.is_same(last):
             return True
         if any(mine.is_same(each) for each in state.replaced) and not last.is_gone():
-            raise ProducerFencedError(self.replaced_by(last))
+            raise errors.ProducerFencedError(self.replaced_by(last))
         return False
 
     def store(
@@ -365,20 +318,24 @@ class WriterId:
                 self._coordinator.add_partitions(me, [partition], deadline_ms)
             log.append(writer.transactional_id, me, version, sequence, self._key, value, deadline_ms)
             following = self._coordinator.end(me, commit=True, version=version, deadline_ms=deadline_ms)
-        except (InvalidProducerEpochError, ProducerFencedError, InvalidTxnStateError) as error:
+        except (errors.InvalidProducerEpochError, errors.ProducerFencedError, errors.InvalidTxnStateError) as error:
             raise self.fenced(deadline_ms) from error
         if following.producer_id != me.producer_id:
             return self._write(value, following, version, 0, deadline_ms)
         return following, sequence + 1 if following == me else 0
 
-    def fenced(self, deadline_ms: float) -> ProducerFencedError:
+    def fenced(self, deadline_ms: float) -> errors.ProducerFencedError:
         """Return the error of a process whose transactional id another one has taken over."""
+        return errors.ProducerFencedError(self.replaced_by(self.last_driver(deadline_ms)))
+
+    def last_driver(self, deadline_ms: float) -> Driver | None:
+        """Return the driver that has planned last; None if there is none to be found."""
         try:
             last = self.look(deadline_ms)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             logger.warning("topic %s: who has planned last cannot be read: %s", self._writer.log, error)
-            last = None
-        return ProducerFencedError(self.replaced_by(None if last is None else last.state.driver))
+            return None
+        return None if last is None else last.state.driver
 
     def replaced_by(self, other: Driver | None) -> str:
         """Return an error's text: the writer has another driver now, or None if that is not known."""

@@ -31,18 +31,12 @@ class JunkError(ValueError):
 
 
 class Driver(NamedTuple):
-    """A process on whose behalf a writer's processes work: the driver of a Spark application.
-
-    Attributes:
-        host: its name.
-        pid: of the process.
-        ticks: its start time, in clock ticks since the host's boot.
-        started: the same as a text.
-    """
+    """A process on whose behalf a writer's processes work: the driver of a Spark application."""
 
     host: str
     pid: int
     ticks: int
+    """Its start time, in clock ticks since the host's boot."""
     started: str
 
     @classmethod
@@ -95,11 +89,7 @@ class WriterState:
         return now, (*others, self.driver)[-_MOST_REPLACED:]
 
     def encoded(self, name: str) -> bytes:
-        """Return the value of its record, for a writer's name.
-
-        Raises:
-            RecordTooLargeError: no one would read it.
-        """
+        """Return the value of its record, for a writer's name. Raises RecordTooLargeError: no one would read it."""
         fields = {"format": _FORMAT, "writer": name, **vars(self)}  # a tuple with names is a JSON array
         text = json.dumps(fields, separators=(",", ":")).encode()
         if len(text) > LARGEST_STATE:
@@ -111,14 +101,9 @@ class WriterState:
 
 
 def decoded(value: bytes, prefix: str) -> tuple[str, WriterState]:
-    """Return the writer's name and state in a record's value.
+    """Return the writer's name and state in a record's value, which anyone can have written.
 
-    Args:
-        value: what anyone can have written.
-        prefix: of all the writer's transactional ids.
-
-    Raises:
-        JunkError: it is no such state, or too large, or has transactions of another writer.
+    Raises JunkError: it is no such state, or too large, or has transactions of another writer.
     """
     try:
         unpacking = zlib.decompressobj()

@@ -21,9 +21,23 @@ from hypothesis import strategies as st
 
 from shmaccum.errors import NetworkError
 from shmaccum.kafka import messages
-from shmaccum.kafka.codec import Struct, decode, encode
+from shmaccum.kafka.codec import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    STRUCT,
+    UUID,
+    ApiMessageType,
+    Field,
+    Struct,
+    decode,
+    encode,
+)
 from shmaccum.kafka.messages import API_VERSIONS, FETCH, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from shmaccum.kafka.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, STRUCT, UUID, ApiMessageType, Field
 
 THEIR_MODULES = (
     kafka.protocol.admin,
@@ -33,7 +47,7 @@ THEIR_MODULES = (
     kafka.protocol.sasl,
 )
 TYPES = [each for each in vars(messages).values() if isinstance(each, ApiMessageType)]
-VERSIONS = [(kind, version) for kind in TYPES for version in range(kind.oldest, kind.newest + 1)]
+VERSIONS = [(kind, version) for kind in TYPES for version in range(kind.api.oldest, kind.api.newest + 1)]
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     BOOL: st.booleans(),
     INT8: st.integers(-(1 << 7), (1 << 7) - 1),
@@ -47,7 +61,7 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 NAMED_OTHERWISE = ("topic_authorized_operations", "cluster_authorized_operations")
 FEW = settings(max_examples=8)
 every_version = pytest.mark.parametrize(
-    ("kind", "version"), VERSIONS, ids=[f"{kind.name}-{version}" for kind, version in VERSIONS]
+    ("kind", "version"), VERSIONS, ids=[f"{kind.api.name}-{version}" for kind, version in VERSIONS]
 )
 
 
@@ -71,7 +85,7 @@ def values(field: Field, version: int) -> st.SearchStrategy[Any]:
 @cache  # making a strategy takes longer than drawing from it
 def messages_of(name: str, part: str, version: int) -> st.SearchStrategy[dict[str, Any]]:
     """Return values of a kind's requests or responses, which ``part`` is."""
-    return structs(getattr(next(kind for kind in TYPES if kind.name == name), part), version)
+    return structs(getattr(next(kind for kind in TYPES if kind.api.name == name), part), version)
 
 
 def theirs(name: str) -> Any:
@@ -100,7 +114,7 @@ def their_struct(cls: Any, fields: tuple[Field, ...], given: dict[str, Any], ver
 
 def their_response(kind: ApiMessageType, version: int, given: dict[str, Any]) -> bytes:
     """Return a response's frame without its size, as kafka-python encodes it."""
-    response = their_struct(theirs(f"{kind.name}Response"), kind.response, given, version)
+    response = their_struct(theirs(f"{kind.api.name}Response"), kind.response, given, version)
     response.with_header(correlation_id=7)
     return bytes(response.encode(header=True))
 
@@ -128,8 +142,8 @@ def completed(fields: tuple[Field, ...], given: dict[str, Any]) -> dict[str, Any
 @FEW
 @given(data=st.data())
 def test_requests_are_kafka_pythons_byte_for_byte(kind: ApiMessageType, version: int, data: st.DataObject) -> None:
-    given = data.draw(messages_of(kind.name, "request", version))
-    request = their_struct(theirs(f"{kind.name}Request"), kind.request, given, version)
+    given = data.draw(messages_of(kind.api.name, "request", version))
+    request = their_struct(theirs(f"{kind.api.name}Request"), kind.request, given, version)
     request.with_header(correlation_id=7, client_id="client")
     assert encode(kind.of(**given), version, 7, "client") == bytes(request.encode(framed=True, header=True))
 
@@ -141,11 +155,12 @@ def test_responses_of_kafka_python_are_read_and_damaged_ones_refused(
     kind: ApiMessageType, version: int, data: st.DataObject
 ) -> None:
     """Of one that is cut nothing is read. Where bytes of it are others, nothing but a NetworkError comes of it."""
-    given = data.draw(messages_of(kind.name, "response", version))
+    given = data.draw(messages_of(kind.api.name, "response", version))
     frame = their_response(kind, version, given)
     assert plain(decode(kind, version, frame)) == completed(kind.response, given)
     end = data.draw(st.integers(0, len(frame) - 1))
-    with pytest.raises(NetworkError, match=f"an answer of {end} bytes is no {kind.name} response of version {version}"):
+    said = f"an answer of {end} bytes is no {kind.api.name} response of version {version}"
+    with pytest.raises(NetworkError, match=said):
         decode(kind, version, frame[:end])
     changed = bytearray(frame)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -173,7 +188,12 @@ def test_a_length_takes_no_memory_before_it_is_checked(
 
 
 @pytest.mark.parametrize(
-    ("length", "said"), [(b"\xff\xff\xff\xfe", "mechanisms has length -2"), (b"\xff\xff\xff\xff", "mechanisms is null")]
+    ("length", "said"),
+    [
+        (b"\xff\xff\xff\xfe", "mechanisms has length -2"),
+        (b"\xff\xff\xff\xff", "mechanisms is null"),
+        (b"\0\0\0\1\xff\xff", "mechanisms is null"),  # an element
+    ],
 )
 def test_a_length_that_cannot_be_is_refused(length: bytes, said: str) -> None:
     with pytest.raises(NetworkError, match=said):

@@ -25,7 +25,7 @@ def test_the_check_shows_what_differs(
     text = module.read_text()
     module.write_text(text.replace('"topic_id", UUID', '"topic_id", STRING'))
     assert generate_protocol.main(["--check"]) == 1
-    assert '+                Field("topic_id", UUID, 0, since=10),' in capsys.readouterr().out
+    assert '+            Field("topic_id", UUID, 0, since=10),' in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("apache_kafka")

@@ -13,7 +13,7 @@ from senders import read_partition
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaStorageError, SenderError
-from shmaccum.sender.log.lock import has_writer
+from shmaccum.sender.log.directory import has_writer
 
 KEYS = "ssh-ed25519 AAAA\n"
 SEGMENT = "00000000000000000000.log"

@@ -104,7 +104,7 @@ class Decisions:
         return TransactionCoordinator(self.client, f"{name}-driver", self.config)
 
     def holder(self, name: str) -> Identity:
-        return self.coordinator(name).holder(deadline_after(20_000))
+        return self.coordinator(name).describe(deadline_after(20_000)).identity
 
     def wait_for_another_id(self, name: str, former: int) -> None:
         wait_until(lambda: self.holder(name).producer_id != former, "the last transaction has ended completely")

@@ -35,6 +35,7 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from shmaccum.producer.interceptors import ProducerInterceptor
 from tools.support.messages import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
@@ -65,6 +66,14 @@ def test_each_partition_is_added_once(scene: Scene) -> None:
                 send_one(producer, partition)
             producer.commit_transaction()
             assert added(scene) == ([[0], [1]] if scene.version == 1 else [])
+
+
+def test_a_record_that_an_interceptor_sees_is_of_the_transaction(scene: Scene) -> None:
+    with scene.ready(interceptor_classes=[ProducerInterceptor]) as producer:
+        producer.begin_transaction()
+        send_one(producer)
+        producer.commit_transaction()
+        assert END_TXN in {request.api_key for request in scene.broker.seen}
 
 
 def test_nothing_is_sent_before_its_partition_is_added(scene: Scene) -> None:

@@ -12,12 +12,11 @@ from shmaccum._core import ProduceBatch
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
-from shmaccum.kafka.codec import encode
+from shmaccum.kafka.codec import ApiMessage, encode
 from shmaccum.kafka.credentials import sasl_mechanism
 from shmaccum.kafka.frames import FrameReader
 from shmaccum.kafka.handshake import NEWEST_PRODUCE, OLDEST_PRODUCE, Call, Conversation, Handshake, Task, decode_answer
 from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.schema import ApiMessage
 from shmaccum.sender.kafka.cluster_metadata import Metadata
 from shmaccum.sender.kafka.produce_request import by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
@@ -153,7 +152,7 @@ def _log_in(version: int, frames: bytes) -> None:
 
 def _sent(request: ApiMessage, version: int) -> Call:
     """Return a request as sent in a version that we use."""
-    kind = request.type
+    kind = request.type.api
     call = Call(request, kind.oldest + version % (kind.newest - kind.oldest + 1))
     encode(call.request, call.version, 1, "client")
     return call

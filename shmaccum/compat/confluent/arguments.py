@@ -15,8 +15,7 @@ DeliveryCallback = Callable[[Any, Any], Any]
 def header_list(headers: Any) -> Headers:
     """Return headers as consumers get them: pairs of a name and bytes or None.
 
-    Raises:
-        TypeError: they are neither a list of pairs nor a dict, or a value is neither bytes, text nor None.
+    Raises TypeError: they are neither a list of pairs nor a dict, or a value is neither bytes, text nor None.
     """
     if headers is None:
         return []
@@ -33,11 +32,7 @@ def header_list(headers: Any) -> Headers:
 
 
 def as_bytes(what: str, value: Any) -> bytes | None:
-    """Return a key, value or header value as bytes.
-
-    Raises:
-        TypeError: it is neither bytes, text nor None.
-    """
+    """Return a key, value or header value as bytes. Raises TypeError: it is neither bytes, text nor None."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
@@ -48,11 +43,7 @@ def as_bytes(what: str, value: Any) -> bytes | None:
 
 
 def as_int(what: str, value: Any) -> Any:
-    """Return a partition or timestamp as an int, as of numpy's; None as it is.
-
-    Raises:
-        TypeError: it is no integer.
-    """
+    """Return a partition or timestamp as an int, as of numpy's; None as it is. Raises TypeError: it is no integer."""
     if value is None or type(value) is int:
         return value
     try:

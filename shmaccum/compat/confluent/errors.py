@@ -9,26 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from shmaccum.errors import (
-    AuthenticationError,
-    BufferExhaustedError,
-    ConfigError,
-    DeliveryTimeoutError,
-    IllegalArgumentError,
-    IllegalStateError,
-    InvalidProducerEpochError,
-    KafkaTimeoutError,
-    LockTimeoutError,
-    NetworkError,
-    ProducerClosedError,
-    ProducerFencedError,
-    SenderError,
-    SerializationError,
-    ShmaccumError,
-    SlabError,
-    SslAuthenticationError,
-    TransactionAbortedError,
-)
+from shmaccum import errors
 from shmaccum.errors import KafkaError as OurKafkaError
 
 _CODES: Final = """
@@ -158,24 +139,24 @@ class Kind(NamedTuple):
     is_fatal: bool = False
 
 
-_KINDS: Final[Mapping[type[ShmaccumError], Kind]] = {
-    DeliveryTimeoutError: Kind("_MSG_TIMED_OUT", "Local: Message timed out"),
-    BufferExhaustedError: Kind("_QUEUE_FULL", "Local: Queue full"),
-    LockTimeoutError: Kind("_TIMED_OUT", "Local: Timed out"),
-    KafkaTimeoutError: Kind("_TIMED_OUT", "Local: Timed out"),
-    TransactionAbortedError: Kind("_PURGE_QUEUE", "Local: Purged in queue"),
-    ConfigError: Kind("_INVALID_ARG"),
-    IllegalArgumentError: Kind("_INVALID_ARG", "Local: Invalid argument or configuration"),
-    SerializationError: Kind("_INVALID_ARG", "Local: Invalid argument or configuration"),
-    IllegalStateError: Kind("_STATE", "Local: Erroneous state"),
-    ProducerClosedError: Kind("_STATE", "Local: Erroneous state"),
-    SslAuthenticationError: Kind("_SSL", "Local: SSL error"),
-    AuthenticationError: Kind("_AUTHENTICATION", "Local: Authentication failure"),
-    NetworkError: Kind("_TRANSPORT", "Local: Broker transport failure"),
-    ProducerFencedError: Kind("_FENCED", "Local: This instance has been fenced by a newer instance", True),
-    InvalidProducerEpochError: Kind("_FENCED", "Local: This instance has been fenced by a newer instance", True),
-    SenderError: Kind("_CRIT_SYS_RESOURCE", "Local: Critical system resource failure"),
-    SlabError: Kind("_CRIT_SYS_RESOURCE", "Local: Critical system resource failure"),
+_KINDS: Final[Mapping[type[errors.ShmaccumError], Kind]] = {
+    errors.DeliveryTimeoutError: Kind("_MSG_TIMED_OUT", "Local: Message timed out"),
+    errors.BufferExhaustedError: Kind("_QUEUE_FULL", "Local: Queue full"),
+    errors.LockTimeoutError: Kind("_TIMED_OUT", "Local: Timed out"),
+    errors.KafkaTimeoutError: Kind("_TIMED_OUT", "Local: Timed out"),
+    errors.TransactionAbortedError: Kind("_PURGE_QUEUE", "Local: Purged in queue"),
+    errors.ConfigError: Kind("_INVALID_ARG"),
+    errors.IllegalArgumentError: Kind("_INVALID_ARG", "Local: Invalid argument or configuration"),
+    errors.SerializationError: Kind("_INVALID_ARG", "Local: Invalid argument or configuration"),
+    errors.IllegalStateError: Kind("_STATE", "Local: Erroneous state"),
+    errors.ProducerClosedError: Kind("_STATE", "Local: Erroneous state"),
+    errors.SslAuthenticationError: Kind("_SSL", "Local: SSL error"),
+    errors.AuthenticationError: Kind("_AUTHENTICATION", "Local: Authentication failure"),
+    errors.NetworkError: Kind("_TRANSPORT", "Local: Broker transport failure"),
+    errors.ProducerFencedError: Kind("_FENCED", "Local: This instance has been fenced by a newer instance", True),
+    errors.InvalidProducerEpochError: Kind("_FENCED", "Local: This instance has been fenced by a newer instance", True),
+    errors.SenderError: Kind("_CRIT_SYS_RESOURCE", "Local: Critical system resource failure"),
+    errors.SlabError: Kind("_CRIT_SYS_RESOURCE", "Local: Critical system resource failure"),
 }
 _OTHER: Final = Kind("_FAIL", "Local: Communication failure with broker")
 
@@ -184,14 +165,8 @@ def _phrase(name: str) -> str:
     return next((kind.phrase for kind in _KINDS.values() if kind.name == name and kind.phrase), name)
 
 
-def kafka_error(error: ShmaccumError, *, retriable: bool | None = None, txn_requires_abort: bool = False) -> Any:
-    """Return an error of ours as a KafkaError.
-
-    Args:
-        error: the error.
-        retriable: whether the call can be repeated; None: what the error's class says.
-        txn_requires_abort: whether the transaction can only be aborted.
-    """
+def kafka_error(error: errors.ShmaccumError, *, retriable: bool | None = None, txn_requires_abort: bool = False) -> Any:
+    """Return an error of ours as a KafkaError; ``retriable`` by default as its class says."""
     kind = next((_KINDS[each] for each in type(error).__mro__ if each in _KINDS), _OTHER)
     code, phrase = CODES[kind.name], kind.phrase
     can_retry = isinstance(error, OurKafkaError) and error.retriable
@@ -211,7 +186,7 @@ def raising_kafka_exceptions() -> Iterator[None]:
     """Turn errors of ours that a block raises into KafkaException; a closed producer's is a RuntimeError, as theirs."""
     try:
         yield
-    except ProducerClosedError as error:
+    except errors.ProducerClosedError as error:
         raise RuntimeError("Producer has been closed") from error
-    except ShmaccumError as error:
+    except errors.ShmaccumError as error:
         raise KafkaException(kafka_error(error)) from error

@@ -71,12 +71,7 @@ class ClusterMetadata(_Shown):
 
 
 def cluster_metadata(config: ProducerConfig, topics: list[str] | None, timeout_s: float) -> ClusterMetadata:
-    """Ask a broker for the cluster's metadata, on a connection for this call.
-
-    Args:
-        config: the settings.
-        topics: the topics to describe; None for all.
-        timeout_s: how long to wait, in seconds.
+    """Ask a broker for the cluster's metadata, of all topics if None, on a connection for this call.
 
     Raises:
         KafkaTimeoutError: no broker answered in time.

@@ -68,10 +68,6 @@ class Parking:
     def __bool__(self) -> bool:
         return bool(self.topics)
 
-    def holds(self, topic: str) -> bool:
-        """Return whether messages of a topic wait: a later one must wait behind them."""
-        return topic in self.topics
-
     def add(self, message: Produced) -> None:
         """Add a message."""
         with self._lock:

@@ -12,28 +12,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from shmaccum import _core
+from shmaccum import _core, errors
 from shmaccum._core import Message
 from shmaccum.compat.confluent.arguments import DeliveryCallback, as_bytes, as_int, check_batch, header_list
-from shmaccum.compat.confluent.errors import (
-    KafkaException,
-    kafka_error,
-    new_error,
-    raising_kafka_exceptions,
-)
+from shmaccum.compat.confluent.errors import KafkaException, kafka_error, new_error, raising_kafka_exceptions
 from shmaccum.compat.confluent.parking import PAUSE_S, Parking, Produced
 from shmaccum.compat.confluent.settings import Translated, translate
 from shmaccum.compat.confluent.transactions import TransactionalCalls
-from shmaccum.errors import (
-    BufferExhaustedError,
-    DeliveryTimeoutError,
-    InvalidTopicError,
-    KafkaTimeoutError,
-    SerializationError,
-    ShmaccumError,
-    TopicAuthorizationError,
-    UnknownTopicOrPartitionError,
-)
 from shmaccum.producer.producer import Producer as SharedProducer
 from shmaccum.producer.producer import no_pickle
 from shmaccum.producer.topic_wait import is_metadata_timeout, still_unknown, wait_for_topic
@@ -52,7 +37,7 @@ _TROUBLE_CHECK_S: Final = 1.0
 """How often the sender's troubles are looked at, for ``error_cb``."""
 
 
-_ASYNCHRONOUS: Final = (TopicAuthorizationError, InvalidTopicError, UnknownTopicOrPartitionError)
+_ASYNCHRONOUS: Final = (errors.TopicAuthorizationError, errors.InvalidTopicError, errors.UnknownTopicOrPartitionError)
 """Errors of a topic that librdkafka finds after ``produce`` has returned: they are reported, not raised."""
 
 
@@ -103,10 +88,9 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         raise no_pickle(self)
 
     def _open(self) -> SharedProducer:
-        producer = self._producer
-        if producer is None:
-            raise _closed()
-        return producer
+        if self._producer is None:
+            raise RuntimeError("Producer has been closed")
+        return self._producer
 
     # --- producing ----------------------------------------------------------------------------------
 
@@ -121,9 +105,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         headers: Any = None,
         transaction: Transaction | None = None,
     ) -> None:
-        producer = self._producer
-        if producer is None:
-            raise _closed()
+        producer = self._open()
         if self._is_transactional and transaction is None:
             transaction = producer._records.transaction  # first: what follows can wait
         if not isinstance(topic, str):
@@ -154,7 +136,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
 
     def _send_in_order(self, producer: SharedProducer, message: Produced) -> None:
         """Send a message, behind those of its topic that wait."""
-        if self._parking.holds(message.delivery.topic()):
+        if message.delivery.topic() in self._parking.topics:  # it must wait behind them
             self._parking.add(message)
             self._parking.retry()
         else:
@@ -163,12 +145,12 @@ class Producer(_core.PollingProducer, TransactionalCalls):
     def _send_or_park(self, producer: SharedProducer, message: Produced) -> None:
         try:
             self._send(message)
-        except KafkaTimeoutError as error:
+        except errors.KafkaTimeoutError as error:
             if not is_metadata_timeout(error) or producer.config.transactional_id:
                 raise
             try:
                 wait_for_topic(producer, message.delivery.topic(), self._translated.topic_wait_s)
-            except KafkaTimeoutError:
+            except errors.KafkaTimeoutError:
                 self._parking.add(message)
             else:
                 self._send(message)
@@ -189,18 +171,11 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         delivery.thread = threading.get_ident()
         try:
             delivery.future = producer._records.send_in(
-                transaction,
-                topic,
-                delivery.value(),
-                key,
-                delivery.headers(),
-                number,
-                timestamp or None,
-                delivery,
+                transaction, topic, delivery.value(), key, delivery.headers(), number, timestamp or None, delivery
             )
-        except KafkaTimeoutError as error:
+        except errors.KafkaTimeoutError as error:
             if is_metadata_timeout(error) and number is not None and number not in producer.partitions_for(topic):
-                raise UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
+                raise errors.UnknownTopicOrPartitionError(f"{topic} has no partition {number}") from error
             raise
 
     def _is_accepted(self, message: Produced) -> bool:
@@ -211,36 +186,36 @@ class Producer(_core.PollingProducer, TransactionalCalls):
     def _refused(self, message: Message, partition: int, error: BaseException) -> None:
         """Raise or report why a message was refused, as librdkafka does."""
         self._count_refusal(message, error)
-        is_unknown_partition = isinstance(error, UnknownTopicOrPartitionError) and partition != PARTITION_UA
+        is_unknown_partition = isinstance(error, errors.UnknownTopicOrPartitionError) and partition != PARTITION_UA
         if isinstance(error, _ASYNCHRONOUS) and not self._is_transactional and not is_unknown_partition:
             message.report(kafka_error(error))
             return
         message.drop()
-        if isinstance(error, BufferExhaustedError):
+        if isinstance(error, errors.BufferExhaustedError):
             raise BufferError("Local: Queue full") from error
-        if isinstance(error, SerializationError):
+        if isinstance(error, errors.SerializationError):
             raise TypeError(str(error)) from error
         if is_unknown_partition:
             raise KafkaException(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}")) from error
-        if not isinstance(error, ShmaccumError):
+        if not isinstance(error, errors.ShmaccumError):
             raise error
         with raising_kafka_exceptions():
             raise error
 
     def _count_refusal(self, message: Message, error: BaseException) -> None:
         """Count a message that was not accepted in time; `send` counts those that fail at once."""
-        if self._producer is not None and isinstance(error, KafkaTimeoutError):
+        if self._producer is not None and isinstance(error, errors.KafkaTimeoutError):
             self._producer._records.count_refusal(message.topic(), error)
 
-    def _failed(self, message: Produced, error: ShmaccumError) -> None:
+    def _failed(self, message: Produced, error: errors.ShmaccumError) -> None:
         """Report a message that was parked, and cannot be sent."""
         self._count_refusal(message.delivery, error)
         if is_metadata_timeout(error):
             waited_s = self._open().config.delivery_timeout_ms / 1000
             error = still_unknown(self._open(), message.delivery.topic(), waited_s)
-            is_unknown = isinstance(error.__cause__, UnknownTopicOrPartitionError)
-            error = (UnknownTopicOrPartitionError if is_unknown else DeliveryTimeoutError)(str(error))
-        if isinstance(error, UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
+            is_unknown = isinstance(error.__cause__, errors.UnknownTopicOrPartitionError)
+            error = (errors.UnknownTopicOrPartitionError if is_unknown else errors.DeliveryTimeoutError)(str(error))
+        if isinstance(error, errors.UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:
             message.delivery.report(new_error("_UNKNOWN_PARTITION", f"Local: Unknown partition: {error}"))
         else:
             message.delivery.report(kafka_error(error))
@@ -308,7 +283,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
                 with raising_kafka_exceptions():
                     self._open().flush(min(remaining, _SLICE_S))
             except KafkaException as error:
-                if not isinstance(error.__cause__, KafkaTimeoutError):
+                if not isinstance(error.__cause__, errors.KafkaTimeoutError):
                     raise
             self._serve(0.0)
             if not len(self) or remaining == 0:
@@ -417,10 +392,6 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         raise KafkaException(
             new_error("_NOT_IMPLEMENTED", "the credentials belong to the slab: make a producer with the new ones")
         )
-
-
-def _closed() -> RuntimeError:
-    return RuntimeError("Producer has been closed")
 
 
 _made: weakref.WeakSet[Producer] = weakref.WeakSet()

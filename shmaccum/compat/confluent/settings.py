@@ -132,32 +132,24 @@ _OURS: Final = frozenset(ProducerConfig.settings) - {"key.serializer", "value.se
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """What a program's settings mean here.
-
-    Attributes:
-        config: the producer's.
-        on_delivery: callback of messages that have none.
-        error_cb: called with the sender's troubles.
-        partitioner: chooses the partition of a message with a key.
-        max_messages: produced and not reported, at most.
-        only_errors: whether reports of stored messages are dropped.
-        topic_wait_s: how long ``produce`` waits for a topic's metadata, before it keeps the message in the process.
-    """
+    """What a program's settings mean here."""
 
     config: ProducerConfig
     on_delivery: Callable[..., Any] | None
     error_cb: Callable[..., Any] | None
     partitioner: Partitioner
     max_messages: int
+    """Produced and not reported, at most."""
     only_errors: bool
+    """Whether reports of stored messages are dropped."""
     topic_wait_s: float
+    """How long ``produce`` waits for a topic's metadata, before it keeps the message in the process."""
 
 
 def translate(given: Mapping[str, object]) -> Translated:
     """Translate a program's settings.
 
-    Raises:
-        ConfigError: a setting is unknown or refused, has a wrong value, or contradicts another.
+    Raises ConfigError: a setting is unknown or refused, has a wrong value, or contradicts another.
     """
     conf = {name: value for name, value in given.items() if value is not None}  # None: not given, as there
     of_topics = conf.pop("default.topic.config", None)
@@ -220,10 +212,7 @@ def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None
         and "sasl" in str(settings.get("security.protocol", "")).lower()
     ):
         settings.setdefault("sasl.kerberos.service.name", "kafka")
-    certificate, key = (
-        (name, special[name]) if name in special else None for name in ("ssl.certificate.location", "ssl.key.location")
-    )
-    settings.update(keystore_settings(certificate, key))
+    settings.update(keystore_settings(special, "ssl.certificate.location", "ssl.key.location"))
     in_flight = _integer(settings, "max.in.flight.requests.per.connection", 0)
     if in_flight > MAX_IN_FLIGHT_FOR_IDEMPOTENCE and not settings.get("transactional.id"):
         settings.setdefault("enable.idempotence", False)  # librdkafka's default

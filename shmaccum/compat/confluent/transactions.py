@@ -21,9 +21,7 @@ _LEAST_DEFAULT_S: Final = 60.0
 def transactional_call(producer: Producer, timeout_s: float | None) -> Iterator[None]:
     """Let a transactional call wait for this long, and raise its errors as librdkafka does.
 
-    Args:
-        producer: the producer.
-        timeout_s: seconds; None or a negative number for ``transaction.timeout.ms``, but at least 60 s.
+    None or a negative number is ``transaction.timeout.ms``, but at least 60 s.
 
     Raises:
         KafkaException: _NOT_CONFIGURED without a ``transactional.id``. Else with ``retriable`` if the call can be
@@ -65,8 +63,7 @@ def offsets_of(positions: Sequence[Any]) -> dict[TopicPartition, OffsetAndMetada
 def group_of(metadata: object) -> Any:
     """Return a consumer group's member, from what a consumer of confluent-kafka says or an object like Kafka's.
 
-    Raises:
-        KafkaException: these are not a consumer's bytes.
+    Raises KafkaException: these are not a consumer's bytes.
     """
     if not isinstance(metadata, bytes):
         return metadata

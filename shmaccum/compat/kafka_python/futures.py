@@ -13,24 +13,16 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
 
 import kafka.errors as theirs
 from kafka.producer.future import RecordMetadata as TheirRecordMetadata
 from kafka.structs import TopicPartition as TheirTopicPartition
 
+from shmaccum import errors
 from shmaccum._core import FutureRecordMetadata as OurFuture
 from shmaccum.cluster import RecordMetadata
-from shmaccum.errors import (
-    ConfigError,
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    ShmaccumError,
-    TransactionAbortedError,
-)
 from shmaccum.producer.producer import Producer
 from shmaccum.shm import native
 
@@ -42,20 +34,20 @@ _IDLE_S: Final = 5.0
 """How long it waits for another callback before it ends: a producer that was dropped unclosed leaves no thread."""
 
 _CLASSES: Final = {
-    KafkaTimeoutError: theirs.KafkaTimeoutError,
-    TransactionAbortedError: theirs.TransactionAbortedError,
-    ConfigError: theirs.KafkaConfigurationError,
-    IllegalArgumentError: theirs.IllegalArgumentError,
-    IllegalStateError: theirs.IllegalStateError,
-    ProducerClosedError: theirs.IllegalStateError,
+    errors.KafkaTimeoutError: theirs.KafkaTimeoutError,
+    errors.TransactionAbortedError: theirs.TransactionAbortedError,
+    errors.ConfigError: theirs.KafkaConfigurationError,
+    errors.IllegalArgumentError: theirs.IllegalArgumentError,
+    errors.IllegalStateError: theirs.IllegalStateError,
+    errors.ProducerClosedError: theirs.IllegalStateError,
 }
 
 
-def their_error(error: ShmaccumError) -> Exception:
+def their_error(error: errors.ShmaccumError) -> Exception:
     """Return an error of ours as the one that kafka-python raises; ours is its cause."""
     kind = next((_CLASSES[each] for each in type(error).__mro__ if each in _CLASSES), None)
     if kind is None:
-        code = error.code if isinstance(error, KafkaError) else -1
+        code = error.code if isinstance(error, errors.KafkaError) else -1
         kind = theirs.for_code(code) if code > 0 else theirs.KafkaError
     made: Exception = kind(str(error))
     made.__cause__ = error
@@ -67,16 +59,12 @@ def raising_their_errors() -> Iterator[None]:
     """Turn errors of ours that a block raises into kafka-python's."""
     try:
         yield
-    except ShmaccumError as error:
+    except errors.ShmaccumError as error:
         raise their_error(error) from error
 
 
 class CallbackThread:
-    """Reads completions as long as futures have callbacks. Threads share it.
-
-    Args:
-        producer: whose completions.
-    """
+    """Reads completions as long as futures have callbacks. Threads share it."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -122,9 +110,9 @@ class CallbackThread:
                     return
             try:
                 self._producer.poll(_SLICE_S)
-            except ProducerClosedError:
+            except errors.ProducerClosedError:
                 return
-            except ShmaccumError as error:
+            except errors.ShmaccumError as error:
                 logger.warning("Waiting for acknowledgements failed: %s", error)
                 with self._changed:
                     self._changed.wait(_SLICE_S)
@@ -141,34 +129,20 @@ def _forget_parents() -> None:
 os.register_at_fork(after_in_child=_forget_parents)
 
 
+@dataclass(slots=True, eq=False)
 class FutureRecordMetadata:
-    """A record's future, with kafka-python's methods.
+    """A record's future, with kafka-python's methods."""
 
-    Args:
-        producer: that sent it.
-        callbacks: the producer's.
-        future: ours; None for a record that was refused.
-        failure: why it was refused.
-        header_size: bytes of the headers; -1 without.
-    """
+    _producer: Producer
+    _callbacks: CallbackThread
+    _future: OurFuture | None
+    """None for a record that was refused."""
+    _failure: Exception | None = None
+    """Why it was refused."""
+    _header_size: int = -1
+    """Bytes of the headers; -1 without."""
 
-    __slots__ = ("_callbacks", "_failure", "_future", "_header_size", "_producer")
-
-    error_on_callbacks = False
-
-    def __init__(
-        self,
-        producer: Producer,
-        callbacks: CallbackThread,
-        future: OurFuture | None,
-        failure: Exception | None = None,
-        header_size: int = -1,
-    ) -> None:
-        self._producer = producer
-        self._callbacks = callbacks
-        self._future = future
-        self._failure = failure
-        self._header_size = header_size
+    error_on_callbacks: ClassVar[bool] = False
 
     def _their(self, metadata: RecordMetadata) -> Any:
         topic, partition, offset, timestamp, key_size, value_size = metadata
@@ -185,7 +159,7 @@ class FutureRecordMetadata:
             return True
         try:
             self._producer.poll()
-        except ProducerClosedError:
+        except errors.ProducerClosedError:
             return False  # it stays in the slab, and this process does not learn of it
         return future.is_done
 
@@ -229,7 +203,7 @@ class FutureRecordMetadata:
             raise self._failure
         try:
             metadata = self._future.get(timeout)
-        except ShmaccumError as error:
+        except errors.ShmaccumError as error:
             raise self.exception or their_error(error) from error
         return self._their(metadata)
 
@@ -263,7 +237,7 @@ class FutureRecordMetadata:
             if on_success is not None:
                 _call(on_success, self._their(metadata))
 
-        def failed(error: ShmaccumError) -> None:
+        def failed(error: errors.ShmaccumError) -> None:
             callbacks.arrived()
             if on_failure is not None:
                 _call(on_failure, self.exception or their_error(error))

@@ -15,21 +15,9 @@ except ImportError as error:
         f"shmaccum.compat.kafka_python needs kafka-python 3: pip install 'shmaccum[kafka-python]' ({error})"
     ) from error
 
-from shmaccum import cluster
-from shmaccum.compat.kafka_python.futures import (
-    CallbackThread,
-    FutureRecordMetadata,
-    raising_their_errors,
-    their_error,
-)
+from shmaccum import cluster, errors
+from shmaccum.compat.kafka_python.futures import CallbackThread, FutureRecordMetadata, raising_their_errors, their_error
 from shmaccum.compat.kafka_python.settings import THEIR_DEFAULTS, translate
-from shmaccum.errors import (
-    InvalidTopicError,
-    KafkaError,
-    RecordTooLargeError,
-    ShmaccumError,
-    UnknownTopicOrPartitionError,
-)
 from shmaccum.producer.producer import Producer, no_pickle
 
 _BYTES: Final = (bytes, bytearray, memoryview, type(None))
@@ -118,13 +106,17 @@ class KafkaProducer:
                 partition = self._choose(topic, key, key_bytes, value, value_bytes)
             path = producer._records
             future = path.send_in(transaction, topic, value_bytes, key_bytes, headers, partition, timestamp_ms, None)
-        except (InvalidTopicError, UnknownTopicOrPartitionError) as error:
+        except (errors.InvalidTopicError, errors.UnknownTopicOrPartitionError) as error:
             raise ValueError(str(error)) from error
-        except ShmaccumError as error:
-            if isinstance(error, KafkaError) and error.code > 0 and not isinstance(error, RecordTooLargeError):
+        except errors.ShmaccumError as error:
+            if (
+                isinstance(error, errors.KafkaError)
+                and error.code > 0
+                and not isinstance(error, errors.RecordTooLargeError)
+            ):
                 failure = their_error(error)  # the brokers' answer: kafka-python returns a failed future
                 return FutureRecordMetadata(producer, self._callbacks, None, failure, header_size)
-            if isinstance(error, KafkaError) and isinstance(partition, int) and partition < 0:
+            if isinstance(error, errors.KafkaError) and isinstance(partition, int) and partition < 0:
                 raise ValueError("partition must be >= 0") from error
             raise their_error(error) from error
         return FutureRecordMetadata(producer, self._callbacks, future, None, header_size)

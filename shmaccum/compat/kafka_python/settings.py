@@ -124,10 +124,7 @@ def _convert(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
             settings[name.replace("_", ".")] = -1  # theirs is the system's default, Kafka's is not
     if not given.get("ssl_check_hostname", True):
         settings["ssl.endpoint.identification.algorithm"] = ""
-    certificate, key = (
-        (name, given[name]) if given.get(name) is not None else None for name in ("ssl_certfile", "ssl_keyfile")
-    )
-    settings.update(keystore_settings(certificate, key))
+    settings.update(keystore_settings(given, "ssl_certfile", "ssl_keyfile"))
     provider = given.get("sasl_oauth_token_provider")
     if provider is not None:
         if not isinstance(provider, str):

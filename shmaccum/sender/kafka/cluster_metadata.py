@@ -21,10 +21,9 @@ from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import MAX_TOPIC_LENGTH, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
-from shmaccum.kafka.backoff import ExponentialBackoff
+from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.messages import METADATA
-from shmaccum.kafka.poller import FOREVER_MS
-from shmaccum.kafka.schema import ApiMessage
+from shmaccum.kafka.poller import FOREVER_MS, ExponentialBackoff
 from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
 
 logger = logging.getLogger(__name__)
@@ -44,27 +43,19 @@ REBOOTSTRAP_REQUIRED: Final = 129
 
 
 class _Topic:
-    """A topic in use.
+    """A topic in use."""
 
-    Attributes:
-        used_ms: when it was last used.
-        answered_ms: time of its last response, None before the first.
-        unchanged: responses in a row without news.
-    """
-
-    __slots__ = ("answered_ms", "unchanged", "used_ms")
+    answered_ms: float | None = None
+    """Time of its last response, None before the first."""
+    unchanged = 0
+    """Responses in a row without news."""
 
     def __init__(self, used_ms: float) -> None:
         self.used_ms = used_ms
-        self.answered_ms: float | None = None
-        self.unchanged = 0
 
 
 class Metadata:
     """Keeps the metadata of the topics in use.
-
-    Args:
-        config: the settings.
 
     Attributes:
         cluster: the current snapshot; replaced by another object on every change.
@@ -248,11 +239,7 @@ class Metadata:
                 self._wanted_ms = min(self._wanted_ms, self._wanted[name])
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Store a response, without topics no longer in use.
-
-        Raises:
-            NetworkError: it contains impossible values.
-        """
+        """Store a response, without topics no longer in use. Raises NetworkError: it contains impossible values."""
         if response.error_code == REBOOTSTRAP_REQUIRED:
             logger.warning("metadata: the broker asked has left the cluster (REBOOTSTRAP_REQUIRED)")
             self.failed(now_ms)
@@ -298,8 +285,7 @@ class Metadata:
     def _node(self, broker: Any) -> Node:
         """Return the node of a broker in a response; a known one is not checked again, since there can be thousands.
 
-        Raises:
-            NetworkError: its address is impossible.
+        Raises NetworkError: its address is impossible.
         """
         known = self._nodes.get(broker.node_id)
         if known is not None and known.host == broker.host and known.port == broker.port:
@@ -309,8 +295,7 @@ class Metadata:
     def _check(self, answer: Any) -> None:
         """Check a topic of a response before any of it is stored.
 
-        Raises:
-            NetworkError: it contains impossible values.
+        Raises NetworkError: it contains impossible values.
         """
         name = str(answer.name)[:MAX_TOPIC_LENGTH]
         most = self._most_partitions

@@ -9,24 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, TypeAlias
 
 from shmaccum._core import ProduceBatch, ProduceResponse
 from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
-from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
-from shmaccum.kafka.background_calls import BackgroundCalls
 from shmaccum.kafka.brokers import NOBODY, Brokers
 from shmaccum.kafka.channel import Buffer
-from shmaccum.kafka.connection import Connection
-from shmaccum.kafka.credentials import secure
+from shmaccum.kafka.connection import Connection, Request
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import Journal, OwnJournal
-from shmaccum.kafka.masking import Mask
-from shmaccum.kafka.poller import FOREVER_MS, Poller, monotonic_ms
-from shmaccum.kafka.requests import Request
+from shmaccum.kafka.poller import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.cluster_metadata import Metadata
 from shmaccum.sender.kafka.produce_request import NEWEST_BEFORE_KIP_890, Batches, ProduceEncoder, by_partition, each_of
 from shmaccum.sender.kafka.produce_response import decode_answers, largest_answer, refuse
@@ -37,23 +32,8 @@ _FIRST_IMPLICIT: Final = 2
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
-class _Inquiry(Protocol):
-    """A question that any broker can answer: metadata, a producer id."""
-
-    def due_ms(self) -> float:
-        """Return when to ask."""
-
-    def request(self, now_ms: float) -> Any:
-        """Return the request to send now."""
-
-    def largest_answer(self) -> int:
-        """Return the most bytes of the answer to that request."""
-
-    def update(self, response: Any, now_ms: float) -> None:
-        """Store the answer."""
-
-    def failed(self, now_ms: float) -> None:
-        """Note that there was no answer."""
+_Inquiry: TypeAlias = Metadata | ProducerIds
+"""A question that any broker can answer."""
 
 
 class _ProduceRequest(Request):
@@ -88,12 +68,7 @@ class _ProduceRequest(Request):
 
 
 class KafkaTransport:
-    """Sends batches to the leaders of their partitions.
-
-    Args:
-        config: the settings, with ``bootstrap.servers``.
-        journal: records incidents of its connections.
-    """
+    """Sends batches to the leaders of their partitions."""
 
     def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
         self._config = config
@@ -101,13 +76,9 @@ class KafkaTransport:
         self._client_id = _client_id(config)
         self._acks = _ACKS[config.acks]
         self._request_timeout_ms = config.request_timeout_ms
-        addresses = map(split_address, config.bootstrap_servers)
-        self._bootstrap = [Node(-1 - number, host, port) for number, (host, port) in enumerate(addresses)]
         self._metadata = Metadata(config)
         self._producer_ids = ProducerIds(config)
         self._encoders: dict[int, ProduceEncoder] = {}
-        self._mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
-        self._shown = self._mask.shown
         self._shunned = NOBODY
         """The broker that failed to answer the last inquiry; the next one goes to another if possible."""
         self._answers: list[ProduceResponse] = []
@@ -125,19 +96,7 @@ class KafkaTransport:
             ConfigError: a setting names a file or function that cannot be used.
             ApiVersionError: a needed library is missing.
         """
-        security = secure(self._config, self._mask)
-        self._poller = Poller()
-        self._background_calls = BackgroundCalls(self._poller)
-        self._brokers = Brokers(
-            self._config,
-            self._client_id,
-            security,
-            self._poller,
-            self._on_change,
-            self._journal,
-            self._mask,
-            self._background_calls,
-        )
+        self._brokers = Brokers(self._config, self._client_id, self._on_change, self._journal)
 
     def init_producer_id(self) -> tuple[int, int] | None:
         """Return a new (producer id, epoch), or None until a broker has answered."""
@@ -189,12 +148,12 @@ class KafkaTransport:
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         """Return the answers that came; wait for one, for the doorbell, or for another change the sender handles."""
-        self._poller.listen_to(doorbell)
+        self._brokers.poller.listen_to(doorbell)
         now_ms = monotonic_ms()
         end_ms = now_ms + timeout_ms
         while True:
             until_ms = min(end_ms, self._inquire(now_ms))
-            rings = self._poller.wait(0.0 if self._has_something(now_ms) else max(0.0, until_ms - now_ms))
+            rings = self._brokers.poller.wait(0.0 if self._has_something(now_ms) else max(0.0, until_ms - now_ms))
             now_ms = monotonic_ms()
             # After reading: an answer that came in time is not late because this process was stopped before reading it.
             if now_ms >= self._brokers.next_check_ms:
@@ -220,8 +179,6 @@ class KafkaTransport:
         """Close all connections; drop unanswered requests."""
         self._brokers.close()
         self._answers.clear()
-        self._background_calls.close()
-        self._poller.close()
 
     # --- answers ------------------------------------------------------------------------------------
 
@@ -239,7 +196,7 @@ class KafkaTransport:
             self._answers += [ProduceResponse(batch) for batch in each_of(batches)]
             return 0
         version = connection.handshake.produce_version
-        responses, hints, throttle_ms = decode_answers(version, frame, batches, connection.node, self._shown)
+        responses, hints, throttle_ms = decode_answers(version, frame, batches, connection.node, self._brokers.shown)
         self._answers += responses
         if hints:
             self._metadata.follow(hints)
@@ -253,14 +210,16 @@ class KafkaTransport:
     def _inquire(self, now_ms: float) -> float:
         """Close connections to nodes outside the cluster, and send the inquiries that are due.
 
-        Returns:
-            When to call again, or to check the connections.
+        Return when to call again, or to check the connections.
         """
         metadata = self._metadata
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
         if now_ms >= metadata.rebootstrap_ms():
-            self._rebootstrap(now_ms)
+            # Start over from bootstrap.servers: the known brokers can have left the cluster.
+            metadata.rebootstrap(now_ms)
+            self._brokers.forget_all("closed for a rebootstrap from bootstrap.servers")
+            self._has_news = True
         metadata_ms, producer_id_ms = metadata.due_ms(), self._producer_ids.due_ms()
         if now_ms >= metadata_ms:
             metadata.trying(now_ms)
@@ -268,12 +227,6 @@ class KafkaTransport:
         if now_ms >= producer_id_ms:
             producer_id_ms = self._ask(self._producer_ids, now_ms)
         return min(metadata_ms, producer_id_ms, self._brokers.next_check_ms, metadata.rebootstrap_ms())
-
-    def _rebootstrap(self, now_ms: float) -> None:
-        """Start over from ``bootstrap.servers``: the known brokers can have left the cluster."""
-        self._metadata.rebootstrap(now_ms)
-        self._brokers.forget_all("closed for a rebootstrap from bootstrap.servers")
-        self._has_news = True
 
     def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
         """Send an inquiry to any broker; if none takes it now, return when to try again."""
@@ -292,7 +245,7 @@ class KafkaTransport:
         known = list(self.cluster().nodes.values())
         if known and (not self._metadata.rebootstraps or not self._brokers.all_failed(known)):
             return known
-        return known + self._bootstrap
+        return known + self._brokers.bootstrap
 
     def _told(self, inquiry: _Inquiry, call: Call, frame: bytes) -> int:
         response = decode_answer(call, frame)

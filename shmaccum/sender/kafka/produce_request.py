@@ -71,14 +71,7 @@ def _length(number: int) -> bytes:
 
 
 class ProduceEncoder:
-    """Encodes Produce requests of one version.
-
-    Args:
-        version: from `OLDEST_PRODUCE` to `NEWEST_PRODUCE`.
-        client_id: our name.
-        acks: -1 for all, 0 or 1.
-        timeout_ms: how long the broker can wait for its followers.
-    """
+    """Encodes Produce requests of one version, with ``acks`` -1 for all."""
 
     def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
         self._version = version
@@ -114,13 +107,7 @@ class ProduceEncoder:
         return _length(number) if self._is_flexible else _INT32.pack(number)
 
     def encode(self, batches: Batches, correlation_id: int, transactional_id: str | None = None) -> list[Buffer]:
-        """Return a request's frame as buffers; those of the batches are the views of their payloads.
-
-        Args:
-            batches: of the request.
-            correlation_id: of the request.
-            transactional_id: of the transaction that all of them belong to; None for none.
-        """
+        """Return a request's frame as buffers; those of the batches are the views of their payloads."""
         buffers: list[Buffer] = [b""]  # placeholder of the head, which holds the total size
         if transactional_id is None:
             head = self._without_id

@@ -56,28 +56,15 @@ def largest_answer(batches: Iterable[ProduceBatch]) -> int:
 def decode_answers(
     version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
 ) -> Answers:
-    """Decode the response to a request.
+    """Decode the response to a request; ``shown`` hides secrets in the broker's texts.
 
-    Args:
-        version: of the request.
-        frame: the response.
-        batches: of the request.
-        node: the broker that answered.
-        shown: hides secrets in the broker's texts.
-
-    Raises:
-        NetworkError: the frame is no such response, or leaves out a batch.
+    Raises NetworkError: the frame is no such response, or leaves out a batch.
     """
     if version >= FIRST_FLEXIBLE_VERSION:
         responses = _core.read_stored(frame, batches)
         if responses is not None:
             return responses, [], int.from_bytes(frame[-_END_SIZE:-1], signed=True)
     return _decode_any(version, frame, batches, node, shown)
-
-
-def _is_place(base_offset: int, append_time_ms: int) -> bool:
-    """Return whether these are a valid offset and append time; -1 means unknown."""
-    return base_offset >= -1 <= append_time_ms < _NO_TIME_MS
 
 
 def _decode_any(
@@ -103,7 +90,7 @@ def _decode_any(
 def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str], str]) -> ProduceResponse:
     code: int = result.error_code
     if not code:
-        if not _is_place(result.base_offset, result.log_append_time_ms):
+        if not result.base_offset >= -1 <= result.log_append_time_ms < _NO_TIME_MS:  # -1 means unknown
             raise NetworkError(
                 f"broker {node.id} answered offset {result.base_offset} and append time {result.log_append_time_ms} ms "
                 f"for {batch.topic_partition}, which no batch can have"
@@ -136,19 +123,12 @@ def _attributed(node: Node, words: str) -> str:
 
 
 def node_at(number: int, host: object, port: int) -> Node:
-    """Return the node of a broker in an answer.
-
-    Raises:
-        NetworkError: its number, host or port is impossible.
-    """
-    if number < 0 or not isinstance(host, str) or not 0 <= port <= _LAST_PORT or not _is_name(host):
+    """Return the node of a broker in an answer. Raises NetworkError: its number, host or port is impossible."""
+    # Names reach logs and terminals.
+    is_name = isinstance(host, str) and len(host) <= _LONGEST_HOST and host.isprintable() and " " not in host
+    if number < 0 or not isinstance(host, str) or not is_name or not 0 <= port <= _LAST_PORT:
         raise NetworkError(f"the broker's answer has an impossible broker: {number}, {str(host)[:300]!r}, port {port}")
     return Node(number, host, port)
-
-
-def _is_name(host: str) -> bool:
-    """Return whether this can be a host's name or address. Names reach logs and terminals."""
-    return len(host) <= _LONGEST_HOST and host.isprintable() and " " not in host
 
 
 def refuse(batches: Iterable[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
-from shmaccum.kafka.backoff import ExponentialBackoff
+from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.handshake import SMALL_ANSWER
 from shmaccum.kafka.messages import INIT_PRODUCER_ID
-from shmaccum.kafka.poller import FOREVER_MS, monotonic_ms
-from shmaccum.kafka.schema import ApiMessage
+from shmaccum.kafka.poller import FOREVER_MS, ExponentialBackoff, monotonic_ms
 
 logger = logging.getLogger(__name__)
 
@@ -19,11 +18,7 @@ _NO_TRANSACTIONS_MS: Final = 2**31 - 1
 
 
 class ProducerIds:
-    """Gets one producer id at a time, on demand.
-
-    Args:
-        config: the settings.
-    """
+    """Gets one producer id at a time, on demand."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self.apply(config)
@@ -62,11 +57,7 @@ class ProducerIds:
         return SMALL_ANSWER
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Store an answer.
-
-        Raises:
-            NetworkError: it holds neither a valid id nor an error.
-        """
+        """Store an answer. Raises NetworkError: it holds neither a valid id nor an error."""
         error = error_for_code(response.error_code) if response.error_code else None
         if error is None and not (response.producer_id >= 0 <= response.producer_epoch):
             raise NetworkError(f"impossible producer id {response.producer_id}, epoch {response.producer_epoch}")

@@ -1,4 +1,4 @@
-"""The log directory: finds and creates topics and partitions.
+"""The log directory: finds and creates topics and partitions; and its lock.
 
 A partition is a directory ``<topic>-<partition>``. A topic exists once its partition 0 does, and has the consecutive
 partitions from 0 on. A new topic's partitions are created from the last down to 0: a death in between leaves no topic
@@ -8,17 +8,23 @@ with too few partitions.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
+import time
 from pathlib import Path
 from typing import Final
 
 from shmaccum.cluster import TopicPartition, check_topic
-from shmaccum.errors import InvalidTopicError, KafkaStorageError
+from shmaccum.errors import InvalidTopicError, KafkaStorageError, SlabInUseError
 from shmaccum.sender.log.files import sync_directory
-from shmaccum.sender.log.lock import DirectoryLock
+from shmaccum.sender.regularfile import open_regular
 
 _PARTITION_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})")
+_LOCK_NAME: Final = ".lock"
+"""Every log directory has it, from the first sender on."""
+_ATTEMPTS: Final = 10
+_PAUSE_S: Final = 0.01
 
 
 class LogDirectory:
@@ -44,14 +50,12 @@ class LogDirectory:
             self._lock = DirectoryLock(self.path)
             sync_directory(self.path)  # a dead sender can have created entries without a sync
         except OSError as error:
+            name = os.path.relpath(error.filename, self.path) if error.filename else "."
+            reason = error.strerror if name == "." else f"{name}: {error.strerror}"
             raise KafkaStorageError(
-                f"log.dir {self.path} cannot be used: {self._reason(error)}; set log.dir to a directory "
+                f"log.dir {self.path} cannot be used: {reason}; set log.dir to a directory "
                 f"that user id {os.geteuid()} can write to"
             ) from error
-
-    def _reason(self, error: OSError) -> str:
-        name = os.path.relpath(error.filename, self.path) if error.filename else "."
-        return f"{name}: {error.strerror}" if name != "." else str(error.strerror)
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -64,11 +68,7 @@ class LogDirectory:
         return self.path / str(topic_partition)
 
     def count_partitions(self, topic: str) -> int:
-        """Return how many partitions the topic has on disk, 0 if it does not exist.
-
-        Args:
-            topic: a legal name.
-        """
+        """Return how many partitions the topic has on disk, 0 if it does not exist."""
         count = 0
         while self.partition_path(TopicPartition(topic, count)).is_dir():
             count += 1
@@ -77,12 +77,7 @@ class LogDirectory:
     def create_topic(self, topic: str, num_partitions: int) -> None:
         """Create the directories of a topic, durably.
 
-        Args:
-            topic: a legal name.
-            num_partitions: at least 1.
-
-        Raises:
-            KafkaStorageError: a directory cannot be created or synced. Another call creates what is missing.
+        Raises KafkaStorageError: a directory cannot be created or synced. Another call creates what is missing.
         """
         try:
             for partition in reversed(range(num_partitions)):
@@ -98,8 +93,7 @@ class LogDirectory:
 def list_partitions(log_dir: Path) -> list[TopicPartition]:
     """Return all partitions in a log directory, by topic and number. Other entries are skipped.
 
-    Raises:
-        OSError: ``log_dir`` is not a directory, or cannot be read.
+    Raises OSError: ``log_dir`` is not a directory, or cannot be read.
     """
     found = []
     with os.scandir(log_dir) as entries:
@@ -114,5 +108,82 @@ def _is_legal(topic: str) -> bool:
     try:
         check_topic(topic)
     except InvalidTopicError:
+        return False
+    return True
+
+
+# --- the lock -----------------------------------------------------------------------------------
+
+
+class DirectoryLock:
+    """The exclusive lock of one log directory, held from creation to `close`: one sender at a time.
+
+    It locks ``.lock`` in the directory, as Kafka does (``kafka.utils.FileLock``), with ``flock``: the kernel unlocks it
+    when the process ends in any way. The file holds the holder's pid, for errors. It is never removed, since a second
+    process could lock the removed file. Only its owner can open it: any process that can read a file can lock it, and
+    would keep every sender out.
+    """
+
+    def __init__(self, log_dir: Path) -> None:
+        """Acquire the lock.
+
+        Raises:
+            SlabInUseError: another process holds it; says which, if known.
+            OSError: the file cannot be opened, or is not a regular one of this user.
+        """
+        self._descriptor = open_regular(log_dir / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.fchmod(self._descriptor, 0o600)  # version 0.1.0 created it readable by all users
+            if not self._take():
+                raise SlabInUseError(
+                    f"log.dir {log_dir} is in use by {self._holder()}: one sender writes to a log at a time; set "
+                    f"another log.dir, or use the other's settings so that both share a sender"
+                )
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _take(self) -> bool:
+        """Try for a tenth of a second: `has_writer` holds the lock for an instant."""
+        for _ in range(_ATTEMPTS):
+            if _try_flock(self._descriptor, fcntl.LOCK_EX):
+                return True
+            time.sleep(_PAUSE_S)
+        return False
+
+    def _holder(self) -> str:
+        pid = os.pread(self._descriptor, 20, 0).strip()
+        return f"process {pid.decode()}" if pid.isdigit() else "another process"
+
+
+def is_log_directory(path: Path) -> bool:
+    """Return whether a sender has ever used a directory as its ``log.dir``."""
+    return os.path.lexists(path / _LOCK_NAME)
+
+
+def has_writer(log_dir: Path) -> bool:
+    """Return whether a sender holds the directory's lock now; for readers, which hold none."""
+    try:
+        descriptor = open_regular(log_dir / _LOCK_NAME, os.O_RDONLY, any_owner=True)
+    except OSError:  # no sender ever wrote here, or this user cannot open the file
+        return False
+    try:
+        return not _try_flock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try_flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
     return True

@@ -36,16 +36,12 @@ class OpenFiles:
         self._limit = limit
         self._descriptors: OrderedDict[Path, int] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._descriptors)
-
     def get(self, path: Path) -> int:
         """Return a descriptor, for reading and writing, of an existing file. Valid until the next call here.
 
         It never recreates a deleted file: a write at the old end would leave a hole in front.
 
-        Raises:
-            OSError: the file cannot be opened, or is not a regular one of this user.
+        Raises OSError: the file cannot be opened, or is not a regular one of this user.
         """
         descriptor = self._descriptors.get(path)
         if descriptor is None:
@@ -54,11 +50,7 @@ class OpenFiles:
         return descriptor
 
     def create(self, path: Path) -> None:
-        """Create an empty file.
-
-        Raises:
-            OSError: it exists, or cannot be created.
-        """
+        """Create an empty file. Raises OSError: it exists, or cannot be created."""
         self._open(path, os.O_CREAT | os.O_EXCL)
 
     def close(self, path: Path) -> None:
@@ -98,8 +90,7 @@ def _close(path: Path, descriptor: int) -> None:
 def write_fully(descriptor: int, data: Sequence[memoryview], position: int) -> None:
     """Write all of ``data`` (bytes) at ``position``, straight from its memory, in as many calls as needed.
 
-    Raises:
-        OSError: part of the data may have been written.
+    Raises OSError: part of the data may have been written.
     """
     left = list(data)
     while left:
@@ -114,8 +105,7 @@ def write_fully(descriptor: int, data: Sequence[memoryview], position: int) -> N
 def sync_directory(path: Path) -> None:
     """Make the entries of a directory durable: files created in it or removed from it.
 
-    Raises:
-        OSError: the directory is gone, or could not be written.
+    Raises OSError: the directory is gone, or could not be written.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -25,6 +25,7 @@ from shmaccum.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartiti
 from shmaccum.sender.log.directory import LogDirectory
 from shmaccum.sender.log.files import OpenFiles
 from shmaccum.sender.log.partition_log import LogConfig, PartitionLog
+from shmaccum.sender.transport import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -34,17 +35,8 @@ NODE: Final = Node(0)
 _LONGEST_WAIT_MS: Final = 2.0**31 - 1  # what poll(2) takes
 
 
-class LogTransport:
-    """Writes batches into ``log_dir``; see `shmaccum.sender.transport.Transport` for the methods.
-
-    Args:
-        log_dir: ``log.dir``; `start` creates it if it is missing.
-        num_partitions: ``num.partitions``, for topics not in the log yet.
-        segment_bytes: ``segment.bytes``.
-        flush_messages: ``flush.messages``.
-        flush_ms: ``flush.ms``.
-        magic: of all batches.
-    """
+class LogTransport(Transport):
+    """Writes batches into ``log_dir``: all of them, when `send` returns. A failure of one partition is its own."""
 
     def __init__(
         self, log_dir: Path, num_partitions: int, segment_bytes: int, flush_messages: int, flush_ms: int, magic: int
@@ -76,9 +68,6 @@ class LogTransport:
         """Return a new producer id of 63 random bits, and epoch 0."""
         return int.from_bytes(os.urandom(8), "little") >> 1, 0
 
-    def failure(self) -> None:
-        """Return None: a failure of one partition does not affect the others."""
-
     def cluster(self) -> Cluster:
         """Return the topics requested so far, as of their last request."""
         return self._cluster
@@ -109,18 +98,6 @@ class LogTransport:
                 self._changes.pop(topic, None)
                 self._changes[topic] = version
             self._cluster = Cluster(known.nodes, counts, leaders, errors, changes=self._changes, version=version)
-
-    def ready(self, node: Node, now_ms: int) -> bool:
-        """Return True: a directory needs no connection."""
-        return True
-
-    def connection_delay_ms(self, node: Node, now_ms: int) -> float:
-        """Return 0: a directory needs no connection."""
-        return 0.0
-
-    def is_busy(self) -> bool:
-        """Return False: `send` has written all batches when it returns."""
-        return False
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         """Write the batches. One that fails does not affect the others."""

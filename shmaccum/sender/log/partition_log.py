@@ -20,8 +20,7 @@ from shmaccum._core import ProduceBatch
 from shmaccum.errors import KafkaStorageError, RecordBatchTooLargeError, UnsupportedForMessageFormatError
 from shmaccum.record.format import record_format
 from shmaccum.sender.log.files import OpenFiles, sync_directory, write_fully
-from shmaccum.sender.log.recent_batches import StoredBatch
-from shmaccum.sender.log.recovery import LogEnd, recover
+from shmaccum.sender.log.recovery import LogEnd, StoredBatch, recover
 from shmaccum.sender.log.segments import segment_path
 
 logger = logging.getLogger(__name__)
@@ -31,18 +30,14 @@ _MAX_OFFSETS: Final = 2**31
 
 
 class LogConfig:
-    """The settings that the partitions of a log share.
-
-    Args:
-        segment_bytes: most bytes of a segment; can change.
-        flush_messages: records after which a partition is synced.
-        magic: message format of everything that is appended.
-    """
+    """The settings that the partitions of a log share: the most bytes of a segment, which can change, and others."""
 
     def __init__(self, segment_bytes: int, flush_messages: int, magic: int) -> None:
         self.segment_bytes = segment_bytes
         self.flush_messages = flush_messages
+        """Records after which a partition is synced."""
         self.magic = magic
+        """Message format of everything that is appended."""
 
 
 class PartitionLog:
@@ -93,11 +88,7 @@ class PartitionLog:
             raise self._storage_error(f"cannot write a batch of {batch.size} bytes", error) from error
 
     def flush(self) -> None:
-        """Sync all records.
-
-        Raises:
-            KafkaStorageError: the sync failed; what is on disk is unknown.
-        """
+        """Sync all records. Raises KafkaStorageError: the sync failed; what is on disk is unknown."""
         try:
             self._flush()
         except OSError as error:

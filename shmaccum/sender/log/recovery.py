@@ -8,49 +8,96 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import OrderedDict, deque
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.reader import Batch
 from shmaccum.sender.log.files import SEGMENT_MODE
-from shmaccum.sender.log.recent_batches import BATCHES_KEPT, RecentBatches, StoredBatch
-from shmaccum.sender.log.segments import SegmentReader, base_offset_of, list_segments, segment_path
+from shmaccum.sender.log.segments import SegmentReader, list_segments, segment_path
 from shmaccum.sender.regularfile import open_regular
 
 logger = logging.getLogger(__name__)
 
+BATCHES_KEPT: Final = 5
+"""Batches remembered per producer (``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``)."""
+
+PRODUCERS_KEPT: Final = 1000
+"""Producers remembered per partition. A slab has one producer id, and one slab at a time writes to a log."""
+
+
+class StoredBatch(NamedTuple):
+    """Identity of a producer's batch, and its base offset."""
+
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    base_offset: int
+
+
+class RecentBatches:
+    """The last batches of the producers that wrote last to one partition, by which resent ones are known (KIP-98).
+
+    As a broker's ``ProducerStateManager`` it keeps the last five of a producer, the most that can be in flight.
+    """
+
+    def __init__(self) -> None:
+        self._by_producer: OrderedDict[int, deque[StoredBatch]] = OrderedDict()
+
+    def add(self, producer_id: int, batch: StoredBatch) -> None:
+        """Remember a batch that was appended after all others."""
+        batches = self._by_producer.get(producer_id)
+        if batches is None:
+            if len(self._by_producer) >= PRODUCERS_KEPT:
+                self._by_producer.popitem(last=False)
+            batches = self._by_producer[producer_id] = deque(maxlen=BATCHES_KEPT)
+        else:
+            self._by_producer.move_to_end(producer_id)
+        batches.append(batch)
+
+    def extend(self, newer: RecentBatches) -> None:
+        """Remember the batches of ``newer``, which are all later than those here."""
+        for producer_id, batches in newer._by_producer.items():
+            for batch in batches:
+                self.add(producer_id, batch)
+
+    def find(self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int) -> int | None:
+        """Return the base offset of a batch that the log holds already; None for a new one, or one without an id."""
+        for batch in self._by_producer.get(producer_id, ()):
+            if batch[:3] == (producer_epoch, base_sequence, record_count):
+                return batch.base_offset
+        return None
+
+    def is_complete(self) -> bool:
+        """Return whether older batches would change nothing: each producer has five, and there is one at least."""
+        counts = [len(batches) for batches in self._by_producer.values()]
+        return bool(counts) and min(counts) == BATCHES_KEPT
+
 
 class LogEnd:
-    """Where the next batch of a partition goes.
+    """Where the next batch of a partition goes."""
 
-    Args:
-        base_offset: of the last segment.
-
-    Attributes:
-        size: bytes of the last segment.
-        next_offset: offset of the next record.
-        producers: the batches that can be resent.
-    """
+    size = 0
+    """Bytes of the last segment."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
-        self.size = 0
+        """Of the last segment."""
         self.next_offset = base_offset
+        """Of the next record."""
         self.producers = RecentBatches()
+        """The batches that can be resent."""
 
 
 def recover(directory: Path, *, idempotent: bool) -> LogEnd:
     """Find the end of the log in a partition's directory; truncate a torn batch.
 
+    With ``idempotent``, it reads earlier segments as well, until all batches that can be resent are known.
+
     A partition without segments gets its first, empty one. Afterwards nothing counts as synced.
 
-    Args:
-        directory: of the partition; exists.
-        idempotent: whether batches can have a producer id. If so, earlier segments are read as well, until all batches
-            that can be resent are known.
-
-    Raises:
-        OSError: a file cannot be read or written. No whole batch was changed.
+    Raises OSError: a file cannot be read or written. No whole batch was changed.
     """
     segments = list_segments(directory)
     if not segments:
@@ -64,7 +111,7 @@ def recover(directory: Path, *, idempotent: bool) -> LogEnd:
 
 def _recover_segment(segment: Path) -> LogEnd:
     """Truncate the segment behind its last whole batch; return its end."""
-    base_offset = base_offset_of(segment)
+    base_offset = int(segment.stem)
     end = LogEnd(base_offset)
     reader = SegmentReader(segment)
     reason = "the batch there is cut short"
@@ -93,10 +140,6 @@ def _look_back(older: list[Path], producers: RecentBatches) -> RecentBatches:
 
     It reads older segments until every producer found has five batches, or until it has read five batches in all: the
     producer whose sender died was the last to write.
-
-    Args:
-        older: the segments before the last; not changed.
-        producers: the batches in the last segment.
     """
     seen = 0
     for segment in reversed(older):

@@ -32,37 +32,25 @@ def segment_path(directory: Path, base_offset: int) -> Path:
 def list_segments(directory: Path) -> list[Path]:
     """Return the segments in a partition's directory, by offset. Other files are skipped.
 
-    Raises:
-        OSError: the directory is gone, or cannot be read.
+    Raises OSError: the directory is gone, or cannot be read.
     """
     names = (_NAME.fullmatch(name) for name in os.listdir(directory))
     return sorted(directory / name.string for name in names if name and int(name["base_offset"]) <= _MAX_OFFSET)
-
-
-def base_offset_of(segment: Path) -> int:
-    """Return the offset in a segment's name."""
-    return int(segment.stem)
 
 
 class SegmentReader:
     """Reads the batches of one segment, one at a time, up to the file's size at the start.
 
     Attributes:
-        path: Of the segment.
         size: Bytes of the file when the reader was made.
         position: Start of the batch last read, in bytes.
         end: End of that batch; unread bytes, or a torn batch, follow.
     """
 
     def __init__(self, path: Path, *, any_owner: bool = False) -> None:
-        """Read the file's size.
+        """Read the file's size; with ``any_owner``, another user can own it.
 
-        Args:
-            path: of the segment.
-            any_owner: whether another user can own it.
-
-        Raises:
-            OSError: the file is gone, or cannot be examined.
+        Raises OSError: the file is gone, or cannot be examined.
         """
         self.path = path
         self._any_owner = any_owner
@@ -72,9 +60,6 @@ class SegmentReader:
 
     def batches(self, *, check_crc: bool = True) -> Iterator[Batch]:
         """Yield the batches; stop before one that reaches past `size`, as an interrupted write leaves it.
-
-        Args:
-            check_crc: whether a wrong checksum counts as corrupt.
 
         Raises:
             CorruptRecordError: no valid batch follows the last one; names file and position.
@@ -98,9 +83,5 @@ class SegmentReader:
                 yield batch
 
     def corrupt(self, reason: str) -> CorruptRecordError:
-        """Return an error that names the file and the position of the batch last read.
-
-        Args:
-            reason: the fault of that batch, with positions counted from its start.
-        """
+        """Return an error that names the file and the position of the batch last read, from which ``reason`` counts."""
         return CorruptRecordError(f"{self.path} is corrupt at byte {self.position}; counted from there, {reason}")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from shmaccum.errors import SlabInUseError
-from shmaccum.sender.log.lock import DirectoryLock, has_writer
+from shmaccum.sender.log.directory import DirectoryLock, has_writer
 
 HOLD = """
 import pathlib, sys
-from shmaccum.sender.log.lock import DirectoryLock
+from shmaccum.sender.log.directory import DirectoryLock
 lock = DirectoryLock(pathlib.Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()
