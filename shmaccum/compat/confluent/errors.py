@@ -190,7 +190,7 @@ def kafka_error(error: ShmaccumError, *, retriable: bool | None = None, txn_requ
     Args:
         error: the error.
         retriable: whether the call can be repeated; None: what the error's class says.
-        txn_requires_abort: whether the transaction can only be aborted.
+        txn_requires_abort: whether the transaction can only be aborted. A fatal error never has it, as in librdkafka.
     """
     kind = next((_KINDS[each] for each in type(error).__mro__ if each in _KINDS), _OTHER)
     code, phrase = CODES[kind.name], kind.phrase
@@ -198,7 +198,8 @@ def kafka_error(error: ShmaccumError, *, retriable: bool | None = None, txn_requ
     if kind is _OTHER and isinstance(error, OurKafkaError) and error.code > 0:
         code, phrase = error.code, ""
     text = f"{phrase}: {error}" if phrase else str(error)
-    return KafkaError(code, text, kind.is_fatal, can_retry if retriable is None else retriable, txn_requires_abort)
+    must_abort = txn_requires_abort and not kind.is_fatal
+    return KafkaError(code, text, kind.is_fatal, can_retry if retriable is None else retriable, must_abort)
 
 
 def new_error(name: str, text: str, *, retriable: bool = False) -> Any:
