@@ -43,11 +43,16 @@ def check_core() -> None:
     """Check that the core can be imported: without it there is no package.
 
     Raises:
-        UnsupportedPlatformError: it is missing, or does not fit this interpreter.
+        UnsupportedPlatformError: it is missing, or does not fit this interpreter, or this is a subinterpreter.
     """
     try:
         import_module("shmaccum._core")
     except ImportError as error:
+        if "interpreter" in str(error):  # of Cython, or of CPython where interpreters have a GIL each
+            raise UnsupportedPlatformError(
+                f"shmaccum runs in one interpreter of a process, and this is another one ({error}): import it in the "
+                "main interpreter alone, not in subinterpreters; with mod_wsgi, set WSGIApplicationGroup %{GLOBAL}"
+            ) from error
         raise UnsupportedPlatformError(
             f"shmaccum's compiled core is missing ({error}): install shmaccum by pip, which compiles it; in a source "
             "tree, `pip install -e .` does"

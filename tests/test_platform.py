@@ -46,6 +46,15 @@ def test_an_import_without_the_core_says_what_to_do() -> None:
     assert "pip install -e ." in done.stderr
 
 
+def test_an_import_in_a_subinterpreter_says_where_it_works() -> None:
+    name = "_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters"
+    program = f"import shmaccum, {name} as i; print(getattr(i, 'exec', i.run_string)(i.create(), 'import shmaccum'))"
+    done = run_python("-c", program)
+    assert "shmaccum runs in one interpreter of a process" in done.stdout + done.stderr
+    assert "main interpreter alone" in done.stdout + done.stderr
+    assert "pip install" not in done.stdout + done.stderr
+
+
 def test_words_with_barriers_behave_like_a_memoryview() -> None:
     memory = bytearray(64)
     words: Any = OrderedWords(memoryview(memory).cast("Q"))

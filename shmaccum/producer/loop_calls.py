@@ -26,6 +26,7 @@ BURST: Final = 1024
 """Calls of `send` in a row before other tasks run: less than a millisecond. A switch takes as long as 20."""
 _LOCK_PAUSE_S: Final = 0.1
 """How long other tasks run between two attempts at a lock that a stopped process holds."""
+_Topic = tuple[asyncio.AbstractEventLoop, str]
 
 
 class LoopProducer(Producer):
@@ -40,7 +41,8 @@ class LoopCalls:
 
     Calls that need memory form a line in each loop, first come, first served. Only its first one is in the slab's queue
     for memory. While there is a line, later sends of the producer join it, so that none is overtaken. So it is for each
-    topic whose metadata sends wait for; sends to other topics pass by.
+    topic whose metadata sends wait for; sends to other topics pass by. No line spans two loops: an asyncio.Lock that
+    one loop's thread releases does not wake another loop, and the call would wait for ever.
     """
 
     def __init__(self, producer: LoopProducer) -> None:
@@ -60,8 +62,8 @@ class LoopCalls:
         """For memory."""
         self._queued = 0
         """Calls in these lines."""
-        self._asking: dict[str, list[asyncio.Lock]] = {}
-        """By topic: the line of sends that wait for its metadata, once for each of them."""
+        self._asking: dict[_Topic, list[asyncio.Lock]] = {}
+        """By loop and topic: the line of sends that wait for its metadata, once for each of them."""
         self._passed = 0
         """Sends that have passed by lines since other tasks ran."""
         self._process = object()
@@ -107,7 +109,7 @@ class LoopCalls:
         call = _Call(self)
         try:
             topic = record.topic
-            if self._asking and isinstance(topic, str) and topic in self._asking:
+            if self._asking and isinstance(topic, str) and (asyncio.get_running_loop(), topic) in self._asking:
                 await call.join_topic(topic)
             elif self._queued:
                 await call.join(started + self._max_block_s)
@@ -201,7 +203,7 @@ class _Call:
         self._calls = calls
         self._process = calls._process
         self._line: asyncio.Lock | None = None
-        self._topic: str | None = None
+        self._topic: _Topic | None = None
         self._topic_line: list[asyncio.Lock] = []
 
     @property
@@ -226,8 +228,9 @@ class _Call:
             if self._line is None:
                 self._leave_queue()
 
-    async def join_topic(self, topic: str) -> None:
-        """Wait in the line of a topic, unless it is its first one."""
+    async def join_topic(self, name: str) -> None:
+        """Wait in the running loop's line of a topic, unless it is its first one."""
+        topic = (asyncio.get_running_loop(), name)
         if topic == self._topic:
             return
         self.leave()

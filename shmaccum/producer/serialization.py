@@ -63,9 +63,11 @@ class Serializer:
                 return bytes(data)
             except ValueError as error:
                 raise SerializationError(f"{what}: {error}") from error  # a released memoryview
+        kind = type(data).__name__
         raise SerializationError(
-            f"{what} must be bytes, str or None{' after its serializer' if call else ''}, not "
-            f"{type(data).__name__}; set {what}.serializer to turn it into bytes"
+            f"{what}.serializer must return bytes, str or None, not {kind}"
+            if call
+            else f"{what} must be bytes, str or None, not {kind}; set {what}.serializer to turn it into bytes"
         )
 
     def close(self) -> Exception | None:

@@ -6,7 +6,7 @@ duplicate names. Spark's own sinks, such as ``kafka``, select their columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -53,6 +53,7 @@ def kafka_columns(frame: DataFrame, timestamp_column: str | None = None) -> Data
         warn_of_timestamp(frame.schema)
     else:
         check_timestamp_column(timestamp_column, frame.columns)
+    frame = _unambiguous(frame, kinds)
     # Quoted: event.time would be the field time of a struct event.
     quoted = {name: "`" + name.replace("`", "``") + "`" for name in kinds}
     return frame.select(*(_cast(frame[quoted[name]], name, kind, timestamp_column) for name, kind in kinds.items()))
@@ -76,6 +77,17 @@ def to_kafka(frame: DataFrame, options: Mapping[str, str]) -> None:
     timestamp_column = next((value for name, value in options.items() if name.lower() == "timestampcolumn"), None)
     narrow = kafka_columns(frame, timestamp_column)
     narrow.write.format("shmaccum").mode("append").options(**options).save()
+
+
+def _unambiguous(frame: DataFrame, taken: Container[str]) -> DataFrame:
+    """Rename columns that Spark, which ignores case, takes for one of ``taken``: ``VALUE`` beside ``value``."""
+    names = frame.columns
+    folded = {name.lower() for name in names if name in taken}
+    renamed = [
+        f"{name} {number}" if name not in taken and name.lower() in folded else name
+        for number, name in enumerate(names)
+    ]
+    return frame if renamed == names else frame.toDF(*renamed)
 
 
 def _cast(column: Column, name: str, kind: DataType, timestamp_column: str | None) -> Column:

@@ -9,7 +9,9 @@ import pytest
 from brokers import PATIENCE_S, consume, produce, wait_for_markers
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from fixture_types import Make
+from producers import wait_until_gone
 
+from shmaccum.compat.confluent import Producer
 from shmaccum.compat.confluent.transactions import group_of
 
 
@@ -145,6 +147,29 @@ def test_a_second_producer_of_the_id_fences_the_first(
         transactional.commit_transaction()
     assert caught.value.args[0].code() == KafkaError._FENCED
     assert caught.value.args[0].fatal()
+
+
+def test_a_producer_of_another_host_fences_the_first(
+    existing: str, settings: dict[str, Any], transactional: Any, slab_name: str
+) -> None:
+    """Its slab does not know: the broker refuses a batch. Programs ask first whether they can abort."""
+    reports = send(transactional, existing, 1)
+    transactional.flush(PATIENCE_S)
+    other = Producer(
+        {"bootstrap.servers": settings["bootstrap.servers"], "shmaccum.name": f"{slab_name}-2", "sender.idle.ms": 100}
+        | {"transactional.id": f"id-{existing}"}
+    )
+    other.init_transactions(PATIENCE_S)
+    transactional.produce(existing, b"value", partition=0, on_delivery=lambda error, _: reports.append(error))
+    with pytest.raises(KafkaException) as caught:
+        transactional.commit_transaction(PATIENCE_S)
+    transactional.poll(0)
+    for error in (reports[-1], caught.value.args[0]):
+        assert (error.code(), error.fatal(), error.txn_requires_abort()) == (KafkaError._FENCED, True, False)
+    with pytest.raises(KafkaException, match="taken over"):
+        transactional.abort_transaction(PATIENCE_S)
+    other.close()
+    wait_until_gone(f"{slab_name}-2")
 
 
 def test_calls_without_a_transactional_id_say_what_is_missing(confluent: Make) -> None:

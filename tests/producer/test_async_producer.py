@@ -8,6 +8,7 @@ import gc
 import inspect
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -541,6 +542,23 @@ def test_two_loops_in_two_threads(open_producer: Open, topic: str, log_dir: Path
     in_threads(2, lambda partition: asyncio.run(main(partition)))
     for partition in range(2):
         assert read_values(log_dir, topic, partition) == [b"%d" % number for number in range(count)]
+
+
+def test_two_loops_ask_for_a_topic_by_one_producer(open_producer: Open, topic: str) -> None:
+    """Sends that line up in one loop for a topic's metadata are not held up by those of another."""
+    producer = open_producer()
+    asyncio.run(producer.start())
+    barrier = threading.Barrier(2)
+
+    async def main(number: int) -> None:
+        for attempt in range(20):
+            barrier.wait(10)
+            name = f"{topic}-{attempt}"
+            async with asyncio.timeout(5):
+                await asyncio.gather(*[producer.send(name, b"value") for _ in range(3)])
+
+    in_threads(2, lambda number: asyncio.run(main(number)))
+    asyncio.run(producer.close())
 
 
 @in_both_loops

@@ -187,6 +187,16 @@ def test_the_timestamp_column_can_have_any_name(spark: SparkSession) -> None:
         assert kafka_columns(rows, name).dtypes == [("value", "string"), (name, "timestamp")]
 
 
+def test_columns_whose_names_differ_in_case_alone_stay_behind(
+    spark: SparkSession, options: Options, written: Written
+) -> None:
+    rows = spark.range(1).selectExpr("'b' as VALUE", "'a' as value", "'k' as key", "1 as Key", "2 as kEY", "id as ID")
+    assert kafka_columns(rows, "ID").columns == ["value", "key", "ID"]
+    to_kafka(rows, options | {"topic": "cased"})
+    (record,) = written("cased")
+    assert (record.key, record.value) == (b"k", b"a")
+
+
 def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: Options) -> None:
     with pytest.raises(SerializationError, match=r"'value' is of unsupported type struct.*: .* with to_json\(value\)"):
         kafka_columns(spark.range(1).selectExpr("struct(id) as value"))

@@ -166,14 +166,18 @@ def _phrase(name: str) -> str:
 
 
 def kafka_error(error: errors.ShmaccumError, *, retriable: bool | None = None, txn_requires_abort: bool = False) -> Any:
-    """Return an error of ours as a KafkaError; ``retriable`` by default as its class says."""
+    """Return an error of ours as a KafkaError; ``retriable`` by default as its class says.
+
+    A fatal error never has ``txn_requires_abort``, as in librdkafka.
+    """
     kind = next((_KINDS[each] for each in type(error).__mro__ if each in _KINDS), _OTHER)
     code, phrase = CODES[kind.name], kind.phrase
     can_retry = isinstance(error, OurKafkaError) and error.retriable
     if kind is _OTHER and isinstance(error, OurKafkaError) and error.code > 0:
         code, phrase = error.code, ""
     text = f"{phrase}: {error}" if phrase else str(error)
-    return KafkaError(code, text, kind.is_fatal, can_retry if retriable is None else retriable, txn_requires_abort)
+    must_abort = txn_requires_abort and not kind.is_fatal
+    return KafkaError(code, text, kind.is_fatal, can_retry if retriable is None else retriable, must_abort)
 
 
 def new_error(name: str, text: str, *, retriable: bool = False) -> Any:
