@@ -102,10 +102,10 @@ class _RotatingFile(RotatingFileHandler):
         return _opened(self.baseFilename, 0o600)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line; make the file again if it was removed, as by `_remove_old` of another host's sender."""
+        """Write a line; make the file again if it was removed, as by a sender of another container with the same home."""
         if self.stream is not None and not os.path.lexists(self.baseFilename):
             self.stream.close()
-            self.stream = None  # type: ignore[assignment]  # the handler opens it again
+            self.stream = None  # the handler opens it again
         super().emit(record)
 
 

@@ -6,13 +6,17 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import select
+import signal
 import sys
 import termios
 import time
 import tty
 from collections.abc import Iterator, Sequence
-from typing import Final
+from io import TextIOWrapper
+from types import FrameType
+from typing import Any, Final
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -39,6 +43,9 @@ examples:
   shmaccum top orders --once
   shmaccum top --json --interval 5 | jq -c '.slabs[] | [.name, .verdict]'
 """
+Modes = list[Any]
+"""Of a terminal, as `termios` has them."""
+
 _SAMPLE_S: Final = 1.0
 """How long ``--once`` watches, since a rate needs two looks."""
 _WIDE: Final = 120
@@ -59,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     """Watch slabs.
 
     Raises:
-        ConfigError: the output is no terminal, and neither ``--once`` nor ``--json`` is given.
+        ConfigError: the output is no terminal that can be drawn on, and neither ``--once`` nor ``--json`` is given.
         SlabNotFoundError: with ``--once``, the named slab does not exist.
     """
     if args.name is not None:
@@ -73,9 +80,22 @@ def run(args: argparse.Namespace) -> int:
         return _print_once(args.name, choices)
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
         raise ConfigError("this is no terminal: use --once for one screen, or --json for programs")
-    with _keyboard() as keyboard:
-        _Watch(args.name, args.interval, choices, keyboard).run()
+    console = _console()
+    if console.is_dumb_terminal:
+        kind = os.environ.get("TERM", "")
+        raise ConfigError(f"TERM = {kind!r}: nothing can be drawn there; use --once, or set TERM to its kind")
+    # Else the terminal would keep the view's screen and modes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with _keyboard() as (keyboard, shells):
+        _Watch(args.name, args.interval, choices, keyboard, shells, console).run()
     return 0
+
+
+def _console() -> Console:
+    """Return the standard output. What its encoding does not have becomes a question mark."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _look(name: str | None) -> list[SlabReport | UnreadableSlab]:
@@ -110,7 +130,7 @@ def _print_json(args: argparse.Namespace) -> int:
 
 
 def _print_once(name: str | None, choices: Choices) -> int:
-    out = Console(highlight=False, markup=False, emoji=False)
+    out = _console()
     width = out.width if out.is_terminal else _WIDE
     out.width = width
     watched: dict[str, History] = {}
@@ -138,14 +158,19 @@ class _Watch:
         interval_s: between two looks.
         choices: what to show at first.
         keyboard: descriptor of the terminal.
+        shells: its modes before the view began.
+        console: the same terminal, to draw on.
     """
 
-    def __init__(self, name: str | None, interval_s: float, choices: Choices, keyboard: int) -> None:
+    def __init__(
+        self, name: str | None, interval_s: float, choices: Choices, keyboard: int, shells: Modes, console: Console
+    ) -> None:
         self._name = name
         self._interval_s = interval_s
         self._choices = choices
         self._keyboard = keyboard
-        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._shells = shells
+        self._console = console
         self._slabs: Sequence[SlabReport | UnreadableSlab] = []
         self._histories: dict[str, History] = {}
         self._chosen = 0
@@ -154,6 +179,7 @@ class _Watch:
     def run(self) -> None:
         """Draw until the user quits."""
         with Live(console=self._console, screen=True, auto_refresh=False, transient=True) as live:
+            self._stop_with(live)
             next_look = 0.0
             while not self._is_over:
                 if time.monotonic() >= next_look:
@@ -164,12 +190,32 @@ class _Watch:
                 for key in self._keys(max(0.0, next_look - time.monotonic())):
                     self._obey(key)
 
+    def _stop_with(self, live: Live) -> None:
+        """Give the terminal back to the shell while Ctrl-Z stops this process."""
+
+        def stop(number: int, _: FrameType | None) -> None:
+            drawing = termios.tcgetattr(self._keyboard)
+            live.stop()
+            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._shells)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, drawing)
+            live.start()
+
+        signal.signal(signal.SIGTSTP, stop)
+
     def _look(self) -> None:
+        chosen = self._slabs[self._chosen].name if self._slabs else None
         self._slabs = _look(self._name)
+        names_there = [slab.name for slab in self._slabs]
+        for name in self._histories.keys() - names_there:
+            del self._histories[name]
         for slab in self._slabs:
             if isinstance(slab, SlabReport):
                 self._histories.setdefault(slab.name, History()).add(slab)
-        self._chosen = min(self._chosen, max(0, len(self._slabs) - 1))
+        # Slabs before it can have come or gone.
+        self._chosen = (
+            names_there.index(chosen) if chosen in names_there else min(self._chosen, max(0, len(names_there) - 1))
+        )
 
     def _drawn(self) -> RenderableType:
         size, of = self._console.size, ""
@@ -236,28 +282,34 @@ class _Watch:
         return slab.name if isinstance(slab, SlabReport) else None
 
 
-_SEQUENCES: Final = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "page up", "\x1b[6~": "page down"}
+_CURSOR_KEYS: Final = {
+    "\x1b[A": "up",
+    "\x1bOA": "up",
+    "\x1b[B": "down",
+    "\x1bOB": "down",
+    "\x1b[5~": "page up",
+    "\x1b[6~": "page down",
+}
+_KEY: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO[ -~]|.", re.DOTALL)
+"""A sequence of a function key (ECMA-48: CSI and SS3), or a character."""
 
 
 def keys(typed: str) -> Iterator[str]:
-    """Yield the keys in what a terminal sent: single characters, or names of the cursor keys."""
-    while typed:
-        found = next((each for each in _SEQUENCES if typed.startswith(each)), None)
-        if found is not None:
-            yield _SEQUENCES[found]
-            typed = typed[len(found) :]
-        else:
-            yield typed[0]
-            typed = typed[1:]
+    """Yield the keys in what a terminal sent: single characters, or names of the cursor keys; drop all others."""
+    for key in _KEY.findall(typed):
+        if len(key) == 1:
+            yield key
+        elif key in _CURSOR_KEYS:
+            yield _CURSOR_KEYS[key]
 
 
 @contextlib.contextmanager
-def _keyboard() -> Iterator[int]:
-    """Let the terminal send each key at once, and not show it; return its descriptor."""
+def _keyboard() -> Iterator[tuple[int, Modes]]:
+    """Let the terminal send each key at once, and not show it; return its descriptor, and its modes before."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
         tty.setcbreak(descriptor)
-        yield descriptor
+        yield descriptor, before
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

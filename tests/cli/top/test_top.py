@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -15,20 +16,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import ioctl
+from pathlib import Path
 
 import pytest
 from fixture_types import Capture
+from producers import wait_until, wait_until_gone
 from rich.console import Console
 from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum._core import Geometry, Super
 from shmaccum.cli.main import main
+from shmaccum.cli.top import command
 from shmaccum.cli.top.command import keys
 from shmaccum.cli.top.history import History
 from shmaccum.cli.top.screen import Choices, curve, draw
 from shmaccum.cli.top.tables import TABS
-from shmaccum.observe.report import report
+from shmaccum.observe.report import UnreadableSlab, report
 from shmaccum.observe.verdict import Level, findings
 from shmaccum.shm.lifecycle import attach, detach
 
@@ -163,7 +167,13 @@ def test_curves() -> None:
 
 
 def test_keys() -> None:
-    assert list(keys("s\x1b[A\x1b[6~/é\x1b")) == ["s", "up", "page down", "/", "é", "\x1b"]
+    assert list(keys("s\x1b[A\x1bOB\x1b[6~/é\x1b")) == ["s", "up", "down", "page down", "/", "é", "\x1b"]
+
+
+@pytest.mark.parametrize("other", ["\x1b[3~", "\x1b[15~", "\x1b[D", "\x1bOP", "\x1b[1;5C", "\x1b[Z"])
+def test_other_function_keys_do_nothing(other: str) -> None:
+    """Their digits and letters are no keys: Delete would choose table 3."""
+    assert list(keys(f"1{other}q")) == ["1", "q"]
 
 
 class Terminal:
@@ -177,21 +187,30 @@ class Terminal:
         """Send keys."""
         os.write(self._descriptor, typed.encode())
 
-    def await_text(self, pattern: str) -> None:
+    def await_text(self, pattern: str, ignored: str = r"\x1b\[[0-9;?]*[A-Za-z]") -> None:
         """Wait until it shows something."""
         shown, deadline = "", time.monotonic() + 60
         while not re.search(pattern, shown):
             assert time.monotonic() < deadline, f"{pattern}: {shown[-2000:]}"
             if select.select([self._descriptor], [], [], 0.1)[0]:
-                shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._descriptor, 65536).decode(errors="ignore"))
+                shown += re.sub(ignored, "", os.read(self._descriptor, 65536).decode(errors="ignore"))
+
+    def await_screen(self, *, of_the_view: bool) -> None:
+        """Wait until it changes to the view's own screen, or back."""
+        self.await_text(rf"\x1b\[\?1049{'h' if of_the_view else 'l'}", ignored="$^")
+
+    def is_the_shells(self) -> bool:
+        """Return whether it has a shell's modes: it shows what is typed, and sends it by lines."""
+        modes = termios.tcgetattr(self._descriptor)[3]
+        return bool(modes & termios.ECHO and modes & termios.ICANON)
 
 
 @contextmanager
-def terminal(*arguments: str, rows: int = 24, columns: int = 80) -> Iterator[Terminal]:
+def terminal(*arguments: str, rows: int = 24, columns: int = 80, **variables: str) -> Iterator[Terminal]:
     """Run ``shmaccum top`` in a terminal of its own."""
     ours, its = pty.openpty()
     ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    environment = {**os.environ, "TERM": "xterm"}
+    environment = {**os.environ, "TERM": "xterm", **variables}
     environment.pop("COLUMNS", None)
     process = subprocess.Popen(
         [sys.executable, "-m", "shmaccum", "top", *arguments],
@@ -226,6 +245,65 @@ def test_live_with_keys(working: Producer, slab_name: str) -> None:
         ):
             shown.press(key)
             shown.await_text(text)
+        shown.press("q")
+        assert shown.process.wait(30) == 0
+
+
+def test_the_chosen_slab_stays_when_another_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(*names: str) -> None:
+        monkeypatch.setattr(command, "_look", lambda _: [UnreadableSlab(name, "why") for name in names])
+
+    watch = command._Watch(None, 1.0, Choices(), 0, [], Console())
+    of("a", "b", "c")
+    watch._look()
+    watch._obey("n")
+    assert watch._slabs[watch._chosen].name == "b"
+    for names, chosen in (("bc", "b"), ("abc", "b"), ("ac", "c"), ("a", "a"), ("", None), ("ab", "a")):
+        of(*names)
+        watch._look()
+        assert (watch._slabs[watch._chosen].name if watch._slabs else None) == chosen
+
+
+def test_slabs_that_are_gone_are_forgotten(settings: Settings, slab_name: str) -> None:
+    """A view that is open for days sees many."""
+    watch = command._Watch(slab_name, 1.0, Choices(), 0, [], Console())
+    with Producer(settings):
+        watch._look()
+        assert list(watch._histories) == [slab_name]
+    wait_until_gone(slab_name)
+    watch._look()
+    assert not watch._histories
+
+
+def test_a_signal_gives_the_terminal_back(slab_name: str) -> None:
+    """Ctrl-Z stops the view and SIGTERM ends it; the shell gets its own screen and its modes."""
+    with terminal(slab_name, "--interval", "0.2") as shown:
+        shown.await_text("there is no slab")
+        shown.process.send_signal(signal.SIGTSTP)
+        shown.await_screen(of_the_view=False)
+        status = Path(f"/proc/{shown.process.pid}/stat")
+        wait_until(lambda: status.read_text().rpartition(") ")[2][0] == "T", "it has stopped")
+        assert shown.is_the_shells()
+        shown.process.send_signal(signal.SIGCONT)
+        shown.await_screen(of_the_view=True)
+        shown.await_text("there is no slab")
+        assert not shown.is_the_shells()
+        shown.process.terminate()
+        assert shown.process.wait(30) == 128 + signal.SIGTERM
+        shown.await_screen(of_the_view=False)
+        assert shown.is_the_shells()
+
+
+def test_a_dumb_terminal_is_refused(slab_name: str) -> None:
+    with terminal(slab_name, TERM="dumb") as shown:
+        shown.await_text(r"TERM = 'dumb': nothing can be drawn there; use --once, or set TERM to its kind")
+        assert shown.process.wait(30) == 2
+
+
+@pytest.mark.usefixtures("working")
+def test_a_terminal_without_unicode(slab_name: str) -> None:
+    with terminal(slab_name, PYTHONIOENCODING="ascii", LC_ALL="C") as shown:
+        shown.await_text(r"(?s)healthy .*memory \?{8}")
         shown.press("q")
         assert shown.process.wait(30) == 0
 
