@@ -286,7 +286,7 @@ class Brokers:
         broker = self._brokers.get(node.id)
         if broker is None or (broker.node is not node and broker.node != node):
             if broker is not None and broker.connection is not None:
-                broker.connection.close(NetworkError, f"the broker moved to {node.host}:{node.port}")
+                broker.connection.close(NetworkError, f"the broker moved to {node.address}")
             if broker is not None:
                 self._let_go(broker)
             broker = self._brokers[node.id] = Broker(node)

@@ -102,7 +102,7 @@ class _RotatingFile(RotatingFileHandler):
         return _opened(self.baseFilename, 0o600)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line; make the file again if it was removed, as by a sender of another container with the same home."""
+        """Write a line; make the file again if it was removed, as by a container that has the same home."""
         if self.stream is not None and not os.path.lexists(self.baseFilename):
             self.stream.close()
             self.stream = None  # the handler opens it again

@@ -122,6 +122,8 @@ def test_password_does_not_show_itself() -> None:
         ("LOCALHOST:1", "localhost", 1),
         ("10.0.0.1:65535", "10.0.0.1", 65535),
         ("[2001:DB8::1]:9092", "2001:db8::1", 9092),
+        ("[FE80::1%eth0]:9092", "fe80::1%eth0", 9092),
+        ("[fe80::1%2]:9092", "fe80::1%2", 9092),
     ],
 )
 def test_an_address(address: str, host: str, port: int) -> None:

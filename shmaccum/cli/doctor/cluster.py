@@ -51,7 +51,7 @@ def cluster_findings(settings: Mapping[str, object], timeout_s: float) -> Iterat
         asked.add(address)
         yield _finding(address, answer, "")
         if isinstance(answer, _Answer):
-            advertised |= {f"{node.host}:{node.port}": node for node in answer.brokers}
+            advertised |= {node.address: node for node in answer.brokers}
     for address, node in sorted(advertised.items(), key=lambda each: each[1].id):
         if address not in asked:
             answer = _ask(settings, node, timeout_s)
