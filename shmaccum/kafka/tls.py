@@ -26,6 +26,8 @@ _PEM: Final = re.compile(r"-+BEGIN ([A-Z0-9 ]+?)-+\s+([A-Za-z0-9+/=\s]*)-+END \1
 """A block of PEM without headers, its lines broken anywhere."""
 _PEM_LINE: Final = 64
 """Characters of a line in PEM (RFC 7468)."""
+_NO_TLS: Final = " in the TLS handshake; is this port one of security.protocol SSL or SASL_SSL?"
+_REFUSED: Final = ": the broker refused our certificate; check the one in ssl.keystore, and its end"
 _MOST_READS: Final = 64
 """TLS records after which `TlsChannel.read` leaves the rest in the socket."""
 
@@ -48,6 +50,7 @@ class TlsChannel(Channel):
         self._context = context
         self._host = host
         self._tls: ssl.SSLSocket | None = None
+        self._is_open = False
 
     def open(self) -> int:
         """Continue connecting and the handshake (see `Channel.open`).
@@ -69,6 +72,7 @@ class TlsChannel(Channel):
             return select.EPOLLIN
         except ssl.SSLWantWriteError:
             return select.EPOLLOUT
+        self._is_open = True
         return 0
 
     def write(self, buffers: Sequence[Buffer]) -> int:
@@ -109,14 +113,20 @@ class TlsChannel(Channel):
     def reason(self, error: OSError) -> str:
         """Return why an error ended this connection."""
         if isinstance(error, ssl.SSLEOFError):
-            return "the broker closed the connection"
+            return "the broker closed the connection" + ("" if self._is_open else _NO_TLS)
         if isinstance(error, ssl.SSLError):
-            return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error.strerror}"
+            reason = getattr(error, "verify_message", "") or error.reason or error.strerror
+            return f"TLS: {reason}" + (_REFUSED if _is_of_our_certificate(error.reason) else "")
         return super().reason(error)
 
     def is_refusal(self, error: OSError) -> bool:
         """Return whether an error means that one side does not accept the other's certificate or version."""
         return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+
+
+def _is_of_our_certificate(reason: str | None) -> bool:
+    """Return whether OpenSSL's reason is an alert with which a broker refuses our certificate, or misses it."""
+    return reason is not None and "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
 
 
 def _records(buffers: Sequence[Buffer]) -> Iterator[Buffer]:

@@ -270,10 +270,11 @@ def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: pytes
 
 @pytest.mark.parametrize("ours", ["none", "expired"])
 def test_a_certificate_that_the_broker_does_not_accept(
-    at: At, certificates: Certificates, wire: MakeWire, ours: str
+    at: At, certificates: Certificates, wire: MakeWire, ours: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {"ssl_keystore_location": certificates.expired.pem} if ours == "expired" else {}
     assert failure_of(wire, **at("TLS", **given)) is SslAuthenticationError
+    assert "the broker refused our certificate; check the one in ssl.keystore, and its end" in caplog.text
 
 
 def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
@@ -301,6 +302,7 @@ def test_tls_to_a_broker_that_does_not_speak_it(
 ) -> None:
     here = wire(sasl.bootstrap_servers, security_protocol="SSL", ssl_truststore_location=certificates.ca)
     here.ask_until(lambda: "connection to broker" in caplog.text)
+    assert "in the TLS handshake; is this port one of security.protocol SSL or SASL_SSL?" in caplog.text
 
 
 def test_one_topic_of_two_is_forbidden(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:

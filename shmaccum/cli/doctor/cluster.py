@@ -29,7 +29,10 @@ _ATTEMPTS: Final = 3
 _NEWEST_METADATA: Final = 12
 """Later versions name a topic by its id."""
 _ADVICE: Final[Mapping[type[KafkaError], str]] = {
-    SslAuthenticationError: "check ssl.truststore.location, the broker's certificate and the name in it, and the port",
+    SslAuthenticationError: (
+        "check ssl.truststore.location, the broker's certificate and the name in it, and the port; with ALERT, check "
+        "ssl.keystore.location"
+    ),
     AuthenticationError: "check security.protocol, sasl.mechanism, the user and the password",
     UnsupportedVersionError: "use brokers of Kafka 2.1 or later, and their own port, not a controller's",
     KafkaError: "check the name, the port, the firewall, and whether the broker runs and security.protocol is its",
