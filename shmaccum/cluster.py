@@ -76,6 +76,11 @@ class Node(NamedTuple):
     host: str = ""
     port: int = -1
 
+    @property
+    def address(self) -> str:
+        """Host and port, as in ``bootstrap.servers``: an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def check_topic(topic: object) -> str:
     """Return ``topic`` if Kafka allows it as a topic's name (``Topic.validate``).

@@ -13,7 +13,7 @@ from shmaccum.shm.lifecycle import destroy
 _EPILOG: Final = """\
 A slab removes itself once its last user has left and nothing is left to send. Use this for a slab that stays behind
 because all its users were killed. It is refused while a living process uses the slab. Without --force, it is also
-refused while the slab holds undelivered records. Root can remove the slabs of all users.
+refused while the slab holds undelivered records, or cannot be read. Root can remove the slabs of all users.
 
 examples:
   shmaccum destroy orders

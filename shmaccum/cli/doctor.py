@@ -394,7 +394,10 @@ _ATTEMPTS: Final = 3
 _NEWEST_METADATA: Final = 12
 """Later versions name a topic by its id."""
 _ADVICE: Final[Mapping[type[KafkaError], str]] = {
-    SslAuthenticationError: "check ssl.truststore.location, the broker's certificate and the name in it, and the port",
+    SslAuthenticationError: (
+        "check ssl.truststore.location, the broker's certificate and the name in it, and the port; with ALERT, check "
+        "ssl.keystore.location"
+    ),
     AuthenticationError: "check security.protocol, sasl.mechanism, the user and the password",
     UnsupportedVersionError: "use brokers of Kafka 2.1 or later, and their own port, not a controller's",
     KafkaError: "check the name, the port, the firewall, and whether the broker runs and security.protocol is its",
@@ -414,7 +417,7 @@ def cluster_findings(settings: Mapping[str, object], timeout_s: float) -> Iterat
     for address in given:
         finding, brokers = _ask({**settings, "bootstrap.servers": address}, None, timeout_s, address)
         yield finding
-        advertised |= {f"{node.host}:{node.port}": node for node in brokers}
+        advertised |= {node.address: node for node in brokers}
     for address, node in sorted(advertised.items(), key=lambda each: each[1].id):
         if address not in given:
             yield _ask(settings, node, timeout_s, f"{address} (advertised by broker {node.id})", _ADVERTISED)[0]

@@ -22,7 +22,9 @@ LONG_MAX: Final = 2**63 - 1
 # Java's parsers reject the underscores and the non-ASCII digits that Python's int() accepts.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 # Kafka's own pattern (Utils.HOST_PORT_PATTERN) also takes a protocol before it, which has no meaning to a client.
-_ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})")
+_ADDRESS = re.compile(
+    r"(\[(?P<ipv6>[0-9a-fA-F:.]+)(?P<zone>%[0-9a-zA-Z._-]+)?\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})"
+)
 
 
 class ValueType(Generic[T]):
@@ -120,7 +122,8 @@ def split_address(address: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 1 << 16:
         raise ValueError(f"expected host:port, with a port from 1 to 65535, not {address!r}")
-    return (match["ipv6"] or match["name"]).lower(), int(match["port"])
+    # A zone is the name of a network interface, or its number.
+    return (match["ipv6"] or match["name"]).lower() + (match["zone"] or ""), int(match["port"])
 
 
 def _parse_addresses(value: object) -> tuple[str, ...]:

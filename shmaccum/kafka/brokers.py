@@ -258,7 +258,7 @@ class Brokers:
         if broker is None or (broker.node is not node and broker.node != node):
             if broker is not None:
                 if broker.connection is not None:
-                    broker.connection.close(NetworkError, f"the broker moved to {node.host}:{node.port}")
+                    broker.connection.close(NetworkError, f"the broker moved to {node.address}")
                 self._let_go(broker)
             broker = self._brokers[node.id] = Broker(node)
         return broker

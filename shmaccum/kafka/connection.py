@@ -430,4 +430,4 @@ class Connection:
 
 def describe(node: Node) -> str:
     """Return a broker's name for messages; those of ``bootstrap.servers`` have no number."""
-    return f"broker {node.id} at {node.host}:{node.port}" if node.id >= 0 else f"broker {node.host}:{node.port}"
+    return f"broker {node.id} at {node.address}" if node.id >= 0 else f"broker {node.address}"

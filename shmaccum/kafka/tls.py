@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import ssl
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,12 @@ from shmaccum.kafka.masking import naming
 
 _RECORD_SIZE: Final = 1 << 14
 """Most bytes of a TLS record, before they are encrypted."""
+_PEM: Final = re.compile(r"-+BEGIN ([A-Z0-9 ]+?)-+\s+([A-Za-z0-9+/=\s]*)-+END \1-+")
+"""A block of PEM without headers, its lines broken anywhere."""
+_PEM_LINE: Final = 64
+"""Characters of a line in PEM (RFC 7468)."""
+_NO_TLS: Final = " in the TLS handshake; is this port one of security.protocol SSL or SASL_SSL?"
+_REFUSED: Final = ": the broker refused our certificate; check the one in ssl.keystore, and its end"
 _MOST_READS: Final = 64
 """TLS records after which `TlsChannel.read` leaves the rest in the socket."""
 
@@ -35,6 +42,7 @@ class TlsChannel(Channel):
         self._context = context
         self._host = host
         self._tls: ssl.SSLSocket | None = None
+        self._is_open = False
 
     def open(self) -> int:
         """Continue connecting and the handshake (see `Channel.open`).
@@ -56,6 +64,7 @@ class TlsChannel(Channel):
             return select.EPOLLIN
         except ssl.SSLWantWriteError:
             return select.EPOLLOUT
+        self._is_open = True
         return 0
 
     def write(self, buffers: Sequence[Buffer]) -> int:
@@ -96,14 +105,20 @@ class TlsChannel(Channel):
     def reason(self, error: OSError) -> str:
         """Return why an error ended this connection."""
         if isinstance(error, ssl.SSLEOFError):
-            return "the broker closed the connection"
+            return "the broker closed the connection" + ("" if self._is_open else _NO_TLS)
         if isinstance(error, ssl.SSLError):
-            return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error.strerror}"
+            reason = getattr(error, "verify_message", "") or error.reason or error.strerror
+            return f"TLS: {reason}" + (_REFUSED if _is_of_our_certificate(error.reason) else "")
         return super().reason(error)
 
     def is_refusal(self, error: OSError) -> bool:
         """Return whether an error means that one side does not accept the other's certificate or version."""
         return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+
+
+def _is_of_our_certificate(reason: str | None) -> bool:
+    """Return whether OpenSSL's reason is an alert with which a broker refuses our certificate, or misses it."""
+    return reason is not None and "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
 
 
 def _records(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
@@ -146,7 +161,7 @@ def tls_context(config: ProducerConfig) -> ssl.SSLContext:
 def _trust(context: ssl.SSLContext, config: ProducerConfig) -> None:
     if config.ssl_truststore_certificates is not None:
         with _naming("ssl.truststore.certificates"):
-            context.load_verify_locations(cadata=config.ssl_truststore_certificates.value)
+            context.load_verify_locations(cadata=_in_lines(config.ssl_truststore_certificates.value))
     elif config.ssl_truststore_location:
         path = config.ssl_truststore_location
         with _naming("ssl.truststore.location", path):
@@ -175,9 +190,24 @@ def _be_known(context: ssl.SSLContext, config: ProducerConfig) -> None:
                 with _unnamed_file(store.identity(of_key.value if of_key is not None else None)) as pem_path:
                     context.load_cert_chain(pem_path)
     elif config.ssl_keystore_certificate_chain is not None and config.ssl_keystore_key is not None:
-        pem = f"{config.ssl_keystore_key.value}\n{config.ssl_keystore_certificate_chain.value}\n"
+        pem = _in_lines(f"{config.ssl_keystore_key.value}\n{config.ssl_keystore_certificate_chain.value}\n")
         with _naming("ssl.keystore.certificate.chain and ssl.keystore.key"), _unnamed_file(pem) as path:
             context.load_cert_chain(path, password=lambda: password)
+
+
+def _in_lines(pem: str) -> str:
+    """Break PEM into lines as OpenSSL needs them.
+
+    Java takes it on one line, or indented, too. That is how text comes from a continued line of Java properties, from
+    YAML, or from an option of Spark.
+    """
+
+    def block(match: re.Match[str]) -> str:
+        body = "".join(match[2].split())
+        lines = [body[at : at + _PEM_LINE] for at in range(0, len(body), _PEM_LINE)]
+        return "\n".join(["", f"-----BEGIN {match[1]}-----", *lines, f"-----END {match[1]}-----", ""])
+
+    return _PEM.sub(block, pem)
 
 
 def _java_store(path: str, kind: str, password: Password | None) -> KeyStore | None:

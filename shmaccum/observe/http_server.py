@@ -64,19 +64,18 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             self.address_family = found[0][0]
-            super().__init__(found[0][4][:2], _Handler)  # type: ignore[arg-type]  # its stub knows only IPv4
+            super().__init__(found[0][4], _Handler)  # type: ignore[arg-type]  # its stub knows only IPv4
         except OSError as error:
             raise ConfigError(
-                f"cannot listen at {host}:{port}: {error.strerror or error}; choose another address or port, or end "
-                "the program that has it"
+                f"cannot listen at {_bracketed(host)}:{port}: {error.strerror or error}; choose another address or "
+                "port, or end the program that has it"
             ) from error
 
     @property
     def url(self) -> str:
         """Where the metrics are."""
         host, port = self.server_address[:2]
-        host = str(host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+        return f"http://{_bracketed(str(host))}:{port}/metrics"
 
     def start(self) -> None:
         """Serve in a thread."""
@@ -125,6 +124,11 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         """Log an error, unless it is a client's that leaves early or is too slow."""
         if not isinstance(sys.exception(), OSError):
             logger.exception("a request for metrics failed")
+
+
+def _bracketed(host: str) -> str:
+    """Return a host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 class _Handler(BaseHTTPRequestHandler):

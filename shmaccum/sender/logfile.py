@@ -22,6 +22,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.config.settings import NO_LOG
 from shmaccum.errors import ConfigError, SenderError
 from shmaccum.sender.regularfile import open_regular
+from shmaccum.shm.names import slab_names
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 MAX_BYTES: Final = 1 << 20
@@ -98,6 +99,13 @@ class _RotatingFile(RotatingFileHandler):
     def _open(self) -> TextIOWrapper:
         descriptor = open_regular(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, self.mode_of_file)
         return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; make the file again if it was removed, as by a container that has the same home."""
+        if self.stream is not None and not os.path.lexists(self.baseFilename):
+            self.stream.close()
+            self.stream = None  # the handler opens it again
+        super().emit(record)
 
 
 class _NamedFile(_RotatingFile):
@@ -180,8 +188,15 @@ def _log_to(handler: logging.Handler) -> None:
 
 
 def _remove_old(directory: str) -> None:
-    """Remove logs unwritten for `_KEPT_S`: slabs' names change with their settings, and leave logs behind."""
+    """Remove logs unwritten for `_KEPT_S`: slabs' names change with their settings, and leave logs behind.
+
+    Keep those of slabs that exist: a sender without trouble writes nothing for months.
+    """
+    in_use = set(slab_names())
     for entry in os.scandir(directory):
+        slab, dot, _ = entry.name.partition(".log")
+        if not dot or slab in in_use:
+            continue
         with contextlib.suppress(OSError):
-            if ".log" in entry.name and entry.stat(follow_symlinks=False).st_mtime < time.time() - _KEPT_S:
+            if entry.stat(follow_symlinks=False).st_mtime < time.time() - _KEPT_S:
                 os.unlink(entry.path)

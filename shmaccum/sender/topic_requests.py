@@ -19,7 +19,7 @@ from shmaccum._core import Super
 from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry, TopicUpdate
-from shmaccum.errors import LockTimeoutError
+from shmaccum.errors import LockTimeoutError, NetworkError
 from shmaccum.sender.transport import Transport
 from shmaccum.shm.layout import NEARLY_FULL, TopicState
 
@@ -131,6 +131,10 @@ def _update_of(topic: TopicEntry, cluster: Cluster, is_answer: bool) -> TopicUpd
     count, error = cluster.partition_counts.get(name, 0), cluster.topic_errors.get(name)
     if not count and error is None:
         return None  # the transport has forgotten an idle topic; the slab keeps it
+    if error is not None and issubclass(error, NetworkError):
+        # No broker has answered. The partitions that a sender before this one knew are there still: a sender that
+        # starts in an outage would else make every `send` wait for metadata, and fail.
+        count = topic.partition_count
     topic_id = cluster.topic_ids.get(name, 0)
     if error is not None:
         is_news = topic.error is not error or (not count and topic.partition_count > 0)

@@ -215,7 +215,7 @@ class BrokerJournal:
     def broker(self, node: Node) -> BrokerEntry:
         """Return the entry of a broker; a new one has its own from now on."""
         words, number = self._words, node.id & _NODE_MASK
-        address = printable(f"{node.host}:{node.port}").encode()[:MAX_ADDRESS]
+        address = printable(node.address).encode()[:MAX_ADDRESS]
         places = [self._geometry.broker(entry) for entry in range(BROKERS)]
         for entry, at in enumerate(places):
             if words[at + Broker.STATE] and words[at + Broker.NODE] == number and _address(words, at) == address:

@@ -25,7 +25,7 @@ from shmaccum.shm import names, native, shared_settings, validation
 from shmaccum.shm.files import in_the_way, is_of_others, make_semaphore
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.segment import Segment
+from shmaccum.shm.segment import Segment, is_slab
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 
@@ -212,11 +212,12 @@ def destroy(name: str, *, force: bool = False) -> int:
     ``force`` removes it even if it holds undelivered records, which are then lost.
 
     Returns:
-        How many records were lost.
+        How many records were lost; 0 if that is unknown.
 
     Raises:
         SlabNotFoundError: there is nothing of that name.
-        SlabInUseError: living processes use it, or it holds records and ``force`` is not given.
+        SlabInUseError: living processes use it, or it holds records and ``force`` is not given. A slab that cannot be
+            read counts as one with records.
         SlabPermissionError: another user's file has the name of its segment or lock file. If the lock file is ours,
             the slab's other files are removed nevertheless.
     """
@@ -226,7 +227,7 @@ def destroy(name: str, *, force: bool = False) -> int:
         if name in _slabs:
             raise SlabInUseError(f"slab {name!r} is in use by this process itself")
         with _coming_or_going(name, create=os.path.lexists(segment_path), look=True) as lock_file:
-            pids, records = _users(name, lock_file)
+            pids, records = _users(name, lock_file, force=force)
             if pids:
                 raise SlabInUseError(f"slab {name!r} is in use by process {', '.join(map(str, pids))}; end it first")
             if records and not force:
@@ -279,8 +280,12 @@ def _not_there(name: str) -> SlabError:
     )
 
 
-def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
-    """Return the pids of a slab's living users, and how many records it holds."""
+def _users(name: str, lock_file: LockFile, *, force: bool) -> tuple[list[int], int]:
+    """Return the pids of a slab's living users, and how many records it holds.
+
+    Raises:
+        SlabInUseError: it has no users, its records cannot be counted, and ``force`` is not given.
+    """
     try:
         segment = Segment.open(name, look=True)
     except (SlabAbiError, SlabPermissionError) as error:
@@ -288,6 +293,10 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
             raise
         # The process table cannot be read, but processes of every version hold their bytes of the lock file.
         pid = lock_file.holder(PROCESS, length=0)
+        if not pid and not force and isinstance(error, SlabAbiError) and is_slab(name):
+            raise SlabInUseError(
+                f"slab {name!r} can hold undelivered records, but cannot be read: {error}; use --force to lose them"
+            ) from error
         return [pid] if pid else [], 0
     if segment is None:
         return [], 0

@@ -195,6 +195,20 @@ class Segment:
             self.core = None
 
 
+def is_slab(name: str) -> bool:
+    """Return whether a segment is a slab of any version, which this version can perhaps not read.
+
+    Args:
+        name: the slab's.
+
+    Raises:
+        OSError: the segment cannot be opened, or is no regular file.
+    """
+    with _closing(open_own(names.segment_path(name), os.O_RDWR, look=True)) as descriptor:
+        magic = os.pread(descriptor, WORD, Super.MAGIC * WORD)
+    return int.from_bytes(magic, sys.byteorder) == MAGIC
+
+
 @contextlib.contextmanager
 def _closing(descriptor: int) -> Iterator[int]:
     try:
@@ -219,7 +233,8 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
     if words[Super.ABI] != ABI_VERSION:
         raise SlabAbiError(
             f"{path} has ABI version {words[Super.ABI]}, this package has version {ABI_VERSION}; stop the other "
-            "version's producers and sender first, or choose another shmaccum.name"
+            "version's producers and sender first, or choose another shmaccum.name. If they were killed, `shmaccum "
+            "sender` of that version delivers the records they left"
         )
     if words[Super.READY] != 1:
         return None

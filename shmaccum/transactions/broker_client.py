@@ -276,4 +276,4 @@ def only(array: Sequence[Any], what: str) -> Any:
 
 
 def _shown(node: Node | None) -> str:
-    return "any broker" if node is None else f"broker {node.id} ({node.host}:{node.port})"
+    return "any broker" if node is None else f"broker {node.id} ({node.address})"

@@ -27,6 +27,12 @@ def parsed(**settings: Any) -> Any:
     ("given", "name", "value"),
     [
         ({"acks": -1}, "acks", "all"),
+        ({"bootstrap.servers": "a, b:9,"}, "bootstrap.servers", ("a:9092", "b:9")),
+        (
+            {"metadata.broker.list": "SSL://a:1,[::1],::1,[::2]:1"},
+            "bootstrap.servers",
+            ("[::1]:9092", "[::2]:1", "a:1"),
+        ),
         ({"request.required.acks": "1"}, "acks", "1"),
         ({"linger.ms": 0.5}, "linger.ms", 1),
         ({"queue.buffering.max.ms": "10"}, "linger.ms", 10),
@@ -144,6 +150,8 @@ def test_kafka_pythons_settings_without_a_counterpart_are_refused_by_name(name: 
     [
         ({"bootstrap_servers": "a,b:9"}, "bootstrap.servers", ("a:9092", "b:9")),
         ({"bootstrap_servers": ["a:1"]}, "bootstrap.servers", ("a:1",)),
+        ({"bootstrap_servers": "[::1]"}, "bootstrap.servers", ("[::1]:9092",)),
+        ({"bootstrap_servers": ["::1", "[::1]:9"]}, "bootstrap.servers", ("[::1]:9", "[::1]:9092")),
         ({}, "bootstrap.servers", ("localhost:9092",)),
         ({}, "linger.ms", 0),
         ({"linger_ms": 7}, "linger.ms", 7),

@@ -80,6 +80,8 @@ def test_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("LOCALHOST:1", "localhost", 1),
         ("10.0.0.1:65535", "10.0.0.1", 65535),
         ("[2001:DB8::1]:9092", "2001:db8::1", 9092),
+        ("[FE80::1%eth0]:9092", "fe80::1%eth0", 9092),
+        ("[fe80::1%2]:9092", "fe80::1%2", 9092),
     ],
 )
 def test_an_address(address: str, host: str, port: int) -> None:

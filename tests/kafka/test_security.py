@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import javastores
@@ -269,10 +270,11 @@ def test_an_authority_that_we_do_not_trust(at: At, wire: MakeWire, caplog: pytes
 
 @pytest.mark.parametrize("ours", ["none", "expired"])
 def test_a_certificate_that_the_broker_does_not_accept(
-    at: At, certificates: Certificates, wire: MakeWire, ours: str
+    at: At, certificates: Certificates, wire: MakeWire, ours: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {"ssl_keystore_location": certificates.expired.pem} if ours == "expired" else {}
     assert failure_of(wire, **at("TLS", **given)) is SslAuthenticationError
+    assert "the broker refused our certificate; check the one in ssl.keystore, and its end" in caplog.text
 
 
 def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
@@ -300,6 +302,7 @@ def test_tls_to_a_broker_that_does_not_speak_it(
 ) -> None:
     here = wire(sasl.bootstrap_servers, security_protocol="SSL", ssl_truststore_location=certificates.ca)
     here.ask_until(lambda: "connection to broker" in caplog.text)
+    assert "in the TLS handshake; is this port one of security.protocol SSL or SASL_SSL?" in caplog.text
 
 
 def test_one_topic_of_two_is_forbidden(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
@@ -344,6 +347,37 @@ def test_texts_that_cannot_be_used(certificates: Certificates) -> None:
     with pytest.raises(ConfigError, match=r"ssl.keystore.key = \[hidden\]") as caught:
         start_transport(security_protocol="SSL", ssl_keystore_certificate_chain="nonsense", ssl_keystore_key=key)
     assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize("between", [" ", "\n    ", "\r\n", " \n"])
+def test_texts_of_pem_need_no_lines(certificates: Certificates, between: str) -> None:
+    """As in Java: a continued line of properties, YAML and Spark's options join or indent the lines."""
+
+    def joined(*files: Path) -> str:
+        return "".join(file.read_text() for file in files).strip().replace("\n", between)
+
+    start_transport(
+        security_protocol="SSL",
+        ssl_truststore_certificates=joined(certificates.ca, certificates.broker.certificate),
+        ssl_keystore_certificate_chain=joined(certificates.client.certificate, certificates.ca),
+        ssl_keystore_key=joined(certificates.client.key),
+    )
+
+
+def test_an_encrypted_key_as_text_needs_no_lines(certificates: Certificates, tmp_path: Path) -> None:
+    for command in (["pkcs8", "-topk8"], ["ec", "-aes128"]):  # the second has headers, whose lines stay
+        key = tmp_path / "encrypted.pem"
+        secret = ["-passout", "pass:open"]
+        subprocess.run(
+            ["openssl", *command, "-in", certificates.client.key, *secret, "-out", key], check=True, capture_output=True
+        )
+        text = key.read_text()
+        start_transport(
+            security_protocol="SSL",
+            ssl_keystore_certificate_chain=certificates.client.certificate.read_text().replace("\n", " "),
+            ssl_keystore_key=text if "Proc-Type" in text else text.replace("\n", " "),
+            ssl_key_password="open",
+        )
 
 
 def test_a_key_without_its_password(certificates: Certificates, tmp_path: Any) -> None:

@@ -72,6 +72,12 @@ def test_ipv6() -> None:
         server.close()
 
 
+def test_a_link_local_address_keeps_its_interface() -> None:
+    """Without it, the kernel would refuse every such address as an invalid argument."""
+    with pytest.raises(ConfigError, match=r"cannot listen at \[fe80::1%lo\]:1: (Cannot assign|Address family)"):
+        MetricsServer("fe80::1%lo", 1, SlabCollector([]))
+
+
 def test_silent_and_slow_clients_are_dropped(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "TIMEOUT_S", 0.3)
     with client(server) as silent, client(server) as slow:

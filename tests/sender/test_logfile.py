@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from producers import Settings, settings_of
+from producers import Settings, settings_of, wait_until_gone
 
 import shmaccum
 from shmaccum import Producer, ProducerConfig
@@ -119,6 +119,27 @@ def test_logs_of_long_ago_are_removed(slab_name: str, state: Path, root_logger: 
         os.utime(directory / name, (time.time() - days * 86_400,) * 2)
     begin_log(config_of(slab_name))
     assert {path.name for path in directory.iterdir()} == {"new.log", "other.txt", f"{slab_name}.log"}
+
+
+def test_the_log_of_a_silent_sender_stays(settings: Settings, slab_name: str, state: Path, log_dir: Path) -> None:
+    """A sender without trouble writes nothing for months; senders of other slabs begin meanwhile."""
+    log = state / "shmaccum" / f"{slab_name}.log"
+    with Producer(settings()) as producer:
+        producer.send("t", b"value", partition=0).get(20)
+        os.utime(log, (time.time() - 31 * 86_400,) * 2)
+        other = settings_of(f"{slab_name}-other", f"{log_dir}-other")
+        serve_once(other, f"{slab_name}-other")
+        assert log.exists()
+    wait_until_gone(f"{slab_name}-other")
+
+
+def test_a_removed_log_is_made_again(slab_name: str, state: Path, root_logger: logging.Logger) -> None:
+    log = Path(begin_log(config_of(slab_name)))
+    root_logger.info("before")
+    log.unlink()
+    root_logger.info("after")
+    assert log.read_text().endswith("after\n")
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 def test_default_directory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from splitting import T0, StartRun
 
+from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import KafkaStorageError, SlabFullError
+from shmaccum.errors import KafkaStorageError, NetworkError, SlabFullError, UnknownTopicOrPartitionError
 from shmaccum.shm.layout import TopicState
 
 U0 = TopicPartition("u", 0)
@@ -64,3 +65,30 @@ def test_the_next_sender_knows_the_topics(start_sender: StartRun) -> None:
     successor.run(3)
     assert successor.transport.updates[0] == {"t", "u"}
     assert [future.get(0).offset for future in futures] == [0, 0]
+
+
+def test_a_sender_that_reaches_no_broker_keeps_the_partitions(
+    start_sender: StartRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that starts in an outage knows nothing of the topics; producers go on to send to them."""
+    run = start_sender()
+    run.topic("t")
+    run.resign()
+    successor = start_sender()
+    entry = successor.accumulator.map.topic("t")
+    assert entry is not None
+
+    def answer(cluster: Cluster) -> None:
+        monkeypatch.setattr(successor.transport, "cluster", lambda: cluster)
+        successor.run(2)
+        successor.accumulator.map.refresh()
+
+    monkeypatch.setattr(successor.transport, "request_update", lambda topics: None)
+    answer(Cluster(topic_errors={"t": NetworkError}))
+    assert (entry.error, len(entry.queues)) == (NetworkError, 2)
+    assert "was deleted" not in caplog.text
+    answer(Cluster(partition_counts={"t": 2}))
+    assert (entry.state, entry.error, len(entry.queues)) == (TopicState.KNOWN, None, 2)
+    answer(Cluster(topic_errors={"t": UnknownTopicOrPartitionError}))
+    assert len(entry.queues) == 0
+    assert "'t' was deleted" in caplog.text

@@ -28,6 +28,12 @@ def slab(slab_name: str) -> Iterator[Slab]:
     detach(slab)
 
 
+def test_an_address_of_ipv6_is_shown_in_brackets(slab: Slab) -> None:
+    BrokerJournal(slab).broker(Node(1, "::1", 9092))
+    (found,) = brokers(slab.words, GEOMETRY)
+    assert found.address == "[::1]:9092"
+
+
 def test_what_is_noted_is_read(slab: Slab) -> None:
     notes = BrokerJournal(slab).broker(NODE)
     now_ms = time.monotonic_ns() / 1e6

@@ -66,5 +66,22 @@ def test_an_unreadable_slab_is_destroyed_only_without_users(slab_name: str, geom
         destroy(slab_name, force=True)
 
     child.kill()
-    destroy(slab_name)
+    destroy(slab_name, force=True)
+    assert whats_there(slab_name) == []
+
+
+def test_records_of_another_version_are_destroyed_by_force_only(
+    slab_name: str, geometry: Geometry, start: Start
+) -> None:
+    """They cannot be counted: after an upgrade, the old version must still be able to deliver them."""
+    start(leave_records, slab_name, geometry).result()
+    overwrite(slab_name, Super.ABI, 99)
+
+    with pytest.raises(
+        SlabInUseError, match=r"can hold undelivered records, .* ABI version 99, .* use --force to lose"
+    ):
+        destroy(slab_name)
+    assert whats_there(slab_name)
+
+    destroy(slab_name, force=True)
     assert whats_there(slab_name) == []

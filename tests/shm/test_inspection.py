@@ -314,4 +314,4 @@ def test_a_slab_of_another_version_is_not_destroyed_under_its_users(slab_name: s
     with pytest.raises(SlabInUseError, match=f"in use by process {pid}"):
         destroy(slab_name)
     child.kill()
-    assert destroy(slab_name) == 0
+    assert destroy(slab_name, force=True) == 0

@@ -6,13 +6,17 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import select
+import signal
 import sys
 import termios
 import time
 import tty
 from collections.abc import Iterator, Sequence
-from typing import Final
+from io import TextIOWrapper
+from types import FrameType
+from typing import Any, Final
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -37,6 +41,9 @@ examples:
   shmaccum top orders --once
   shmaccum top --json --interval 5 | jq -c '.slabs[] | [.name, .verdict]'
 """
+Modes = list[Any]
+"""Of a terminal, as `termios` has them."""
+
 _SAMPLE_S: Final = 1.0
 """How long ``--once`` watches, since a rate needs two looks."""
 _WIDE: Final = 120
@@ -57,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     """Watch slabs.
 
     Raises:
-        ConfigError: the output is no terminal, and neither ``--once`` nor ``--json`` is given.
+        ConfigError: the output is no terminal that can be drawn on, and neither ``--once`` nor ``--json`` is given.
         SlabNotFoundError: with ``--once``, the named slab does not exist.
     """
     choices = Choices()
@@ -69,9 +76,22 @@ def run(args: argparse.Namespace) -> int:
         return _print_once(args.name, choices)
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
         raise ConfigError("this is no terminal: use --once for one screen, or --json for programs")
-    with _keyboard() as keyboard:
-        _Watch(args.name, args.interval, choices, keyboard).run()
+    console = _console()
+    if console.is_dumb_terminal:
+        kind = os.environ.get("TERM", "")
+        raise ConfigError(f"TERM = {kind!r}: nothing can be drawn there; use --once, or set TERM to its kind")
+    # Else the terminal would keep the view's screen and modes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with _keyboard() as (keyboard, shells):
+        _Watch(args.name, args.interval, choices, keyboard, shells, console).run()
     return 0
+
+
+def _console() -> Console:
+    """Return the standard output. What its encoding does not have becomes a question mark."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _named(name: str | None) -> list[SlabReport | UnreadableSlab]:
@@ -101,7 +121,7 @@ def _print_json(args: argparse.Namespace) -> int:
 
 
 def _print_once(name: str | None, choices: Choices) -> int:
-    out = Console(highlight=False, markup=False, emoji=False)
+    out = _console()
     out.width = out.width if out.is_terminal else _WIDE
     watched = _Histories()
     for pause_s in (0.0, _SAMPLE_S):
@@ -119,7 +139,9 @@ class _Histories:
         self._by_name: dict[str, History] = {}
 
     def add(self, slabs: Sequence[SlabReport | UnreadableSlab]) -> list[History | UnreadableSlab]:
-        """Add a look at all slabs; return their histories, or why they cannot be read."""
+        """Add a look at all slabs, and forget those that are gone; return their histories, or why none can be read."""
+        for gone in self._by_name.keys() - {slab.name for slab in slabs}:
+            del self._by_name[gone]
         shown: list[History | UnreadableSlab] = []
         for slab in slabs:
             if isinstance(slab, SlabReport):
@@ -139,22 +161,29 @@ class _Watch:
         interval_s: between two looks.
         choices: what to show at first.
         keyboard: descriptor of the terminal.
+        shells: its modes before the view began.
+        console: the same terminal, to draw on.
     """
 
-    def __init__(self, name: str | None, interval_s: float, choices: Choices, keyboard: int) -> None:
+    def __init__(
+        self, name: str | None, interval_s: float, choices: Choices, keyboard: int, shells: Modes, console: Console
+    ) -> None:
         self._name = name
         self._interval_s = interval_s
         self._choices = choices
         self._keyboard = keyboard
-        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._shells = shells
+        self._console = console
         self._histories = _Histories()
         self._slabs: Sequence[History | UnreadableSlab] = []
+        self._names: list[str] = []
         self._chosen = 0
         self._is_over = False
 
     def run(self) -> None:
         """Draw until the user quits."""
         with Live(console=self._console, screen=True, auto_refresh=False, transient=True) as live:
+            self._stop_with(live)
             next_look = 0.0
             while not self._is_over:
                 if time.monotonic() >= next_look:
@@ -165,9 +194,26 @@ class _Watch:
                 for key in self._keys(max(0.0, next_look - time.monotonic())):
                     self._obey(key)
 
+    def _stop_with(self, live: Live) -> None:
+        """Give the terminal back to the shell while Ctrl-Z stops this process."""
+
+        def stop(number: int, _: FrameType | None) -> None:
+            drawing = termios.tcgetattr(self._keyboard)
+            live.stop()
+            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._shells)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, drawing)
+            live.start()
+
+        signal.signal(signal.SIGTSTP, stop)
+
     def _look(self) -> None:
-        self._slabs = self._histories.add(list(all_reports(self._name)))
-        self._chosen = min(self._chosen, max(0, len(self._slabs) - 1))
+        slabs = list(all_reports(self._name))
+        chosen = self._names[self._chosen] if self._names else None
+        self._slabs, self._names = self._histories.add(slabs), [slab.name for slab in slabs]
+        # Slabs before it can have come or gone.
+        last = max(0, len(slabs) - 1)
+        self._chosen = self._names.index(chosen) if chosen in self._names else min(self._chosen, last)
 
     def _drawn(self) -> RenderableType:
         size, slabs = self._console.size, len(self._slabs)
@@ -229,24 +275,34 @@ class _Watch:
             choices.contains += key
 
 
-_SEQUENCES: Final = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "page up", "\x1b[6~": "page down"}
+_CURSOR_KEYS: Final = {
+    "\x1b[A": "up",
+    "\x1bOA": "up",
+    "\x1b[B": "down",
+    "\x1bOB": "down",
+    "\x1b[5~": "page up",
+    "\x1b[6~": "page down",
+}
+_KEY: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO[ -~]|.", re.DOTALL)
+"""A sequence of a function key (ECMA-48: CSI and SS3), or a character."""
 
 
 def keys(typed: str) -> Iterator[str]:
-    """Yield the keys in what a terminal sent: single characters, or names of the cursor keys."""
-    while typed:
-        found = next((each for each in _SEQUENCES if typed.startswith(each)), typed[0])
-        yield _SEQUENCES.get(found, found)
-        typed = typed[len(found) :]
+    """Yield the keys in what a terminal sent: single characters, or names of the cursor keys; drop all others."""
+    for key in _KEY.findall(typed):
+        if len(key) == 1:
+            yield key
+        elif key in _CURSOR_KEYS:
+            yield _CURSOR_KEYS[key]
 
 
 @contextlib.contextmanager
-def _keyboard() -> Iterator[int]:
-    """Let the terminal send each key at once, and not show it; return its descriptor."""
+def _keyboard() -> Iterator[tuple[int, Modes]]:
+    """Let the terminal send each key at once, and not show it; return its descriptor, and its modes before."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
         tty.setcbreak(descriptor)
-        yield descriptor
+        yield descriptor, before
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shmaccum.compat.common_settings import keystore_settings
+from shmaccum.compat.common_settings import keystore_settings, servers
 from shmaccum.compat.partitioners import DEFAULT, PARTITIONERS, Partitioner
 from shmaccum.config import ProducerConfig
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
@@ -191,7 +191,9 @@ def _check(name: str, value: object) -> None:
 
 
 def _convert(settings: dict[str, object], special: Mapping[str, object]) -> None:
-    """Add the settings that follow from several of librdkafka's, or have other units there."""
+    """Add the settings that follow from several of librdkafka's, or have other units or forms there."""
+    if "bootstrap.servers" in settings:
+        settings["bootstrap.servers"] = servers(settings["bootstrap.servers"])
     if "queue.buffering.max.kbytes" in special:
         settings["buffer.memory"] = _integer(special, "queue.buffering.max.kbytes", 0) * 1024
     size = settings["batch.size"] = _integer(special, "batch.size", _BATCH_SIZE)

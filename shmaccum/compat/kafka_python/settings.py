@@ -13,7 +13,7 @@ from typing import Any, Final
 from kafka.errors import KafkaConfigurationError
 from kafka.producer.kafka import KafkaProducer as TheirProducer
 
-from shmaccum.compat.common_settings import keystore_settings
+from shmaccum.compat.common_settings import keystore_settings, servers
 from shmaccum.config import ProducerConfig
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import ConfigError
@@ -101,7 +101,7 @@ def translate(given: Mapping[str, Any]) -> ProducerConfig:
             logger.info("Setting %s has no effect here.", name)
     settings = {name.replace("_", "."): given[name] for name in own - {"key_serializer", "value_serializer"}}
     settings |= {kafkas: given[name] for name, kafkas in RENAMED.items() if given.get(name) is not None}
-    settings["bootstrap.servers"] = _servers(given.get("bootstrap_servers", THEIR_DEFAULTS["bootstrap_servers"]))
+    settings["bootstrap.servers"] = servers(given.get("bootstrap_servers", THEIR_DEFAULTS["bootstrap_servers"]))
     settings.setdefault("linger.ms", THEIR_DEFAULTS["linger_ms"])
     try:
         _convert(settings, given)
@@ -161,9 +161,3 @@ def _resolve_idempotence(settings: dict[str, Any], given: Mapping[str, Any]) -> 
         raise ConfigError(f"enable_idempotence=True is incompatible with user-provided {', '.join(conflicts)}")
     logger.warning("Idempotence is off, because of %s.", ", ".join(conflicts))
     settings["enable.idempotence"] = False
-
-
-def _servers(given: Any) -> str:
-    """Return addresses with ports: kafka-python's default port is 9092."""
-    parts = given.split(",") if isinstance(given, str) else list(given)
-    return ",".join(each if ":" in each else f"{each}:9092" for each in map(str.strip, parts))

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -15,19 +16,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import ioctl
+from pathlib import Path
 
 import pytest
 from fixture_types import Capture
+from producers import wait_until, wait_until_gone
 from rich.console import Console
 from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum._core import Geometry, Super
+from shmaccum.cli import top
 from shmaccum.cli.main import main
+from shmaccum.cli.top import keys
 from shmaccum.cli.top.history import History, appended, sent
 from shmaccum.cli.top.screen import Choices, curve, draw
 from shmaccum.cli.top.tables import TABS
-from shmaccum.observe.report import report
+from shmaccum.observe.report import UnreadableSlab, report
 from shmaccum.shm.lifecycle import attach, detach
 
 
@@ -145,6 +150,16 @@ def test_curves() -> None:
     assert curve([]) == ""
 
 
+def test_keys() -> None:
+    assert list(keys("s\x1b[A\x1bOB\x1b[6~/é\x1b")) == ["s", "up", "down", "page down", "/", "é", "\x1b"]
+
+
+@pytest.mark.parametrize("other", ["\x1b[3~", "\x1b[15~", "\x1b[D", "\x1bOP", "\x1b[1;5C", "\x1b[Z"])
+def test_other_function_keys_do_nothing(other: str) -> None:
+    """Their digits and letters are no keys: Delete would choose table 3."""
+    assert list(keys(f"1{other}q")) == ["1", "q"]
+
+
 class Terminal:
     """A terminal with the live view in it."""
 
@@ -156,21 +171,30 @@ class Terminal:
         """Send keys."""
         os.write(self._descriptor, typed.encode())
 
-    def await_text(self, pattern: str) -> None:
+    def await_text(self, pattern: str, ignored: str = r"\x1b\[[0-9;?]*[A-Za-z]") -> None:
         """Wait until it shows something."""
         shown, deadline = "", time.monotonic() + 60
         while not re.search(pattern, shown):
             assert time.monotonic() < deadline, f"{pattern}: {shown[-2000:]}"
             if select.select([self._descriptor], [], [], 0.1)[0]:
-                shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._descriptor, 65536).decode(errors="ignore"))
+                shown += re.sub(ignored, "", os.read(self._descriptor, 65536).decode(errors="ignore"))
+
+    def await_screen(self, *, of_the_view: bool) -> None:
+        """Wait until it changes to the view's own screen, or back."""
+        self.await_text(rf"\x1b\[\?1049{'h' if of_the_view else 'l'}", ignored="$^")
+
+    def is_the_shells(self) -> bool:
+        """Return whether it has a shell's modes: it shows what is typed, and sends it by lines."""
+        modes = termios.tcgetattr(self._descriptor)[3]
+        return bool(modes & termios.ECHO and modes & termios.ICANON)
 
 
 @contextmanager
-def terminal(*arguments: str) -> Iterator[Terminal]:
+def terminal(*arguments: str, **variables: str) -> Iterator[Terminal]:
     """Run ``shmaccum top`` in a terminal of its own."""
     ours, its = pty.openpty()
     ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = {**os.environ, "TERM": "xterm"}
+    environment = {**os.environ, "TERM": "xterm", **variables}
     environment.pop("COLUMNS", None)
     process = subprocess.Popen(
         [sys.executable, "-m", "shmaccum", "top", *arguments],
@@ -205,6 +229,65 @@ def test_live_with_keys(working: Producer, slab_name: str) -> None:
         ):
             shown.press(key)
             shown.await_text(text)
+        shown.press("q")
+        assert shown.process.wait(30) == 0
+
+
+def test_the_chosen_slab_stays_when_another_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(*names: str) -> None:
+        monkeypatch.setattr(top, "all_reports", lambda _: [UnreadableSlab(name, "why") for name in names])
+
+    watch = top._Watch(None, 1.0, Choices(), 0, [], Console())
+    of("a", "b", "c")
+    watch._look()
+    watch._obey("n")
+    assert watch._names[watch._chosen] == "b"
+    for names, chosen in (("bc", "b"), ("abc", "b"), ("ac", "c"), ("a", "a"), ("", None), ("ab", "a")):
+        of(*names)
+        watch._look()
+        assert (watch._names[watch._chosen] if watch._names else None) == chosen
+
+
+def test_slabs_that_are_gone_are_forgotten(settings: Settings, slab_name: str) -> None:
+    """A view that is open for days sees many."""
+    watch = top._Watch(slab_name, 1.0, Choices(), 0, [], Console())
+    with Producer(settings):
+        watch._look()
+        assert list(watch._histories._by_name) == [slab_name]
+    wait_until_gone(slab_name)
+    watch._look()
+    assert not watch._histories._by_name
+
+
+def test_a_signal_gives_the_terminal_back(slab_name: str) -> None:
+    """Ctrl-Z stops the view and SIGTERM ends it; the shell gets its own screen and its modes."""
+    with terminal(slab_name, "--interval", "0.2") as shown:
+        shown.await_text("there is no slab")
+        shown.process.send_signal(signal.SIGTSTP)
+        shown.await_screen(of_the_view=False)
+        status = Path(f"/proc/{shown.process.pid}/stat")
+        wait_until(lambda: status.read_text().rpartition(") ")[2][0] == "T", "it has stopped")
+        assert shown.is_the_shells()
+        shown.process.send_signal(signal.SIGCONT)
+        shown.await_screen(of_the_view=True)
+        shown.await_text("there is no slab")
+        assert not shown.is_the_shells()
+        shown.process.terminate()
+        assert shown.process.wait(30) == 128 + signal.SIGTERM
+        shown.await_screen(of_the_view=False)
+        assert shown.is_the_shells()
+
+
+def test_a_dumb_terminal_is_refused(slab_name: str) -> None:
+    with terminal(slab_name, TERM="dumb") as shown:
+        shown.await_text(r"TERM = 'dumb': nothing can be drawn there; use --once, or set TERM to its kind")
+        assert shown.process.wait(30) == 2
+
+
+@pytest.mark.usefixtures("working")
+def test_a_terminal_without_unicode(slab_name: str) -> None:
+    with terminal(slab_name, PYTHONIOENCODING="ascii", LC_ALL="C") as shown:
+        shown.await_text(r"(?s)healthy .*memory \?{8}")
         shown.press("q")
         assert shown.process.wait(30) == 0
 
