@@ -515,6 +515,46 @@ MUTANTS: Final = (
         Scenario("batches", 2, 0, buffers=True),
         "a process waits for ever",
     ),
+    Mutant(
+        "APPEND_TO_ANY_LEASE",
+        "queue.pxi",
+        "load_acquire(&queue.lane.generation) == queue.lane_generation",
+        "load_acquire(&queue.lane.generation) != 0",
+        Scenario("lanes", 3, 0),
+        "damage of a deque where there is none",
+    ),
+    Mutant(
+        "LEASE_UNSEEN",
+        "tables.pxi",
+        "        store_release(&lane.holder, ticket)\n        _raise_lanes_changed(tables)\n",
+        "        store_release(&lane.holder, ticket)\n",
+        Scenario("lanes", 3, 0, commit=True),
+        "a process waits for ever",
+    ),
+    Mutant(
+        "DEATH_IN_LEASE_UNSEEN",
+        "tables.pxi",
+        "        _raise_generation(tables)\n        _raise_lanes_changed(tables)\n",
+        "        _raise_generation(tables)\n",
+        Scenario("lanes", 3, 1, commit=True),
+        "a process waits for ever",
+    ),
+    Mutant(
+        "DROP_FROM_OPEN_LANE",
+        "drain.pxi",
+        "    if not is_open and load_relaxed(&queue.partition.head) == slot + 1",
+        "    if load_relaxed(&queue.partition.head) == slot + 1",
+        Scenario("lanes", 3, 0),
+        "a committed record is lost",
+    ),
+    Mutant(
+        "TAKE_FROM_THE_LIVING",
+        "tables.pxi",
+        "    if load_relaxed(&lane.holder) == holder:\n",
+        "    if True:\n",
+        Scenario("lanes", 3, 1),
+        "a committed record is lost",
+    ),
 )
 
 
