@@ -132,7 +132,7 @@ def test_records_are_lost(runs: list[Stress], tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals) -> None:
     """Producers, stopped ones among them, and the sender go with it."""
-    interrupted = run(runs, tmp_path, "--producers 3 --seconds 60 --stop 5 --kill-sender 1")
+    interrupted = run(runs, tmp_path, "--producers 3 --seconds 60 --rate 50 --stop 5 --kill-sender 1")
     wait_until(lambda: len(interrupted.started()) >= 5)
     interrupted.process.send_signal(number)
     status, _, errors = interrupted.end(END_S)
@@ -142,7 +142,7 @@ def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals)
 
 def test_killed(runs: list[Stress], tmp_path: Path) -> None:
     """Its producers die with it. The sender, without users, leaves and removes the slab."""
-    killed = run(runs, tmp_path, "--producers 2 --seconds 60 --stop 0 --kill-sender 0 --kill-producers 0")
+    killed = run(runs, tmp_path, "--producers 2 --seconds 60 --rate 50 --stop 0 --kill-sender 0 --kill-producers 0")
     wait_until(lambda: any(log.stat().st_size for log in tmp_path.rglob("*.log")), "there is a sender")
     killed.process.kill()
     wait_until(lambda: not killed.started() and not killed.slab_files())
