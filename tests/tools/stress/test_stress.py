@@ -60,15 +60,18 @@ def nothing_is_left(run: Stress) -> None:
     assert run.files() == []
 
 
-SHORT = "--producers 3 --seconds 3 --kill-producers 4 --kill-sender 1 --stop 1.5 --partitions 2 --columns 0.5 --seed 5"
+SHORT = "--producers 3 --seconds 2 --kill-producers 4 --kill-sender 1 --stop 1.5 --partitions 2 --columns 0.5 --seed 5"
 
 
-def test_a_short_run(runs: list[Stress], tmp_path: Path) -> None:
-    check_short_run(run(runs, tmp_path, SHORT), 1000)
+def test_a_short_run_with_sigterm_and_pid_namespaces(runs: list[Stress], tmp_path: Path) -> None:
+    """PID namespaces need root: without it, all producers are in the one of this process."""
+    short = run(runs, tmp_path, f"{SHORT} --terminate 2 --pid-namespaces {0 if os.geteuid() else 2}")
+    check_short_run(short, 600)
+    assert short.result()["counts"]["producers terminated"] > 0
 
 
 def test_a_short_run_on_kafka(apache_kafka: None, runs: list[Stress], tmp_path: Path) -> None:
-    check_short_run(run(runs, tmp_path, f"{SHORT} --transport kafka"), 300)
+    check_short_run(run(runs, tmp_path, f"{SHORT} --transport kafka"), 200)
 
 
 def check_short_run(short: Stress, least: int) -> None:
@@ -77,25 +80,14 @@ def check_short_run(short: Stress, least: int) -> None:
     assert report["held"]
     assert report["problems"] == []
     counts = report["counts"]
-    assert 0 < counts["producers killed"] <= 12 == counts["producers killed"] + counts.get("producers not there", 0)
-    assert 3 < counts["producers started"] <= 3 + counts["producers killed"]  # the last ones may have no successor
+    assert 0 < counts["producers killed"] <= 8 == counts["producers killed"] + counts.get("producers not there", 0)
+    ended = counts["producers killed"] + counts.get("producers terminated", 0)
+    assert 3 < counts["producers started"] <= 3 + ended  # the last ones may have no successor
     assert 0 < counts["senders killed"] < report["slab"]["senders"]
     assert report["records"]["appended"] > least
     assert report["records"]["records"] == report["records"]["appended"] + report["records"]["in_doubt_found"]
     assert report["slab"]["memory_waits"] > 0
-    assert "3 s: " in errors
-    nothing_is_left(short)
-
-
-def test_a_short_run_with_sigterm_and_pid_namespaces(runs: list[Stress], tmp_path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("PID namespaces need root")
-    short = run(runs, tmp_path, f"{SHORT} --terminate 2 --pid-namespaces 2")
-    held(short)
-    counts = short.result()["counts"]
-    assert counts["producers killed"] > 0
-    assert counts["producers terminated"] > 0
-    assert short.result()["records"]["appended"] > 1000
+    assert "2 s: " in errors
     nothing_is_left(short)
 
 
@@ -150,7 +142,7 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
-    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 4 --kill-producers 2 --kill-sender 0.5 --seed 4")
+    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 2 --kill-producers 3 --kill-sender 1 --seed 4")
     held(spark)
     assert spark.result()["counts"]["jobs"] >= 1
     assert spark.result()["counts"]["workers killed"] >= 1
