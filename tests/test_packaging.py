@@ -15,11 +15,10 @@ PACKAGES = ("shmaccum", "pyspark_shmaccum")
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of what packages are built from: building writes beside it."""
-    copy = tmp_path / "source"
-    copy.mkdir()
+    copy = tmp_path_factory.mktemp("source")
     for name in FILES:
         shutil.copy(ROOT / name, copy)
     for name in PACKAGES:
@@ -36,12 +35,17 @@ def build(source: Path, form: str) -> Path:
     return source / "out" / done.stdout.splitlines()[-1]
 
 
-def test_what_is_built_has_the_package_that_spark_finds(source: Path) -> None:
+@pytest.fixture(scope="module")
+def built_wheel(source: Path) -> Path:
+    return build(source, "wheel")
+
+
+def test_what_is_built_has_the_package_that_spark_finds(source: Path, built_wheel: Path) -> None:
     with tarfile.open(build(source, "sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"{name}/__init__.py" for name in PACKAGES} <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "shmaccum" / "core").iterdir()} <= names
-    with zipfile.ZipFile(build(source, "wheel")) as wheel:
+    with zipfile.ZipFile(built_wheel) as wheel:
         assert {f"{name}/__init__.py" for name in PACKAGES} <= set(wheel.namelist())
 
 
@@ -52,9 +56,9 @@ def test_an_editable_install_puts_it_where_spark_looks(source: Path) -> None:
     assert paths == [[str(source)]]
 
 
-def test_no_kafka_client_is_required(source: Path) -> None:
+def test_no_kafka_client_is_required(built_wheel: Path) -> None:
     """A program can have any version of kafka-python beside us, or none."""
-    with zipfile.ZipFile(build(source, "wheel")) as wheel:
+    with zipfile.ZipFile(built_wheel) as wheel:
         (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/METADATA"))
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert required

@@ -37,7 +37,8 @@ _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 def class_archive() -> Path:
     """Return where the archive for this interpreter's pyspark is, once it is made."""
     pyspark = find_spec("pyspark")
-    place = "" if pyspark is None or pyspark.origin is None else pyspark.origin
+    # Resolved, since Spark resolves the jars' location too: an environment that is a link has the same archive.
+    place = "" if pyspark is None or pyspark.origin is None else str(Path(pyspark.origin).resolve())
     return HOME / f"spark-{version('pyspark')}-{zlib.crc32(place.encode()):08x}.jsa"
 
 

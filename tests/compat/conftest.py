@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,18 +15,41 @@ from producers import wait_until_gone
 from shmaccum.compat.confluent import Producer
 from shmaccum.compat.kafka_python import KafkaProducer
 from tools.kafka import KafkaCluster
+from tools.support.slabcheck import sender_pid
+
+NOWHERE = "127.0.0.1:1"
+"""An address at which no broker can be."""
+IDLE_MS = 600_000
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[set[str]]:
+    """Return the names of the slabs of the module, whose senders stay: starting one takes longer than most tests.
+
+    They are named by their settings, so each test gets the one that agrees with its own.
+    """
+    names: set[str] = set()
+    yield names
+    for name in names:
+        with contextlib.suppress(ProcessLookupError):  # it has just left
+            if pid := sender_pid(name):
+                os.kill(pid, signal.SIGTERM)
+        wait_until_gone(name)
 
 
 @pytest.fixture
-def confluent(slab_name: str) -> Iterator[Make]:
-    """Return ``confluent(settings, kind=Producer)``: a producer of a small slab of the test."""
+def confluent(slab_name: str, kept: set[str]) -> Iterator[Make]:
+    """Return ``confluent(settings, kind=Producer)``: a producer of a small slab, of the test alone without a broker."""
     made: list[Producer] = []
 
     def make(settings: dict[str, Any], kind: type[Producer] = Producer) -> Producer:
-        own: dict[str, Any] = {"shmaccum.name": slab_name, "sender.idle.ms": 100}
+        own: dict[str, Any] = {"sender.idle.ms": IDLE_MS}
+        if settings["bootstrap.servers"] == NOWHERE:
+            own = {"shmaccum.name": slab_name, "sender.idle.ms": 100}
         if "queue.buffering.max.kbytes" not in settings:
             own["buffer.memory"] = 1 << 20
         made.append(kind(own | settings))
+        kept.add(made[-1]._producer.config.slab_name(os.geteuid()))
         return made[-1]
 
     yield make
@@ -37,13 +62,16 @@ def confluent(slab_name: str) -> Iterator[Make]:
 
 
 @pytest.fixture
-def kafka_python(slab_name: str) -> Iterator[Make]:
-    """Return ``kafka_python(**configs)``: a producer of a small slab of the test."""
+def kafka_python(slab_name: str, kept: set[str]) -> Iterator[Make]:
+    """Return ``kafka_python(**configs)``: a producer of a small slab, of the test alone without a broker."""
     made: list[KafkaProducer] = []
 
     def make(**configs: Any) -> KafkaProducer:
-        own: dict[str, Any] = {"shmaccum_name": slab_name, "sender_idle_ms": 100, "buffer_memory": 1 << 20}
+        own: dict[str, Any] = {"sender_idle_ms": IDLE_MS, "buffer_memory": 1 << 20}
+        if configs["bootstrap_servers"] == NOWHERE:
+            own |= {"shmaccum_name": slab_name, "sender_idle_ms": 100}
         made.append(KafkaProducer(**(own | configs)))
+        kept.add(made[-1]._producer.config.slab_name(os.geteuid()))
         return made[-1]
 
     yield make

@@ -262,8 +262,8 @@ def test_a_dropped_producer_leaves_no_thread(
         wait_until(lambda: threading.active_count() == threads, "its thread ended")
 
 
-def test_metrics_are_in_groups(existing: str, servers: str, kafka_python: Make) -> None:
-    producer = kafka_python(bootstrap_servers=servers)
+def test_metrics_are_in_groups(existing: str, servers: str, kafka_python: Make, slab_name: str) -> None:
+    producer = kafka_python(bootstrap_servers=servers, shmaccum_name=slab_name, sender_idle_ms=100)
     producer.send(existing, b"value").get(PATIENCE_S)
     metrics = producer.metrics()
     assert metrics["producer-metrics"]["record-append-total"] == 1

@@ -55,7 +55,7 @@ def test_settings_of_librdkafka_log_in(
 
 
 def test_settings_of_kafka_python_log_in(
-    secure: KafkaCluster, files: dict[str, str], topic: str, kafka_python: Make
+    secure: KafkaCluster, files: dict[str, str], topic: str, kafka_python: Make, slab_name: str
 ) -> None:
     secure.admin.create_topic(topic)
     settings = {
@@ -68,9 +68,9 @@ def test_settings_of_kafka_python_log_in(
         "ssl_certfile": files["certificate"],
         "ssl_keyfile": files["key"],
     }
-    with kafka_python(**settings) as producer:
+    with kafka_python(**settings, shmaccum_name=slab_name, sender_idle_ms=100) as producer:
         assert producer.send(topic, b"value").get(PATIENCE_S).offset == 0
-    wrong = kafka_python(**(settings | {"sasl_plain_password": "wrong", "max_block_ms": 1000, "shmaccum_name": ""}))
+    wrong = kafka_python(**(settings | {"sasl_plain_password": "wrong", "max_block_ms": 1000}))
     with pytest.raises(Exception, match="login failed") as caught:
         wrong.send(topic, b"value").get(PATIENCE_S)
     assert not isinstance(caught.value, KafkaTimeoutError)

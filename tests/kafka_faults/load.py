@@ -18,7 +18,7 @@ SIZE = 100
 PATIENCE_S = 60.0
 """How long anything may take: far longer than it does."""
 
-_BURST = 20
+_BURST = 10
 _PAUSE_S = 0.005
 
 
@@ -48,7 +48,7 @@ class Load:
 
 
 def append(link: Connection, load: Load, writer: int) -> None:
-    """Append records until told to stop, some thousand a second; then hear of all of them, and close."""
+    """Append records until told to stop, two thousand a second at most; then hear of all of them, and close."""
     account = Account(load.accounts, writer, create=True)
     with Producer(load.settings) as producer:
         _await_topic(producer, topic_of(writer, load.topics))

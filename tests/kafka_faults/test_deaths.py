@@ -9,7 +9,7 @@ from kafka_faults.trial import MakeTrial
 
 from tools.kafka import KafkaCluster
 
-SENDERS_KILLED = 20
+SENDERS_KILLED = 10
 PRODUCERS_KILLED = 4
 
 

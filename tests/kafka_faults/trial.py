@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ import numpy as np
 from brokers import consume
 from kafka_faults.load import PATIENCE_S, Load, append
 from processes import Child, Start
-from producers import wait_until_gone
+from producers import wait_until, wait_until_gone
 
 from shmaccum.errors import KafkaError
 from shmaccum.shm.lifecycle import look, unlink
@@ -183,11 +182,12 @@ class Trial:
 
     def await_that(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something, while no producer fails."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+
+        def holds() -> bool:
             self._look_after_producers()
-            time.sleep(0.002)
+            return condition()
+
+        wait_until(holds, what)
 
     def _look_after_producers(self) -> None:
         for producer in self.producers.values():

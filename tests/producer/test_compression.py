@@ -84,7 +84,7 @@ def test_deaths_and_stops_keep_every_record_once_in_order(
 ) -> None:
     """Of three producers one is stopped for a while and one killed; and the sender is killed."""
     changes = {"compression_type": codec, "num_partitions": PARTITIONS, "batch_size": 2 * AHEAD_SIZE}
-    changes |= {"buffer_memory": 64 * AHEAD_SIZE}
+    changes |= {"buffer_memory": 16 * AHEAD_SIZE}
     config, producer = settings(**changes), produce(**changes)
     producer.partitions_for("t")
     whole, stopped, killed = (start(send_until_told, config, name) for name in NAMES)

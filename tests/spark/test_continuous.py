@@ -58,7 +58,7 @@ def stopped(query: StreamingQuery) -> Iterator[StreamingQuery]:
 @contextmanager
 def another_continuous_query(spark: SparkSession, checkpoint: Path) -> Iterator[None]:
     query = rates(spark).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    with stopped(query.trigger(continuous="100 milliseconds").start()):
+    with stopped(query.trigger(continuous="1 second").start()):  # each epoch keeps the JVM from the other queries
         wait_until(lambda: list((checkpoint / "commits").glob("[0-9]*")), "the other query commits")
         yield
 

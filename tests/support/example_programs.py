@@ -223,7 +223,7 @@ class Shop:
         closed = threading.Event()
 
         def go_on() -> None:
-            while not closed.wait(0.01):
+            while not closed.wait(0.03):  # most of the time goes to starts of workers, which need the processors
                 self.order()
 
         clients = [threading.Thread(target=go_on, daemon=True) for _ in range(CLIENTS)]

@@ -180,11 +180,18 @@ def in_threads(*functions: Callable[[], object]) -> Iterator[None]:
 
 
 def wait_until(condition: Callable[[], object], what: str = "something that others bring about") -> None:
-    """Wait for something that is bound to happen."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Wait for something that is bound to happen.
+
+    The longer a look takes, the longer the nap before the next one: a look at all processes, or by a request to a
+    broker, must not keep the processors from what it waits for.
+    """
+    began = time.monotonic()
+    deadline = began + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
-        time.sleep(0.002)
+        ended = time.monotonic()
+        assert ended < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+        time.sleep(min(max(0.002, 4 * (ended - began)), 0.1))
+        began = time.monotonic()
 
 
 def _run(where: Any, link: Connection, args: tuple[Any, ...]) -> None:

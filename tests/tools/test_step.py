@@ -32,7 +32,7 @@ from tools.step.victim import Victim
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("way", "sample"), [((), 2), (("--stop",), 1), (("--pairs",), 4)], ids=["killed", "stopped", "pairs"]
+    ("way", "sample"), [((), 1), (("--stop",), 1), (("--pairs",), 2)], ids=["killed", "stopped", "pairs"]
 )
 def test_every_operation_may_end_anywhere(way: tuple[str, ...], sample: int) -> None:
     """Some points of each, always the same ones. All of them: ``make prove``."""
@@ -98,12 +98,12 @@ def test_lost_and_foreign_records_are_found(begin: Callable[[Victim], Callable[[
 
 def test_a_table_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Slab, "reap_dead", lambda slab: None)
-    findings = findings_of(OPERATIONS["attach"], 20)
+    findings = findings_of(OPERATIONS["attach"], 8)
     assert "is still that of dead process" in problems_of(findings)
     assert 0 < findings.survived < len(findings.outcomes)
 
 
-@pytest.mark.parametrize(("way", "sample"), [(Way.KILL, 0), (Way.PAIRS, 20)])
+@pytest.mark.parametrize(("way", "sample"), [(Way.KILL, 0), (Way.PAIRS, 10)])
 def test_memory_that_is_not_taken_back_from_the_dead_is_found(
     monkeypatch: pytest.MonkeyPatch, way: Way, sample: int
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_stopped_process_is_left_alone_and_named() -> None:
-    findings = findings_of(OPERATIONS["append-open"], 16, Way.STOP)
+    findings = findings_of(OPERATIONS["append-open"], 8, Way.STOP)
     assert problems_of(findings) == ""
     assert 0 < findings.holding < len(findings.outcomes)
 
@@ -130,7 +130,7 @@ def test_a_lock_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytes
 
 def test_memory_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BufferPool, "_dead", lambda pool, owners: set(owners) - {pool.slab.owner_tag})
-    assert problems_of(findings_of(OPERATIONS["append-new"], 16, Way.STOP))
+    assert problems_of(findings_of(OPERATIONS["append-new"], 8, Way.STOP))
 
 
 def test_an_error_that_does_not_name_the_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

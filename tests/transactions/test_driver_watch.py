@@ -87,8 +87,7 @@ def watch_is_gone(driver: Driver) -> bool:
         return probe.connect_ex(driver_watch.socket_name(driver)) != 0
 
 
-@pytest.mark.parametrize("is_job", [False, True], ids=["query", "job"])
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(("end", "is_job"), [(signal.SIGTERM, True), (signal.SIGKILL, False)], ids=["job", "query"])
 def test_a_drivers_end_aborts_what_is_undecided(
     producer: Producer, topic: str, driver: Driver, process: subprocess.Popen[bytes], end: int, is_job: bool
 ) -> None:

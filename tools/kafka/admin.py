@@ -2,12 +2,11 @@
 
 All requests use the brokers' internal listeners, so that neither security nor a proxy interferes. A call returns when
 one broker shows the change; others can learn of it a moment later. The clients are not ours: confluent-kafka,
-kafka-python for reassignment, and Kafka's own tool for quotas.
+kafka-python for reassignment and quotas.
 """
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -32,9 +31,9 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPythonTopicPartition
+from kafka.protocol.admin import AlterClientQuotasRequest
 
 from tools.kafka.errors import KafkaToolError
-from tools.kafka.jvm import java_command
 
 TIMEOUT_S: Final = 30.0
 """How long anything may take."""
@@ -144,14 +143,21 @@ class Admin:
 
     def throttle(self, bytes_per_second: int | None) -> None:
         """Make every broker throttle producers above this rate, effective soon; None ends that."""
-        change = "--delete-config=producer_byte_rate"
-        if bytes_per_second is not None:
-            change = f"--add-config=producer_byte_rate={bytes_per_second}"
-        whom = ("--entity-type", "clients", "--entity-default")
-        tool = ("kafka.admin.ConfigCommand", "--bootstrap-server", self._servers, "--alter", change, *whom)
-        done = subprocess.run(java_command(*tool), capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise KafkaToolError(f"the quota was not set, status {done.returncode}: {done.stdout}{done.stderr}")
+        request = AlterClientQuotasRequest
+        op = request.EntryData.OpData(
+            key="producer_byte_rate", value=float(bytes_per_second or 0), remove=bytes_per_second is None
+        )
+        whom = request.EntryData.EntityData(entity_type="client-id", entity_name=None)
+        client = KafkaAdminClient(bootstrap_servers=self._servers.split(","))
+        try:
+            manager = client._manager  # its public methods do not include this request
+            entries = [request.EntryData(entity=[whom], ops=[op])]
+            answer = manager.run(manager.send, request(entries=entries, validate_only=False))
+        finally:
+            client.close()
+        (entry,) = answer.entries
+        if entry.error_code:
+            raise KafkaToolError(f"the quota was not set: error {entry.error_code}, {entry.error_message}")
 
     def _all_led(self, topic: str, partitions: int) -> bool:
         leaders = self.leaders(topic)

@@ -60,15 +60,18 @@ def nothing_is_left(run: Stress) -> None:
     assert run.files() == []
 
 
-SHORT = "--producers 3 --seconds 3 --kill-producers 4 --kill-sender 1 --stop 1.5 --partitions 2 --columns 0.5 --seed 5"
+SHORT = "--producers 3 --seconds 2 --kill-producers 4 --kill-sender 1 --stop 1.5 --partitions 2 --columns 0.5 --seed 5"
 
 
-def test_a_short_run(runs: list[Stress], tmp_path: Path) -> None:
-    check_short_run(run(runs, tmp_path, SHORT), 1000)
+def test_a_short_run_with_sigterm_and_pid_namespaces(runs: list[Stress], tmp_path: Path) -> None:
+    """PID namespaces need root: without it, all producers are in the one of this process."""
+    short = run(runs, tmp_path, f"{SHORT} --terminate 2 --pid-namespaces {0 if os.geteuid() else 2}")
+    check_short_run(short, 600)
+    assert short.result()["counts"]["producers terminated"] > 0
 
 
 def test_a_short_run_on_kafka(apache_kafka: None, runs: list[Stress], tmp_path: Path) -> None:
-    check_short_run(run(runs, tmp_path, f"{SHORT} --transport kafka"), 300)
+    check_short_run(run(runs, tmp_path, f"{SHORT} --transport kafka"), 200)
 
 
 def check_short_run(short: Stress, least: int) -> None:
@@ -77,25 +80,14 @@ def check_short_run(short: Stress, least: int) -> None:
     assert report["held"]
     assert report["problems"] == []
     counts = report["counts"]
-    assert 0 < counts["producers killed"] <= 12 == counts["producers killed"] + counts.get("producers not there", 0)
-    assert 3 < counts["producers started"] <= 3 + counts["producers killed"]  # the last ones may have no successor
+    assert 0 < counts["producers killed"] <= 8 == counts["producers killed"] + counts.get("producers not there", 0)
+    ended = counts["producers killed"] + counts.get("producers terminated", 0)
+    assert 3 < counts["producers started"] <= 3 + ended  # the last ones may have no successor
     assert 0 < counts["senders killed"] < report["slab"]["senders"]
     assert report["records"]["appended"] > least
     assert report["records"]["records"] == report["records"]["appended"] + report["records"]["in_doubt_found"]
     assert report["slab"]["memory_waits"] > 0
-    assert "3 s: " in errors
-    nothing_is_left(short)
-
-
-def test_a_short_run_with_sigterm_and_pid_namespaces(runs: list[Stress], tmp_path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("PID namespaces need root")
-    short = run(runs, tmp_path, f"{SHORT} --terminate 2 --pid-namespaces 2")
-    held(short)
-    counts = short.result()["counts"]
-    assert counts["producers killed"] > 0
-    assert counts["producers terminated"] > 0
-    assert short.result()["records"]["appended"] > 1000
+    assert "2 s: " in errors
     nothing_is_left(short)
 
 
@@ -132,7 +124,7 @@ def test_records_are_lost(runs: list[Stress], tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals) -> None:
     """Producers, stopped ones among them, and the sender go with it."""
-    interrupted = run(runs, tmp_path, "--producers 3 --seconds 60 --stop 5 --kill-sender 1")
+    interrupted = run(runs, tmp_path, "--producers 3 --seconds 60 --rate 50 --stop 5 --kill-sender 1")
     wait_until(lambda: len(interrupted.started()) >= 5)
     interrupted.process.send_signal(number)
     status, _, errors = interrupted.end(END_S)
@@ -142,7 +134,7 @@ def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals)
 
 def test_killed(runs: list[Stress], tmp_path: Path) -> None:
     """Its producers die with it. The sender, without users, leaves and removes the slab."""
-    killed = run(runs, tmp_path, "--producers 2 --seconds 60 --stop 0 --kill-sender 0 --kill-producers 0")
+    killed = run(runs, tmp_path, "--producers 2 --seconds 60 --rate 50 --stop 0 --kill-sender 0 --kill-producers 0")
     wait_until(lambda: any(log.stat().st_size for log in tmp_path.rglob("*.log")), "there is a sender")
     killed.process.kill()
     wait_until(lambda: not killed.started() and not killed.slab_files())
@@ -150,7 +142,7 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
-    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 4 --kill-producers 2 --kill-sender 0.5 --seed 4")
+    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 2 --kill-producers 3 --kill-sender 1 --seed 4")
     held(spark)
     assert spark.result()["counts"]["jobs"] >= 1
     assert spark.result()["counts"]["workers killed"] >= 1
