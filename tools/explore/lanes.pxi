@@ -200,9 +200,10 @@ cdef void send_numbered(const Deques *deques, uint64_t slot) noexcept nogil:
     cdef SlotHeader *header = header_of(&deques.slots, slot)
     cdef uint64_t producer_id = load_acquire(&shared.lane.producer_id), logged = explore_peek(&shared.ghost.logged)
     cdef uint64_t following = load_relaxed(&shared.partition.next_sequence)
-    if producer_id and load_relaxed(&header.sequence) >> EPOCH_SHIFT != (following >> EPOCH_SHIFT) + 1:
-        number_batch(header, producer_id - 1, following >> EPOCH_SHIFT, following & SEQUENCE_MASK)
-        store_release(&shared.partition.next_sequence, following >> EPOCH_SHIFT << EPOCH_SHIFT | end_sequence_of(header))
+    cdef uint64_t epoch = following >> EPOCH_SHIFT
+    if producer_id and load_relaxed(&header.sequence) >> EPOCH_SHIFT != epoch + 1:
+        number_batch(header, producer_id - 1, epoch, following & SEQUENCE_MASK)
+        store_release(&shared.partition.next_sequence, epoch << EPOCH_SHIFT | end_sequence_of(header))
     if producer_id and load_relaxed(&shared.lane.producer_id) == producer_id:
         deliver(slot)
         shared.ghost.epoch[logged] = (explore_peek(&header.sequence) >> EPOCH_SHIFT) - 1
