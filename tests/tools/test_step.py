@@ -107,7 +107,7 @@ def test_a_table_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_memory_that_is_not_taken_back_from_the_dead_is_found(
     monkeypatch: pytest.MonkeyPatch, way: Way, sample: int
 ) -> None:
-    monkeypatch.setattr(BufferPool, "_dead", lambda pool, owners: [])
+    monkeypatch.setattr(BufferPool, "_is_dead", lambda pool, owner: False)
     assert "is allocated to dead process entry" in problems_of(findings_of(OPERATIONS["allocate"], sample, way))
 
 
@@ -129,7 +129,7 @@ def test_a_lock_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytes
 
 
 def test_memory_that_is_taken_from_a_stopped_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BufferPool, "_dead", lambda pool, owners: set(owners) - {pool.slab.owner_tag})
+    monkeypatch.setattr(BufferPool, "_is_dead", lambda pool, owner: owner != pool.slab.owner_tag)
     assert problems_of(findings_of(OPERATIONS["append-new"], 8, Way.STOP))
 
 

@@ -64,8 +64,9 @@ class BatchDrainer:
             with contextlib.suppress(LockTimeoutError):
                 self._deferral.section(self._slab.stripe(stripe), partial(core.take, stripe))
         drained = []
+        segment = self._slab.core
         for slot in core.taken():
-            batch = RecordBatch(self._slab.core, slot)
+            batch = RecordBatch(segment, slot)
             self._sequences.drained(batch)
             drained.append(batch)
         if large:

@@ -9,6 +9,7 @@ from shmaccum._core import COMPRESSION_MASK
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
+from shmaccum.shm.layout import SlotState
 
 _COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
 
@@ -17,6 +18,10 @@ class RecordBatch(_core.RecordBatch):
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        part = f", {self.completed} of them complete" if self.is_split else ""
+        return f"<RecordBatch in slot {self.slot}: {SlotState(self.state).name}, {self.record_count} records{part}>"
 
     @property
     def compression(self) -> CompressionType | None:
