@@ -74,7 +74,8 @@ class AsyncProducer(_core.AsyncProducer):
                 "Producer in a thread for them"
             )
         self._opened: LoopProducer | None = None
-        self._starting: asyncio.Lock | None = None
+        self._starting: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._publishing = threading.Lock()
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -99,18 +100,28 @@ class AsyncProducer(_core.AsyncProducer):
             SlabError: the slab cannot be created or used; names the reason.
             SenderError: there was no sender, and none could be started.
         """
-        if self._starting is None:
-            self._starting = asyncio.Lock()
-        async with self._starting:
+        loop = asyncio.get_running_loop()
+        async with self._starting.setdefault(loop, asyncio.Lock()):
             if self._opened is None:
                 opening = _Opening(self.config)
                 try:
-                    self._opened = await asyncio.get_running_loop().run_in_executor(None, opening.run)
+                    opened = await loop.run_in_executor(None, opening.run)
                 except BaseException:
                     opening.abandon()
                     raise
-                self._calls = LoopCalls(self._opened)
-                self._records = self._opened._records
+                if not self._publish(opened):
+                    await loop.run_in_executor(None, opened.close, 0)
+        self._starting.pop(loop, None)
+
+    def _publish(self, opened: LoopProducer) -> bool:
+        """Use a producer from now on; return False if another loop's thread was faster."""
+        with self._publishing:
+            if self._opened is not None:
+                return False
+            self._calls = LoopCalls(opened)
+            self._records = opened._records
+            self._opened = opened
+            return True
 
     @property
     def _producer(self) -> LoopProducer:

@@ -488,6 +488,22 @@ def test_cancelled_start_leaves_nothing(settings: Settings, slab_name: str) -> N
     wait_until_gone(slab_name)
 
 
+def test_loops_that_start_it_at_once_have_one_producer(open_producer: Open) -> None:
+    producer = open_producer()
+    at_once = threading.Barrier(3)
+    used: list[object] = []
+
+    async def start() -> None:
+        at_once.wait()
+        await producer.start()
+        used.append(producer._producer)
+
+    in_threads(3, lambda _: asyncio.run(start()))
+    assert len(used) == 3
+    assert len(set(map(id, used))) == 1
+    asyncio.run(producer.close())
+
+
 @in_both_loops
 async def test_lock_of_a_stopped_process_holds_up_the_loop_for_a_second_only(open_producer: Open, topic: str) -> None:
     told: list[Any] = []
