@@ -38,9 +38,9 @@ def secure(config: ProducerConfig, mask: Mask) -> Security:
     mechanism = sasl_mechanism(config, mask)
     if not config.security_protocol.endswith("SSL"):
         return Security(lambda address, send, receive, host: Channel(address, send, receive), mechanism)
-    from shmaccum.kafka.tls import TlsChannel, tls_context
+    from shmaccum.kafka.tls import TlsConnector
 
-    return Security(partial(TlsChannel, tls_context(config)), mechanism)
+    return Security(TlsConnector(config), mechanism)
 
 
 def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:

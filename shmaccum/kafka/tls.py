@@ -6,6 +6,7 @@ Only who connects with TLS imports this module: ``ssl`` and OpenSSL take 6 MB of
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import select
@@ -16,9 +17,12 @@ from typing import Final
 from shmaccum._core import memory_file
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import Password
+from shmaccum.errors import ConfigError
 from shmaccum.kafka.channel import READ_SIZE, Address, Buffer, Channel, not_empty
 from shmaccum.kafka.keystores import KeyStore, read_keystore
 from shmaccum.kafka.masking import naming
+
+logger = logging.getLogger(__name__)
 
 _RECORD_SIZE: Final = 1 << 14
 """Most bytes of a TLS record, before they are encrypted."""
@@ -143,6 +147,43 @@ def _records(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
 
 
 # --- the context ----------------------------------------------------------------------------------
+
+
+class TlsConnector:
+    """Makes connections with TLS, by certificates and keys as their files are when a connection begins.
+
+    A sender outlives its programs and their certificates. Those that read new files at their start expect the sender to
+    use them. Files that cannot be used change nothing: they can be half written.
+
+    Raises ConfigError: as `tls_context`.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._files = self._stat_files()
+        self._context = tls_context(config)
+
+    def __call__(self, address: Address, send_buffer: int, receive_buffer: int, host: str) -> TlsChannel:
+        """Begin to connect to an address; the broker's certificate must have the name ``host``."""
+        files = self._stat_files()
+        if files != self._files:
+            self._files = files
+            try:
+                self._context = tls_context(self._config)
+                logger.info("read certificates and keys again: their files have changed")
+            except ConfigError as error:
+                logger.warning("%s; connections use what it was before", error)
+        return TlsChannel(self._context, address, send_buffer, receive_buffer, host)
+
+    def _stat_files(self) -> list[tuple[int, ...] | None]:
+        found: list[tuple[int, ...] | None] = []
+        for path in (self._config.ssl_keystore_location, self._config.ssl_truststore_location):
+            try:
+                status = os.stat(path) if path else None
+            except OSError:
+                status = None
+            found.append(status and (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+        return found
 
 
 def tls_context(config: ProducerConfig) -> ssl.SSLContext:

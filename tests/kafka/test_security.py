@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -275,6 +276,21 @@ def test_a_certificate_that_the_broker_does_not_accept(
     given = {"ssl_keystore_location": certificates.expired.pem} if ours == "expired" else {}
     assert failure_of(wire, **at("TLS", **given)) is SslAuthenticationError
     assert "the broker refused our certificate; check the one in ssl.keystore, and its end" in caplog.text
+
+
+def test_a_certificate_that_is_replaced(
+    sasl: KafkaCluster, at: At, certificates: Certificates, wire: MakeWire, topic: str, tmp_path: Path
+) -> None:
+    """The next connection uses the new file, without a restart; one that is half written counts as none."""
+    sasl.admin.create_topic(topic)
+    own = tmp_path / "own.pem"
+    shutil.copy(certificates.expired.pem, own)
+    here = wire(**at("TLS", ssl_keystore_location=own))
+    here.transport.request_update([topic])
+    assert here.until(here.transport.failure) is SslAuthenticationError
+    own.write_bytes(certificates.client.pem.read_bytes()[:1000])
+    own.write_bytes(certificates.client.pem.read_bytes())
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
 
 
 def test_an_expired_certificate_of_the_brokers(at: At, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:

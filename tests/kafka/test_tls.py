@@ -9,13 +9,17 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from producers import wait_until
+from runs import threads
 
-from shmaccum.kafka.tls import TlsChannel
+from shmaccum.config import ProducerConfig
+from shmaccum.kafka.tls import TlsChannel, TlsConnector
 from tools.kafka import Certificates
 
 RECORD_SIZE = 1 << 14
@@ -82,6 +86,52 @@ def connected(certificates: Certificates) -> Iterator[tuple[TlsChannel, Peer]]:
     yield channel, peer
     channel.close()
     peer.end()
+
+
+def subject(connector: TlsConnector, server: ssl.SSLContext) -> str:
+    """Connect; return whose certificate the server sees."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        channel = connector((socket.AF_INET, listener.getsockname()), -1, -1, "localhost")
+
+        def open_ours() -> None:
+            while event := channel.open():
+                wait(channel, event)
+
+        with threads(1, lambda _: open_ours()), server.wrap_socket(listener.accept()[0], server_side=True) as peer:
+            seen: Any = peer.getpeercert()
+        channel.close()
+        return str(seen["subject"][0][0][1])
+
+
+def test_a_connection_uses_the_files_as_they_are(
+    certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half a file, or none, changes nothing."""
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates.ca))
+    server.load_cert_chain(certificates.broker.pem)
+    server.verify_mode = ssl.CERT_REQUIRED
+    own = tmp_path / "own.pem"
+    content = certificates.client.pem.read_bytes()
+    own.write_bytes(content)
+    connector = TlsConnector(
+        ProducerConfig.parse(
+            {
+                "bootstrap.servers": "localhost:1",
+                "security.protocol": "SSL",
+                "ssl.keystore.location": str(own),
+                "ssl.truststore.location": str(certificates.ca),
+            }
+        )
+    )
+    assert subject(connector, server) == "client"
+    for half in (content[: len(content) // 2], b""):
+        own.write_bytes(half)
+        assert subject(connector, server) == "client"
+    own.unlink()
+    assert subject(connector, server) == "client"
+    assert caplog.text.count(f"ssl.keystore.location = '{own}'") == 3
+    own.write_bytes(certificates.broker.pem.read_bytes())
+    assert subject(connector, server) == "broker"
 
 
 def wait(channel: TlsChannel, event: int) -> None:
