@@ -6,7 +6,6 @@ import argparse
 from typing import Final
 
 from shmaccum.errors import SlabNotFoundError
-from shmaccum.observe.report import no_such_slab
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import destroy
 
@@ -39,5 +38,7 @@ def run(args: argparse.Namespace) -> int:
             lost = destroy(name, force=args.force)
             print(f"removed slab {name!r}" + (f"; {lost} records were lost" if lost else ""))
     except SlabNotFoundError:
+        from shmaccum.observe.report import no_such_slab  # with half of the package
+
         raise no_such_slab(args.name) from None
     return 0

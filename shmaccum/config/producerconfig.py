@@ -124,6 +124,8 @@ class ProducerConfig(ProducerSettings):
             given = json.loads(text)
         except ValueError as error:
             raise ConfigError(f"the configuration passed to the sender is incomplete: {error}") from error
+        if not isinstance(given, dict) or not isinstance(given.get("settings"), dict):
+            raise ConfigError(f"the configuration passed to the sender must be settings, not {type(given).__name__}")
         known = {name: value for name, value in given["settings"].items() if name in cls.settings}
         missing = [name for name in given.get("fixed", ()) if name not in known]
         if missing:

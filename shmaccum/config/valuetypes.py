@@ -133,19 +133,25 @@ def _parse_addresses(value: object) -> tuple[str, ...]:
 
 def _resolved(value: object, what: str) -> object:
     """Import a dotted name; return anything but text unchanged."""
+    if not isinstance(value, str):
+        return value
     try:
         from pkgutil import resolve_name
 
-        return resolve_name(value.strip()) if isinstance(value, str) else value
+        return resolve_name(value.strip())
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"expected the dotted name of {what}: {error}") from error
+
+
+def _parse_string_or_number(value: object) -> str:
+    return str(int(value)) if isinstance(value, int) and not isinstance(value, bool) else _parse_string(value)
 
 
 INT: Final = ValueType("int", _whole_number(32))
 LONG: Final = ValueType("long", _whole_number(64))
 BOOLEAN: Final = ValueType("boolean", _parse_boolean)
 STRING: Final = ValueType("string", _parse_string)
-STRING_OR_NUMBER: Final = ValueType("string", lambda value: _parse_string(str(value) if type(value) is int else value))
+STRING_OR_NUMBER: Final = ValueType("string", _parse_string_or_number)
 """Text that can be a number; it can be given as one."""
 PASSWORD: Final = ValueType("password", _parse_password)
 PATH: Final = ValueType("string", _parse_path)

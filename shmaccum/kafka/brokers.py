@@ -154,8 +154,13 @@ class Brokers:
 
     def are_busy(self, nodes: Iterable[Node]) -> bool:
         """Return whether each of the nodes has as many requests in flight as it may have; False without nodes."""
-        connections = [self.connection(node) for node in nodes]
-        return bool(connections) and all(each is not None and each.is_full() for each in connections)
+        is_busy = False
+        for node in nodes:
+            connection = self.connection(node)
+            if connection is None or not connection.is_full():
+                return False
+            is_busy = True
+        return is_busy
 
     def least_loaded(self, nodes: Iterable[Node], now_ms: float, shunned: int = NOBODY) -> Connection | None:
         """Return the connection with the fewest requests in flight, of those that take one more now.

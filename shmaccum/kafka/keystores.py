@@ -191,6 +191,7 @@ class _Der:
 
 def _read_pkcs12(data: bytes, password: str | None) -> KeyStore:
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError:
         raise ApiVersionError(
@@ -198,6 +199,8 @@ def _read_pkcs12(data: bytes, password: str | None) -> KeyStore:
         ) from None
     try:
         store = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
+    except UnsupportedAlgorithm as error:
+        raise ValueError(f"it has an algorithm that cryptography does not support: {error}") from None
     except ValueError:
         raise ValueError(_WRONG_PASSWORD if password is not None else "no password set for it, or damaged") from None
     others = [each.certificate.public_bytes(Encoding.DER) for each in store.additional_certs]

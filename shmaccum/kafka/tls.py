@@ -17,7 +17,7 @@ from typing import Final
 from shmaccum._core import memory_file
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import Password
-from shmaccum.errors import ConfigError
+from shmaccum.errors import ShmaccumError
 from shmaccum.kafka.channel import READ_SIZE, Address, Buffer, Channel, not_empty
 from shmaccum.kafka.keystores import KeyStore, read_keystore
 from shmaccum.kafka.masking import naming
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _RECORD_SIZE: Final = 1 << 14
 """Most bytes of a TLS record, before they are encrypted."""
-_PEM: Final = re.compile(r"-+BEGIN ([A-Z0-9 ]+?)-+\s+([A-Za-z0-9+/=\s]*)-+END \1-+")
+_PEM: Final = re.compile(r"-+BEGIN ([A-Z0-9 ]+?)-+\s([A-Za-z0-9+/=\s]*)-+END \1-+")
 """A block of PEM without headers, its lines broken anywhere."""
 _PEM_LINE: Final = 64
 """Characters of a line in PEM (RFC 7468)."""
@@ -171,7 +171,7 @@ class TlsConnector:
             try:
                 self._context = tls_context(self._config)
                 logger.info("read certificates and keys again: their files have changed")
-            except ConfigError as error:
+            except ShmaccumError as error:
                 logger.warning("%s; connections use what it was before", error)
         return TlsChannel(self._context, address, send_buffer, receive_buffer, host)
 

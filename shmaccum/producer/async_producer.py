@@ -102,16 +102,21 @@ class AsyncProducer(_core.AsyncProducer):
         """
         loop = asyncio.get_running_loop()
         async with self._starting.setdefault(loop, asyncio.Lock()):
-            if self._opened is None:
-                opening = _Opening(self.config)
-                try:
-                    opened = await loop.run_in_executor(None, opening.run)
-                except BaseException:
-                    opening.abandon()
-                    raise
-                if not self._publish(opened):
-                    await loop.run_in_executor(None, opened.close, 0)
-        self._starting.pop(loop, None)
+            try:
+                if self._opened is None:
+                    await self._start(loop)
+            finally:
+                self._starting.pop(loop, None)
+
+    async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        opening = _Opening(self.config)
+        try:
+            opened = await loop.run_in_executor(None, opening.run)
+        except BaseException:
+            opening.abandon()
+            raise
+        if not self._publish(opened):
+            await loop.run_in_executor(None, opened.close, 0)
 
     def _publish(self, opened: LoopProducer) -> bool:
         """Use a producer from now on; return False if another loop's thread was faster."""

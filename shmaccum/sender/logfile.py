@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settings import NO_LOG
-from shmaccum.errors import ConfigError, SenderError
+from shmaccum.errors import ConfigError, SenderError, SlabError
 from shmaccum.sender.regularfile import open_regular
 from shmaccum.shm.names import slab_names
 
@@ -102,9 +102,15 @@ class _RotatingFile(RotatingFileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line; make the file again if it was removed, as by a container that has the same home."""
-        if self.stream is not None and not os.path.lexists(self.baseFilename):
-            self.stream.close()
-            self.stream = None  # the handler opens it again
+        try:
+            os.lstat(self.baseFilename)
+        except FileNotFoundError:
+            stream, self.stream = self.stream, None  # the handler opens it again
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        except OSError:
+            pass  # it is there, for all we know
         super().emit(record)
 
 
@@ -192,7 +198,10 @@ def _remove_old(directory: str) -> None:
 
     Keep those of slabs that exist: a sender without trouble writes nothing for months.
     """
-    in_use = set(slab_names())
+    try:
+        in_use = set(slab_names())
+    except SlabError:  # whose attach says why
+        return
     for entry in os.scandir(directory):
         slab, dot, _ = entry.name.partition(".log")
         if not dot or slab in in_use:

@@ -21,6 +21,8 @@ from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
+_SILENCES_S: Final = (SILENCE_MS // 1000, 5, 10, 30, 60, 120, 300, 900, 3600)
+"""What an incident says of a time without a pass: few texts, since each takes an entry."""
 LOOK_AGAIN_MS: Final = 100
 """Longest sleep while the sender waits for a topic, a leader or a producer id."""
 LONGEST_SLEEP_MS: Final = 10_000
@@ -44,13 +46,15 @@ class Sleep:
         self._idle_since_ms: int | None = None
         self._used_until_ms = 0
         self._now_ms = 0
-        self._silent_from_ms: float = math.inf
-        """Without a pass until then, the sender counts as stopped."""
+        self._due_ms: float = math.inf
+        """When the sleep is over at the latest."""
 
     def begin_pass(self, now_ms: int) -> None:
         """Publish that the sender runs, and note as an incident if it did not for long."""
-        if now_ms > self._silent_from_ms:
-            text = f"the sender did not run for {(now_ms - self._now_ms) / 1000:.0f} s: stopped, or without processor"
+        silent_ms = now_ms - self._due_ms
+        if silent_ms > SILENCE_MS:
+            least_s = max(each for each in _SILENCES_S if each * 1000 <= silent_ms)
+            text = f"the sender did not run for {least_s} s or more: stopped, without processor, or waiting for a disk"
             logger.warning(text)
             self._slab.incidents.note(KafkaTimeoutError, text)
         self._now_ms = now_ms
@@ -60,7 +64,7 @@ class Sleep:
         """Publish the coming sleep, of ``longest_ms`` at most; return its most milliseconds."""
         longest_ms = min(longest_ms, self._until_check_ms(has_batches)) if longest_ms > 0 else 0
         self._words[Super.SENDER_RAN] = self._now_ms << SLEEP_BITS | int(min(longest_ms + 1, MAX_SLEEP_MS))
-        self._silent_from_ms = self._now_ms + longest_ms + SILENCE_MS
+        self._due_ms = self._now_ms + longest_ms
         return longest_ms
 
     def is_over(self) -> bool:

@@ -304,12 +304,12 @@ def _driver() -> Driver:
             with open(f"/proc/{pid}/comm", "rb") as file:
                 name = file.read().strip()
             if name == b"java":
-                return Driver.of(pid)
+                break
             with open(f"/proc/{pid}/stat", "rb") as file:
                 pid = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:
-            break
-    return Driver.of(os.getppid())
+            pid = 0
+    return Driver.of(pid if pid > 1 else os.getppid())
 
 
 def _query_id() -> str:

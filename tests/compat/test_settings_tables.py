@@ -150,6 +150,7 @@ def test_kafka_pythons_settings_without_a_counterpart_are_refused_by_name(name: 
     [
         ({"bootstrap_servers": "a,b:9"}, "bootstrap.servers", ("a:9092", "b:9")),
         ({"bootstrap_servers": ["a:1"]}, "bootstrap.servers", ("a:1",)),
+        ({"bootstrap_servers": {"a": 1}.keys()}, "bootstrap.servers", ("a:9092",)),
         ({"bootstrap_servers": "[::1]"}, "bootstrap.servers", ("[::1]:9092",)),
         ({"bootstrap_servers": ["::1", "[::1]:9"]}, "bootstrap.servers", ("[::1]:9", "[::1]:9092")),
         ({}, "bootstrap.servers", ("localhost:9092",)),

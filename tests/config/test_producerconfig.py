@@ -235,7 +235,7 @@ def test_no_secret_is_among_what_the_slab_holds() -> None:
     assert "shmaccum.name" not in config.fixed_settings()
 
 
-@pytest.mark.parametrize("text", ["", '{"log.dir": "/da'])
+@pytest.mark.parametrize("text", ["", '{"log.dir": "/da', "[]", "null", "{}"])
 def test_a_configuration_that_is_not_whole_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="passed to the sender"):
         ProducerConfig.from_json(text)

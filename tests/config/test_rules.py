@@ -2,6 +2,7 @@
 
 import logging
 import re
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -19,6 +20,10 @@ def parse(**given: object) -> ProducerConfig:
     return ProducerConfig.parse({name.replace("_", "."): value for name, value in given.items() if value is not None})
 
 
+class Acks(IntEnum):
+    LEADER = 1
+
+
 def assert_refused(message: str, **given: object) -> str:
     with pytest.raises(ConfigError) as refused:
         parse(**given)
@@ -28,7 +33,7 @@ def assert_refused(message: str, **given: object) -> str:
 
 @pytest.mark.parametrize(
     ("spelling", "meaning"),
-    [("-1", "all"), ("all", "all"), ("1", "1"), ("0", "0"), (-1, "all"), (1, "1"), (0, "0")],
+    [("-1", "all"), ("all", "all"), ("1", "1"), ("0", "0"), (-1, "all"), (1, "1"), (Acks.LEADER, "1")],
 )
 def test_acks_have_one_spelling(spelling: object, meaning: str) -> None:
     assert parse(acks=spelling).acks == meaning

@@ -83,7 +83,9 @@ def test_records_that_expire_while_it_is_stopped_name_that(run: HandRun) -> None
     late = run.send(T0)
     assert run.slab.incidents.current() is None, "neither a pass that follows, nor a sleep"
     run.run(1, after_ms=75_300)
-    with pytest.raises(DeliveryTimeoutError, match=r"last error: KafkaTimeoutError: the sender did not run for 7\d s"):
+    with pytest.raises(
+        DeliveryTimeoutError, match=r"last error: KafkaTimeoutError: the sender did not run for 60 s or more"
+    ):
         late.get(0)
     run.run(1, after_ms=75_300)
     assert [each.count for each in incidents(run.slab.words, run.slab.geometry)] == [1]

@@ -137,8 +137,9 @@ class RecordAccumulator:
         if self._failure is not None:
             error = self._failure()
             raise type(error)(f"Cannot send because we are in an error state; close the producer: {error}") from error
-        if self._look is not None:
-            self._look()
+        look = self._look  # another thread can clear it
+        if look is not None:
+            look()
 
     def flush(self, timeout_s: float | None = None, lane: int | None = None) -> None:
         """Make all batches of the slab sendable at once; wait until all records appended so far are complete.

@@ -88,9 +88,10 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         raise no_pickle(self)
 
     def _open(self) -> SharedProducer:
-        if self._producer is None:
+        producer = self._producer  # another thread can close it
+        if producer is None:
             raise RuntimeError("Producer has been closed")
-        return self._producer
+        return producer
 
     # --- producing ----------------------------------------------------------------------------------
 

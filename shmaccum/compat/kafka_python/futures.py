@@ -129,7 +129,7 @@ def _forget_parents() -> None:
 os.register_at_fork(after_in_child=_forget_parents)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class FutureRecordMetadata:
     """A record's future, with kafka-python's methods."""
 

@@ -101,7 +101,8 @@ def translate(given: Mapping[str, Any]) -> ProducerConfig:
             logger.info("Setting %s has no effect here.", name)
     settings = {name.replace("_", "."): given[name] for name in own - {"key_serializer", "value_serializer"}}
     settings |= {kafkas: given[name] for name, kafkas in RENAMED.items() if given.get(name) is not None}
-    settings["bootstrap.servers"] = servers(given.get("bootstrap_servers", THEIR_DEFAULTS["bootstrap_servers"]))
+    addresses: Any = given.get("bootstrap_servers", THEIR_DEFAULTS["bootstrap_servers"])
+    settings["bootstrap.servers"] = servers(addresses if isinstance(addresses, str) else list(addresses))
     settings.setdefault("linger.ms", THEIR_DEFAULTS["linger_ms"])
     try:
         _convert(settings, given)
