@@ -7,7 +7,8 @@ This plays Spark's part without Spark: micro-batches of tasks, written and commi
   one plans again, as after a restart of the query;
 * a worker, at such a line of a task: another one takes the task;
 * the sender, at any time;
-* a worker is stopped in a task, which another one takes; it goes on when a later batch is under way;
+* a worker is stopped in a task, which another one takes; it goes on when a later batch is under way,
+  or when the error of an attach that it holds up asks for that;
 * a task is given to two workers; the result that comes first counts.
 
 A run is one micro-batch, however many attempts it takes. In the end, a ``read_committed`` consumer must see each record
@@ -411,6 +412,9 @@ class Run:
             is_at_it = any(each is not worker and each.task == task and not each.is_zombie for each in self._workers)
             if of_batch == batch and task not in results and not is_at_it:
                 waiting.append(of_task)
+            if value.startswith("LockTimeoutError"):  # it says what to do: continue who was stopped in an attach
+                for stopped in self._workers:
+                    stopped.go_on()
         worker.go_on()  # it can have been stopped after it had sent this
         worker.task, worker.is_zombie = None, False
 

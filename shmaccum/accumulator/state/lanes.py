@@ -9,10 +9,11 @@ The holder writes all words of a lane, under the tables' lock, with two exceptio
 lock, when a batch of the lane fails. Under the lock, it takes a lane away from a dead holder.
 
 A lane is *open* while it has a producer id and no error. The sender fails what is queued in a lane that is not open. It
-checks that under the deque's lock, since a closed lane that is empty can be opened at any time. So records of an
-aborted transaction, or of a process that died in one, leave the slab without being sent. A lane is opened only when it
-is empty: then no batch in it has numbers of an older transaction. If the process dies in a lease, or before the store
-that opens the lane, the lane stays closed, and the next lease begins again.
+looks once the deques' locks have been free: an append that found the lane open has ended then. It checks again under
+the lock, since a closed lane that is empty can be opened at any time. So records of an aborted transaction, or of a
+process that died in one, leave the slab without being sent. A lane is opened only when it is empty: then no batch in it
+has numbers of an older transaction. If the process dies in a lease, or before the store that opens the lane, the lane
+stays closed, and the next lease begins again.
 """
 
 from __future__ import annotations
