@@ -73,25 +73,30 @@ def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Produce
 def test_sender_is_woken_for_a_full_batch_behind_which_no_other_comes(produce: Produce, by: str) -> None:
     """The record that finds it full goes to another partition, so that it would wait for its linger."""
     producer = produce(num_partitions=5, linger_ms=60_000)
-    first = producer.send("t", bytes(1000))
-    while (second := producer.send("t", bytes(1000))).batch == first.batch:
-        pass
-    first.get(20)  # no batch is before the second one, so that it does not grow
     words, sender = producer._slab.words, sender_pid(producer)
-    stop_sender(producer)
-    wakes_ms = time.monotonic_ns() // 1_000_000 + 50_000
-    try:
-        for sleep in range(1, 100):
-            words[Super.SENDER_WAKES], words[Super.SENDER_ASLEEP] = wakes_ms, sleep
-            if by == "Python":
-                words[Super.GENERATION] += 1  # the core leaves the record to it
-            before = rings(producer)
-            future = producer.send("t", bytes(1000))
-            if future.batch != second.batch:
-                break
-            assert rings(producer) == before
-        assert future.topic_partition != second.topic_partition
-        assert rings(producer) == before + 1
-    finally:
-        os.kill(sender, signal.SIGCONT)
-    producer.flush()
+    for topic in "abcdefghij":
+        first = producer.send(topic, bytes(1000))
+        while (second := producer.send(topic, bytes(1000))).batch == first.batch:
+            pass
+        first.get(20)  # no batch is before the second one, so that it does not grow
+        stop_sender(producer)
+        wakes_ms = time.monotonic_ns() // 1_000_000 + 50_000
+        try:
+            for sleep in range(1, 100):
+                words[Super.SENDER_WAKES], words[Super.SENDER_ASLEEP] = wakes_ms, sleep
+                if by == "Python":
+                    words[Super.GENERATION] += 1  # the core leaves the record to it
+                before = rings(producer)
+                future = producer.send(topic, bytes(1000))
+                if future.batch != second.batch:
+                    break
+                assert rings(producer) == before
+            rung = rings(producer) - before
+        finally:
+            os.kill(sender, signal.SIGCONT)
+        producer.flush()
+        if future.topic_partition != second.topic_partition:
+            break  # else the partitioner has chosen the same partition again, by chance
+    else:
+        pytest.fail("the partitioner never changes the partition")
+    assert rung == 1
