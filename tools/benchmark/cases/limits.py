@@ -139,10 +139,12 @@ def _into_sink(environment: Environment, seconds: float, in_flight: int) -> tupl
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 member.wait_for_go()
                 sent = answered = 0
-                while time.monotonic() < member.began_s + seconds or answered < sent:
+                while True:
                     while sent - answered < in_flight and time.monotonic() < member.began_s + seconds:
                         connection.sendall(request)
                         sent += 1
+                    if answered == sent:  # the time is up
+                        break
                     size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL))
                     connection.recv(size, socket.MSG_WAITALL)
                     answered += 1
