@@ -349,11 +349,14 @@ def _troubles(slab: SlabReport) -> Iterator[Finding]:
     name, sender = slab.name, slab.sender
     waiting = sum(each.queued_batches + each.in_flight_batches for each in slab.partitions)
     if sender.stopped:
-        advice = f"kill -CONT {sender.pid}, if nobody debugs it"
+        advice = f"kill -CONT {sender.pid}, unless it is being debugged"
         yield Finding(Level.PROBLEM, "slab", f"{name}: its sender, {sender.halt()}", advice)
     for found in stopped_holders(slab):
         yield Finding(
-            Level.PROBLEM, "slab", f"{name}: {found.text}", "kill -CONT it, if nobody debugs it; or kill -KILL it"
+            Level.PROBLEM,
+            "slab",
+            f"{name}: {found.text}",
+            "kill -CONT it, unless it is being debugged; or kill -KILL it",
         )
     if waiting and not sender.stopped and not sender.alive:
         advice = f"shmaccum sender with the producers' settings delivers them; shmaccum destroy {name} drops them"

@@ -182,6 +182,7 @@ class Sender:
             if doorbell.is_listening:
                 doorbell.answer()
             began_ns = time.monotonic_ns()
+            # A list: `any` would send nothing to the nodes behind one with a backlog.
             has_backlog = True in [self._send_to(node, cluster, now_ms) for node in ready_nodes]
             self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
         # 6. Sleep, unless something can still be sent; no longer than until something becomes ready.

@@ -41,7 +41,7 @@ def test_what_is_wrong_is_named_with_what_to_do(settings: Settings, slab_name: s
         pid = sender_pid(producer)
         stop_sender(producer)
         try:
-            check(f"its sender, process {pid} is stopped", advice=f"kill -CONT {pid}, if nobody debugs it")
+            check(f"its sender, process {pid} is stopped", advice=f"kill -CONT {pid}, unless it is being debugged")
         finally:
             os.kill(pid, signal.SIGCONT)
 
