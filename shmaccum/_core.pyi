@@ -973,13 +973,13 @@ class Appender:
         compressed: int = 0,
     ) -> None: ...
     asks_first: bool
+    def open_batch(self, partition: int) -> tuple[Buffer, int, int] | None: ...
     def append_rows(
         self,
         partition: int,
         lane: int,
         lane_generation: int,
-        slot: int,
-        batch: int,
+        batch: Buffer,
         commit: int,
         rows: bytes | memoryview,
         count: int,

@@ -123,6 +123,15 @@ cdef struct Cursor:
     bint is_damaged
 
 
+cdef struct OpenBatch:
+    # A deque's open batch, as it was when it was looked at.
+    uint64_t slot
+    uint64_t slots
+    uint64_t generation
+    uint64_t commit
+    int64_t base_timestamp
+
+
 cdef struct EncodedRows:
     # Encoded rows of columns, for an open batch as it was when they were encoded.
     uint64_t slot
@@ -538,6 +547,26 @@ cdef int append_to_open(
     record.is_full = record.is_full or deque_has_full(queue)
     _count_record(producer, entry, record.added)
     return LOCK_TAKEN
+
+
+cdef bint look_at_open(const Appending *producer, const Queue *queue, OpenBatch *seen) noexcept nogil:
+    """Look at a deque's open batch, without the lock; return whether there is one.
+
+    It can be another one by now, even in the same slot. Who changes it compares the generation. So that comes first:
+    if the batch is open then, what follows is its own, or of a later one.
+    """
+    cdef SlotHeader *header
+    seen.slot = load_acquire(&queue.partition.open) - 1
+    if seen.slot >= producer.deques.slots.slot_count:
+        return False
+    header = header_of(&producer.deques.slots, seen.slot)
+    seen.generation = load_acquire(&header.generation)
+    if load_acquire(&header.state) & STATE_MASK != STATE_OPEN or load_relaxed(&header.partition) != queue.entry:
+        return False
+    seen.slots = load_acquire(&header.slots)
+    seen.commit = load_acquire(&header.commit)
+    seen.base_timestamp = <int64_t>load_relaxed(&header.base_timestamp)
+    return True
 
 
 cdef int append_rows(
@@ -963,13 +992,26 @@ cdef class Appender:
             &self.producer, partition, slot, now_us, size, count, base_timestamp, max_timestamp, largest, compressed
         )
 
+    def open_batch(self, uint64_t partition):
+        """Return a partition's open batch, as it is without a lock, to encode rows for it.
+
+        Returns:
+            (the batch as a `Buffer`, its commit word, the timestamp of its first record); None if there is none.
+        """
+        cdef Queue queue
+        cdef OpenBatch seen
+        self._opened()
+        _set_queue(&queue, &self.producer.deques, partition, 0, 0)
+        if not look_at_open(&self.producer, &queue, &seen):
+            return None
+        return Buffer(seen.slot, seen.slots, seen.generation), seen.commit, seen.base_timestamp
+
     def append_rows(
         self,
         uint64_t partition,
         uint64_t lane,
         uint64_t lane_generation,
-        uint64_t slot,
-        uint64_t batch,
+        Buffer batch not None,
         uint64_t commit,
         const uint8_t[::1] rows not None,
         uint64_t count,
@@ -982,9 +1024,8 @@ cdef class Appender:
             partition: as of `append`.
             lane: as of `append`.
             lane_generation: as of `append`.
-            slot: the batch's.
-            batch: its id.
-            commit: its commit word, as it was.
+            batch: the batch, of `open_batch`.
+            commit: its commit word, likewise.
             rows: the records.
             count: how many there are.
             timestamp: the largest of them.
@@ -998,11 +1039,12 @@ cdef class Appender:
         cdef EncodedRows of
         cdef Damage damage
         cdef Segment segment = self._opened()
-        self._check_slot(slot)
+        self._check_slot(batch.slot)
         damage.kind = SOUND
         _set_queue(&queue, &self.producer.deques, partition, lane, lane_generation)
         memset(&record, 0, sizeof(Record))
-        of.slot, of.batch, of.commit, of.size, of.count = slot, batch, commit, <uint64_t>rows.shape[0], count
+        of.slot, of.batch, of.commit = batch.slot, batch.generation << BATCH_SLOT_BITS | batch.slot, commit
+        of.size, of.count = <uint64_t>rows.shape[0], count
         of.bytes = &rows[0] if of.size else NULL
         of.timestamp, of.largest = timestamp, largest
         status = append_rows(
@@ -1073,25 +1115,18 @@ cdef class Appender:
         """
         cdef Queue queue
         cdef Record record
-        cdef SlotHeader *header
-        cdef uint64_t slot, commit
-        cdef Buffer buffer
+        cdef OpenBatch seen
         self._opened()
         _set_queue(&queue, &self.producer.deques, partition, 0, 0)
-        slot = load_acquire(&queue.partition.open) - 1
-        if self.pool is None or slot >= self.producer.deques.slots.slot_count:
+        if self.pool is None or not look_at_open(&self.producer, &queue, &seen):
             return None, 0
         memset(&record, 0, sizeof(Record))
-        header = header_of(&self.producer.deques.slots, slot)
-        buffer = Buffer(slot, load_acquire(&header.slots), load_relaxed(&header.generation))
-        commit = load_acquire(&header.commit)
-        record.magic, record.may_grow, record.body_size, record.slots = self.magic, True, body_size, buffer.slots
-        record.index = commit >> 1 & COMMIT_COUNT_MASK
-        if load_relaxed(&header.partition) != partition or load_relaxed(&header.state) & STATE_MASK != STATE_OPEN:
+        record.magic, record.may_grow, record.body_size, record.slots = self.magic, True, body_size, seen.slots
+        record.index = seen.commit >> 1 & COMMIT_COUNT_MASK
+        header = header_of(&self.producer.deques.slots, seen.slot)
+        if not _may_grow(&self.producer, &queue, header, seen.commit >> COMMIT_SIZE_SHIFT, &record):
             return None, 0
-        if not _may_grow(&self.producer, &queue, header, commit >> COMMIT_SIZE_SHIFT, &record):
-            return None, 0
-        return buffer, _most_slots(&self.producer, &queue) - buffer.slots
+        return Buffer(seen.slot, seen.slots, seen.generation), _most_slots(&self.producer, &queue) - seen.slots
 
     def close(self):
         """Append no more, and let go of the slab's memory."""

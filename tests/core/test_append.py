@@ -271,7 +271,7 @@ def test_places_that_do_not_exist_are_refused() -> None:
         lambda: producer.core.append(0, 3, 0, 0, b"", 0),
         lambda: producer.core.append_batch(0, 0, 0, 0, b"", 0, 4, True),
         lambda: producer.core.begin(0, 4, 0, 0, 0, 0, 0, 0),
-        lambda: producer.core.append_rows(0, 0, 0, 4, 1, 0, b"", 0, 0, 0),
+        lambda: producer.core.append_rows(0, 0, 0, Buffer(4, 1, 1), 0, b"", 0, 0, 0),
         lambda: producer.core.append_batches(0, 0, 0, [Buffer(4, 1, 1)], True),
         lambda: producer.core.write_first(4, 0, b""),
         lambda: producer.contributions.expect(4, "t-3"),
@@ -297,7 +297,7 @@ def test_a_closed_appender_appends_nothing_and_keeps_no_memory() -> None:
         lambda: core.append_batch(0, 0, 0, 0, b"", 0, 0, True),
         lambda: core.write_first(0, 0, b""),
         lambda: core.begin(0, 0, 0, 0, 0, 0, 0, 0),
-        lambda: core.append_rows(0, 0, 0, 0, 1, 0, b"", 0, 0, 0),
+        lambda: core.append_rows(0, 0, 0, Buffer(0, 1, 1), 0, b"", 0, 0, 0),
         lambda: core.append_batches(0, 0, 0, [], True),
     ):
         with pytest.raises(ValueError, match="closed"):
@@ -325,7 +325,26 @@ def rows_for(producer: Producer, slot: int, values: list[bytes], timestamp: int)
     headers = producer.slab.segment.view("headers")
     commit, base, generation = (int(headers[name][slot]) for name in ("commit", "base_timestamp", "generation"))
     rows = encoded(values, commit >> 1 & 0xFFFFFF, base, timestamp)
-    return PARTITION, 0, 0, slot, generation << 24 | slot, commit, rows, len(values), timestamp, 99
+    batch = producer.slab.core.Buffer(slot, 1, generation)
+    return PARTITION, 0, 0, batch, commit, rows, len(values), timestamp, 99
+
+
+def test_a_batch_that_is_not_begun_is_not_the_open_one() -> None:
+    """The open batch is sent, and its slot allocated again, while a producer looks: the other words are old."""
+    slab = Slab(4, slot_size=SLOT_SIZE)
+    producer = Producer(slab)
+    assert producer.core.open_batch(PARTITION) is None
+    producer.append(body_of(b"first"), 10)
+    seen = producer.core.open_batch(PARTITION)
+    assert seen is not None
+    assert (seen[0], seen[1] >> 1 & 0xFFFFFF, seen[2]) == (Buffer(0, 1, 1), 1, 10)
+    at = slab.word("headers", "state", 0)
+    state = slab.words[at]
+    slab.words[at] = state & ~0xFF | 1
+    assert producer.core.open_batch(PARTITION) is None
+    slab.words[at] = state
+    slab.words[slab.word("headers", "partition", 0)] = PARTITION + 1
+    assert producer.core.open_batch(PARTITION) is None
 
 
 def begin_all(producer: Producer, batches_of: list[list[bytes]], timestamp: int) -> list[Buffer]:
@@ -517,7 +536,7 @@ def test_a_death_at_any_step_keeps_rows_together_and_batches_whole(stepping: Mod
             opened = slab.words[slab.word("partitions", "open", PARTITION)]
             if opened:
                 rows = rows_for(victim, opened - 1, [b"x", b"y"], 50)
-                victim.contributions.expect(rows[4], "t-3")
+                victim.contributions.expect(rows[3].batch, "t-3")
                 assert victim.core.append_rows(*rows)[0] == LOCK_TAKEN
             buffers = begin_all(victim, [[b"1", b"2"], [b"3"], [b"4"]], 60)
             for buffer in buffers:

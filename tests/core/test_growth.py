@@ -79,13 +79,13 @@ def test_rows_go_into_the_slots_of_a_grown_batch() -> None:
     slab, producer = growing()
     for _ in range(6):
         producer.append(SMALL)
-    batch, index = header(slab, "generation") << 24, 7
+    index = 7
 
     def append(*bodies: bytes) -> tuple[Any, ...]:
         encoded = [v2.encode_record(index + number, 0, 0, body) for number, body in enumerate(bodies)]
-        commit, largest = header(slab, "commit"), max(map(len, encoded))
-        rows = b"".join(encoded)
-        return producer.core.append_rows(PARTITION, 0, 0, 0, batch, commit, rows, len(bodies), 0, largest)
+        rows, largest = b"".join(encoded), max(map(len, encoded))
+        batch, commit, _ = producer.core.open_batch(PARTITION)
+        return producer.core.append_rows(PARTITION, 0, 0, batch, commit, rows, len(bodies), 0, largest)
 
     assert append(SMALL)[0] == NO_ROOM, "its two slots have 52 bytes left"
     grown = producer.core.growing(PARTITION, 3 * len(LARGE))[0]

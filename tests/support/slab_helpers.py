@@ -33,10 +33,11 @@ def become(uid: int) -> None:
 
 def close_open(slab: Slab, queue: PartitionQueue) -> int:
     """Close a deque's open batch, as the next record without room would; return its slot."""
-    slot = queue.open_slot()
+    open_at = slab.geometry.partition(queue.entry) + Partition.OPEN
+    slot = slab.words[open_at] - 1
     state_at = slab.geometry.header(slot) + Slot.STATE
     slab.words[state_at] = slab.words[state_at] & ~STATE_MASK & (1 << 64) - 1 | SlotState.CLOSED
-    slab.words[slab.geometry.partition(queue.entry) + Partition.OPEN] = 0
+    slab.words[open_at] = 0
     return slot
 
 

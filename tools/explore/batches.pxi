@@ -1,7 +1,7 @@
 """Batches: producers append records, the sender takes batches, sends and completes them; what must hold in the end.
 
-The last process is the sender, the others are producers. A record is a number: its producer and its turn. What the
-broker has, whom a completion has told, and what `send` has accepted is the explorer's own note. In the end another
+The last process is the sender, the others are producers. A record is a number: its producer and its turn; its
+timestamp is the same. What the broker has, whom a completion has told, and what `send` has accepted is the explorer's own note. In the end another
 sender takes over: it repairs what the dead left, and sends and completes the rest.
 """
 
@@ -53,6 +53,7 @@ cdef bint commits = False
 cdef bint closes = False
 cdef bint keeps_checksums = False
 cdef bint grows = False
+cdef int rows = 0
 cdef int slot_size = SLOT_SIZE
 cdef int retries = 0
 
@@ -183,8 +184,12 @@ cdef bint is_looked_at(const void *at) noexcept nogil:
     cdef uint64_t offset = <uint64_t>((<char *>at - shared.headers) % HEADER_SIZE)
     if offset == <uint64_t>(<char *>&header.generation - <char *>header):
         return True
+    if offset == <uint64_t>(<char *>&header.commit - <char *>header):
+        return rows > 0
+    if offset == <uint64_t>(<char *>&header.base_timestamp - <char *>header):
+        return rows > 0
     if offset == <uint64_t>(<char *>&header.state - <char *>header):
-        return explore_has_deaths() or has_lane
+        return explore_has_deaths() or has_lane or rows > 0
     return offset >= <uint64_t>(<char *>&header.chain - <char *>header) and explore_has_deaths()
 
 
@@ -301,8 +306,8 @@ cdef void expect(Mine *mine, const Record *record) noexcept nogil:
 
 cdef void set_record(Record *record, int me, int turn, uint8_t *number) noexcept nogil:
     memset(record, 0, sizeof(Record))
-    number[0] = <uint8_t>(me * MOST_TURNS + turn + 1)
-    record.magic = V2
+    number[0] = <uint8_t>number_of(me, turn)
+    record.magic, record.timestamp = V2, number[0]
     record.body, record.body_size = number, 1
 
 
@@ -399,13 +404,149 @@ cdef void append(Mine *mine, int turn) noexcept nogil:
     shared.ghost.accepted[mine.me] += 1
     if has_slot and not record.is_new:
         give_back(&handle)
-    if record.is_news and load_relaxed(&shared.superblock.sender_asleep):
-        store_release(&shared.ghost.rung, 1)
+    ring_for(&record)
 
 
 cdef void write_first(Mine *mine, const Handle *handle, const Record *record) noexcept nogil:
-    cdef uint64_t added = record_write(shared.slots + handle.slot * slot_size, slot_size, 0, 0, record)
-    batch_begin(&mine.producer, 0, handle.slot, 0, added, 1, 0, 0, added, 0)
+    cdef uint64_t added = record_write(shared.slots + handle.slot * slot_size, slot_size, 0, record.timestamp, record)
+    batch_begin(&mine.producer, 0, handle.slot, 0, added, 1, record.timestamp, record.timestamp, added, 0)
+
+
+cdef bint has_rows(int me) noexcept nogil:
+    """Return whether a producer appends rows."""
+    return rows > 0 and me == processes - 2
+
+
+cdef uint64_t number_of(int me, int turn) noexcept nogil:
+    return <uint64_t>(me * MOST_TURNS + turn + 1)
+
+
+cdef uint64_t write_rows(
+    const Mine *mine, char *place, uint64_t room, int turn, uint64_t index, int64_t base, int count
+) noexcept nogil:
+    """Write records as rows of a batch, from its place `index` on; return their bytes."""
+    cdef Record record
+    cdef uint8_t number
+    cdef uint64_t size = 0
+    cdef int row
+    for row in range(count):
+        set_record(&record, mine.me, turn + row, &number)
+        size += record_write(place + size, room - size, index + row, base, &record)
+    return size
+
+
+cdef int fill_open(Mine *mine, int begin, int end) noexcept nogil:
+    """Append the first rows to the open batch, as `ColumnAppender`; return how many."""
+    cdef OpenBatch seen
+    cdef EncodedRows encoded
+    cdef Record record
+    cdef Damage damage
+    cdef char bytes[MOST_TURNS * RECORD_SIZE]
+    cdef int status, count
+    memset(&seen, 0, sizeof(OpenBatch))
+    memset(&encoded, 0, sizeof(EncodedRows))
+    memset(bytes, 0, sizeof(bytes))
+    if not look_at_open(&mine.producer, &mine.queue, &seen) or seen.commit >> COMMIT_SIZE_SHIFT > seen.slots * slot_size:
+        return 0
+    count = min(end - begin, <int>((seen.slots * slot_size - (seen.commit >> COMMIT_SIZE_SHIFT)) // RECORD_SIZE))
+    if not count:
+        return 0
+    encoded.slot, encoded.batch = seen.slot, seen.generation << BATCH_SLOT_BITS | seen.slot
+    encoded.commit = seen.commit
+    encoded.size = write_rows(
+        mine, bytes, sizeof(bytes), begin, seen.commit >> 1 & COMMIT_COUNT_MASK, seen.base_timestamp, count
+    )
+    encoded.bytes, encoded.count, encoded.largest = bytes, count, RECORD_SIZE
+    encoded.timestamp = number_of(mine.me, begin + count - 1)
+    memset(&record, 0, sizeof(Record))
+    memset(&damage, 0, sizeof(Damage))
+    while True:
+        status = append_rows(&mine.producer, &mine.queue, mine.made, mine.me, my_ticket(), &encoded, &record, &damage)
+        explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+        if status == LOCK_BUSY:
+            wait_for_lock(stripe_line())
+        elif status == APPEND_RING_UNREAD:
+            read_ring(mine)
+        elif status == APPEND_NOT_CONTRIBUTOR:
+            expect(mine, &record)
+        else:
+            break
+    if status != LOCK_TAKEN:
+        return 0
+    shared.ghost.accepted[mine.me] += count
+    ring_for(&record)
+    return count
+
+
+cdef void append_batches_of(Mine *mine, int begin, int end) noexcept nogil:
+    """Append rows as new batches, as `ColumnAppender`, all in one section."""
+    cdef Handle handles[MOST_TURNS]
+    cdef Record record
+    cdef Damage damage
+    cdef int status, count, batches = 0, turn = begin
+    cdef uint64_t size = 0
+    memset(handles, 0, sizeof(handles))
+    memset(&record, 0, sizeof(Record))
+    memset(&damage, 0, sizeof(Damage))
+    while turn < end:
+        if not allocate(&handles[batches]):
+            explore_assert(False, b"there is no memory, though there is enough")
+            return
+        count = min(end - turn, slot_size // RECORD_SIZE)
+        size = write_rows(
+            mine, shared.slots + handles[batches].slot * slot_size, slot_size, turn, 0, number_of(mine.me, turn), count
+        )
+        batch_begin(
+            &mine.producer,
+            0,
+            handles[batches].slot,
+            0,
+            size,
+            count,
+            number_of(mine.me, turn),
+            number_of(mine.me, turn + count - 1),
+            RECORD_SIZE,
+            0,
+        )
+        mine.made[handles[batches].slot].batch = handles[batches].generation << BATCH_SLOT_BITS | handles[batches].slot
+        mine.made[handles[batches].slot].is_made = False
+        turn, batches = turn + count, batches + 1
+    while True:
+        status = append_batches(
+            &mine.producer,
+            &mine.queue,
+            mine.made,
+            mine.me,
+            my_ticket(),
+            handles,
+            batches,
+            STATE_OPEN if size + RECORD_SIZE <= slot_size else STATE_CLOSED,
+            &record,
+            &damage,
+        )
+        explore_assert(damage.kind == SOUND, b"damage of a deque where there is none")
+        if status == LOCK_BUSY:
+            wait_for_lock(stripe_line())
+        elif status == APPEND_RING_UNREAD:
+            read_ring(mine)
+        else:
+            break
+    explore_assert(status == LOCK_TAKEN, b"new batches are refused")
+    shared.ghost.accepted[mine.me] += end - begin
+    ring_for(&record)
+
+
+cdef void append_columns(Mine *mine, int begin, int end) noexcept nogil:
+    if begin < end:
+        begin += fill_open(mine, begin, end)
+    if begin < end:
+        append_batches_of(mine, begin, end)
+
+
+cdef void ring_for(const Record *record) noexcept nogil:
+    """Ring for a sender that sleeps, if a batch is new or full."""
+    if record.is_news and load_relaxed(&shared.superblock.sender_asleep):
+        store_release(&shared.ghost.rung, 1)
 
 
 cdef void producer_body(int me) noexcept nogil:
@@ -414,21 +555,27 @@ cdef void producer_body(int me) noexcept nogil:
     memset(&mine, 0, sizeof(Mine))
     mine.me, mine.producer = me, appending_of()
     mine.queue = queue_of(&mine.producer.deques, 0)
-    for turn in range(turns):
-        append(&mine, turn)
+    if not has_rows(me):
+        for turn in range(turns):
+            append(&mine, turn)
+    else:
+        append_columns(&mine, 0, 1)
+        append_columns(&mine, 1, rows)
     read_ring(&mine)
 
 
 # --- the sender -----------------------------------------------------------------------------------
 
 
-cdef bint decode(const char *place, uint64_t size, uint64_t *numbers) noexcept nogil:
+cdef bint decode(const char *place, uint64_t size, int64_t base, uint64_t *numbers) noexcept nogil:
     """Read the numbers of a batch's records, one byte each, the first one lowest; return whether they are sound."""
     cdef uint64_t index = 0, at = 0
     numbers[0] = 0
     while at < size:
-        if place[at] != 8 or place[at + 1] or place[at + 2] or <uint64_t>place[at + 3] != 2 * index:
+        if place[at] != 8 or place[at + 1] or <uint64_t>place[at + 3] != 2 * index:
             return False
+        if <uint64_t>place[at + 2] != _zigzag(place[at + 4] - base):
+            explore_assert(False, b"a record has another's timestamp")
         numbers[0] |= <uint64_t><uint8_t>place[at + 4] << 8 * index
         at += RECORD_SIZE
         index += 1
@@ -454,7 +601,9 @@ cdef void deliver(uint64_t slot) noexcept nogil:
     cdef uint64_t batch = load_relaxed(&header.generation) << BATCH_SLOT_BITS | slot, count = 0
     cdef uint8_t bytes[SLOTS * SLOT_SIZE]
     cdef int index
-    if not gather(&pool, header, slot, size, bytes) or not decode(<char *>bytes, size, &numbers):
+    if not gather(&pool, header, slot, size, bytes) or not decode(
+        <char *>bytes, size, <int64_t>load_relaxed(&header.base_timestamp), &numbers
+    ):
         explore_assert(False, b"a batch that is sent is torn")
         return
     while numbers >> 8 * count:
@@ -649,7 +798,7 @@ cdef void check_log() noexcept nogil:
     """Check that each accepted record is in the log, once, in order, and that its producer is told, once."""
     cdef int next_turn[MOST]
     cdef bint has_records[MOST]
-    cdef int index, producer, turn
+    cdef int index, producer, turn, all_records, most
     cdef uint64_t numbers
     memset(next_turn, 0, sizeof(next_turn))
     for index in range(<int>explore_peek(&shared.ghost.logged)):
@@ -669,13 +818,15 @@ cdef void check_log() noexcept nogil:
                     b"a contributor is not told, or told of another's batch",
                 )
     for producer in range(processes - 1):
+        all_records = rows if has_rows(producer) else turns
+        most = rows if has_rows(producer) else 1  # of one call
         if explore_is_dead(producer):
             explore_assert(
-                shared.ghost.accepted[producer] <= next_turn[producer] <= shared.ghost.accepted[producer] + 1,
+                shared.ghost.accepted[producer] <= next_turn[producer] <= shared.ghost.accepted[producer] + most,
                 b"an accepted record is lost",
             )
         else:
-            explore_assert(next_turn[producer] == turns, b"an accepted record is lost")
+            explore_assert(next_turn[producer] == all_records, b"an accepted record is lost")
 
 
 cdef const char *batches_check(bint is_over) noexcept nogil:
@@ -705,6 +856,7 @@ def run(
     bint ahead=False,
     bint checksums=False,
     bint growth=False,
+    int columns=0,
     bint commit=False,
     bint buffers=False,
 ):
@@ -719,13 +871,14 @@ def run(
         ahead: whether the sender closes each batch before it takes it, to compress it meanwhile.
         checksums: whether producers keep checksums.
         growth: whether batches grow, because there is always something in flight.
+        columns: rows that the last producer appends, in two calls, in place of records.
         commit: whether the lane's first holder commits, and the second one does not begin a transaction.
         buffers: whether stores wait in store buffers.
 
     Returns:
         As of `found`.
     """
-    global has_lane, commits, processes, turns, closes, keeps_checksums, grows, slot_size, retries
+    global has_lane, rows, commits, processes, turns, closes, keeps_checksums, grows, slot_size, retries
     processes, turns, closes, keeps_checksums, retries = number, records, ahead, checksums, retried
     grows, slot_size = growth, GROWING_SLOT_SIZE if growth else SLOT_SIZE
     memset(&shared, 0, sizeof(Shared))
@@ -734,7 +887,7 @@ def run(
     store_relaxed(&shared.superblock.partition_count, 1)
     store_relaxed(&shared.partition.in_flight, growth)
     store_relaxed(shared.bitmap, (1 << SLOTS) - 1)
-    has_lane, commits = name == "lanes", commit
+    has_lane, commits, rows = name == "lanes", commit, columns
     if has_lane:
         set_up_lane()
         return found(

@@ -54,6 +54,7 @@ SCENARIOS: Final = (
     Scenario("batches", 2, 1, records=2, checksums=True),
     Scenario("batches", 2, 1, records=2, growth=True, checksums=True),
     Scenario("batches", 3, 0),
+    Scenario("batches", 2, 1, columns=3),
     Scenario("lanes", 3, 0, commit=True),
     Scenario("lock", 3, 1, buffers=True),
     Scenario("pool", 2, 1, buffers=True),

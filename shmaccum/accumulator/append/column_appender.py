@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum import _core
-from shmaccum._core import BATCH_SLOT_BITS, Buffer, Slot
+from shmaccum._core import Buffer
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.append.record_appender import RecordAppender
@@ -35,19 +35,8 @@ TURN_BATCHES: Final = 32
 the others.
 """
 
-_ALL_BITS: Final = (1 << 64) - 1
 _OVERHEAD: Final = 6
 """Bytes that most records of message format 2 take in addition to their body."""
-
-
-class _OpenBatch(NamedTuple):
-    """Snapshot of the open batch; valid while all of it is unchanged."""
-
-    slot: int
-    slots: int
-    generation: int
-    commit: int
-    base_timestamp: int
 
 
 class _NewBatches(NamedTuple):
@@ -118,44 +107,34 @@ class ColumnAppender:
                 yield TURN_OVER
         _core.count_sample(self._slab.core, self._pending.sizes_at, bodies.body_sizes, _OVERHEAD)
 
-    def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
-        words = self._memory.words
-        slot = queue.open_slot()
-        if slot < 0:
-            return None
-        if slot >= self._geometry.slot_count:
-            raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {slot}")
-        header = self._geometry.header(slot)
-        seen = (words[header + word] for word in (Slot.SLOTS, Slot.GENERATION, Slot.COMMIT, Slot.BASE_TIMESTAMP))
-        return _OpenBatch(slot, *seen)
-
-    def _rows_for(self, queue: PartitionQueue, bodies: ColumnBodies, seen: _OpenBatch) -> _core.RowBatches | None:
+    def _rows_for(
+        self, queue: PartitionQueue, bodies: ColumnBodies, seen: Buffer, commit: int, base_timestamp: int
+    ) -> _core.RowBatches | None:
         """Lay out the first rows for the open batch, which grows if it can take all of them then."""
-        size, before = size_of(seen.commit), count_of(seen.commit)
+        size, before = size_of(commit), count_of(commit)
         room = seen.slots * self._slot_size - size
         buffer, most = self._records.core.growing(queue.entry, int(bodies.body_sizes.sum()))
-        if buffer is not None and (buffer.slot, buffer.generation) == (seen.slot, seen.generation):
-            records = bodies.add_to(room + most * self._slot_size, before, seen.base_timestamp)
+        if buffer is not None and buffer.batch == seen.batch:
+            records = bodies.add_to(room + most * self._slot_size, before, base_timestamp)
             if records is not None and records.cuts[-1] == len(bodies):
                 self._batches.pool.grow(buffer, -(-(records.sizes[0] - room) // self._slot_size))
                 room = buffer.slots * self._slot_size - size
                 if records.sizes[0] <= room:
                     return records
-        return bodies.add_to(room, before, seen.base_timestamp) if room > 0 else None
+        return bodies.add_to(room, before, base_timestamp) if room > 0 else None
 
     def _fill_open_batch(self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata) -> int:
         """Append the first rows to the open batch if it is unchanged; return how many."""
-        seen = self._open_batch(queue)
+        core = self._records.core
+        seen = core.open_batch(queue.entry)
         if seen is None:
             return 0
-        slot, _, generation, commit, _ = seen
-        records = self._rows_for(queue, bodies, seen)
+        batch, commit, _ = seen
+        records = self._rows_for(queue, bodies, *seen)
         if records is None:
             return 0
         count, latest, largest = records.cuts[1], records.max_timestamps[0], records.largest[0]
-        batch = (generation << BATCH_SLOT_BITS | slot) & _ALL_BITS
-        appender, rows = self._records, records.records(0)
-        outcome = appender.run(queue, appender.core.append_rows, slot, batch, commit, rows, count, latest, largest)
+        outcome = self._records.run(queue, core.append_rows, batch, commit, records.records(0), count, latest, largest)
         if outcome[0] == _core.APPEND_NO_ROOM:
             return 0
         future.add(Chunk([outcome[1]], bodies.rows, [0, count], count_of(commit)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shmaccum._core import COMMIT_SIZE_SHIFT, Slot
 from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback
 from shmaccum.accumulator.append.pending_batches import PendingBatches
@@ -20,6 +19,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaTimeoutError, ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm import native
+from shmaccum.shm.layout import size_of
 from shmaccum.shm.wakeup import run_to_end
 
 if TYPE_CHECKING:  # pyarrow is an extra
@@ -103,13 +103,8 @@ class RecordAccumulator:
 
     def open_room(self, queue: PartitionQueue) -> int:
         """Return the free bytes of a partition's open batch, 0 without one: a hint, read without the lock."""
-        slab = self.state.slab
-        words, geometry = slab.words, slab.geometry
-        slot = queue.open_slot()
-        if not 0 <= slot < geometry.slot_count:
-            return 0
-        size = words[geometry.header(slot) + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
-        return max(0, self.records.batch_size - size)
+        seen = self.records.core.open_batch(queue.entry)
+        return 0 if seen is None else max(0, self.records.batch_size - size_of(seen[1]))
 
     def check_usable(self) -> None:
         """Prepare for an append: read the ring, which could overflow otherwise.

@@ -84,7 +84,3 @@ class PartitionQueue:
         if not words[at + Partition.IN_FLIGHT] and words[at + Partition.QUEUED] <= 1:
             return 0
         return min(max_bytes, words[at + Partition.MAX_BYTES] or max_bytes)
-
-    def open_slot(self) -> int:
-        """Return the slot of the open batch, -1 if there is none; under no lock, it can be another one by now."""
-        return int(self._words[self._at + Partition.OPEN]) - 1

@@ -119,7 +119,8 @@ def _drain_all(victim: Victim) -> Callable[[], object]:
 def _close_ahead(victim: Victim) -> Callable[[], object]:
     """Close a first batch, for a thread to compress it."""
     sender = _serving(victim)
-    (slot,) = {queue.open_slot() for queue in sender.accumulator.map.by_entry} - {-1}
+    look = sender.accumulator.producer.records.core.open_batch
+    (slot,) = {seen[0].slot for queue in sender.accumulator.map.by_entry if (seen := look(queue.entry)) is not None}
     return lambda: sender.accumulator.sender.ahead.begin([slot])
 
 
