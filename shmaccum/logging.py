@@ -33,8 +33,8 @@ from shmaccum.errors import (
     ProducerClosedError,
     ShmaccumError,
 )
+from shmaccum.producer.destinations import is_metadata_timeout, wait_for_topic
 from shmaccum.producer.producer import Producer
-from shmaccum.producer.topic_wait import is_metadata_timeout, wait_for_topic
 
 logger = logging.getLogger(__name__)
 

@@ -63,8 +63,7 @@ class ColumnPath:
         """
         started = time.monotonic()
         accumulator, destinations = self._accumulator, self._destinations
-        metadata = destinations.metadata
-        entry, queues = yield from metadata.topic(topic, started)
+        entry, queues = yield from destinations.topic(topic, started)
         sticky = destinations.sticky_partitioner(entry)
         parts = partition_columns(
             batch,
@@ -78,7 +77,7 @@ class ColumnPath:
         )
         to = {}
         for partition in parts:
-            to[partition] = (yield from metadata.queues_with(entry, partition, started))[partition]
+            to[partition] = (yield from destinations.queues_with(entry, partition, started))[partition]
         if transaction is not None:
             to = dict(zip(to, transaction.queues_for(to.values()), strict=True))
         deadline_s = started + destinations.max_block_ms / 1000

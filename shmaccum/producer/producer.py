@@ -300,7 +300,7 @@ class Producer(_core.Producer):
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
         """
         with self._guard:
-            _, queues = self._accumulator.block(self._destinations.metadata.topic(topic, time.monotonic()))
+            _, queues = self._accumulator.block(self._destinations.topic(topic, time.monotonic()))
             return set(range(len(queues)))
 
     # --- waiting ------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Producer(_core.Producer):
             return
         with self._guard:
             self._accumulator.pending.check_process()
-            with self._destinations.metadata.times.call("flush"):
+            with self._destinations.times.call("flush"):
                 self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
@@ -444,11 +444,7 @@ class Producer(_core.Producer):
         """Return the metrics without rates."""
         words, geometry = self._slab.words, self._slab.geometry
         pool = self._accumulator.state.pool
-        transactions = (
-            kafka_metrics.CallTimes(kafka_metrics.TRANSACTION_CALLS)
-            if self._transactions is None
-            else self._transactions.times
-        )
+        no_calls = kafka_metrics.CallTimes(kafka_metrics.TRANSACTION_CALLS)
         kafkas = kafka_metrics.kafkas_of_slab(words, geometry)
         logs_in = self.config.security_protocol != "PLAINTEXT"
         producer = {
@@ -458,8 +454,8 @@ class Producer(_core.Producer):
             "bufferpool-wait-ratio": pool.wait_ratio(),
             "waiting-threads": pool.queued(),
             "incomplete-batches": len(self._accumulator.pending.incomplete()),
-            **self._destinations.metadata.times.metrics(),
-            **transactions.metrics(),
+            **self._destinations.times.metrics(),
+            **(no_calls if self._transactions is None else self._transactions.times).metrics(),
         }
         return {
             "producer-metrics": producer,

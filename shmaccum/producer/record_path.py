@@ -245,7 +245,7 @@ class RecordPath(_core.RecordPath):
         # The deques are read once: another thread can find that the topic has shrunk or is gone.
         if entry is None or not (queues := entry.queues):
             started = started or time.monotonic()
-            entry, queues = yield from self._destinations.metadata.topic(topic, started)
+            entry, queues = yield from self._destinations.topic(topic, started)
         body = self.encode_body(key, value, ()) if record.body is None else record.body
         if len(body) > self._destinations.max_body_size:
             raise self._destinations.too_large(topic, len(body))
@@ -253,7 +253,7 @@ class RecordPath(_core.RecordPath):
         if partition is not None:
             if type(partition) is not int or not 0 <= partition < len(queues):
                 started = started or time.monotonic()
-                queues = yield from self._destinations.metadata.queues_with(entry, partition, started)
+                queues = yield from self._destinations.queues_with(entry, partition, started)
             number = partition
         elif key is None or self._destinations.ignore_keys:
             sticky = self._destinations.sticky_partitioner(entry)

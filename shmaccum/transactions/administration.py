@@ -32,8 +32,6 @@ STATES: Final = (
     "Dead",
 )
 """``TransactionState``."""
-_METADATA_OLDEST: Final = 1
-_METADATA_NEWEST: Final = 12
 
 
 class TransactionDescription(NamedTuple):
@@ -132,7 +130,7 @@ class Transactions:
 
         def make(connection: Connection) -> Call:
             self.version = protocol_version(connection)
-            return call(METADATA.of(topics=[]), connection, oldest=_METADATA_OLDEST, newest=_METADATA_NEWEST)
+            return call(METADATA.of(topics=[]), connection, oldest=1, newest=12)  # with 0, no topic is all
 
         answer = self._client.ask(None, make, deadline_ms)
         return [Node(each.node_id, each.host, each.port) for each in answer.brokers]

@@ -187,9 +187,7 @@ class CommitLog:
 
         def read(answer: Any) -> None:
             found = only(only(answer.responses, "topics").partition_responses, "partitions")
-            if (
-                found.error_code != errors.DuplicateSequenceNumberError.code
-            ):  # which means that an earlier attempt stored it
+            if found.error_code != errors.DuplicateSequenceNumberError.code:  # else an earlier attempt stored it
                 check(found.error_code, f"topic {self.topic} does not take the state of {transactional_id!r}")
 
         self._ask(partition, request, read, deadline_ms, newest=newest)

@@ -6,8 +6,8 @@ repeated: the brokers recognize the producer id and epoch. No state but the addr
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from shmaccum import errors
@@ -111,10 +111,6 @@ class PreparedTransaction(NamedTuple):
     """Where its records are."""
     records: int = 0
     """How many, if that is known."""
-
-
-def _code_of(response: Any) -> int:
-    return int(response.error_code)
 
 
 class TransactionCoordinator:
@@ -233,9 +229,8 @@ class TransactionCoordinator:
         except errors.TransactionAbortableError as error:
             if commit:
                 raise
-            raise errors.KafkaError(
-                f"Failed to abort transaction: {error}"
-            ) from error  # as another abort would not help
+            # As another abort would not help.
+            raise errors.KafkaError(f"Failed to abort transaction: {error}") from error
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
         return me
@@ -277,7 +272,7 @@ class TransactionCoordinator:
         make: Callable[[Connection], Call],
         can_abort: CanAbort,
         deadline_ms: float,
-        code_of: Callable[[Any], int] = _code_of,
+        code_of: Callable[[Any], int] = attrgetter("error_code"),
         group: str | None = None,
     ) -> Any:
         """Send a request to the coordinator of the id, or of a group; return the response.
@@ -317,7 +312,7 @@ class TransactionCoordinator:
         node = self._client.coordinators.get((kind, key))
         if node is None:
             request = messages.FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
-            response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
+            response = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
             found = only(response.coordinators, "coordinators") if response.coordinators else response
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), _IN_FIND, kind, key)
@@ -380,4 +375,4 @@ def _worst(codes: Any) -> int:
 
 def deadline_after(milliseconds: float) -> float:
     """Return the time this many milliseconds from now, in monotonic milliseconds."""
-    return time.monotonic() * 1000 + milliseconds
+    return monotonic_ms() + milliseconds

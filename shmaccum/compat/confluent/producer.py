@@ -19,9 +19,9 @@ from shmaccum.compat.confluent.errors import KafkaException, kafka_error, new_er
 from shmaccum.compat.confluent.parking import PAUSE_S, Parking, Produced
 from shmaccum.compat.confluent.settings import Translated, translate
 from shmaccum.compat.confluent.transactions import TransactionalCalls
+from shmaccum.producer.destinations import is_metadata_timeout, still_unknown, wait_for_topic
 from shmaccum.producer.producer import Producer as SharedProducer
 from shmaccum.producer.producer import no_pickle
-from shmaccum.producer.topic_wait import is_metadata_timeout, still_unknown, wait_for_topic
 
 if TYPE_CHECKING:
     from shmaccum.compat.confluent.metadata import ClusterMetadata
