@@ -33,13 +33,12 @@ NOBODY: Final = -1_000_000_000
 """A number that no broker has, nor any of ``bootstrap.servers``."""
 UNUSED_MS: Final = 5000
 """A broker that is not tried for this long after it could be is not needed."""
-_NO_NOTES: Final = NoNotes()
 
 
 class Broker:
     """The connection state of one broker. Times are monotonic milliseconds."""
 
-    notes: BrokerNotes = _NO_NOTES
+    notes: BrokerNotes = NoNotes()
     """Records how it does; of no broker before the first attempt to connect."""
     connection: Connection | None = None
     """The current one, opening or open."""
@@ -74,9 +73,7 @@ class Brokers:
     Args:
         on_change: Called when a connection becomes ready, and when one ends with an error.
 
-    Raises:
-        ConfigError: a setting names a file or function that cannot be used.
-        ApiVersionError: a needed library is missing.
+    Raises ApiVersionError, ConfigError: as `secure`.
     """
 
     def __init__(
@@ -290,9 +287,7 @@ class Brokers:
     def _find_addresses(self, broker: Broker, timeout_ms: float) -> bool:
         """Find the addresses of a broker; return False if a look-up on a thread has begun.
 
-        Raises:
-            OSError: no thread can be started for it.
-            ValueError: no host can have such a name.
+        Raises OSError, ValueError: no thread can be started for it, or no host can have such a name.
         """
         look_up = partial(socket.getaddrinfo, broker.node.host, broker.node.port, type=socket.SOCK_STREAM)
         try:

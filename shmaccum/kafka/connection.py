@@ -387,9 +387,7 @@ class Connection:
 
     def _oldest(self) -> Request | None:
         """Return the request that has waited longest."""
-        if self._in_flight:
-            return self._in_flight[0]
-        return self._unsent[0] if self._unsent else None
+        return next(iter(self._in_flight or self._unsent), None)
 
     def _next_check_ms(self, now_ms: float) -> float:
         if self._state is _CLOSED:

@@ -65,10 +65,7 @@ def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
 def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechanism] | None:
     """Return a function that makes the mechanism for a login to a host; None without SASL.
 
-    Raises:
-        ApiVersionError: GSSAPI needs a library that is not installed.
-        ConfigError: ``sasl.oauthbearer.token.provider`` cannot be imported, or is not callable;
-            ``sasl.kerberos.keytab`` cannot be read, or is no keytab.
+    Raises ApiVersionError, ConfigError: as `secure`.
     """
     if not config.security_protocol.startswith("SASL_"):
         return None
@@ -76,7 +73,7 @@ def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechan
     if name == "GSSAPI":
         from importlib.util import find_spec
 
-        from shmaccum.kafka.kerberos import Kerberos, check_keytab
+        from shmaccum.kafka.mechanisms import Kerberos, check_keytab
 
         if find_spec("gssapi") is None:
             raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install 'shmaccum[kerberos]'")

@@ -155,7 +155,7 @@ class Handshake:
             )
         _check(response.error_code, f"a request for sasl.mechanism {self._mechanism_name}")
         mechanism = yield self._task(self._mechanism, self._host)
-        while not mechanism.is_done():
+        while not mechanism.is_done:
             data = yield self._task(mechanism.auth_bytes)
             call = self.versions.call(SASL_AUTHENTICATE.of(auth_bytes=data), largest_answer=_SASL_ANSWER)
             response = decode_answer(call, (yield call))

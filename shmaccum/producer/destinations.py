@@ -98,10 +98,7 @@ class Destinations:
 
         They are read once, because another thread can find that the topic is gone.
 
-        Raises:
-            InvalidTopicError: the name is no text.
-            KafkaTimeoutError: there was no metadata in time.
-            KafkaError: why there never will be any.
+        Raises KafkaError: the name is no text; there was no metadata in time, or there never will be any.
         """
         if type(name) is not str:
             check_topic(name)

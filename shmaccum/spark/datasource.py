@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import pyspark.sql.datasource
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -27,7 +26,7 @@ from shmaccum.spark.exactly_once import ExactlyOnce
 from shmaccum.spark.options import check_names, producer_config
 from shmaccum.spark.schema import record_columns, warn_of_timestamp, warn_of_unused
 from shmaccum.spark.task import WriteTask
-from shmaccum.spark.writers import BatchWriter, StreamCommits, StreamRowWriter
+from shmaccum.spark.writers import BatchWriter, StreamWriter
 
 _WRITES_ONLY: Final = (
     "format shmaccum only writes. Read a topic with format('kafka') of spark-sql-kafka-0-10. A table to write to needs "
@@ -116,7 +115,7 @@ class ShmAccumDataSource(DataSource):
         task = write_task(self.options, schema)
         exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=False)
         if exactly_once is not None:
-            task = replace(task, config=exactly_once.config, plan=exactly_once.plan(is_job=True))
+            task = replace(task, config=exactly_once.config, plan=exactly_once.plan())
         return BatchWriter(task, exactly_once)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -132,15 +131,9 @@ class ShmAccumDataSource(DataSource):
         task = write_task(self.options, schema)
         exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=True)
         if exactly_once is not None:
-            plan = exactly_once.plan(is_job=False) if is_planned else None
+            plan = exactly_once.plan() if is_planned else None
             task = replace(task, config=exactly_once.config, plan=plan)
-        writer: StreamCommits
-        if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
-            from shmaccum.spark.stream_arrow_writer import StreamArrowWriter
-
-            writer = StreamArrowWriter(task)
-        else:
-            writer = StreamRowWriter(task)
+        writer = StreamWriter(task)
         writer.exactly_once = exactly_once
         return writer
 

@@ -134,7 +134,8 @@ class BrokerClient:
         self._lock = threading.Lock()
         self._causes = _Causes(journal or OwnJournal())
         client_id = config.client_id or "shmaccum-transactions"
-        self._brokers = Brokers(config, client_id, self._on_change, self._causes)
+        # Changes need no call: every wait looks at the connections again.
+        self._brokers = Brokers(config, client_id, lambda error: None, self._causes)
         self.shown = self._brokers.shown
 
     def ask(self, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
@@ -213,9 +214,6 @@ class BrokerClient:
 
     def _failed(self, exchange: Exchange, error: type[KafkaError], message: str) -> None:
         exchange.error = error(message)
-
-    def _on_change(self, error: type[KafkaError] | None) -> None:
-        """Nothing to do: every wait looks at the connections again."""
 
     def learn(self, node: Node) -> None:
         """Note that the cluster has this broker."""

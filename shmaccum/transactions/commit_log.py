@@ -138,9 +138,7 @@ class CommitLog:
     def open(self, deadline_ms: float) -> None:
         """Create the topic if there is none, and check that it is compacted.
 
-        Raises:
-            ConfigError: it is not compacted.
-            KafkaError: it cannot be created or read.
+        Raises ConfigError: it is not; KafkaError: it cannot be created or read.
         """
         if not self._is_checked:
             if not self._until(self._exists, deadline_ms, finds_leaders=True):

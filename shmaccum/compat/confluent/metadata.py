@@ -13,7 +13,6 @@ from shmaccum.kafka.messages import METADATA
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import deadline_after
 
-_NEWEST: Final = 12
 _LARGEST_ANSWER: Final = 256 << 20
 
 
@@ -81,7 +80,7 @@ def cluster_metadata(config: ProducerConfig, topics: list[str] | None, timeout_s
 
     def make(connection: Connection) -> Call:
         request = METADATA.of(topics=named, allow_auto_topic_creation=True)
-        return call(request, connection, oldest=1, newest=_NEWEST, largest_answer=_LARGEST_ANSWER)
+        return call(request, connection, oldest=1, newest=12, largest_answer=_LARGEST_ANSWER)
 
     with BrokerClient(config) as client:
         return ClusterMetadata(client.ask(None, make, deadline_after(timeout_s * 1000)))

@@ -136,21 +136,19 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         return partitioner(key, len(self._open().partitions_for(topic)))
 
     def _send_in_order(self, producer: SharedProducer, message: Produced) -> None:
-        """Send a message, behind those of its topic that wait."""
-        if message.delivery.topic() in self._parking.topics:  # it must wait behind them
+        """Send a message, behind those of its topic that wait; it waits, too, if its topic is not known soon."""
+        topic = message.delivery.topic()
+        if topic in self._parking.topics:
             self._parking.add(message)
             self._parking.retry()
-        else:
-            self._send_or_park(producer, message)
-
-    def _send_or_park(self, producer: SharedProducer, message: Produced) -> None:
+            return
         try:
             self._send(message)
         except errors.KafkaTimeoutError as error:
-            if not is_metadata_timeout(error) or producer.config.transactional_id:
+            if not is_metadata_timeout(error) or self._is_transactional:
                 raise
             try:
-                wait_for_topic(producer, message.delivery.topic(), self._translated.topic_wait_s)
+                wait_for_topic(producer, topic, self._translated.topic_wait_s)
             except errors.KafkaTimeoutError:
                 self._parking.add(message)
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
@@ -40,7 +39,7 @@ class KafkaProducer:
     def __init__(self, **configs: Any) -> None:
         self._closed = True
         settings = translate(configs)
-        self.config: dict[str, Any] = copy.copy(dict(THEIR_DEFAULTS)) | configs
+        self.config: dict[str, Any] = {**THEIR_DEFAULTS, **configs}
         self.config["acks"] = -1 if settings.acks == "all" else int(settings.acks)
         self.config["enable_idempotence"] = settings.enable_idempotence
         partitioner = self.config["partitioner"]
