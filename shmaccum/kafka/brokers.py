@@ -86,7 +86,7 @@ class Brokers:
         self._mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
         self.shown = self._mask.shown
         """Hides secrets in brokers' texts."""
-        self._security = secure(config, self._mask)
+        self._open_channel, self._mechanism = secure(config, self._mask)
         self.poller = Poller()
         self.background_calls = BackgroundCalls(self.poller)
         self.bootstrap = [
@@ -275,11 +275,11 @@ class Brokers:
                 return
             address = broker.addresses.pop(0)  # after the last one, the name is looked up again
             buffers = self.config.send_buffer_bytes, self.config.receive_buffer_bytes
-            channel = self._security.channel(address, *buffers, broker.node.host)
+            channel = self._open_channel(address, *buffers, broker.node.host)
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
-        handshake = Handshake(self._security.mechanism, self.config.sasl_mechanism, broker.node.host, self._mask)
+        handshake = Handshake(self._mechanism, self.config.sasl_mechanism, broker.node.host, self._mask)
         broker.connection = Connection(broker.node, channel, handshake, setup_timeout_ms, self, broker.notes)
         broker.notes.connecting()
         self.check_by(monotonic_ms() + setup_timeout_ms)
@@ -301,7 +301,6 @@ class Brokers:
         return False
 
     def _looked_up(self, broker: Broker, found: Any, error: BaseException | None) -> None:
-        """Handle the result of a look-up."""
         if error is not None:
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return

@@ -204,7 +204,6 @@ def _exists(field: Field, version: int) -> bool:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode an unsigned varint."""
     number = shift = 0
     while shift <= _LAST_SHIFT:
         byte = data[at]
@@ -298,7 +297,6 @@ def _reading_steps(fields: Sequence[Field], version: int, is_flexible: bool) -> 
 
 
 def _absent(field: Field) -> Any:
-    """Return the value of a field that is not there."""
     if field.kind is not STRUCT or field.is_array:
         return field.default
     return SimpleNamespace(**{each.name: _absent(each) for each in field.fields})

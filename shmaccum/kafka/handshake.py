@@ -168,7 +168,6 @@ class Handshake:
         self.session_lifetime_ms = max(0, response.session_lifetime_ms)
 
     def _task(self, function: Callable[..., Any], *args: object) -> Task:
-        """Return a step of the login as a task."""
         what = _TAKES_LONG.get(self._mechanism_name)
         key = what or f"{self._mechanism_name} for {self._host}"
         return Task(key, what or f"sasl.mechanism {self._mechanism_name}", partial(self._step, function, *args))

@@ -27,7 +27,6 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from shmaccum import _core
@@ -274,9 +273,7 @@ class AsyncProducer(_core.AsyncProducer):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.close()
 
     def metrics(self) -> dict[str, dict[str, float]]:

@@ -209,11 +209,6 @@ def is_metadata_timeout(error: BaseException) -> bool:
     return type(error) is errors.KafkaTimeoutError  # its subclasses are about memory and locks
 
 
-def still_unknown(producer: Producer, topic: str, waited_s: float) -> errors.KafkaTimeoutError:
-    """Return the error for a topic that stayed unknown for ``waited_s`` seconds."""
-    return producer._destinations.timed_out(topic, waited_s * 1000)
-
-
 def wait_for_topic(producer: Producer, topic: str, timeout_s: float) -> set[int]:
     """Return the numbers of a topic's partitions; wait for its metadata, however small ``max.block.ms`` is.
 
@@ -231,6 +226,6 @@ def wait_for_topic(producer: Producer, topic: str, timeout_s: float) -> set[int]
                 raise
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise still_unknown(producer, topic, timeout_s) from error.__cause__
+                raise producer._destinations.timed_out(topic, timeout_s * 1000) from error.__cause__
         native.pause(min(pause_s, remaining))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -152,7 +152,6 @@ class LoopCalls:
     # --- waits --------------------------------------------------------------------------------------
 
     async def _wait(self, wait: Wait, call: _Call) -> object:
-        """Wait in the event loop; return the answer."""
         match wait:
             case Memory():
                 await self._allocate(wait, call)

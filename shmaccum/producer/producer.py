@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from shmaccum import _core
@@ -403,9 +402,7 @@ class Producer(_core.Producer):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import pyspark.sql.datasource
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -21,12 +22,12 @@ from pyspark.sql.types import StructType
 
 from shmaccum.cluster import check_topic
 from shmaccum.errors import ConfigError
+from shmaccum.spark import writers
 from shmaccum.spark.continuous import FORMAT, refuse_at_start, refuse_at_trigger
 from shmaccum.spark.exactly_once import ExactlyOnce
 from shmaccum.spark.options import check_names, producer_config
 from shmaccum.spark.schema import record_columns, warn_of_timestamp, warn_of_unused
 from shmaccum.spark.task import WriteTask
-from shmaccum.spark.writers import BatchWriter, StreamWriter
 
 _WRITES_ONLY: Final = (
     "format shmaccum only writes. Read a topic with format('kafka') of spark-sql-kafka-0-10. A table to write to needs "
@@ -116,7 +117,7 @@ class ShmAccumDataSource(DataSource):
         exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=False)
         if exactly_once is not None:
             task = replace(task, config=exactly_once.config, plan=exactly_once.plan())
-        return BatchWriter(task, exactly_once)
+        return writers.BatchWriter(task, exactly_once)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; ``overwrite``, output mode complete, appends too.
@@ -133,7 +134,8 @@ class ShmAccumDataSource(DataSource):
         if exactly_once is not None:
             plan = exactly_once.plan() if is_planned else None
             task = replace(task, config=exactly_once.config, plan=plan)
-        writer = StreamWriter(task)
+        has_arrow = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")  # came with pyspark 4.1
+        writer = writers.StreamArrowWriter(task) if has_arrow else writers.StreamRowWriter(task)
         writer.exactly_once = exactly_once
         return writer
 

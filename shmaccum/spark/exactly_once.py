@@ -274,7 +274,6 @@ class _TransactionalIds:
             raise
 
     def _renew(self) -> None:
-        """Begin with ids that are new."""
         self._pid = os.getpid()
         self._token = uuid.uuid4().hex[:12]
         self._used: dict[str, tuple[int, int]] = {}
@@ -324,7 +323,6 @@ def _batch_number() -> int | None:
 
 
 def _origin(source: str) -> str:
-    """Return where batches come from, for an error."""
     return f"query {source!r}" if source else "a batch job"
 
 

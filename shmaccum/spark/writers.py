@@ -135,13 +135,10 @@ class StreamRowWriter(StreamCommits, DataSourceStreamWriter):
         return self._task.write(batches_of_rows(iterator, self._task.columns))
 
 
-StreamWriter: type[StreamRowWriter | StreamArrowWriter] = StreamRowWriter
 if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
 
     class StreamArrowWriter(ArrowTask, StreamCommits, pyspark.sql.datasource.DataSourceStreamArrowWriter):
         """Writer of a streaming query that gets Arrow batches."""
-
-    StreamWriter = StreamArrowWriter
 
 
 def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:

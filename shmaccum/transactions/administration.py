@@ -16,9 +16,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, FIND_COORDINATOR, LIST_TRANSACTIONS, METADATA
-from shmaccum.kafka.poller import monotonic_ms
-from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, Exchange, call, check, refusal
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, back_off, call, check, refusal
 from shmaccum.transactions.coordinator import (
     MOVED,
     TRANSACTION,
@@ -86,16 +84,15 @@ class Transactions:
             except errors.KafkaTimeoutError:
                 raise
             except errors.RetriableError:  # a broker has just gone, and the coordinators that it was are about to move
-                if monotonic_ms() + self._config.retry_backoff_ms > deadline_ms:
+                if not back_off(self._config.retry_backoff_ms, deadline_ms):
                     raise
-                native.pause(self._config.retry_backoff_ms / 1000)
 
     def _find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
         request = LIST_TRANSACTIONS.of(
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
         )
         nodes = self._nodes(deadline_ms)
-        exchanges = [Exchange(node, lambda connection: call(request, connection)) for node in nodes]
+        exchanges = [Exchange(node, partial(call, request)) for node in nodes]
         self._client.ask_all(exchanges, deadline_ms)
         found: list[TransactionDescription] = []
         for node, exchange in zip(nodes, exchanges, strict=True):
@@ -138,8 +135,6 @@ class Transactions:
         return transaction
 
     def _nodes(self, deadline_ms: float) -> list[Node]:
-        """Return all brokers."""
-
         def make(connection: Connection) -> Call:
             self.version = protocol_version(connection)
             return call(METADATA.of(topics=[]), connection, oldest=1, newest=12)  # with 0, no topic is all
@@ -149,7 +144,7 @@ class Transactions:
 
     def _describe(self, node: Node, names: list[str], deadline_ms: float) -> list[TransactionDescription]:
         request = DESCRIBE_TRANSACTIONS.of(transactional_ids=names)
-        answer = self._client.ask(node, lambda connection: call(request, connection), deadline_ms)
+        answer = self._client.ask(node, partial(call, request), deadline_ms)
         found = []
         for each in answer.transaction_states:
             if each.error_code == errors.TransactionalIdNotFoundError.code:
@@ -207,10 +202,8 @@ class TransactionEnds:
                 elif error is not None:
                     failed[each] = error
             waiting = list(again)
-            if again and monotonic_ms() + self._backoff_ms > deadline_ms:
+            if again and not back_off(self._backoff_ms, deadline_ms):
                 return failed | again
-            if again:
-                native.pause(self._backoff_ms / 1000)
         return failed
 
     def _find(self, ids: Collection[str], deadline_ms: float) -> dict[str, errors.KafkaError]:
@@ -223,9 +216,7 @@ class TransactionEnds:
         if unknown:
             request = FIND_COORDINATOR.of(key="", key_type=TRANSACTION, coordinator_keys=unknown)
             try:
-                response = self._client.ask(
-                    None, lambda connection: call(request, connection, oldest=_FIRST_OF_MANY), deadline_ms
-                )
+                response = self._client.ask(None, partial(call, request, oldest=_FIRST_OF_MANY), deadline_ms)
             except errors.KafkaError as error:
                 return dict.fromkeys(unknown, error)
             for found in response.coordinators:

@@ -19,7 +19,7 @@ from shmaccum.compat.confluent.errors import KafkaException, kafka_error, new_er
 from shmaccum.compat.confluent.parking import PAUSE_S, Parking, Produced
 from shmaccum.compat.confluent.settings import Translated, translate
 from shmaccum.compat.confluent.transactions import TransactionalCalls
-from shmaccum.producer.destinations import is_metadata_timeout, still_unknown, wait_for_topic
+from shmaccum.producer.destinations import is_metadata_timeout, wait_for_topic
 from shmaccum.producer.producer import Producer as SharedProducer
 from shmaccum.producer.producer import no_pickle
 
@@ -210,8 +210,8 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         """Report a message that was parked, and cannot be sent."""
         self._count_refusal(message.delivery, error)
         if is_metadata_timeout(error):
-            waited_s = self._open().config.delivery_timeout_ms / 1000
-            error = still_unknown(self._open(), message.delivery.topic(), waited_s)
+            producer = self._open()
+            error = producer._destinations.timed_out(message.delivery.topic(), producer.config.delivery_timeout_ms)
             is_unknown = isinstance(error.__cause__, errors.UnknownTopicOrPartitionError)
             error = (errors.UnknownTopicOrPartitionError if is_unknown else errors.DeliveryTimeoutError)(str(error))
         if isinstance(error, errors.UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:

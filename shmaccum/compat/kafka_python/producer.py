@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 try:
@@ -121,7 +120,6 @@ class KafkaProducer:
         return FutureRecordMetadata(producer, self._callbacks, future, None, header_size)
 
     def _choose(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any) -> int:
-        """Return the partition that the program's own partitioner chooses."""
         assert self._partitioner is not None
         known = _Cluster(topic, self._producer.partitions_for(topic))
         partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, known)
@@ -166,9 +164,7 @@ class KafkaProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
     # --- looking ------------------------------------------------------------------------------------
