@@ -99,15 +99,8 @@ def partition_columns(
 ) -> dict[int, ColumnBodies]:
     """Encode the bodies of a batch's rows and group them by partition, each group in the rows' order.
 
-    Args:
-        batch: columns by the names in `COLUMNS`.
-        record_format: encodes them.
-        partition_count: of the topic.
-        sticky: chooses for rows that have neither partition nor key.
-        ignore_keys: ``partitioner.ignore.keys``.
-        max_body_size: most bytes of a record's body.
-        batch_size: bytes of a batch, its header included.
-        open_room: free bytes of the sticky partition's open batch, as far as known.
+    ``sticky`` chooses for rows that have neither partition nor key; ``open_room`` are the free bytes of its partition's
+    open batch, as far as known. ``batch_size`` includes a batch's header.
 
     Raises:
         SerializationError: a column is unknown, duplicate, or of the wrong type.

@@ -112,12 +112,7 @@ class Destinations:
     def queues_with(self, entry: TopicEntry, partition: object, started: float) -> Waits[tuple[PartitionQueue, ...]]:
         """Return a topic's deques; if a partition is not among them, ask the sender again.
 
-        Raises:
-            SerializationError: the partition is no int.
-            IllegalArgumentError: it is negative.
-            UnknownTopicOrPartitionError: there is no such partition.
-            KafkaTimeoutError: there was no metadata in time.
-            KafkaError: why there never will be any.
+        Raises KafkaError: the partition is no int, is negative, or does not exist; or as `topic`.
         """
         if not isinstance(partition, int) or isinstance(partition, bool):
             raise errors.SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
@@ -212,9 +207,7 @@ def is_metadata_timeout(error: BaseException) -> bool:
 def wait_for_topic(producer: Producer, topic: str, timeout_s: float) -> set[int]:
     """Return the numbers of a topic's partitions; wait for its metadata, however small ``max.block.ms`` is.
 
-    Raises:
-        KafkaTimeoutError: there was no metadata in time.
-        KafkaError: why there never will be any.
+    Raises KafkaError: as `Destinations.topic`.
     """
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S

@@ -87,15 +87,11 @@ class StickyPartitioner(_core.StickyPartition):
         return queues[self.within(len(queues))] if queues else queue
 
     def spread(self, batches: int, of_moment: int) -> dict[int, int]:
-        """Choose the partitions of this many batches, which are filled at once.
+        """Choose the partitions of this many batches, at least one, which are filled at once.
 
-        Args:
-            batches: at least one.
-            of_moment: how many of them go to the sticky partition: 0 or 1.
-
-        Returns:
-            The number of batches of each partition, in order; a partition's batches are consecutive. The last partition
-            is the new sticky one, and the caller notes the bytes of its last batch.
+        ``of_moment`` of them, 0 or 1, go to the sticky partition. Return the number of batches of each partition, in
+        order; a partition's batches are consecutive. The last partition is the new sticky one, and the caller notes the
+        bytes of its last batch.
         """
         shares = {self.partition: of_moment} if of_moment else {}
         for partition in self._choose(batches - of_moment) if batches > of_moment else ():

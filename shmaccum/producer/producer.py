@@ -188,11 +188,7 @@ class Producer(_core.Producer):
         return future
 
     def _column_path(self) -> ColumnPath:
-        """Return the path of columns, made on first use.
-
-        Raises:
-            SerializationError: serializers or interceptors are set.
-        """
+        """Return the path of columns, made on first use. Raises SerializationError: `send_batch` says when."""
         if self._records.is_record_by_record:
             raise SerializationError(
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "

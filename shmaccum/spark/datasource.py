@@ -145,11 +145,7 @@ def _lower_case(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
-    """Check a write completely, and return its task for the executors.
-
-    Raises:
-        ConfigError, InvalidTopicError, SerializationError: as `ShmAccumDataSource.writer`.
-    """
+    """Check a write completely, and return its task for the executors. Raises as `ShmAccumDataSource.writer`."""
     lower_case = _lower_case(options)
     check_names(lower_case)
     topic = lower_case.get("topic")

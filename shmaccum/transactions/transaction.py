@@ -41,9 +41,7 @@ class Transaction:
     def queue(self, of: PartitionQueue) -> PartitionQueue:
         """Return the deque for a record, given the one outside of transactions.
 
-        Raises:
-            IllegalStateError: the transaction has ended, or never began.
-            KafkaError: the transaction has failed, or the coordinator does not take the partition.
+        Raises KafkaError: the transaction has ended or failed, or the coordinator does not take the partition.
         """
         queue = self.queues.get(of.entry)
         return self.queues_for([of])[0] if queue is None else queue

@@ -72,9 +72,7 @@ class ClusterMetadata(_Shown):
 def cluster_metadata(config: ProducerConfig, topics: list[str] | None, timeout_s: float) -> ClusterMetadata:
     """Ask a broker for the cluster's metadata, of all topics if None, on a connection for this call.
 
-    Raises:
-        KafkaTimeoutError: no broker answered in time.
-        KafkaError: the cluster refuses us.
+    Raises KafkaError: no broker answered in time, or the cluster refuses us.
     """
     named = None if topics is None else [{"name": name} for name in topics]
 

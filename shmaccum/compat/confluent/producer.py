@@ -123,11 +123,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
             self._refused(message, partition, error)
 
     def _number(self, topic: str, key: bytes | None, partition: int) -> int | None:
-        """Return the partition to ask for; None for any one.
-
-        Raises:
-            KafkaTimeoutError: the topic is not known yet.
-        """
+        """Return the partition to ask for; None for any one. Raises KafkaTimeoutError: the topic is not known yet."""
         partitioner = self._translated.partitioner
         if partition != PARTITION_UA:
             return partition
@@ -155,12 +151,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
                 self._send(message)
 
     def _send(self, message: Produced) -> None:
-        """Send a message.
-
-        Raises:
-            KafkaTimeoutError: its topic is not known yet.
-            ShmaccumError: it is refused.
-        """
+        """Send a message. Raises ShmaccumError: it is refused; by a KafkaTimeoutError, its topic is not known yet."""
         producer = self._open()
         delivery, partition, timestamp, transaction = message
         topic, key = delivery.topic(), delivery.key()
