@@ -55,7 +55,7 @@ class ExactlyOnce:
 
     config: ProducerConfig
     is_job: bool
-    """A batch job, not a streaming query."""
+    """Whether it is a batch job, not a streaming query."""
     name: str
     """Of the writer: the query's checkpoint, or what the option ``txnAppId`` says."""
     version: int | None
