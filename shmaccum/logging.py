@@ -26,15 +26,9 @@ from typing import Any, Final, Literal
 
 from shmaccum.cluster import RecordMetadata
 from shmaccum.config.settingsfile import read_settings
-from shmaccum.errors import (
-    ConfigError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    ShmaccumError,
-)
+from shmaccum.errors import ConfigError, KafkaError, KafkaTimeoutError, ProducerClosedError, ShmaccumError
+from shmaccum.producer.destinations import is_metadata_timeout, wait_for_topic
 from shmaccum.producer.producer import Producer
-from shmaccum.producer.topic_wait import is_metadata_timeout, wait_for_topic
 
 logger = logging.getLogger(__name__)
 

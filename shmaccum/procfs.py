@@ -21,22 +21,30 @@ def start_time(pid: int | str) -> int:
         OSError: /proc cannot be read, for example without a free descriptor.
     """
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name, in parentheses, can contain spaces and parentheses: count from the last one.
-            fields = file.read().rpartition(b")")[2].split()
+        fields = _stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    state = fields[0]
-    return 0 if state in (b"Z", b"X") else int(fields[19])
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def is_stopped(pid: int) -> bool:
     """Return whether a signal or a debugger has stopped a process; False where /proc does not show it."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        return _stat(pid)[0] in (b"T", b"t")
     except (OSError, IndexError):
         return False
+
+
+def parent(pid: int) -> int:
+    """Return a process's parent. Raises OSError: it does not exist."""
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int | str) -> list[bytes]:
+    """Return the fields of a process's state, from `state` on."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name, in parentheses, can contain spaces and parentheses: count from the last one.
+        return file.read().rpartition(b")")[2].split()
 
 
 def pid_namespace() -> int:

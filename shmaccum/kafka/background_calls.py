@@ -15,14 +15,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from shmaccum.kafka.poller import READ, Poller
 
 OnDone = Callable[[Any, BaseException | None], None]
 """Takes what a call returned, or what it raised."""
-
-_THREAD_NAME: Final = "shmaccum-background-call"
 
 
 class BackgroundCall:
@@ -84,7 +82,7 @@ class BackgroundCalls:
                 return background_call
             self._waiting[key] = deque([background_call])
         try:
-            threading.Thread(target=self._work, args=(key,), name=_THREAD_NAME, daemon=True).start()
+            threading.Thread(target=self._work, args=(key,), name="shmaccum-background-call", daemon=True).start()
         except RuntimeError as error:
             with self._lock:
                 del self._waiting[key]

@@ -33,13 +33,12 @@ NOBODY: Final = -1_000_000_000
 """A number that no broker has, nor any of ``bootstrap.servers``."""
 UNUSED_MS: Final = 5000
 """A broker that is not tried for this long after it could be is not needed."""
-_NO_NOTES: Final = NoNotes()
 
 
 class Broker:
     """The connection state of one broker. Times are monotonic milliseconds."""
 
-    notes: BrokerNotes = _NO_NOTES
+    notes: BrokerNotes = NoNotes()
     """Records how it does; of no broker before the first attempt to connect."""
     connection: Connection | None = None
     """The current one, opening or open."""
@@ -74,9 +73,7 @@ class Brokers:
     Args:
         on_change: Called when a connection becomes ready, and when one ends with an error.
 
-    Raises:
-        ConfigError: a setting names a file or function that cannot be used.
-        ApiVersionError: a needed library is missing.
+    Raises ApiVersionError, ConfigError: as `secure`.
     """
 
     def __init__(
@@ -89,7 +86,7 @@ class Brokers:
         self._mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
         self.shown = self._mask.shown
         """Hides secrets in brokers' texts."""
-        self._security = secure(config, self._mask)
+        self._open_channel, self._mechanism = secure(config, self._mask)
         self.poller = Poller()
         self.background_calls = BackgroundCalls(self.poller)
         self.bootstrap = [
@@ -278,11 +275,11 @@ class Brokers:
                 return
             address = broker.addresses.pop(0)  # after the last one, the name is looked up again
             buffers = self.config.send_buffer_bytes, self.config.receive_buffer_bytes
-            channel = self._security.channel(address, *buffers, broker.node.host)
+            channel = self._open_channel(address, *buffers, broker.node.host)
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
-        handshake = Handshake(self._security.mechanism, self.config.sasl_mechanism, broker.node.host, self._mask)
+        handshake = Handshake(self._mechanism, self.config.sasl_mechanism, broker.node.host, self._mask)
         broker.connection = Connection(broker.node, channel, handshake, setup_timeout_ms, self, broker.notes)
         broker.notes.connecting()
         self.check_by(monotonic_ms() + setup_timeout_ms)
@@ -290,9 +287,7 @@ class Brokers:
     def _find_addresses(self, broker: Broker, timeout_ms: float) -> bool:
         """Find the addresses of a broker; return False if a look-up on a thread has begun.
 
-        Raises:
-            OSError: no thread can be started for it.
-            ValueError: no host can have such a name.
+        Raises OSError, ValueError: no thread can be started for it, or no host can have such a name.
         """
         look_up = partial(socket.getaddrinfo, broker.node.host, broker.node.port, type=socket.SOCK_STREAM)
         try:
@@ -306,7 +301,6 @@ class Brokers:
         return False
 
     def _looked_up(self, broker: Broker, found: Any, error: BaseException | None) -> None:
-        """Handle the result of a look-up."""
         if error is not None:
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from shmaccum.errors import NetworkError, printable
@@ -133,21 +134,15 @@ _FEW: Final = 8
 """Arrays of fewer numbers are unpacked without a format made for each."""
 
 
-class Struct:
-    """A struct of a response, or the response: its fields are attributes, its arrays are tuples."""
-
-    __slots__ = ("__dict__",)
-
-    def __repr__(self) -> str:
-        return f"Struct({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
-
-
 class _MalformedError(ValueError):
     """The bytes do not fit the schema."""
 
 
 _MALFORMED: Final = (_MalformedError, IndexError, struct.error, UnicodeDecodeError)
 """How a fault of the bytes shows; the second and the third are their end."""
+
+_codecs: Final[dict[tuple[int, int], tuple[_Reader, _Writer]]] = {}
+"""API key and version -> what reads the response, and what writes the request."""
 
 
 def encode(message: ApiMessage, version: int, correlation_id: int, client_id: str) -> bytes:
@@ -164,7 +159,7 @@ def encode(message: ApiMessage, version: int, correlation_id: int, client_id: st
     if is_flexible:
         out += _NO_TAGS
     try:
-        _writer(message.type, version)(out, message.values)
+        _codec(message.type, version)[1](out, message.values)
     except struct.error as error:
         raise ValueError(f"a {kind.name} request has a value out of range: {error}") from error
     out[:_SIZE_SIZE] = _INT32.pack(len(out) - _SIZE_SIZE)
@@ -172,8 +167,11 @@ def encode(message: ApiMessage, version: int, correlation_id: int, client_id: st
 
 
 def decode(kind: ApiMessageType, version: int, frame: bytes) -> Any:
-    """Return the response in a frame without its size, as a `Struct`. Raises NetworkError: it is no such response."""
-    read = _reader(kind, version)
+    """Return the response in a frame without its size; a struct's fields are attributes, an array is a tuple.
+
+    Raises NetworkError: it is no such response.
+    """
+    read, _ = _codec(kind, version)
     try:
         at = _CORRELATION_ID_SIZE
         if version >= kind.api.flexible_since and kind.api.key != _API_VERSIONS:
@@ -185,32 +183,17 @@ def decode(kind: ApiMessageType, version: int, frame: bytes) -> Any:
 
 
 def _explained(error: Exception) -> str:
-    match error:
-        case _MalformedError():
-            return str(error)
-        case UnicodeDecodeError():
-            return f"a text is not UTF-8: {error}"
-        case _:
-            return "it ends too early"
+    if isinstance(error, _MalformedError):
+        return str(error)
+    return f"a text is not UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else "it ends too early"
 
 
-_readers: Final[dict[tuple[int, int], _Reader]] = {}
-_writers: Final[dict[tuple[int, int], _Writer]] = {}
-"""API key and version -> what reads the response, and writes the request."""
-
-
-def _reader(kind: ApiMessageType, version: int) -> _Reader:
+def _codec(kind: ApiMessageType, version: int) -> tuple[_Reader, _Writer]:
     key = kind.api.key, version
-    if key not in _readers:
-        _readers[key] = _struct_reader(kind.response, version, version >= kind.api.flexible_since)
-    return _readers[key]
-
-
-def _writer(kind: ApiMessageType, version: int) -> _Writer:
-    key = kind.api.key, version
-    if key not in _writers:
-        _writers[key] = _struct_writer(kind.request, version, version >= kind.api.flexible_since)
-    return _writers[key]
+    if key not in _codecs:
+        how = version, version >= kind.api.flexible_since
+        _codecs[key] = _struct_reader(kind.response, *how), _struct_writer(kind.request, *how)
+    return _codecs[key]
 
 
 def _exists(field: Field, version: int) -> bool:
@@ -221,7 +204,6 @@ def _exists(field: Field, version: int) -> bool:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode an unsigned varint."""
     number = shift = 0
     while shift <= _LAST_SHIFT:
         byte = data[at]
@@ -280,10 +262,9 @@ def _struct_reader(fields: Sequence[Field], version: int, is_flexible: bool) -> 
         if each.tag is not None and _exists(each, version)
     }
     steps = list(_reading_steps(fields, version, is_flexible))
-    new = Struct.__new__
 
-    def read(data: bytes, at: int) -> tuple[Struct, int]:
-        found = new(Struct)
+    def read(data: bytes, at: int) -> tuple[SimpleNamespace, int]:
+        found = SimpleNamespace()
         values = found.__dict__
         for name, read_field, names, unpack, size in steps:
             if unpack is None:
@@ -316,12 +297,9 @@ def _reading_steps(fields: Sequence[Field], version: int, is_flexible: bool) -> 
 
 
 def _absent(field: Field) -> Any:
-    """Return the value of a field that is not there."""
     if field.kind is not STRUCT or field.is_array:
         return field.default
-    found = Struct()
-    vars(found).update({each.name: _absent(each) for each in field.fields})
-    return found
+    return SimpleNamespace(**{each.name: _absent(each) for each in field.fields})
 
 
 def _read_tags(data: bytes, at: int, known: Mapping[int, tuple[str, _Reader]], values: dict[str, Any]) -> int:

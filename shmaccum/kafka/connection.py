@@ -56,23 +56,19 @@ OnFailure = Callable[[type[KafkaError], str], None]
 
 
 class Request:
-    """A request; the connection calls either `answered` or `failed`, once.
-
-    Attributes:
-        correlation_id: The connection's number for it; set when sent.
-        sent_ms: When it was sent.
-        deadline_ms: When it times out; set when sent.
-        end: The connection's count of sent bytes once all of it is sent.
-        largest_answer: Most bytes of its answer; a larger one is refused before it takes memory.
-    """
+    """A request; the connection calls either `answered` or `failed`, once. It sets all but `largest_answer`."""
 
     __slots__ = ("correlation_id", "deadline_ms", "end", "largest_answer", "sent_ms")
 
     correlation_id: int
+    """The connection's number for it."""
     sent_ms: float
     deadline_ms: float
+    """When it times out."""
     end: int
+    """The connection's count of sent bytes once all of it is sent."""
     largest_answer: int
+    """Most bytes of its answer; a larger one is refused before it takes memory."""
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         """Return its bytes, which are not copied: they must not change until it is answered."""
@@ -223,7 +219,6 @@ class Connection:
     # --- input and output ---------------------------------------------------------------------------
 
     def _handle(self, events: int) -> None:
-        """Handle the events of the channel."""
         try:
             if self._state is _OPENING:
                 self._open()
@@ -236,7 +231,6 @@ class Connection:
             self._broken(error)
 
     def _broken(self, error: KafkaError | OSError) -> None:
-        """End the connection with an error."""
         if isinstance(error, KafkaError):
             self.close(type(error), str(error))
         else:
@@ -249,7 +243,6 @@ class Connection:
             self._watch(event)
             return
         self._watch(READ)
-        self._state = _GREETING
         self._converse(self.handshake.introduce())
 
     def _watch(self, events: int) -> None:
@@ -386,10 +379,7 @@ class Connection:
         return self._next_check_ms(now_ms)
 
     def _oldest(self) -> Request | None:
-        """Return the request that has waited longest."""
-        if self._in_flight:
-            return self._in_flight[0]
-        return self._unsent[0] if self._unsent else None
+        return next(iter(self._in_flight or self._unsent), None)
 
     def _next_check_ms(self, now_ms: float) -> float:
         if self._state is _CLOSED:

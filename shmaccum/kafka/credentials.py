@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
@@ -19,17 +19,12 @@ if TYPE_CHECKING:
     from shmaccum.kafka.mechanisms import Mechanism
 
 
-class Security(NamedTuple):
-    """How connections are secured."""
-
-    channel: Callable[[Address, int, int, str], Channel]
-    """Begins to connect to an address, with the sizes of both buffers, and the name that a certificate must have."""
-    mechanism: Callable[[str], Mechanism] | None
-    """Makes the SASL mechanism for a login to a host; None without SASL."""
+Connect: TypeAlias = Callable[[Address, int, int, str], Channel]
+"""Begins to connect to an address, with the sizes of both buffers, and the name that a certificate must have."""
 
 
-def secure(config: ProducerConfig, mask: Mask) -> Security:
-    """Return how these settings secure connections.
+def secure(config: ProducerConfig, mask: Mask) -> tuple[Connect, Callable[[str], Mechanism] | None]:
+    """Return how these settings secure connections, and log in (`sasl_mechanism`).
 
     Raises:
         ApiVersionError: GSSAPI, or a PKCS#12 store, needs a library that is not installed.
@@ -37,10 +32,10 @@ def secure(config: ProducerConfig, mask: Mask) -> Security:
     """
     mechanism = sasl_mechanism(config, mask)
     if not config.security_protocol.endswith("SSL"):
-        return Security(lambda address, send, receive, host: Channel(address, send, receive), mechanism)
+        return (lambda address, send, receive, host: Channel(address, send, receive)), mechanism
     from shmaccum.kafka.tls import TlsConnector
 
-    return Security(TlsConnector(config), mechanism)
+    return TlsConnector(config), mechanism
 
 
 def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
@@ -65,10 +60,7 @@ def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
 def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechanism] | None:
     """Return a function that makes the mechanism for a login to a host; None without SASL.
 
-    Raises:
-        ApiVersionError: GSSAPI needs a library that is not installed.
-        ConfigError: ``sasl.oauthbearer.token.provider`` cannot be imported, or is not callable;
-            ``sasl.kerberos.keytab`` cannot be read, or is no keytab.
+    Raises ApiVersionError, ConfigError: as `secure`.
     """
     if not config.security_protocol.startswith("SASL_"):
         return None
@@ -76,7 +68,7 @@ def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechan
     if name == "GSSAPI":
         from importlib.util import find_spec
 
-        from shmaccum.kafka.kerberos import Kerberos, check_keytab
+        from shmaccum.kafka.mechanisms import Kerberos, check_keytab
 
         if find_spec("gssapi") is None:
             raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install 'shmaccum[kerberos]'")

@@ -155,7 +155,7 @@ class Handshake:
             )
         _check(response.error_code, f"a request for sasl.mechanism {self._mechanism_name}")
         mechanism = yield self._task(self._mechanism, self._host)
-        while not mechanism.is_done():
+        while not mechanism.is_done:
             data = yield self._task(mechanism.auth_bytes)
             call = self.versions.call(SASL_AUTHENTICATE.of(auth_bytes=data), largest_answer=_SASL_ANSWER)
             response = decode_answer(call, (yield call))
@@ -168,7 +168,6 @@ class Handshake:
         self.session_lifetime_ms = max(0, response.session_lifetime_ms)
 
     def _task(self, function: Callable[..., Any], *args: object) -> Task:
-        """Return a step of the login as a task."""
         what = _TAKES_LONG.get(self._mechanism_name)
         key = what or f"{self._mechanism_name} for {self._host}"
         return Task(key, what or f"sasl.mechanism {self._mechanism_name}", partial(self._step, function, *args))

@@ -51,9 +51,7 @@ class TlsChannel(Channel):
     def open(self) -> int:
         """Continue connecting and the handshake (see `Channel.open`).
 
-        Raises:
-            ssl.SSLError: one side does not accept the other.
-            OSError: the connection cannot be opened.
+        Raises OSError: it cannot be opened; as a ssl.SSLError, one side does not accept the other.
         """
         if self._tls is None:
             if event := super().open():
@@ -254,8 +252,7 @@ def _in_lines(pem: str) -> str:
 def _java_store(path: str, kind: str, password: Password | None) -> KeyStore | None:
     """Read a Java keystore; return None if the file is PEM.
 
-    Raises:
-        OSError, ValueError, ApiVersionError: as `read_keystore`; or the file is not of the type that is set.
+    Raises OSError, ValueError, ApiVersionError: as `read_keystore`; or the file is not of the type that is set.
     """
     if kind == "PEM":
         return None

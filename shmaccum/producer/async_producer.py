@@ -26,7 +26,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from shmaccum import _core
@@ -109,11 +109,16 @@ class AsyncProducer(_core.AsyncProducer):
                 self._starting.pop(loop, None)
 
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        opening = _Opening(self.config)
+        made = Future[LoopProducer]()
+
+        def make() -> LoopProducer:
+            made.set_result(LoopProducer(self.config))
+            return made.result()
+
         try:
-            opened = await loop.run_in_executor(None, opening.run)
-        except BaseException:
-            opening.abandon()
+            opened = await loop.run_in_executor(None, make)
+        except BaseException:  # the thread goes on if the task that waits for it is cancelled
+            made.add_done_callback(lambda made: made.result().close(0))
             raise
         if not self._publish(opened):
             await loop.run_in_executor(None, opened.close, 0)
@@ -224,7 +229,7 @@ class AsyncProducer(_core.AsyncProducer):
         """
         producer = self._producer
         with producer._guard:
-            _, queues = await self._calls.run(producer._destinations.metadata.topic(topic, time.monotonic()))
+            _, queues = await self._calls.run(producer._destinations.topic(topic, time.monotonic()))
         return set(range(len(queues)))
 
     async def close(self, timeout: float | None = None) -> None:
@@ -268,39 +273,9 @@ class AsyncProducer(_core.AsyncProducer):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.close()
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return metrics by Kafka's names, as `Producer.metrics`."""
         return self._producer.metrics()
-
-
-class _Opening:
-    """The making of a producer in a thread, which goes on when the task that waits for it is cancelled."""
-
-    def __init__(self, config: ProducerConfig) -> None:
-        self._config = config
-        self._mutex = threading.Lock()
-        self._opened: LoopProducer | None = None
-        self._is_abandoned = False
-
-    def run(self) -> LoopProducer:
-        """Make the producer; close it if it was abandoned meanwhile."""
-        producer = LoopProducer(self._config)
-        with self._mutex:
-            self._opened = producer
-            is_abandoned = self._is_abandoned
-        if is_abandoned:
-            producer.close(0)
-        return producer
-
-    def abandon(self) -> None:
-        """Close the producer, now or when it is made."""
-        with self._mutex:
-            self._is_abandoned = True
-            producer = self._opened
-        if producer is not None:
-            producer.close(0)

@@ -63,8 +63,7 @@ class ColumnPath:
         """
         started = time.monotonic()
         accumulator, destinations = self._accumulator, self._destinations
-        metadata = destinations.metadata
-        entry, queues = yield from metadata.topic(topic, started)
+        entry, queues = yield from destinations.topic(topic, started)
         sticky = destinations.sticky_partitioner(entry)
         parts = partition_columns(
             batch,
@@ -78,7 +77,7 @@ class ColumnPath:
         )
         to = {}
         for partition in parts:
-            to[partition] = (yield from metadata.queues_with(entry, partition, started))[partition]
+            to[partition] = (yield from destinations.queues_with(entry, partition, started))[partition]
         if transaction is not None:
             to = dict(zip(to, transaction.queues_for(to.values()), strict=True))
         deadline_s = started + destinations.max_block_ms / 1000
@@ -100,15 +99,8 @@ def partition_columns(
 ) -> dict[int, ColumnBodies]:
     """Encode the bodies of a batch's rows and group them by partition, each group in the rows' order.
 
-    Args:
-        batch: columns by the names in `COLUMNS`.
-        record_format: encodes them.
-        partition_count: of the topic.
-        sticky: chooses for rows that have neither partition nor key.
-        ignore_keys: ``partitioner.ignore.keys``.
-        max_body_size: most bytes of a record's body.
-        batch_size: bytes of a batch, its header included.
-        open_room: free bytes of the sticky partition's open batch, as far as known.
+    ``sticky`` chooses for rows that have neither partition nor key; ``open_room`` are the free bytes of its partition's
+    open batch, as far as known. ``batch_size`` includes a batch's header.
 
     Raises:
         SerializationError: a column is unknown, duplicate, or of the wrong type.

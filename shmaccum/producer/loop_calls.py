@@ -14,7 +14,6 @@ import time
 from typing import Final
 
 from shmaccum._core import FutureRecordMetadata
-from shmaccum.accumulator.append.loop_pending import LoopPending
 from shmaccum.accumulator.append.waits import Memory, Pause, Result, Sender, Until, Wait, Waits
 from shmaccum.accumulator.buffer_pool import MemoryWait
 from shmaccum.errors import LockTimeoutError
@@ -47,7 +46,8 @@ class LoopCalls:
 
     def __init__(self, producer: LoopProducer) -> None:
         self._slab = producer._slab
-        self._pending = producer._accumulator.pending
+        self.of_loop: Final = producer._accumulator.pending.of_loop
+        """Returns the pending batches of the running event loop."""
         self._pool = producer._accumulator.state.pool
         self._has_sender = producer._watch.has_sender
         self._guard = producer._guard
@@ -69,10 +69,6 @@ class LoopCalls:
         self._process = object()
         """Another one in a forked child."""
         self._path.burst = BURST
-
-    def of_loop(self) -> LoopPending:
-        """Return the pending batches of the running event loop."""
-        return self._pending.of_loop()
 
     @property
     def is_waiting(self) -> bool:
@@ -156,7 +152,6 @@ class LoopCalls:
     # --- waits --------------------------------------------------------------------------------------
 
     async def _wait(self, wait: Wait, call: _Call) -> object:
-        """Wait in the event loop; return the answer."""
         match wait:
             case Memory():
                 await self._allocate(wait, call)
@@ -173,7 +168,7 @@ class LoopCalls:
     async def _allocate(self, wait: Memory, call: _Call) -> None:
         """Take what is free, or wait in line; the first in line waits in the slab's queue."""
         size, max_block_ms, taken, most = wait
-        if not call.is_in_line:
+        if call.line is None:  # it is not the first one
             if self._pool.try_allocate(size, taken, most=most):
                 return
             started = time.monotonic()
@@ -202,14 +197,10 @@ class _Call:
     def __init__(self, calls: LoopCalls) -> None:
         self._calls = calls
         self._process = calls._process
-        self._line: asyncio.Lock | None = None
+        self.line: asyncio.Lock | None = None
+        """That for memory, if it is the first one in there."""
         self._topic: _Topic | None = None
         self._topic_line: list[asyncio.Lock] = []
-
-    @property
-    def is_in_line(self) -> bool:
-        """Whether it is the first one in the line for memory."""
-        return self._line is not None
 
     async def join(self, deadline_s: float) -> None:
         """Wait in the line for memory. Raises BufferExhaustedError: others were before it until the deadline."""
@@ -220,12 +211,12 @@ class _Call:
         try:
             async with asyncio.timeout(max(0.0, deadline_s - time.monotonic())):
                 await line.acquire()
-            self._line = line
+            self.line = line
         except TimeoutError:
             pool = calls._pool
             raise pool.exhausted(pool.poolable_size, calls._max_block_s * 1000) from None
         finally:
-            if self._line is None:
+            if self.line is None:
                 self._leave_queue()
 
     async def join_topic(self, name: str) -> None:
@@ -248,9 +239,9 @@ class _Call:
 
     def leave(self) -> None:
         """Leave all lines."""
-        if self._line is not None:
-            self._line.release()
-            self._line = None
+        if self.line is not None:
+            self.line.release()
+            self.line = None
             self._leave_queue()
         if self._topic is not None:
             self._topic_line[0].release()

@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from shmaccum import _core
@@ -189,11 +188,7 @@ class Producer(_core.Producer):
         return future
 
     def _column_path(self) -> ColumnPath:
-        """Return the path of columns, made on first use.
-
-        Raises:
-            SerializationError: serializers or interceptors are set.
-        """
+        """Return the path of columns, made on first use. Raises SerializationError: `send_batch` says when."""
         if self._records.is_record_by_record:
             raise SerializationError(
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
@@ -300,7 +295,7 @@ class Producer(_core.Producer):
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
         """
         with self._guard:
-            _, queues = self._accumulator.block(self._destinations.metadata.topic(topic, time.monotonic()))
+            _, queues = self._accumulator.block(self._destinations.topic(topic, time.monotonic()))
             return set(range(len(queues)))
 
     # --- waiting ------------------------------------------------------------------------------------
@@ -341,7 +336,7 @@ class Producer(_core.Producer):
             return
         with self._guard:
             self._accumulator.pending.check_process()
-            with self._destinations.metadata.times.call("flush"):
+            with self._destinations.times.call("flush"):
                 self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
@@ -403,9 +398,7 @@ class Producer(_core.Producer):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
     @property
@@ -444,11 +437,7 @@ class Producer(_core.Producer):
         """Return the metrics without rates."""
         words, geometry = self._slab.words, self._slab.geometry
         pool = self._accumulator.state.pool
-        transactions = (
-            kafka_metrics.CallTimes(kafka_metrics.TRANSACTION_CALLS)
-            if self._transactions is None
-            else self._transactions.times
-        )
+        no_calls = kafka_metrics.CallTimes(kafka_metrics.TRANSACTION_CALLS)
         kafkas = kafka_metrics.kafkas_of_slab(words, geometry)
         logs_in = self.config.security_protocol != "PLAINTEXT"
         producer = {
@@ -458,8 +447,8 @@ class Producer(_core.Producer):
             "bufferpool-wait-ratio": pool.wait_ratio(),
             "waiting-threads": pool.queued(),
             "incomplete-batches": len(self._accumulator.pending.incomplete()),
-            **self._destinations.metadata.times.metrics(),
-            **transactions.metrics(),
+            **self._destinations.times.metrics(),
+            **(no_calls if self._transactions is None else self._transactions.times).metrics(),
         }
         return {
             "producer-metrics": producer,

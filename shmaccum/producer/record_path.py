@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from shmaccum import _core, errors
@@ -67,9 +66,7 @@ class CallGuard(_core.CallGuard):
     def __enter__(self) -> None:
         self.check_open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.clean_up(error)
 
@@ -245,7 +242,7 @@ class RecordPath(_core.RecordPath):
         # The deques are read once: another thread can find that the topic has shrunk or is gone.
         if entry is None or not (queues := entry.queues):
             started = started or time.monotonic()
-            entry, queues = yield from self._destinations.metadata.topic(topic, started)
+            entry, queues = yield from self._destinations.topic(topic, started)
         body = self.encode_body(key, value, ()) if record.body is None else record.body
         if len(body) > self._destinations.max_body_size:
             raise self._destinations.too_large(topic, len(body))
@@ -253,7 +250,7 @@ class RecordPath(_core.RecordPath):
         if partition is not None:
             if type(partition) is not int or not 0 <= partition < len(queues):
                 started = started or time.monotonic()
-                queues = yield from self._destinations.metadata.queues_with(entry, partition, started)
+                queues = yield from self._destinations.queues_with(entry, partition, started)
             number = partition
         elif key is None or self._destinations.ignore_keys:
             sticky = self._destinations.sticky_partitioner(entry)

@@ -7,6 +7,7 @@ topic's entry, and stay when the process ends.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -16,31 +17,20 @@ from shmaccum.shm.layout import Refusal
 from shmaccum.shm.slab import Slab
 
 _CODE_MASK: Final = 0xFFFF
-_REASONS: Final[tuple[tuple[Refusal, tuple[type[Exception], ...]], ...]] = (
-    (Refusal.MEMORY, (errors.BufferExhaustedError,)),
-    (Refusal.LOCK, (errors.LockTimeoutError,)),
-    (Refusal.TOO_LARGE, (errors.RecordTooLargeError,)),
-    (
-        Refusal.ARGUMENT,
-        (
-            errors.SerializationError,
-            errors.IllegalArgumentError,
-            errors.InvalidTimestampError,
-            errors.InvalidTopicError,
-        ),
-    ),
-    (
-        Refusal.TOPIC,
-        (
-            errors.KafkaTimeoutError,
-            errors.InvalidMetadataError,
-            errors.AuthenticationError,
-            errors.AuthorizationError,
-            errors.NetworkError,
-            errors.SlabFullError,
-        ),
-    ),
-)
+_REASONS: Final[Mapping[type[Exception], Refusal]] = {
+    errors.BufferExhaustedError: Refusal.MEMORY,
+    errors.LockTimeoutError: Refusal.LOCK,
+    errors.RecordTooLargeError: Refusal.TOO_LARGE,
+    errors.SerializationError: Refusal.ARGUMENT,
+    errors.IllegalArgumentError: Refusal.ARGUMENT,
+    errors.InvalidTimestampError: Refusal.ARGUMENT,
+    errors.InvalidTopicError: Refusal.ARGUMENT,
+    errors.KafkaTimeoutError: Refusal.TOPIC,
+    errors.InvalidMetadataError: Refusal.TOPIC,  # NetworkError is one
+    errors.AuthenticationError: Refusal.TOPIC,
+    errors.AuthorizationError: Refusal.TOPIC,
+    errors.SlabFullError: Refusal.TOPIC,
+}
 """The first match holds: the errors about memory are timeouts, too."""
 
 
@@ -86,4 +76,4 @@ class Refusals:
 
 
 def _reason(error: Exception) -> Refusal:
-    return next((reason for reason, kinds in _REASONS if isinstance(error, kinds)), Refusal.OTHER)
+    return next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), Refusal.OTHER)

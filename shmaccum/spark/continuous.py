@@ -22,6 +22,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from shmaccum.errors import ConfigError
+from shmaccum.procfs import parent
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ def _query_threads() -> tuple[int, int]:
         names = _thread_names(pid)
         if _QUERY_THREAD in names:
             return names.count(_QUERY_THREAD), names.count(_CONTINUOUS_THREAD)
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        pid = parent(pid)
     return 0, 0
 
 

@@ -22,12 +22,12 @@ from pyspark.sql.types import StructType
 
 from shmaccum.cluster import check_topic
 from shmaccum.errors import ConfigError
+from shmaccum.spark import writers
 from shmaccum.spark.continuous import FORMAT, refuse_at_start, refuse_at_trigger
 from shmaccum.spark.exactly_once import ExactlyOnce
 from shmaccum.spark.options import check_names, producer_config
 from shmaccum.spark.schema import record_columns, warn_of_timestamp, warn_of_unused
 from shmaccum.spark.task import WriteTask
-from shmaccum.spark.writers import BatchWriter, StreamCommits, StreamRowWriter
 
 _WRITES_ONLY: Final = (
     "format shmaccum only writes. Read a topic with format('kafka') of spark-sql-kafka-0-10. A table to write to needs "
@@ -116,8 +116,8 @@ class ShmAccumDataSource(DataSource):
         task = write_task(self.options, schema)
         exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=False)
         if exactly_once is not None:
-            task = replace(task, config=exactly_once.config, plan=exactly_once.plan(is_job=True))
-        return BatchWriter(task, exactly_once)
+            task = replace(task, config=exactly_once.config, plan=exactly_once.plan())
+        return writers.BatchWriter(task, exactly_once)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; ``overwrite``, output mode complete, appends too.
@@ -132,15 +132,10 @@ class ShmAccumDataSource(DataSource):
         task = write_task(self.options, schema)
         exactly_once = ExactlyOnce.of(_lower_case(self.options), is_stream=True)
         if exactly_once is not None:
-            plan = exactly_once.plan(is_job=False) if is_planned else None
+            plan = exactly_once.plan() if is_planned else None
             task = replace(task, config=exactly_once.config, plan=plan)
-        writer: StreamCommits
-        if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
-            from shmaccum.spark.stream_arrow_writer import StreamArrowWriter
-
-            writer = StreamArrowWriter(task)
-        else:
-            writer = StreamRowWriter(task)
+        has_arrow = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")  # came with pyspark 4.1
+        writer = writers.StreamArrowWriter(task) if has_arrow else writers.StreamRowWriter(task)
         writer.exactly_once = exactly_once
         return writer
 
@@ -150,11 +145,7 @@ def _lower_case(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
-    """Check a write completely, and return its task for the executors.
-
-    Raises:
-        ConfigError, InvalidTopicError, SerializationError: as `ShmAccumDataSource.writer`.
-    """
+    """Check a write completely, and return its task for the executors. Raises as `ShmAccumDataSource.writer`."""
     lower_case = _lower_case(options)
     check_names(lower_case)
     topic = lower_case.get("topic")

@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError, IllegalStateError, ProducerFencedError
+from shmaccum.procfs import parent
 from shmaccum.spark.options import PREFIX, producer_config
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class ExactlyOnce:
     """The exactly-once part of a write, as the options give it."""
 
     config: ProducerConfig
+    is_job: bool
+    """Whether it is a batch job, not a streaming query."""
     name: str
     """Of the writer: the query's checkpoint, or what the option ``txnAppId`` says."""
     version: int | None
@@ -86,13 +89,14 @@ class ExactlyOnce:
             raise ConfigError(f"option txnVersion = {version!r} is not an integer from 0 on")
         return cls(
             producer_config({f"{PREFIX}{name}": value for name, value in _DEFAULTS.items()} | dict(options)),
+            not is_stream,
             app or f"job {uuid.uuid4()}",
             None if version is None else int(version),
             _boolean(options, "failondataloss", "failOnDataLoss", default=True),
             None if log is None else check_topic(log.strip()),
         )
 
-    def writer(self, *, is_job: bool) -> Writer:
+    def writer(self) -> Writer:
         """Return the writer for the commit log, in a process of the driver."""
         from shmaccum.transactions.commit_log import TOPIC
         from shmaccum.transactions.writer_id import Writer
@@ -103,27 +107,27 @@ class ExactlyOnce:
             f"{self.config.transactional_id}-{digest}-",
             self.log or TOPIC,
             fail_on_data_loss=self.fail_on_data_loss,
-            writes_once=is_job and self.version is None,
-            driver=None if is_job else _driver(),
+            writes_once=self.is_job and self.version is None,
+            driver=None if self.is_job else _driver(),
         )
 
-    def plan(self, *, is_job: bool) -> TaskPlan:
+    def plan(self) -> TaskPlan:
         """Plan a batch, on the driver (`BatchCommitter.plan`); it is ended if the driver ends amid it."""
         from shmaccum.transactions.driver_watch import end_batch_after
 
-        writer = self.writer(is_job=is_job)
-        with self._committer(is_job=is_job) as committer:
+        writer = self.writer()
+        with self._committer() as committer:
             plan = committer.plan()
-        end_batch_after(writer.driver or _driver(), self.config, writer, plan if is_job else None)
+        end_batch_after(writer.driver or _driver(), self.config, writer, plan if self.is_job else None)
         return TaskPlan(plan, writer, self.version)
 
     def ended(self) -> None:
         """Note that a job has ended, on the driver: nothing of it is left to be done."""
         from shmaccum.transactions.driver_watch import forget
 
-        forget(_driver(), self.writer(is_job=True))
+        forget(_driver(), self.writer())
 
-    def commit(self, batch: int, results: Sequence[TransactionResult], *, is_job: bool) -> None:
+    def commit(self, batch: int, results: Sequence[TransactionResult]) -> None:
         """Commit a batch, on the driver (`BatchCommitter.commit`).
 
         Raises IllegalStateError: results are of different plans; nothing is committed.
@@ -134,22 +138,22 @@ class ExactlyOnce:
             if len(plans) > 1:  # the transactions of all but the last are aborted
                 raise IllegalStateError(f"batch {batch} has results of tasks of different plans: {plans}")
             transactions = [result.transaction for result in written if result.transaction is not None]
-            with self._committer(is_job=is_job) as committer:
+            with self._committer() as committer:
                 committer.commit(written[0].plan, batch, written[0].source, transactions)
 
-    def end_batch(self, plan: Plan | None, *, is_job: bool) -> None:
+    def end_batch(self, plan: Plan | None) -> None:
         """End a failed batch, on the driver (`BatchCommitter.end_batch`)."""
-        with self._committer(is_job=is_job) as committer:
+        with self._committer() as committer:
             committer.end_batch(plan)
 
     @contextmanager
-    def _committer(self, *, is_job: bool) -> Iterator[BatchCommitter]:
+    def _committer(self) -> Iterator[BatchCommitter]:
         """Yield a committer with its own connections."""
         from shmaccum.transactions.batch_committer import BatchCommitter
         from shmaccum.transactions.broker_client import BrokerClient
 
         with BrokerClient(self.config) as client:
-            yield BatchCommitter(client, self.config, self.writer(is_job=is_job))
+            yield BatchCommitter(client, self.config, self.writer())
 
 
 @dataclass(frozen=True)
@@ -249,8 +253,9 @@ class _TransactionalIds:
         self._pid = 0
         self._renew()
 
-    def next(self, prefix: str, plan: int) -> _TransactionalIds:
-        """Choose the next id; the context of InitProducerId, which returns it.
+    @contextmanager
+    def next(self, prefix: str, plan: int) -> Iterator[str]:
+        """Yield the next id, for InitProducerId.
 
         Raises ProducerFencedError: this process has worked under a later plan already.
         """
@@ -261,19 +266,14 @@ class _TransactionalIds:
             raise ProducerFencedError(f"plan {plan} is over: the driver has made plan {last} since")
         used = used if plan == last else 0
         self._used[prefix] = plan, used + 1
-        self._chosen = f"{prefix}{self._token}-{used}"
-        return self
-
-    def __enter__(self) -> str:
-        return self._chosen
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
+        try:
+            yield f"{prefix}{self._token}-{used}"
+        except BaseException:
             # The request may be still under way, and would abort a later transaction of the id when it arrives.
             self._renew()
+            raise
 
     def _renew(self) -> None:
-        """Begin with ids that are new."""
         self._pid = os.getpid()
         self._token = uuid.uuid4().hex[:12]
         self._used: dict[str, tuple[int, int]] = {}
@@ -302,11 +302,9 @@ def _driver() -> Driver:
     while pid > 1:
         try:
             with open(f"/proc/{pid}/comm", "rb") as file:
-                name = file.read().strip()
-            if name == b"java":
-                break
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
+                if file.read().strip() == b"java":
+                    break
+            pid = parent(pid)
         except OSError:
             pid = 0
     return Driver.of(pid if pid > 1 else os.getppid())
@@ -325,7 +323,6 @@ def _batch_number() -> int | None:
 
 
 def _origin(source: str) -> str:
-    """Return where batches come from, for an error."""
     return f"query {source!r}" if source else "a batch job"
 
 

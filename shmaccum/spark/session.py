@@ -27,9 +27,6 @@ from pyspark.sql import SparkSession
 
 from shmaccum.spark.datasource import ShmAccumDataSource
 
-_STARTS: Final = {"DataFrameWriter": ("save", "saveAsTable", "insertInto"), "DataStreamWriter": ("start", "toTable")}
-"""The methods that look a data source up, by class."""
-
 
 def register(spark: SparkSession) -> None:
     """Register the data source with a session, and let every thread of this process find it.
@@ -51,16 +48,15 @@ def register(spark: SparkSession) -> None:
         return
     with pythons_apart(spark):
         _add(spark)
-    import pyspark.sql.readwriter
-    import pyspark.sql.streaming.readwriter
+    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    for module in (pyspark.sql.readwriter, pyspark.sql.streaming.readwriter):
-        for name in _STARTS.keys() & vars(module).keys():
-            writer = getattr(module, name)
-            for method in _STARTS[name]:
-                start = getattr(writer, method)
-                if not hasattr(start, "_shmaccum"):
-                    setattr(writer, method, _in_session(start))
+    starts = {DataFrameWriter: ("save", "saveAsTable", "insertInto"), DataStreamWriter: ("start", "toTable")}
+    for writer, methods in starts.items():  # those that look a data source up
+        for name in methods:
+            start = getattr(writer, name)
+            if not hasattr(start, "_shmaccum"):
+                setattr(writer, name, _in_session(start))
 
 
 def _add(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+import pyspark.sql.datasource
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
@@ -59,17 +60,17 @@ class BatchWriter(ArrowTask, DataSourceArrowWriter):
         """
         if self._exactly_once is not None:
             results = _results(messages)
-            self._exactly_once.commit(self._exactly_once.version or 0, results, is_job=True)
+            self._exactly_once.commit(self._exactly_once.version or 0, results)
             is_empty = all(each.transaction is None for each in results)
             if is_empty and self._exactly_once.version is None and self._task.plan is not None:
-                self._exactly_once.end_batch(self._task.plan.plan, is_job=True)  # removes what the plan left in the log
+                self._exactly_once.end_batch(self._task.plan.plan)  # removes what the plan left in the log
             self._exactly_once.ended()
         logger.info("%s", _total(messages))
 
     def abort(self, messages: Commits) -> None:
         """Abort what the tasks wrote; at least once, acknowledged rows stay, as with Spark's own Kafka sink."""
         if self._exactly_once is not None and self._task.plan is not None:
-            self._exactly_once.end_batch(self._task.plan.plan, is_job=True)
+            self._exactly_once.end_batch(self._task.plan.plan)
             self._exactly_once.ended()
             logger.warning("The job failed: %s; these are aborted, unless they were committed.", _total(messages))
         else:
@@ -98,7 +99,7 @@ class StreamCommits:
                 "how to continue with its checkpoint"
             )
         if self.exactly_once is not None:
-            self.exactly_once.commit(batchId, _results(messages), is_job=False)
+            self.exactly_once.commit(batchId, _results(messages))
         logger.info("batch %d: %s", batchId, _total(messages))
 
     def abort(self, messages: Commits, batchId: int) -> None:
@@ -111,7 +112,7 @@ class StreamCommits:
         """
         if self.exactly_once is not None:
             results = _results(messages)  # none if the query was stopped before its first task was done
-            self.exactly_once.end_batch(results[0].plan if results else None, is_job=False)
+            self.exactly_once.end_batch(results[0].plan if results else None)
             logger.info("batch %d failed: %s; these are aborted, unless they were committed", batchId, _total(messages))
             return
         written = any(isinstance(message, TaskCommit) and message.records for message in messages)
@@ -132,6 +133,12 @@ class StreamRowWriter(StreamCommits, DataSourceStreamWriter):
     def write(self, iterator: Iterator[Row]) -> TaskCommit:
         """Write the rows of one task, on an executor (`WriteTask.write`)."""
         return self._task.write(batches_of_rows(iterator, self._task.columns))
+
+
+if hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
+
+    class StreamArrowWriter(ArrowTask, StreamCommits, pyspark.sql.datasource.DataSourceStreamArrowWriter):
+        """Writer of a streaming query that gets Arrow batches."""
 
 
 def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:

@@ -1,11 +1,13 @@
-"""What transactions a cluster has, and the end of one that its producer has left open.
+"""What transactions a cluster has, and the end of those that their producers have left open.
 
-Kafka's ``Admin.listTransactions``, ``describeTransactions`` and, by the transactional id, ``abortTransaction``.
+Kafka's ``Admin.listTransactions``, ``describeTransactions`` and, by the transactional id, ``abortTransaction``. The end
+of many at once is ours: each request until it is answered, as in `coordinator`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Final, NamedTuple
 
 from shmaccum import errors
@@ -13,11 +15,17 @@ from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
-from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, METADATA
-from shmaccum.kafka.poller import monotonic_ms
-from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, Exchange, call, check
-from shmaccum.transactions.coordinator import Identity, TransactionCoordinator, protocol_version
+from shmaccum.kafka.messages import DESCRIBE_TRANSACTIONS, FIND_COORDINATOR, LIST_TRANSACTIONS, METADATA
+from shmaccum.transactions.broker_client import BrokerClient, Exchange, back_off, call, check, refusal
+from shmaccum.transactions.coordinator import (
+    MOVED,
+    TRANSACTION,
+    Identity,
+    PreparedTransaction,
+    TransactionCoordinator,
+    end_call,
+    protocol_version,
+)
 
 ONGOING: Final = "Ongoing"
 """State of a transaction that is open."""
@@ -32,8 +40,8 @@ STATES: Final = (
     "Dead",
 )
 """``TransactionState``."""
-_METADATA_OLDEST: Final = 1
-_METADATA_NEWEST: Final = 12
+_FIRST_OF_MANY: Final = 4
+"""The first version of FindCoordinator that takes several keys."""
 
 
 class TransactionDescription(NamedTuple):
@@ -76,16 +84,15 @@ class Transactions:
             except errors.KafkaTimeoutError:
                 raise
             except errors.RetriableError:  # a broker has just gone, and the coordinators that it was are about to move
-                if monotonic_ms() + self._config.retry_backoff_ms > deadline_ms:
+                if not back_off(self._config.retry_backoff_ms, deadline_ms):
                     raise
-                native.pause(self._config.retry_backoff_ms / 1000)
 
     def _find(self, prefix: str, states: Collection[str], deadline_ms: float) -> list[TransactionDescription]:
         request = LIST_TRANSACTIONS.of(
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
         )
         nodes = self._nodes(deadline_ms)
-        exchanges = [Exchange(node, lambda connection: call(request, connection)) for node in nodes]
+        exchanges = [Exchange(node, partial(call, request)) for node in nodes]
         self._client.ask_all(exchanges, deadline_ms)
         found: list[TransactionDescription] = []
         for node, exchange in zip(nodes, exchanges, strict=True):
@@ -128,18 +135,16 @@ class Transactions:
         return transaction
 
     def _nodes(self, deadline_ms: float) -> list[Node]:
-        """Return all brokers."""
-
         def make(connection: Connection) -> Call:
             self.version = protocol_version(connection)
-            return call(METADATA.of(topics=[]), connection, oldest=_METADATA_OLDEST, newest=_METADATA_NEWEST)
+            return call(METADATA.of(topics=[]), connection, oldest=1, newest=12)  # with 0, no topic is all
 
         answer = self._client.ask(None, make, deadline_ms)
         return [Node(each.node_id, each.host, each.port) for each in answer.brokers]
 
     def _describe(self, node: Node, names: list[str], deadline_ms: float) -> list[TransactionDescription]:
         request = DESCRIBE_TRANSACTIONS.of(transactional_ids=names)
-        answer = self._client.ask(node, lambda connection: call(request, connection), deadline_ms)
+        answer = self._client.ask(node, partial(call, request), deadline_ms)
         found = []
         for each in answer.transaction_states:
             if each.error_code == errors.TransactionalIdNotFoundError.code:
@@ -159,3 +164,71 @@ class Transactions:
                 )
             )
         return found
+
+
+class TransactionEnds:
+    """Ends many transactions at once, at all their coordinators."""
+
+    def __init__(self, client: BrokerClient, config: ProducerConfig) -> None:
+        self._client = client
+        self._backoff_ms = config.retry_backoff_ms
+        self._nodes: dict[str, Node] = {}
+        """Transactional id -> its coordinator, as far as known."""
+
+    def end(
+        self, transactions: Collection[PreparedTransaction], *, commit: bool, deadline_ms: float
+    ) -> dict[PreparedTransaction, errors.KafkaError]:
+        """Commit or abort transactions; return the errors of those that have not ended so."""
+        failed: dict[PreparedTransaction, errors.KafkaError] = {}
+        waiting = list(transactions)
+        while waiting:
+            missing = self._find([each.transactional_id for each in waiting], deadline_ms)
+            exchanges = {
+                each: Exchange(self._nodes[each.transactional_id], partial(_end_call, each, commit))
+                for each in waiting
+                if each.transactional_id not in missing
+            }
+            self._client.ask_all(list(exchanges.values()), deadline_ms)
+            again: dict[PreparedTransaction, errors.KafkaError] = {}
+            for each in waiting:
+                exchange = exchanges.get(each)
+                error = missing[each.transactional_id] if exchange is None else exchange.error
+                if exchange is not None and error is None and exchange.response.error_code:
+                    error = refusal(exchange.response.error_code, f"transactional.id {each.transactional_id!r}")
+                if isinstance(error, errors.RetriableError):
+                    again[each] = error
+                    if isinstance(error, MOVED):
+                        self._nodes.pop(each.transactional_id, None)
+                elif error is not None:
+                    failed[each] = error
+            waiting = list(again)
+            if again and not back_off(self._backoff_ms, deadline_ms):
+                return failed | again
+        return failed
+
+    def _find(self, ids: Collection[str], deadline_ms: float) -> dict[str, errors.KafkaError]:
+        """Ask for the coordinators of ids, as far as they are not known; return why some have none."""
+        unknown = [each for each in ids if each not in self._nodes]
+        missing: dict[str, errors.KafkaError] = {
+            each: errors.CoordinatorNotAvailableError(f"transactional.id {each!r}: no coordinator is known")
+            for each in unknown
+        }
+        if unknown:
+            request = FIND_COORDINATOR.of(key="", key_type=TRANSACTION, coordinator_keys=unknown)
+            try:
+                response = self._client.ask(None, partial(call, request, oldest=_FIRST_OF_MANY), deadline_ms)
+            except errors.KafkaError as error:
+                return dict.fromkeys(unknown, error)
+            for found in response.coordinators:
+                if found.error_code:
+                    missing[found.key] = refusal(found.error_code, f"transactional.id {found.key!r}")
+                else:
+                    node = self._nodes[found.key] = Node(found.node_id, found.host, found.port)
+                    missing.pop(found.key, None)
+                    self._client.learn(node)
+        return missing
+
+
+def _end_call(each: PreparedTransaction, commit: bool, connection: Connection) -> Call:
+    me = Identity(each.producer_id, each.epoch)
+    return end_call(connection, each.transactional_id, me, commit=commit, version=each.version)

@@ -25,10 +25,9 @@ from typing import Final, NamedTuple
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, TransactionLostError
-from shmaccum.transactions.administration import ONGOING, Transactions
+from shmaccum.transactions.administration import ONGOING, TransactionEnds, Transactions
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import IMPLICIT, Identity, PreparedTransaction, deadline_after
-from shmaccum.transactions.transaction_ends import TransactionEnds
 from shmaccum.transactions.writer_id import GONE, Writer, WriterId
 from shmaccum.transactions.writer_state import Driver, WriterState
 

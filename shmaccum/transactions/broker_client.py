@@ -21,6 +21,7 @@ from shmaccum.kafka.connection import Connection, describe
 from shmaccum.kafka.handshake import Call, decode_answer
 from shmaccum.kafka.journal import Journal, NoNotes, OwnJournal
 from shmaccum.kafka.poller import monotonic_ms
+from shmaccum.shm import native
 from shmaccum.shm.broker_table import unanswered
 
 _SLICE_MS: Final = 100.0
@@ -52,8 +53,8 @@ class Exchange:
         return self.response is not None or self.error is not None
 
 
-class _Causes(Journal):
-    """Keeps why connections fail and which brokers are silent, for errors; passes all on to another journal."""
+class _Causes(OwnJournal):
+    """Keeps why connections fail and which brokers are silent, for errors; passes incidents on to another journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -65,22 +66,15 @@ class _Causes(Journal):
         causes = [*(each.text() for each in self._brokers.values()), self._last]
         return "".join(f"; {cause}" for cause in causes if cause)
 
-    @property
-    def has_been_let_in(self) -> bool:
-        return self._journal.has_been_let_in
-
     def let_in(self) -> None:
+        super().let_in()
         self._last = ""
-        self._journal.let_in()
 
     def note(
         self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0, node: int | None = None
     ) -> int:
         self._last = f"last error: {error.__name__}: {text}"
         return self._journal.note(error, text, lasts=lasts, since_ms=since_ms, node=node)
-
-    def end(self, number: int) -> None:
-        self._journal.end(number)
 
     def broker(self, node: Node) -> _Silence:
         where = describe(node)
@@ -134,7 +128,8 @@ class BrokerClient:
         self._lock = threading.Lock()
         self._causes = _Causes(journal or OwnJournal())
         client_id = config.client_id or "shmaccum-transactions"
-        self._brokers = Brokers(config, client_id, self._on_change, self._causes)
+        # Changes need no call: every wait looks at the connections again.
+        self._brokers = Brokers(config, client_id, lambda error: None, self._causes)
         self.shown = self._brokers.shown
 
     def ask(self, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
@@ -214,9 +209,6 @@ class BrokerClient:
     def _failed(self, exchange: Exchange, error: type[KafkaError], message: str) -> None:
         exchange.error = error(message)
 
-    def _on_change(self, error: type[KafkaError] | None) -> None:
-        """Nothing to do: every wait looks at the connections again."""
-
     def learn(self, node: Node) -> None:
         """Note that the cluster has this broker."""
         self._known[node.id] = node
@@ -254,6 +246,14 @@ def call(
 ) -> Call:
     """Return a request in the newest version that both sides support (see `BrokerVersions.best`)."""
     return connection.handshake.versions.call(request, oldest, newest, largest_answer)
+
+
+def back_off(wait_ms: float, deadline_ms: float) -> bool:
+    """Wait before a repetition; return False at once if that would end after the deadline."""
+    if monotonic_ms() + wait_ms > deadline_ms:
+        return False
+    native.pause(wait_ms / 1000)
+    return True
 
 
 def refusal(code: int, what: str) -> KafkaError:

@@ -15,7 +15,8 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from shmaccum import errors
 from shmaccum._core import murmur2
@@ -23,13 +24,11 @@ from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.kafka.codec import ApiMessage
 from shmaccum.kafka.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
-from shmaccum.kafka.poller import monotonic_ms
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchFields, whole_entries
 from shmaccum.record.reader import Batch, iter_batches
 from shmaccum.record.v2 import CONTROL, MAGIC, TRANSACTIONAL, compressed_batch, encode_body, encode_record
-from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, call, check, only
+from shmaccum.transactions.broker_client import BrokerClient, back_off, call, check, only
 from shmaccum.transactions.coordinator import IMPLICIT, Identity
 
 TOPIC: Final = "__shmaccum_commits"
@@ -59,8 +58,6 @@ _NEWEST_PRODUCE_EXPLICIT: Final = 11
 """In protocol version 1: from the next one on, brokers add partitions to the transaction themselves."""
 _NEWEST_METADATA: Final = 12
 """Later versions name a topic by its id."""
-_ALL: Final = -1
-"""``acks``."""
 
 _PRESENT: Final = b"-"
 """Stands for a value that does not count."""
@@ -68,25 +65,16 @@ _PRESENT: Final = b"-"
 _Result = TypeVar("_Result")
 
 
-class Found(NamedTuple):
-    """What the log has under a key.
-
-    Attributes:
-        producer_id: that wrote the value; None if there is none that counts.
-        value: the last that counts; empty if it was deleted.
-        others: producer ids whose committed records behind it were skipped; of all records, if there is no value.
-    """
-
-    producer_id: int | None
-    value: bytes
-    others: frozenset[int]
-
-
-class _Look:
-    """A key's last committed value, while batches are read in their order.
+class Found:
+    """A key's last committed value that counts, found as batches are read in their order.
 
     A batch of a producer id that does not count is neither unpacked nor kept. So no one else can make this take more
     than a fetched part of the log.
+
+    Attributes:
+        producer_id: that wrote the value; None if there is none that counts.
+        value: empty if it was deleted.
+        others: producer ids whose committed records behind it were skipped; of all records, if there is no value.
     """
 
     def __init__(self, key: bytes, by: int | None, counts: Callable[[bytes], bool]) -> None:
@@ -138,9 +126,7 @@ class CommitLog:
     def open(self, deadline_ms: float) -> None:
         """Create the topic if there is none, and check that it is compacted.
 
-        Raises:
-            ConfigError: it is not compacted.
-            KafkaError: it cannot be created or read.
+        Raises ConfigError: it is not; KafkaError: it cannot be created or read.
         """
         if not self._is_checked:
             if not self._until(self._exists, deadline_ms, finds_leaders=True):
@@ -179,7 +165,7 @@ class CommitLog:
         partition = self.partition_of(key)
         request = PRODUCE.of(
             transactional_id=transactional_id,
-            acks=_ALL,
+            acks=-1,
             timeout_ms=self._timeout_ms,
             topic_data=[{"name": self.topic, "partition_data": [{"index": partition, "records": batch}]}],
         )
@@ -187,9 +173,7 @@ class CommitLog:
 
         def read(answer: Any) -> None:
             found = only(only(answer.responses, "topics").partition_responses, "partitions")
-            if (
-                found.error_code != errors.DuplicateSequenceNumberError.code
-            ):  # which means that an earlier attempt stored it
+            if found.error_code != errors.DuplicateSequenceNumberError.code:  # else an earlier attempt stored it
                 check(found.error_code, f"topic {self.topic} does not take the state of {transactional_id!r}")
 
         self._ask(partition, request, read, deadline_ms, newest=newest)
@@ -206,14 +190,13 @@ class CommitLog:
         span = _FIRST_LOOK
         while True:
             start = max(first, end - span)
-            look = _Look(key, by, counts)
-            self._look(look, partition, start, end, deadline_ms)
-            if look.producer_id is not None or start == first:
-                return Found(look.producer_id, look.value, frozenset(look.others))
+            found = Found(key, by, counts)
+            self._look(found, partition, start, end, deadline_ms)
+            if found.producer_id is not None or start == first:
+                return found
             span *= _FURTHER
 
-    def _look(self, look: _Look, partition: int, start: int, end: int, deadline_ms: float) -> None:
-        """Read what is between two offsets."""
+    def _look(self, into: Found, partition: int, start: int, end: int, deadline_ms: float) -> None:
         while start < end:
             log = whole_entries(memoryview(self._fetch(partition, start, deadline_ms)))
             if not log:
@@ -223,7 +206,7 @@ class CommitLog:
                 for batch in iter_batches(log):
                     start = max(start, batch.last_offset + 1)
                     if batch.magic >= MAGIC and batch.attributes & TRANSACTIONAL:  # else it is no writer's
-                        look.at(batch)
+                        into.at(batch)
             except errors.CorruptRecordError as error:
                 raise errors.CorruptRecordError(f"{where}: {error}") from error
 
@@ -262,9 +245,7 @@ class CommitLog:
 
     def _find_leaders(self, deadline_ms: float) -> None:
         request = METADATA.of(topics=[{"name": self.topic}], allow_auto_topic_creation=False)
-        answer = self._client.ask(
-            None, lambda connection: call(request, connection, oldest=4, newest=_NEWEST_METADATA), deadline_ms
-        )
+        answer = self._client.ask(None, partial(call, request, oldest=4, newest=_NEWEST_METADATA), deadline_ms)
         brokers = {each.node_id: Node(each.node_id, each.host, each.port) for each in answer.brokers}
         for node in brokers.values():
             self._client.learn(node)
@@ -286,7 +267,7 @@ class CommitLog:
             "configs": [{"name": name, "value": value} for name, value in _SETTINGS.items()],
         }
         request = CREATE_TOPICS.of(topics=[topic], timeout_ms=self._timeout_ms)
-        answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
+        answer = self._client.ask(None, partial(call, request), deadline_ms)
         found = only(answer.topics, "topics")
         if found.error_code != errors.TopicExistsError.code:
             check(found.error_code, f"topic {self.topic} cannot be created: {found.error_message}")
@@ -294,7 +275,7 @@ class CommitLog:
     def _check_policy(self, deadline_ms: float) -> None:
         resource = {"resource_type": _TOPIC_KIND, "resource_name": self.topic, "configuration_keys": list(_CHECKED)}
         request = DESCRIBE_CONFIGS.of(resources=[resource])
-        answer = self._client.ask(None, lambda connection: call(request, connection), deadline_ms)
+        answer = self._client.ask(None, partial(call, request), deadline_ms)
         found = only(answer.results, "resources")
         if found.error_code == errors.TopicAuthorizationError.code:
             raise errors.TopicAuthorizationError(
@@ -344,9 +325,8 @@ class CommitLog:
             except errors.KafkaTimeoutError:
                 raise
             except errors.RetriableError as error:
-                if monotonic_ms() + self._backoff_ms > deadline_ms:
+                if not back_off(self._backoff_ms, deadline_ms):
                     raise errors.KafkaTimeoutError(
                         f"topic {self.topic}: no answer within max.block.ms: {error}"
                     ) from error
-                native.pause(self._backoff_ms / 1000)
                 is_first = False

@@ -6,8 +6,9 @@ repeated: the brokers recognize the producer id and epoch. No state but the addr
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from shmaccum import errors
@@ -18,8 +19,7 @@ from shmaccum.kafka import messages
 from shmaccum.kafka.connection import Connection
 from shmaccum.kafka.handshake import Call
 from shmaccum.kafka.poller import monotonic_ms
-from shmaccum.shm import native
-from shmaccum.transactions.broker_client import BrokerClient, call, only
+from shmaccum.transactions.broker_client import BrokerClient, back_off, call, only
 
 FEATURE: Final = "transaction.version"
 """Finalized feature of the cluster that names the version of the transaction protocol (KIP-890)."""
@@ -113,10 +113,6 @@ class PreparedTransaction(NamedTuple):
     """How many, if that is known."""
 
 
-def _code_of(response: Any) -> int:
-    return int(response.error_code)
-
-
 class TransactionCoordinator:
     """The coordinator of one transactional id.
 
@@ -179,7 +175,7 @@ class TransactionCoordinator:
             producer_epoch=me.epoch,
             group_id=group_id,
         )
-        self._ask(lambda connection: call(request, connection), _IN_ADD_OFFSETS, deadline_ms)
+        self._ask(partial(call, request), _IN_ADD_OFFSETS, deadline_ms)
 
     def commit_offsets(
         self,
@@ -189,7 +185,9 @@ class TransactionCoordinator:
         deadline_ms: float,
     ) -> None:
         """Commit a consumer group's offsets as part of the transaction."""
-        has_member = bool(group.generation_id >= 0 or group.member_id or group.group_instance_id)
+        # Version 3 is the first that takes a group's generation and member: without them, a member that its group has
+        # lost could commit (KIP-447).
+        oldest = 3 if group.generation_id >= 0 or group.member_id or group.group_instance_id else 0
 
         def make(connection: Connection) -> Call:
             of_topic: dict[str, list[Any]] = {}
@@ -212,7 +210,7 @@ class TransactionCoordinator:
                 group_instance_id=group.group_instance_id,
                 topics=[{"name": name, "partitions": parts} for name, parts in of_topic.items()],
             )
-            return call(request, connection, **_offset_versions(self.version, has_member))
+            return call(request, connection, **_limits(self.version, oldest))
 
         def code(response: Any) -> int:
             return _worst(each.error_code for topic in response.topics for each in topic.partitions)
@@ -233,9 +231,8 @@ class TransactionCoordinator:
         except errors.TransactionAbortableError as error:
             if commit:
                 raise
-            raise errors.KafkaError(
-                f"Failed to abort transaction: {error}"
-            ) from error  # as another abort would not help
+            # As another abort would not help.
+            raise errors.KafkaError(f"Failed to abort transaction: {error}") from error
         if version >= IMPLICIT and response.producer_id >= 0:
             return Identity(response.producer_id, response.producer_epoch)
         return me
@@ -277,7 +274,7 @@ class TransactionCoordinator:
         make: Callable[[Connection], Call],
         can_abort: CanAbort,
         deadline_ms: float,
-        code_of: Callable[[Any], int] = _code_of,
+        code_of: Callable[[Any], int] = attrgetter("error_code"),
         group: str | None = None,
     ) -> Any:
         """Send a request to the coordinator of the id, or of a group; return the response.
@@ -308,16 +305,14 @@ class TransactionCoordinator:
                     wait_ms = min(wait_ms, _CONCURRENT_BACKOFF_MS)
             except errors.KafkaTimeoutError as error:
                 raise self._timed_out(error) from (cause or error)
-            if monotonic_ms() + wait_ms > deadline_ms:
+            if not back_off(wait_ms, deadline_ms):
                 raise self._timed_out(cause) from cause
-            native.pause(wait_ms / 1000)
 
     def _coordinator(self, kind: int, key: str, deadline_ms: float) -> Node:
-        """Return the coordinator of a transactional id or a group."""
         node = self._client.coordinators.get((kind, key))
         if node is None:
             request = messages.FIND_COORDINATOR.of(key=key, key_type=kind, coordinator_keys=[key])
-            response = self._client.ask(None, lambda connection: call(request, connection, oldest=1), deadline_ms)
+            response = self._client.ask(None, partial(call, request), deadline_ms)
             found = only(response.coordinators, "coordinators") if response.coordinators else response
             if found.error_code:
                 raise self._error(error_for_code(found.error_code), _IN_FIND, kind, key)
@@ -352,19 +347,14 @@ def end_call(connection: Connection, transactional_id: str, me: Identity, *, com
     request = messages.END_TXN.of(
         transactional_id=transactional_id, producer_id=me.producer_id, producer_epoch=me.epoch, committed=commit
     )
-    limits = {"oldest": _BEFORE_IMPLICIT + 1} if version >= IMPLICIT else {"newest": _BEFORE_IMPLICIT}
-    return call(request, connection, **limits)
+    return call(request, connection, **_limits(version))
 
 
-def _offset_versions(version: int, has_member: bool) -> dict[str, int]:
-    """Return the oldest and newest version of TxnOffsetCommit for a version of the transaction protocol.
-
-    Version 3 is the first that takes a group's generation and member: without them, a member that its group has lost
-    could commit (KIP-447).
-    """
+def _limits(version: int, oldest: int = 0) -> dict[str, int]:
+    """Return the versions of EndTxn or TxnOffsetCommit, from ``oldest`` on, for a version of the protocol."""
     if version >= IMPLICIT:
         return {"oldest": _BEFORE_IMPLICIT + 1}
-    return {"oldest": 3 if has_member else 0, "newest": _BEFORE_IMPLICIT}
+    return {"oldest": oldest, "newest": _BEFORE_IMPLICIT}
 
 
 def _worst(codes: Any) -> int:
@@ -380,4 +370,4 @@ def _worst(codes: Any) -> int:
 
 def deadline_after(milliseconds: float) -> float:
     """Return the time this many milliseconds from now, in monotonic milliseconds."""
-    return time.monotonic() * 1000 + milliseconds
+    return monotonic_ms() + milliseconds

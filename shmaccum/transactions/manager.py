@@ -315,10 +315,8 @@ class TransactionManager:
                 self._wait_until_empty(lease, deadline_ms)
                 try:
                     self._open(lease)
-                except (
-                    errors.ProducerFencedError
-                ) as error:  # this transaction has ended well, and the next one cannot begin
-                    self._state.note(error)
+                except errors.ProducerFencedError as error:
+                    self._state.note(error)  # this transaction has ended well, and the next one cannot begin
                     return
         self._state.succeed(State.READY)
 

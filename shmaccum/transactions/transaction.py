@@ -34,16 +34,14 @@ class Transaction:
     ) -> None:
         self.queues: Final[dict[int, PartitionQueue]] = {}
         self.destinations: Final[dict[str, Destination]] = {}
-        self._routes: Final[dict[int, tuple[Route, _LaneRoute]]] = {}
+        self._routes: Final[dict[int, _LaneRoute]] = {}
         self._add = add
         self._outside = outside
 
     def queue(self, of: PartitionQueue) -> PartitionQueue:
         """Return the deque for a record, given the one outside of transactions.
 
-        Raises:
-            IllegalStateError: the transaction has ended, or never began.
-            KafkaError: the transaction has failed, or the coordinator does not take the partition.
+        Raises KafkaError: the transaction has ended or failed, or the coordinator does not take the partition.
         """
         queue = self.queues.get(of.entry)
         return self.queues_for([of])[0] if queue is None else queue
@@ -60,9 +58,9 @@ class Transaction:
     def route(self, route: Route) -> Route:
         """Return a route that leads to the lane's deques."""
         known = self._routes.get(id(route))
-        if known is None or known[0] is not route:
-            known = self._routes[id(route)] = route, _LaneRoute(route, self)
-        return known[1]
+        if known is None:
+            known = self._routes[id(route)] = _LaneRoute(route, self)  # it keeps the route, so none has its id
+        return known
 
     def learn(
         self,
@@ -86,10 +84,6 @@ class Transaction:
         self.destinations.clear()
         self._routes.clear()
 
-    def reroute(self, route: Route, queue: PartitionQueue) -> PartitionQueue:
-        """Return the lane's deque of the partition that a route leads to, given another one of the lane."""
-        return self.queue(route.reroute(self._outside(queue)))
-
 
 class _LaneRoute:
     """Leads where another route leads, in a transaction."""
@@ -99,5 +93,5 @@ class _LaneRoute:
         self._transaction = transaction
 
     def reroute(self, queue: PartitionQueue) -> PartitionQueue:
-        """See `Route`."""
-        return self._transaction.reroute(self._route, queue)
+        """Return the lane's deque of the partition that the route leads to, given another one of the lane."""
+        return self._transaction.queue(self._route.reroute(self._transaction._outside(queue)))

@@ -129,7 +129,6 @@ class TransactionState:
             )
 
     def _refuse(self, what: str, to: State) -> NoReturn:
-        """Raise the error for a call that the present state does not allow."""
         if self.now in (State.ABORTABLE_ERROR, State.FATAL_ERROR) and self._error is not None:
             advice = "abort the transaction" if self.now is State.ABORTABLE_ERROR else "close the producer"
             raise type(self._error)(

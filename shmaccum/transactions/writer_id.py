@@ -19,10 +19,8 @@ from shmaccum import errors
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import printable
-from shmaccum.kafka.poller import monotonic_ms
-from shmaccum.shm import native
 from shmaccum.transactions.administration import ONGOING
-from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.broker_client import BrokerClient, back_off
 from shmaccum.transactions.commit_log import TOPIC, CommitLog, Found
 from shmaccum.transactions.coordinator import (
     IMPLICIT,
@@ -194,12 +192,11 @@ class WriterId:
                 return None
             if now.state not in _ENDING:
                 return now
-            if monotonic_ms() + self._config.retry_backoff_ms > deadline_ms:
+            if not back_off(self._config.retry_backoff_ms, deadline_ms):
                 raise errors.KafkaTimeoutError(
                     f"transactional.id {self._writer.transactional_id!r}: its transaction has not ended within "
                     f"max.block.ms: {now.state}"
                 )
-            native.pause(self._config.retry_backoff_ms / 1000)
 
     def _find(self, now: Holder | None, deadline_ms: float) -> Stored | None:
         """Return the state that counts, before the take-over; None if there is none."""
@@ -231,7 +228,6 @@ class WriterId:
         return self._stored(self._log.read(self._key, by, self._is_state if now is None else _any, deadline_ms))
 
     def _read_any(self, why: str, deadline_ms: float) -> Stored | None:
-        """Return the last state by anyone."""
         found = self._log.read(self._key, None, self._is_state, deadline_ms)
         stored = self._stored(found)
         if stored is not None:

@@ -16,10 +16,10 @@ from shmaccum.cli.main import main
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidTxnStateError
 from shmaccum.observe.wording import count
+from shmaccum.transactions.administration import TransactionEnds
 from shmaccum.transactions.batch_committer import BatchCommitter
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.commit_log import TOPIC
-from shmaccum.transactions.transaction_ends import TransactionEnds
 from shmaccum.transactions.writer_id import Writer
 from tools.kafka import KafkaCluster
 

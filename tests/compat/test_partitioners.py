@@ -10,7 +10,7 @@ from fixture_types import Make
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum.compat.partitioners import PARTITIONERS
+from shmaccum.compat.confluent.settings import PARTITIONERS
 from tools.kafka import KafkaCluster
 
 KEYS = st.binary(min_size=1, max_size=40)

@@ -8,6 +8,7 @@ import tracemalloc
 import uuid
 from contextlib import suppress
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import kafka.protocol.admin
@@ -33,7 +34,6 @@ from shmaccum.kafka.codec import (
     UUID,
     ApiMessageType,
     Field,
-    Struct,
     decode,
     encode,
 )
@@ -121,7 +121,7 @@ def their_response(kind: ApiMessageType, version: int, given: dict[str, Any]) ->
 
 def plain(value: Any) -> Any:
     """Return what was decoded as dicts and lists."""
-    if isinstance(value, Struct):
+    if isinstance(value, SimpleNamespace):
         return {name: plain(each) for name, each in vars(value).items()}
     return [plain(each) for each in value] if isinstance(value, tuple) else value
 

@@ -27,7 +27,7 @@ from wires import MakeWire, assert_stores, start_transport
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError, ShmaccumError
-from shmaccum.kafka.kerberos import Kerberos
+from shmaccum.kafka.mechanisms import Kerberos
 from tools.kafka import KafkaCluster
 from tools.kafka.jars import class_archive
 
@@ -153,9 +153,9 @@ def test_a_login(fake_library: list[dict[str, Any]]) -> None:
     assert login.auth_bytes() == b""
     login.receive(b"wrapped \7\0\xff\xff")
     assert login.auth_bytes() == b"wrapped \1\0\0\0alice@REALM"
-    assert not login.is_done()
+    assert not login.is_done
     login.receive(b"")
-    assert login.is_done()
+    assert login.is_done
 
 
 def test_credentials_by_keytab(fake_library: list[dict[str, Any]]) -> None:
@@ -466,12 +466,12 @@ def acceptor(kdc: Kdc, alice: Path) -> tuple[Kerberos, Any]:
 
 def test_what_is_agreed_with_a_broker(acceptor: tuple[Kerberos, Any]) -> None:
     login, broker = acceptor
-    assert not login.is_done()
+    assert not login.is_done
     login.receive(broker.wrap(b"\x07\x00\xff\xff", False).message)
     assert broker.unwrap(login.auth_bytes()).message == b"\x01\x00\x00\x00" + f"alice@{REALM}".encode()
-    assert not login.is_done()
+    assert not login.is_done
     login.receive(b"")
-    assert login.is_done()
+    assert login.is_done
 
 
 @pytest.mark.parametrize("layers", [b"", b"\x01", b"\x06\x00\xff\xff", b"\x01\x00\x00\x00\x00"])

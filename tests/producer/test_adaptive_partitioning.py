@@ -13,8 +13,8 @@ from broker_model import Clock, stop_the_clock
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError
-from shmaccum.producer import adaptive_partitioning as partition_load
-from shmaccum.producer.adaptive_partitioning import PartitionLoads
+from shmaccum.producer import partitioner
+from shmaccum.producer.partitioner import PartitionLoads
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -50,7 +50,7 @@ def loads(accumulator: Accumulators) -> Loads:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Stop the clock: a test that decides what time it is does not depend on how long it takes itself."""
     clock = stop_the_clock(monkeypatch)
-    monkeypatch.setattr(partition_load, "time", clock)
+    monkeypatch.setattr(partitioner, "time", clock)
     return clock
 
 

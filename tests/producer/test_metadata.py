@@ -12,7 +12,7 @@ from runs import threads
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import TopicAuthorizationError
-from shmaccum.producer.metadata import ProducerMetadata
+from shmaccum.producer.destinations import Destinations
 from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
@@ -32,7 +32,7 @@ def accumulator(config: ProducerConfig) -> Iterator[Accumulators]:
 
 def test_answer_counts_despite_a_later_request(accumulator: Accumulators, config: ProducerConfig) -> None:
     """One whose turn to run comes late would else wait for the next answer, and miss that as well."""
-    metadata = ProducerMetadata(accumulator.producer, config)
+    metadata = Destinations(accumulator.producer, config)
 
     def ask(_: int) -> None:
         with pytest.raises(TopicAuthorizationError):

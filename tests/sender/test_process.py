@@ -256,7 +256,7 @@ def test_secrets_are_nowhere_to_be_seen(settings: Settings, slab_name: str, tmp_
     with Producer(given) as producer:
         producer.send("t", b"value").get(10)
         (Path(str(given["log.dir"])) / "u-0").touch()  # something to complain of
-        producer._destinations.metadata._max_block_s = 0.1
+        producer._destinations._max_block_s = 0.1
         with pytest.raises(KafkaTimeoutError):
             producer.send("u", b"value")
         pid = sender_pid(producer)

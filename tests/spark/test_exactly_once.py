@@ -350,15 +350,15 @@ def test_a_task_that_outlives_its_batch(once: Options, kafka: KafkaCluster, targ
     options = {name.lower(): value for name, value in once.items()}
     writing = ExactlyOnce.of(options, is_stream=False)
     assert writing is not None
-    plan = writing.plan(is_job=True)
+    plan = writing.plan()
     row = pa.record_batch({"value": [b"0"]})
     *_, result = plan.write([row], writing.config, target, {"value": "binary"})
 
     def rows() -> Iterator[pa.RecordBatch]:
         if end == "commit":
-            writing.commit(0, [result], is_job=True)
+            writing.commit(0, [result])
         else:
-            writing.end_batch(plan.plan, is_job=True)
+            writing.end_batch(plan.plan)
         yield row
 
     with pytest.raises(ProducerFencedError, match="plan 1 is over"):
@@ -371,9 +371,9 @@ def test_tasks_that_begin_after_a_stop_leave_nothing_open(once: Options, kafka: 
     """The stop has listed what is open by then, and Spark kills such a task while it waits for more rows."""
     writing = ExactlyOnce.of({name.lower(): value for name, value in once.items()}, is_stream=False)
     assert writing is not None
-    plan = writing.plan(is_job=True)
+    plan = writing.plan()
     plan.write([pa.record_batch({"value": [b"0"]})], writing.config, target, {"value": "binary"})
-    writing.end_batch(plan.plan, is_job=True)
+    writing.end_batch(plan.plan)
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"value": [b"1"]})
@@ -416,4 +416,4 @@ def test_results_of_an_earlier_plan_are_refused() -> None:
         transaction = PreparedTransaction(f"once-{number}", 2, 0, 2, ())
         results.append(TransactionResult(plan, "", transaction))
     with pytest.raises(IllegalStateError, match=r"batch 7 has results of tasks of different plans: \[4, 5\]"):
-        once.commit(7, results, is_job=True)
+        once.commit(7, results)

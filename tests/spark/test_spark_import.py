@@ -46,7 +46,7 @@ def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
 def test_planning_a_job_imports_no_producer() -> None:
     """The driver does so in processes of its own, which are new after every pause."""
     program = (
-        "import sys, pyspark_shmaccum, shmaccum.spark.stream_arrow_writer;"
+        "import sys, pyspark_shmaccum, shmaccum.spark.writers;"
         "print(*sorted({'shmaccum.producer.producer', 'numpy', 'pyarrow'} & set(sys.modules)))"
     )
     result = run_python("-c", program)

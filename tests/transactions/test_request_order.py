@@ -279,7 +279,7 @@ def test_a_record_without_metadata_fails_the_transaction(scene: Scene) -> None:
     scene.broker.answers[METADATA] = know_t_only
     try:
         with scene.ready() as producer:
-            producer._destinations.metadata._max_block_s = 0.2
+            producer._destinations._max_block_s = 0.2
             for topic, partition in (("missing", None), ("t", 7), ("topic abc", 0)):
                 producer.begin_transaction()
                 with pytest.raises(KafkaError) as refused:

@@ -53,12 +53,7 @@ def as_int(what: str, value: Any) -> Any:
 
 
 def check_batch(topic: object, messages: object, partition: object) -> None:
-    """Check the arguments of ``produce_batch``.
-
-    Raises:
-        TypeError: one has the wrong type, or a message of the list.
-        NotImplementedError: a message has a timestamp, as in confluent-kafka.
-    """
+    """Check the arguments of ``produce_batch`` (see there for what it raises)."""
     if not isinstance(topic, str):
         raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
     if not isinstance(messages, list):

@@ -13,7 +13,6 @@ from shmaccum.kafka.messages import METADATA
 from shmaccum.transactions.broker_client import BrokerClient, call
 from shmaccum.transactions.coordinator import deadline_after
 
-_NEWEST: Final = 12
 _LARGEST_ANSWER: Final = 256 << 20
 
 
@@ -73,15 +72,13 @@ class ClusterMetadata(_Shown):
 def cluster_metadata(config: ProducerConfig, topics: list[str] | None, timeout_s: float) -> ClusterMetadata:
     """Ask a broker for the cluster's metadata, of all topics if None, on a connection for this call.
 
-    Raises:
-        KafkaTimeoutError: no broker answered in time.
-        KafkaError: the cluster refuses us.
+    Raises KafkaError: no broker answered in time, or the cluster refuses us.
     """
     named = None if topics is None else [{"name": name} for name in topics]
 
     def make(connection: Connection) -> Call:
         request = METADATA.of(topics=named, allow_auto_topic_creation=True)
-        return call(request, connection, oldest=1, newest=_NEWEST, largest_answer=_LARGEST_ANSWER)
+        return call(request, connection, oldest=1, newest=12, largest_answer=_LARGEST_ANSWER)
 
     with BrokerClient(config) as client:
         return ClusterMetadata(client.ask(None, make, deadline_after(timeout_s * 1000)))

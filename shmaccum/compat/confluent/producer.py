@@ -19,9 +19,9 @@ from shmaccum.compat.confluent.errors import KafkaException, kafka_error, new_er
 from shmaccum.compat.confluent.parking import PAUSE_S, Parking, Produced
 from shmaccum.compat.confluent.settings import Translated, translate
 from shmaccum.compat.confluent.transactions import TransactionalCalls
+from shmaccum.producer.destinations import is_metadata_timeout, wait_for_topic
 from shmaccum.producer.producer import Producer as SharedProducer
 from shmaccum.producer.producer import no_pickle
-from shmaccum.producer.topic_wait import is_metadata_timeout, still_unknown, wait_for_topic
 
 if TYPE_CHECKING:
     from shmaccum.compat.confluent.metadata import ClusterMetadata
@@ -123,11 +123,7 @@ class Producer(_core.PollingProducer, TransactionalCalls):
             self._refused(message, partition, error)
 
     def _number(self, topic: str, key: bytes | None, partition: int) -> int | None:
-        """Return the partition to ask for; None for any one.
-
-        Raises:
-            KafkaTimeoutError: the topic is not known yet.
-        """
+        """Return the partition to ask for; None for any one. Raises KafkaTimeoutError: the topic is not known yet."""
         partitioner = self._translated.partitioner
         if partition != PARTITION_UA:
             return partition
@@ -136,33 +132,26 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         return partitioner(key, len(self._open().partitions_for(topic)))
 
     def _send_in_order(self, producer: SharedProducer, message: Produced) -> None:
-        """Send a message, behind those of its topic that wait."""
-        if message.delivery.topic() in self._parking.topics:  # it must wait behind them
+        """Send a message, behind those of its topic that wait; it waits, too, if its topic is not known soon."""
+        topic = message.delivery.topic()
+        if topic in self._parking.topics:
             self._parking.add(message)
             self._parking.retry()
-        else:
-            self._send_or_park(producer, message)
-
-    def _send_or_park(self, producer: SharedProducer, message: Produced) -> None:
+            return
         try:
             self._send(message)
         except errors.KafkaTimeoutError as error:
-            if not is_metadata_timeout(error) or producer.config.transactional_id:
+            if not is_metadata_timeout(error) or self._is_transactional:
                 raise
             try:
-                wait_for_topic(producer, message.delivery.topic(), self._translated.topic_wait_s)
+                wait_for_topic(producer, topic, self._translated.topic_wait_s)
             except errors.KafkaTimeoutError:
                 self._parking.add(message)
             else:
                 self._send(message)
 
     def _send(self, message: Produced) -> None:
-        """Send a message.
-
-        Raises:
-            KafkaTimeoutError: its topic is not known yet.
-            ShmaccumError: it is refused.
-        """
+        """Send a message. Raises ShmaccumError: it is refused; by a KafkaTimeoutError, its topic is not known yet."""
         producer = self._open()
         delivery, partition, timestamp, transaction = message
         topic, key = delivery.topic(), delivery.key()
@@ -212,8 +201,8 @@ class Producer(_core.PollingProducer, TransactionalCalls):
         """Report a message that was parked, and cannot be sent."""
         self._count_refusal(message.delivery, error)
         if is_metadata_timeout(error):
-            waited_s = self._open().config.delivery_timeout_ms / 1000
-            error = still_unknown(self._open(), message.delivery.topic(), waited_s)
+            producer = self._open()
+            error = producer._destinations.timed_out(message.delivery.topic(), producer.config.delivery_timeout_ms)
             is_unknown = isinstance(error.__cause__, errors.UnknownTopicOrPartitionError)
             error = (errors.UnknownTopicOrPartitionError if is_unknown else errors.DeliveryTimeoutError)(str(error))
         if isinstance(error, errors.UnknownTopicOrPartitionError) and message.partition != PARTITION_UA:

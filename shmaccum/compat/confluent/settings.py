@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from shmaccum.compat.common_settings import keystore_settings, servers
-from shmaccum.compat.partitioners import DEFAULT, PARTITIONERS, Partitioner
 from shmaccum.config import ProducerConfig
 from shmaccum.config.rules import MAX_IN_FLIGHT_FOR_IDEMPOTENCE
 from shmaccum.errors import ConfigError
+from shmaccum.producer.partitioner import partition_for_key
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +119,33 @@ REFUSED: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.provider names a callable that returns a token",
 }
 """librdkafka's setting -> what to do instead."""
+
+Partitioner = Callable[[bytes | None, int], int | None]
+"""Returns the partition for a serialized key and a number of partitions; None where it does not matter."""
+
+
+def _fnv1a(key: bytes | None, count: int) -> int:
+    value = 0x811C9DC5
+    for byte in key or b"":
+        value = (value ^ byte) * 0x01000193 & 0xFFFF_FFFF
+    return min(value, (1 << 32) - value) % count  # of the hash as a signed number, without its sign
+
+
+_DEFAULT_PARTITIONER: Final = "consistent_random"
+"""librdkafka's default. It hashes keys by CRC-32, where Kafka's Java producer and ours use murmur2: a program that
+changes its import must not change the partitions of its keys."""
+
+PARTITIONERS: Final[Mapping[str, Partitioner]] = {
+    "random": lambda key, count: None,
+    "consistent": lambda key, count: zlib.crc32(key or b"") % count,
+    "consistent_random": lambda key, count: zlib.crc32(key) % count if key else None,  # an empty key counts as none
+    "murmur2": lambda key, count: partition_for_key(key or b"", count),
+    "murmur2_random": lambda key, count: None if key is None else partition_for_key(key, count),
+    "fnv1a": _fnv1a,
+    "fnv1a_random": lambda key, count: None if key is None else _fnv1a(key, count),
+}
+"""librdkafka's ``partitioner``, by its names. Where librdkafka chooses at random, these return None: our sticky
+partitioner chooses, which makes larger batches."""
 
 _BATCH_SIZE: Final = 1_000_000
 """librdkafka's default of ``batch.size``."""
@@ -236,7 +264,7 @@ def _fit_timeouts(settings: dict[str, object], special: Mapping[str, object]) ->
 
 
 def _partitioner(conf: dict[str, object]) -> Partitioner:
-    name = conf.pop("partitioner", DEFAULT)
+    name = conf.pop("partitioner", _DEFAULT_PARTITIONER)
     if name not in PARTITIONERS:
         raise ConfigError(
             f'Invalid value for configuration property "partitioner": {name}; one of {", ".join(PARTITIONERS)}'

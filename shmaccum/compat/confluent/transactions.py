@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -84,15 +84,9 @@ def group_of(metadata: object) -> Any:
 class TransactionalCalls:
     """The transactional methods of a producer (`shmaccum.compat.confluent.Producer`)."""
 
-    def _open(self) -> Producer:
-        raise NotImplementedError
-
-    def _serve(self, timeout_s: float) -> int:
-        raise NotImplementedError
-
-    def flush(self, timeout: float | None = -1) -> int:
-        """Wait until all messages are reported."""
-        raise NotImplementedError
+    _open: Callable[[], Producer]
+    _serve: Callable[[float], int]
+    flush: Callable[[float | None], int]
 
     def init_transactions(self, timeout: float | None = -1) -> None:
         """See `shmaccum.Producer.init_transactions`; raises KafkaException."""

@@ -8,9 +8,7 @@ reads them. While callbacks wait, a thread reads them, too. A forked child start
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +22,6 @@ from shmaccum import errors
 from shmaccum._core import FutureRecordMetadata as OurFuture
 from shmaccum.cluster import RecordMetadata
 from shmaccum.producer.producer import Producer
-from shmaccum.shm import native
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +66,7 @@ class CallbackThread:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self.forked()
-        _made.add(self)
+        producer._slab.on_fork(self)
 
     def forked(self) -> None:
         """Forget the parent's thread and callbacks in a forked child; another thread can hold the parent's lock."""
@@ -116,17 +113,6 @@ class CallbackThread:
                 logger.warning("Waiting for acknowledgements failed: %s", error)
                 with self._changed:
                     self._changed.wait(_SLICE_S)
-
-
-_made: weakref.WeakSet[CallbackThread] = weakref.WeakSet()
-
-
-def _forget_parents() -> None:
-    for thread in native.members(_made):
-        thread.forked()
-
-
-os.register_at_fork(after_in_child=_forget_parents)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 try:
@@ -40,7 +38,7 @@ class KafkaProducer:
     def __init__(self, **configs: Any) -> None:
         self._closed = True
         settings = translate(configs)
-        self.config: dict[str, Any] = copy.copy(dict(THEIR_DEFAULTS)) | configs
+        self.config: dict[str, Any] = {**THEIR_DEFAULTS, **configs}
         self.config["acks"] = -1 if settings.acks == "all" else int(settings.acks)
         self.config["enable_idempotence"] = settings.enable_idempotence
         partitioner = self.config["partitioner"]
@@ -122,7 +120,6 @@ class KafkaProducer:
         return FutureRecordMetadata(producer, self._callbacks, future, None, header_size)
 
     def _choose(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any) -> int:
-        """Return the partition that the program's own partitioner chooses."""
         assert self._partitioner is not None
         known = _Cluster(topic, self._producer.partitions_for(topic))
         partition = self._partitioner.partition(topic, key, key_bytes, value, value_bytes, known)
@@ -167,9 +164,7 @@ class KafkaProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
     # --- looking ------------------------------------------------------------------------------------

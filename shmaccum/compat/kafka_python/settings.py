@@ -22,13 +22,6 @@ logger = logging.getLogger(__name__)
 
 THEIR_DEFAULTS: Final[Mapping[str, Any]] = TheirProducer.DEFAULT_CONFIG
 
-SAME: Final = frozenset(
-    name
-    for name in THEIR_DEFAULTS
-    if name.replace("_", ".") in ProducerConfig.settings and name not in ("key_serializer", "value_serializer")
-)
-"""Settings with Kafka's name: ``linger_ms`` is ``linger.ms``."""
-
 RENAMED: Final[Mapping[str, str]] = {
     "sasl_plain_username": "sasl.username",
     "sasl_plain_password": "sasl.password",
@@ -36,19 +29,6 @@ RENAMED: Final[Mapping[str, str]] = {
     "ssl_password": "ssl.key.password",
 }
 """Theirs -> Kafka's."""
-
-CONVERTED: Final = (
-    "key_serializer",
-    "value_serializer",
-    "partitioner",
-    "ssl_check_hostname",
-    "ssl_certfile",
-    "ssl_keyfile",
-    "sasl_oauth_token_provider",
-    "metrics_enabled",
-    "api_version",
-)
-"""Settings with a meaning here that no single setting of Kafka has."""
 
 WITHOUT_EFFECT: Final = frozenset(
     {
