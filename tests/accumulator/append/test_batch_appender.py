@@ -15,11 +15,9 @@ from accumulators import (
     Log,
     add,
     assert_empty,
-    decode,
     drain,
     first,
     queued,
-    values_of,
 )
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
@@ -60,15 +58,6 @@ def test_records_round_trip(
     assert [future.get(0).offset for future in futures] == list(range(len(appended)))
     assert [future.get(0).timestamp for future in futures] == [record[0] for record in appended]
     assert_empty(accumulator)
-
-
-def test_timestamps_in_any_order(accumulator: Accumulators) -> None:
-    """The base is the first record's, not the smallest; the largest is known without looking at the records."""
-    for timestamp in (50, 40, 60, 0, 60, 2**63 - 1, 55):
-        add(accumulator, TP0, timestamp=timestamp)
-    (batch,) = drain(accumulator)
-    assert (batch.base_timestamp, batch.max_timestamp, batch.record_count) == (50, 2**63 - 1, 7)
-    assert [record.timestamp for record in decode(accumulator, batch)] == [50, 40, 60, 0, 60, 2**63 - 1, 55]
 
 
 def fitting_value(accumulator: Accumulators) -> bytes:
@@ -220,23 +209,6 @@ def test_no_memory(accumulate: OpenAccumulator) -> None:
 
 
 # --- what is counted ------------------------------------------------------------------------------------
-
-
-def test_counters(accumulator: Accumulators) -> None:
-    before = accumulator.slab.processes.info(accumulator.slab.me)
-    values = [b"one", b"two", HALF, HALF, bytes(2 * BATCH_SIZE)]
-    for value in values:
-        add(accumulator, TP0, value)
-    after = accumulator.slab.processes.info(accumulator.slab.me)
-    batches = []
-    while drained := drain(accumulator):
-        batches += drained
-    assert after.records - before.records == 5
-    assert after.batches - before.batches == len(batches) == 3
-    in_batches = sum(batch.size - accumulator.format.header_size for batch in batches)
-    assert after.bytes - before.bytes == in_batches
-    assert values_of(accumulator, batches) == values
-    Log(accumulator).take(batches)
 
 
 def test_who_waited_brings_a_growing_batch_what_others_can_spare(accumulate: OpenAccumulator) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from accumulators import BATCH_SIZE, HALF, TP0, TP1, Log, add, assert_empty, decode, drain, queued
+from accumulators import BATCH_SIZE, HALF, TP0, TP1, Log, add, assert_empty, drain, queued
 from columns import append_columns
 from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator
@@ -86,23 +86,6 @@ def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, ve
     for name in ("size", "record_count", "base_timestamp", "max_timestamp", "state"):
         assert getattr(one_by_one, name) == getattr(at_once, name), name
     Log(accumulator).take([one_by_one, at_once])
-
-
-def test_rows_join_the_open_batch(accumulator: Accumulators) -> None:
-    add(accumulator, TP0, b"before", timestamp=50)
-    future = append_rows(accumulator, TP0, [(10, None, b"one", []), (90, None, b"two", []), (70, None, b"three", [])])
-    add(accumulator, TP0, b"after", timestamp=60)
-    (batch,) = drain(accumulator)
-    assert (batch.base_timestamp, batch.max_timestamp) == (50, 90)
-    assert [(record.value, record.timestamp) for record in decode(accumulator, batch)] == [
-        (b"before", 50),
-        (b"one", 10),
-        (b"two", 90),
-        (b"three", 70),
-        (b"after", 60),
-    ]
-    Log(accumulator).take([batch])
-    assert future.get(0).offsets.tolist() == [1, 2, 3]
 
 
 def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator) -> None:

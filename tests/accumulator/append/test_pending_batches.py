@@ -86,17 +86,6 @@ def test_what_the_broker_says_of_a_batch(accumulator: Accumulators) -> None:
     assert [(each.get(0).offset, each.get(0).timestamp) for each in unknown] == [(-1, 7)] * 2
 
 
-def test_failed_batch_raises(accumulator: Accumulators) -> None:
-    future = accumulator.append(TP0, 7, KEY, VALUE).future
-    (batch,) = drain(accumulator)
-    accumulator.sender.complete([BatchOutcome(batch, error=RecordTooLargeError)])
-    with pytest.raises(RecordTooLargeError, match="test-0"):
-        future.get(0)
-    assert future.failed()
-    assert isinstance(future.exception(), RecordTooLargeError)
-    assert future.value is None
-
-
 def test_add_callback_and_errback(accumulator: Accumulators) -> None:
     """As kafka-python has them: before or after the record is done, with arguments of one's own."""
     said: list[tuple[object, ...]] = []
@@ -181,19 +170,6 @@ def test_callback_can_append(accumulator: Accumulators) -> None:
     log.take_all()
     accumulator.producer.pending.poll()
     assert told.offsets == [0, 1, 3, 5]  # each appended before the record of the call in which it was
-
-
-def test_callback_can_flush(accumulator: Accumulators) -> None:
-    flushed: list[bool] = []
-
-    def flush(error: object, metadata: object) -> None:
-        accumulator.producer.flush(0)
-        flushed.append(True)
-
-    append(accumulator, flush)
-    Log(accumulator).take_all()
-    accumulator.producer.pending.poll()
-    assert flushed == [True]
 
 
 def test_callbacks_run_in_order_under_threads(accumulator: Accumulators) -> None:

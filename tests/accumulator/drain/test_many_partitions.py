@@ -10,7 +10,7 @@ import pytest
 from accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
 from fixture_types import Link, Start
 
-from shmaccum._core import STRIPES, Partition, Super
+from shmaccum._core import Partition, Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -98,17 +98,9 @@ def begin(slab_name: str) -> Iterator[Begin]:
         each.close()
 
 
-# --- ready and drain ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def many(begin: Begin) -> Open:
-    """More than twice as many partitions as locks, and enough memory."""
-    return begin(40, 128)
-
-
-def test_deques_can_change_during_the_check(many: Open) -> None:
+def test_deques_can_change_during_the_check(begin: Begin) -> None:
     """Others put batches into deques that the sender is just looking at, from other processes."""
+    many = begin(40, 128)
     slab = many.accumulator.slab
     heads = [slab.geometry.partition(queue.entry) + Partition.HEAD for queue in many.accumulator.map.by_entry]
     words = [slab.words[at] for at in heads]
@@ -125,34 +117,6 @@ def test_deques_can_change_during_the_check(many: Open) -> None:
         os.waitpid(pid, 0)
         for at, word in zip(heads, words, strict=True):
             slab.words[at] = word
-
-
-@pytest.mark.parametrize("word", [Partition.MUTED, Partition.HELD, Partition.IN_FLIGHT])
-def test_held_partition_is_neither_ready_nor_waited_for(many: Open, word: int) -> None:
-    slab, queues = many.accumulator.slab, many.accumulator.map.queues
-    places = [slab.geometry.partition(queues[each].entry) + word for each in many.partitions]
-    for at in places:
-        slab.words[at] = 5
-    assert many.accumulator.sender.ready(many.cluster, many.late_ms) == (set(), float("inf"), set())
-    slab.words[places[1]] = 0
-    assert many.ready() == {0}
-    for at in places:
-        slab.words[at] = 0
-
-
-def test_drain_follows_partition_order_across_stripes(many: Open) -> None:
-    drained = many.drain()
-    assert many.of(drained) == many.partitions
-    assert len({batch.partition % STRIPES for batch in drained}) == STRIPES
-
-
-def test_request_begins_where_the_last_one_was_full(many: Open) -> None:
-    size = many.accumulator.map.queues[many.partitions[0]].first().size  # type: ignore[union-attr]
-    taken: list[TopicPartition] = []
-    while drained := many.accumulator.sender.drain(many.cluster, NODES[0], 3 * size, many.late_ms):
-        assert len(drained) <= 3
-        taken += many.of(drained)
-    assert taken == many.partitions
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

@@ -20,12 +20,11 @@ import time
 from multiprocessing.connection import Connection
 
 import pytest
-from killpoints import interrupt_before, lines_here
+import runs
 from pools import MakePool, join_pool
 from processes import PATIENCE_S, Start, finish, in_threads, wait_until
 
 from shmaccum._core import Buffer, Super
-from shmaccum.accumulator import buffer_pool
 from shmaccum.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
 from shmaccum.shm.lifecycle import detach
 
@@ -98,42 +97,36 @@ def test_cleanup_memory_availability_on_an_error_in_the_wait(make_pool: MakePool
     pool.allocate(8, 0)  # this does not time out
 
 
-def test_an_interrupt_of_an_allocation_leaks_no_memory(make_pool: MakePool) -> None:
-    """Wherever it comes: memory that the caller has not got is free again."""
-    pool = make_pool(64, 8)
-    taken: list[Buffer] = []
-    lines = lines_here(lambda: pool.allocate(8, 0, taken), buffer_pool)
-    pool.deallocate(*taken)
-    for line in lines:
-        interrupt_before(line, lambda: pool.allocate(8, 0), buffer_pool)
-        assert pool.available_memory() == 64, f"after an interrupt before {line}"
-
-
 def hammer(link: Connection, name: str, iterations: int, seed: int) -> None:
+    """Use the pool in two threads."""
     pool = join_pool(name)
-    randomness = random.Random(seed)
+
+    def use(thread: int) -> None:
+        randomness = random.Random(2 * seed + thread)
+        for _ in range(iterations):
+            pooled = randomness.random() < 0.5
+            size = pool.poolable_size if pooled else randomness.randrange(1, pool.total_memory)
+            buffer = pool.allocate(size, FOREVER_MS)
+            slots = pool.slab.memory.chain(buffer.slot, buffer.slots)
+            places = pool.slab.memory.places(slots, 0, buffer.slots * pool.poolable_size)
+            mark = randomness.randbytes(8)
+            pool.slab.memory.write(places, mark * (buffer.slots * pool.poolable_size // 8))
+            if not randomness.randrange(8):
+                time.sleep(0)
+            for begin, end in places:
+                assert pool.slab.buffer[begin:end] == mark * ((end - begin) // 8), "somebody else has the same memory"
+            pool.deallocate(buffer)
+
     link.send("ready")
     link.recv()
-    for _ in range(iterations):
-        pooled = randomness.random() < 0.5
-        size = pool.poolable_size if pooled else randomness.randrange(1, pool.total_memory)
-        buffer = pool.allocate(size, FOREVER_MS)
-        slots = pool.slab.memory.chain(buffer.slot, buffer.slots)
-        places = pool.slab.memory.places(slots, 0, buffer.slots * pool.poolable_size)
-        mark = randomness.randbytes(8)
-        pool.slab.memory.write(places, mark * (buffer.slots * pool.poolable_size // 8))
-        if not randomness.randrange(8):
-            time.sleep(0)
-        for begin, end in places:
-            assert pool.slab.buffer[begin:end] == mark * ((end - begin) // 8), "somebody else has the same memory"
-        pool.deallocate(buffer)
+    runs.in_threads(2, use)
     detach(pool.slab)
 
 
 def test_stressful_situation(make_pool: MakePool, start: Start, slab_name: str) -> None:
     number = 6
     pool = make_pool(number // 2 * 1024, 1024)
-    children = [start(hammer, slab_name, 100, seed) for seed in range(number)]
+    children = [start(hammer, slab_name, 50, seed) for seed in range(number)]
     for child in children:
         child.hear()
     finish(*children)

@@ -153,33 +153,6 @@ def test_a_timed_out_waiter_lets_the_next_continue(make_pool: MakePool, start: S
     finish(large, small)
 
 
-@pytest.mark.usefixtures("no_waiter_is_absent")
-def test_threads_of_several_processes_are_served_alike(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(16, 8)
-    got: list[Buffer] = []
-    children = [start(serve, slab_name) for _ in range(2)]
-
-    def take_turns() -> None:
-        for _ in range(20):
-            buffer = pool.allocate(8, FOREVER_MS)
-            got.append(buffer)
-            pool.deallocate(buffer)
-
-    with in_threads(*[take_turns] * 4):
-        for _ in range(20):
-            for child in children:
-                child.tell((8, FOREVER_MS))
-            for child in children:
-                child.tell(child.hear())
-            for child in children:
-                assert child.hear() == "freed"
-
-    assert len(got) == 80
-    assert pool.available_memory() == 16
-    assert pool.queued() == 0
-    finish(*children)
-
-
 # --- overdue waiters ------------------------------------------------------------------------------
 
 
@@ -512,16 +485,9 @@ def test_a_dead_waiter_does_not_block_a_new_request(make_pool: MakePool, start: 
     pool.deallocate(buffer)
 
 
-def hold_and_wait(link: Connection, name: str) -> None:
-    """Hold some memory and wait for more."""
-    pool = join_pool(name)
-    pool.allocate(8, 0)
-    pool.allocate(16, FOREVER_MS)
-
-
 def test_reclaiming_removes_a_dead_owner_from_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
-    child = in_the_queue(pool, start(hold_and_wait, slab_name))
+    child = in_the_queue(pool, start(take, slab_name, 8, 16))
     child.kill()
 
     assert pool.reclaim() == 1

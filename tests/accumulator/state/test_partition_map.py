@@ -14,7 +14,7 @@ from runs import threads
 from shmaccum._core import KEY_TOPIC_SHIFT, Partition, Super, Topic
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import NetworkError, SlabFullError, TopicAuthorizationError, UnknownTopicOrPartitionError
+from shmaccum.errors import TopicAuthorizationError, UnknownTopicOrPartitionError
 from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
@@ -85,23 +85,12 @@ def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
     known.refresh()
     assert (entry.state, partitions(known, TOPIC)) == (TopicState.FAILED, [])
     assert known.absence(TopicPartition(TOPIC, 0)).startswith("topic 'test' is gone: UnknownTopicOrPartitionError")
-    other.update(TOPIC, 4, None)
-    known.refresh()
-    assert (entry.state, partitions(known, TOPIC)) == (TopicState.KNOWN, [0, 1, 2, 3])
-
-
-def test_a_forbidden_topic_is_not_said_to_be_gone(known: PartitionMap, other: PartitionMap) -> None:
     other.update(TOPIC, 0, TopicAuthorizationError)
     known.refresh()
     assert known.absence(TopicPartition(TOPIC, 0)).startswith("no metadata of topic 'test': TopicAuthorizationError")
-
-
-def test_known_topic_stays_usable_during_a_request(known: PartitionMap, other: PartitionMap) -> None:
-    known.request(TOPIC)
-    assert partitions(known, TOPIC) == partitions(other, TOPIC) == [0, 1, 2, 3]
-    other.update(TOPIC, 4, NetworkError)  # no broker is reachable: the topic's state is unknown
+    other.update(TOPIC, 4, None)
     known.refresh()
-    assert partitions(known, TOPIC) == [0, 1, 2, 3]
+    assert (entry.state, partitions(known, TOPIC)) == (TopicState.KNOWN, [0, 1, 2, 3])
 
 
 def test_lookup_takes_no_lock(known: PartitionMap) -> None:
@@ -110,24 +99,6 @@ def test_lookup_takes_no_lock(known: PartitionMap) -> None:
         assert known.queue(TopicPartition(TOPIC, 0)) is not None
         assert known.topic(TOPIC) is not None
         assert known.topic("nobody asked") is None
-
-
-def test_longest_name(known: PartitionMap, other: PartitionMap) -> None:
-    name = "x" * 249
-    known.request(name)
-    assert other.topic(name) is not None
-    assert [*other.topics] == [TOPIC, name]
-
-
-def test_full_partition_table_raises(known: PartitionMap, other: PartitionMap) -> None:
-    large, small = known.request("large"), known.request("small")
-    with pytest.raises(SlabFullError, match=r"29 partitions of topic 'large': 4 .* 32 .*max\.partitions to 33"):
-        other.update("large", 29, None)
-    known.refresh()
-    assert (large.state, large.error, partitions(known, "large")) == (TopicState.FAILED, SlabFullError, [])
-    other.update("small", 28, None)
-    known.refresh()
-    assert (small.state, len(small.queues)) == (TopicState.KNOWN, 28)
 
 
 # --- at once --------------------------------------------------------------------------------------------
