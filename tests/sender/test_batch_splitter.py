@@ -115,15 +115,6 @@ def test_one_record_too_large_fails_alone(run: HandRun, log_dir: Path, at: int) 
     check_sequences(log_dir)
 
 
-def test_a_batch_of_one_record(run: HandRun) -> None:
-    run.transport.largest = 300
-    (future,) = send(run, [b"x" * 400])
-    deliver(run)
-    with pytest.raises(RecordTooLargeError):
-        future.get(0)
-    assert len(run.transport.sent) == 1
-
-
 def test_every_record_is_too_large(run: HandRun, log_dir: Path) -> None:
     run.transport.largest = 70
     futures = send(run, numbered(10))
@@ -245,16 +236,6 @@ def test_invalid_records_fail_alone(run: HandRun, log_dir: Path, bad: set[int]) 
     assert read_values(log_dir, "t") == [*(numbered(10)[number] for number in good), b"again"]
     check_sequences(log_dir)
     assert_all_free(run)
-
-
-def test_invalid_and_too_large(run: HandRun, log_dir: Path) -> None:
-    run.transport.largest = 250
-    run.transport.is_invalid = lambda value: value in (numbered(20)[3], numbered(20)[17])
-    futures = send(run, numbered(20))
-    deliver(run)
-    assert [future.failed() for future in futures] == [number in (3, 17) for number in range(20)]
-    assert read_values(log_dir, "t") == [value for value in numbered(20) if not run.transport.is_invalid(value)]
-    check_sequences(log_dir)
 
 
 def test_invalid_records_that_are_not_named(run: HandRun) -> None:

@@ -137,19 +137,6 @@ def test_a_batch_takes_memory_as_it_gets_records(start_run: StartRun, log_dir: P
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
-def test_columns_fill_a_batch_of_several_slots(start_run: StartRun, log_dir: Path) -> None:
-    run = start_run(batch_size=100_000, buffer_memory=1 << 20, linger_ms=10_000, shmaccum_slot_size=SLOT_SIZE)
-    queue = run.accumulator.map.queues[T0]
-    sent = values(300, 1000)
-    for begin in range(0, 300, 30):
-        send_columns(run, sent[begin : begin + 30])
-    assert len(queue) == 4, "of 90 records and more"
-    run.accumulator.producer.pending.begin_flush(run)
-    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 300)
-    assert read_values(log_dir, "t", 0) == sent
-    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
-
-
 def test_without_memory_a_batch_of_several_slots_lingers_no_longer(start_run: StartRun, log_dir: Path) -> None:
     run = start_run(batch_size=1 << 20, buffer_memory=1 << 20, linger_ms=10_000, shmaccum_slot_size=SLOT_SIZE)
     sent = values(80, 15_000)

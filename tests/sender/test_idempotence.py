@@ -91,16 +91,6 @@ def test_slow_producer_id_delays_batches(start_broker_run: StartBrokerRun, clust
     assert stored(run) == [0, 1]
 
 
-def test_waits_for_a_broker_that_is_down_at_the_start(start_broker_run: StartBrokerRun) -> None:
-    run = start_broker_run()
-    run.transport.reachable.clear()
-    futures = send(run)
-    run.step(10, after_ms=10)
-    assert sent(run, T0) == []
-    run.transport.reachable = {0, 1}
-    assert outcomes(run, futures) == [None]
-
-
 def test_final_failure_fails_queued_batches(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
     """A wrong password: queued batches fail with that error at once, and the sender goes on."""
     ids, cluster.producer_ids = cluster.producer_ids, iter(())
@@ -142,15 +132,6 @@ def test_a_spent_epoch_leads_to_a_new_producer_id(run: BrokerRun) -> None:
     assert run.slab.words[Super.PRODUCER_ID] == 1002
     assert bumps(run) == 0
     assert [list(each.producers) for each in run.cluster.partitions.values()] == [[1000, 1001]] * 2
-
-
-@pytest.mark.usefixtures("_last_epoch")
-def test_a_spent_epoch_with_batches_that_are_certainly_not_stored(run: BrokerRun) -> None:
-    run.cluster.partitions[T0].refuse = [InvalidRecordError]
-    futures = send(run, 4)
-    assert outcomes(run, futures) == [InvalidRecordError, None, None, None]
-    assert stored(run) == [1, 2, 3]
-    assert run.slab.words[Super.PRODUCER_ID] == 1002
 
 
 def test_a_fenced_producer_id_is_replaced(run: BrokerRun) -> None:
@@ -535,23 +516,4 @@ def test_slow_topic_creation(start_broker_run: StartBrokerRun, cluster: ClusterM
     assert run.accumulator.map.queue(T0) is not None
 
 
-def test_a_topic_that_grows_is_noticed(run: BrokerRun) -> None:
-    """Without a request of a producer."""
-    run.cluster.grow()
-    run.step()
-    future = run.send(TopicPartition("t", 2), b"0")
-    run.step()
-    run.go_on()
-    assert future.get(0).offset == 0
-
-
 # --- without acknowledgements ---------------------------------------------------------------------------
-
-
-def test_without_acknowledgements_there_are_no_offsets(start_broker_run: StartBrokerRun) -> None:
-    """``acks=0``: the transport answers at once, and knows no offset."""
-    run = start_broker_run(acks="0")
-    run.transport.answers_at_once = True
-    futures = send(run, 3)
-    assert [future.get(0).offset for future in futures] == [-1] * 3
-    assert of_partition(run, T0, Partition.LAST_OFFSET) == 0

@@ -100,15 +100,6 @@ def test_doorbell_pressed_between_the_two_checks(run: HandRun) -> None:
     assert future.get(0).offset == 0
 
 
-def test_doorbell_stays_wanted_until_the_sender_looks(run: HandRun) -> None:
-    """Only the sender itself clears its word."""
-    while not (asleep := counter(run, Super.SENDER_ASLEEP)):
-        run.run(1)
-    for _ in range(3):
-        assert run.slab.button.press() == asleep
-    assert counter(run, Super.SENDER_ASLEEP) == asleep
-
-
 @pytest.mark.usefixtures("clock")
 def test_busy_sender_sleeps_without_listening(run: HandRun) -> None:
     """It could not send what producers append meanwhile."""

@@ -42,23 +42,6 @@ def watch_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("shmaccum-watch-")]
 
 
-def test_sends_into_an_open_batch(settings: Settings, log_dir: Path) -> None:
-    """Five records a second, and no other call."""
-    with Producer(lingering(settings)) as producer:
-        producer.send("t", b"0", partition=0)
-        killed = sender_pid(producer)
-        os.kill(killed, signal.SIGKILL)
-        began_s, sent = time.monotonic(), 1
-        while sender_pid(producer) in (0, killed):
-            assert time.monotonic() - began_s < PROMISE_S + BUSY_S
-            producer.send("t", b"%d" % sent, partition=0)
-            sent += 1
-            time.sleep(0.2)
-        producer.flush(20)
-        assert sender_starts(producer) == 2
-    assert read_values(log_dir, "t") == [b"%d" % number for number in range(sent)]
-
-
 def send_and_stay(link: Connection, settings: dict[str, object]) -> None:
     """Send a record, and do nothing else."""
     producer = Producer(settings)
@@ -157,6 +140,7 @@ def test_without_threads_the_next_send_looks(
     settings: Settings, log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(threading.Thread, "start", without_threads)
+    monkeypatch.setattr(watch, "LOOK_S", 0.1)
     with caplog.at_level(logging.WARNING), Producer(lingering(settings)) as producer:
         assert caplog.text.count("can't start new thread") == 1
         producer.send("t", b"0", partition=0)
@@ -169,7 +153,7 @@ def test_without_threads_the_next_send_looks(
         # Once there can be threads, there is one.
         assert not watch_threads()
         monkeypatch.undo()
-        time.sleep(watch.LOOK_S)
+        time.sleep(0.1)
         producer.send("t", b"2", partition=0)
         assert watch_threads()
         producer.flush(20)

@@ -14,7 +14,7 @@ from runs import threads
 from shmaccum._core import KEY_TOPIC_SHIFT, Partition, Super, Topic
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import TopicAuthorizationError, UnknownTopicOrPartitionError
+from shmaccum.errors import KafkaError, TopicAuthorizationError, UnknownTopicOrPartitionError
 from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
@@ -57,40 +57,17 @@ def test_topic_lifecycle(known: PartitionMap, other: PartitionMap) -> None:
     assert known.topic("new") is entry
 
 
-def test_topic_recreated_with_fewer_partitions(known: PartitionMap, other: PartitionMap) -> None:
-    """Batches of removed partitions stay, and are sent if the topic grows again."""
-    entry = known.request("new")
-    other.update("new", 5, None, topic_id=1)
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnknownTopicOrPartitionError, "topic 'test' is gone: UnknownTopicOrPartitionError"),
+        (TopicAuthorizationError, "no metadata of topic 'test': TopicAuthorizationError"),
+    ],
+)
+def test_absent_topic_says_why(known: PartitionMap, other: PartitionMap, error: type[KafkaError], said: str) -> None:
+    other.update(TOPIC, 0, error)
     known.refresh()
-    third = entry.queues[2]
-    other.update("new", 2, None, topic_id=2)
-    known.refresh()
-    assert (entry.state, partitions(known, "new"), entry.topic_id) == (TopicState.KNOWN, [0, 1], 2)
-    assert known.queue(TopicPartition("new", 2)) is third
-    assert "only 2 partitions" in known.absence(TopicPartition("new", 2))
-    assert known.absence(TopicPartition("new", 1)) == ""
-    used = known._words[Super.PARTITION_COUNT]
-    other.update("new", 6, None, topic_id=2)
-    known.refresh()
-    assert partitions(known, "new") == [0, 1, 2, 3, 4, 5]
-    assert entry.queues[2] is third
-    assert known._words[Super.PARTITION_COUNT] == used + 1
-    assert partitions(PartitionMap(known._slab), "new") == [0, 1, 2, 3, 4, 5]
-
-
-def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
-    """A producer that sends to it requests metadata, as for a new one."""
-    entry = known.topic(TOPIC)
-    other.update(TOPIC, 0, UnknownTopicOrPartitionError)
-    known.refresh()
-    assert (entry.state, partitions(known, TOPIC)) == (TopicState.FAILED, [])
-    assert known.absence(TopicPartition(TOPIC, 0)).startswith("topic 'test' is gone: UnknownTopicOrPartitionError")
-    other.update(TOPIC, 0, TopicAuthorizationError)
-    known.refresh()
-    assert known.absence(TopicPartition(TOPIC, 0)).startswith("no metadata of topic 'test': TopicAuthorizationError")
-    other.update(TOPIC, 4, None)
-    known.refresh()
-    assert (entry.state, partitions(known, TOPIC)) == (TopicState.KNOWN, [0, 1, 2, 3])
+    assert known.absence(TopicPartition(TOPIC, 0)).startswith(said)
 
 
 def test_lookup_takes_no_lock(known: PartitionMap) -> None:

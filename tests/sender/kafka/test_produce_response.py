@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -125,10 +124,3 @@ def test_what_is_cut_short_is_refused(data: st.DataObject) -> None:
     cut = whole[: data.draw(st.integers(4, len(whole) - 1))]
     with pytest.raises(NetworkError):
         decode_answers(12, cut, by_partition([batch(TopicPartition("topic", 0))]), NODE)
-
-
-@given(st.binary(min_size=4, max_size=60))
-def test_nonsense_is_refused_or_read_as_something(data: bytes) -> None:
-    """But nothing worse happens."""
-    with suppress(NetworkError):
-        decode_answers(12, data, ONE, NODE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from multiprocessing.connection import Connection
-from typing import Any
 
 import pytest
 from brokers import consume_values
@@ -12,8 +11,6 @@ from producers import wait_until, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.errors import (
-    InvalidTopicError,
-    KafkaError,
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
 )
@@ -52,21 +49,6 @@ def test_many_processes_through_one_sender(kafka: KafkaCluster, start: Start, sl
             of_worker = [value for value in values if value is not None and value.startswith(b"%d-" % worker)]
             assert of_worker == [b"%d-%d" % (worker, number) for number in range(partition, count, PARTITIONS)]
     assert sum(map(len, found.values())) == workers * count
-
-
-def error_of(producer: Producer, topic: str) -> type[Any]:
-    """Return what a send ends with."""
-    with pytest.raises(KafkaError) as caught:
-        producer.send(topic, b"x").get(20)
-    return caught.type
-
-
-def test_a_topic_that_is_not_there(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
-    with Producer(settings(kafka.bootstrap_servers, slab_name, max_block_ms=500)) as hasty:
-        assert error_of(hasty, topic) is KafkaTimeoutError
-        with Producer(settings(kafka.bootstrap_servers, slab_name)) as producer:
-            assert error_of(producer, "no/topic") is InvalidTopicError
-    wait_until_gone(slab_name)
 
 
 def test_a_topic_that_is_deleted(kafka: KafkaCluster, slab_name: str, topic: str) -> None:

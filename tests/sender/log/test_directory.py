@@ -27,11 +27,6 @@ def test_open_refuses_a_directory_that_may_not_be_written(tmp_path: Path) -> Non
     tmp_path.chmod(0o700)
 
 
-def test_open_refuses_what_the_system_protects() -> None:
-    with pytest.raises(KafkaStorageError, match=r"log\.dir /proc cannot be used: "):
-        LogDirectory(Path("/proc")).open()
-
-
 def test_a_topic_has_the_partitions_that_follow_each_other_from_0(tmp_path: Path) -> None:
     directory = LogDirectory(tmp_path)
     assert directory.count_partitions("t") == 0
