@@ -9,6 +9,8 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 * ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``,
   ``testAdaptiveBuiltInPartitioner``: the producer chooses the partition (``tests/producer/test_partitioner.py``,
   ``tests/producer/test_adaptive_partitioning.py``).
+* ``testExponentialRetryBackoff`` and ``...LeaderChange``: ``tests/core/test_ready.py``, and by the sender's loop in
+  ``tests/sender/test_response_handler.py``, `test_back_off`.
 * the parts of ``testReadyAndDrainWhenABatchIsBeingRetried`` where a new leader epoch ends the back-off (KIP-951):
   ``tests/sender/test_recreated_topics.py``, ``test_a_new_leader_is_tried_at_once``.
 
@@ -52,7 +54,6 @@ from faults import interrupted_by_alarm
 from fixture_types import Link, OpenAccumulator, Start
 
 from shmaccum._core import Partition, Process
-from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import (
@@ -217,29 +218,6 @@ def test_retry_backoff(accumulate: OpenAccumulator) -> None:
     now = batch.last_attempt_ms + 1200
     assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP0]
-
-
-@pytest.mark.parametrize("cluster_after", [CLUSTER, cluster_of(1, 0, 1, 1)], ids=["same leader", "another leader"])
-def test_exponential_retry_backoff(accumulate: OpenAccumulator, cluster_after: Cluster) -> None:
-    """Also ``testExponentialRetryBackoffLeaderChange``: a leader without a newer epoch does not cut it short."""
-    accumulator = accumulate(linger_ms=0, retry_backoff_ms=100, retry_backoff_max_ms=1000)
-    add(accumulator, TP0)
-    now = created_ms(accumulator, TP0)
-    (batch,) = drain(accumulator, now)
-    cluster = CLUSTER
-    for attempt, rule in enumerate((100, 200, 400, 800, 1600, 3200)):
-        accumulator.sender.reenqueue(batch, now)
-        cluster = cluster_after if attempt > 1 else CLUSTER
-        leader = cluster.leader_for(TP0)
-        backoff = int(accumulator.sender.ready(cluster, now).next_ready_check_delay_ms)
-        assert min(0.8 * rule, 1000) <= backoff <= min(1.2 * rule, 1000)
-        result = accumulator.sender.ready(cluster, now + backoff - 1)
-        assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 1)
-        assert not drain(accumulator, now + backoff - 1, cluster=cluster)
-        assert accumulator.sender.ready(cluster, now + backoff).ready_nodes == {leader}
-        (again,) = drain(accumulator, now + backoff, cluster=cluster)
-        assert (again.slot, again.attempts) == (batch.slot, attempt + 1)
-        now += backoff
 
 
 def test_unknown_leaders(accumulator: Accumulators) -> None:

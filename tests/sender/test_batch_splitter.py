@@ -142,16 +142,6 @@ def test_what_the_broker_takes_is_remembered(run: HandRun) -> None:
 # --- order ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_overtakes_a_split_batch(run: HandRun, log_dir: Path) -> None:
-    run.transport.largest = 200
-    first, second = numbered(40), [b"later %d" % number for number in range(40)]
-    futures = [run.accumulator.append(T0, 0, None, value).future for value in [*first, *second]]
-    deliver(run)
-    assert offsets_of(futures) == list(range(80))
-    assert read_values(log_dir, "t") == [*first, *second]
-    check_sequences(log_dir)
-
-
 def test_others_write_in_between(run: HandRun, log_dir: Path) -> None:
     """The parts of a batch need not follow each other in the log: each has an offset of its own."""
     run.transport.largest = 200
@@ -236,14 +226,6 @@ def test_invalid_records_fail_alone(run: HandRun, log_dir: Path, bad: set[int]) 
     assert read_values(log_dir, "t") == [*(numbered(10)[number] for number in good), b"again"]
     check_sequences(log_dir)
     assert_all_free(run)
-
-
-def test_invalid_records_that_are_not_named(run: HandRun) -> None:
-    run.transport.refuse[T0] = InvalidRecordError
-    futures = send(run, numbered(3))
-    deliver(run)
-    assert all(isinstance(future.exception(), InvalidRecordError) for future in futures)
-    assert len(run.transport.sent) == 1
 
 
 def test_part_that_fails_does_not_fail_the_others(run: HandRun, log_dir: Path) -> None:

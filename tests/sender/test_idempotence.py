@@ -202,16 +202,6 @@ def test_a_first_batch_is_not_overtaken(start_broker_run: StartBrokerRun) -> Non
     assert stored(run) == [0, 1, 2]
 
 
-def test_a_moved_leader_is_asked_for(run: BrokerRun) -> None:
-    run.cluster.move(T0)
-    futures = send(run)
-    run.transport.updates.clear()
-    run.transport.answer(0)
-    run.step()
-    assert run.transport.updates == [{"t"}]
-    assert outcomes(run, futures) == [None]
-
-
 def test_an_old_brokers_duplicate(run: BrokerRun) -> None:
     """It knows that it has the batch, and not where."""
     futures = send(run)
@@ -463,18 +453,6 @@ def test_the_next_sender_frees_what_had_expired_in_flight(run: BrokerRun, start_
 # --- the next sender ------------------------------------------------------------------------------------
 
 
-def test_the_next_sender_resends_before_anything_newer(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
-    futures = send(run, 4)
-    run.transport.store(0, 2)
-    successor = start_broker_run()
-    futures += send(successor, 2)
-    successor.go_on()
-    assert sent(successor, T0) == [(0, number) for number in range(1, 7)]
-    assert errors(futures) == [None] * 6
-    assert stored(successor) == list(range(6))
-    assert bumps(successor) == 0
-
-
 def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
     """Of a batch that was given up nothing is left but that its number is missing."""
     lost = send(run)
@@ -489,31 +467,7 @@ def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrok
     assert sent(successor, T0) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
-def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
-    run.cluster.partitions[T0].refuse = [InvalidRecordError]
-    send(run)
-    run.go_on()
-    send(run)
-    run.go_on()
-    successor = start_broker_run()
-    assert outcomes(successor, send(successor)) == [None]
-    assert sent(successor, T0) == [(1, 1)]
-
-
 # --- metadata -------------------------------------------------------------------------------------------
-
-
-def test_slow_topic_creation(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
-    """The sender looks again soon, whatever the transport wakes it for."""
-    cluster.topic = "elsewhere"
-    run = start_broker_run()
-    run.transport.asked.clear()
-    run.step(4)
-    assert max(run.transport.asked) == 100
-    cluster.topic = "t"
-    cluster.publish()
-    run.step()
-    assert run.accumulator.map.queue(T0) is not None
 
 
 # --- without acknowledgements ---------------------------------------------------------------------------

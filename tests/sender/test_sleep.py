@@ -30,17 +30,6 @@ def test_sleeps_until_something_happens(run: HandRun) -> None:
     assert run.transport.asked[1] > sender_module.HOUSEKEEPING_MS / 2
 
 
-def test_a_sender_that_sent_all_there_was_looks_once_more_and_sleeps(run: HandRun) -> None:
-    run.send(T0)
-    run.transport.asked.clear()
-    run.run(1)
-    assert len(run.transport.sent) == 1
-    asleep = counter(run, Super.SENDER_ASLEEP)
-    run.run(1)
-    assert run.transport.asked[0] == 0 < run.transport.asked[1]
-    assert asleep > 0
-
-
 def test_answers_do_not_make_a_sender_listen_again(run: HandRun) -> None:
     """A look at what came meanwhile is all that is between it and its next sleep."""
     run.transport.held = True

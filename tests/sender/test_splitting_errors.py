@@ -24,7 +24,7 @@ from splitting import (
     send_columns,
 )
 
-from shmaccum._core import PARTS_IN_FLIGHT, FutureRecordMetadata, Process, Super
+from shmaccum._core import PARTS_IN_FLIGHT, FutureRecordMetadata, Process
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
@@ -149,23 +149,6 @@ def test_a_producer_that_died_is_not_waited_for(run: HandRun, log_dir: Path, sla
     run.transport.largest = 90
     run.run_until(lambda: run.accumulator.producer.pending.poll() or run.slab.undelivered() == (0, 0))
     assert offsets_of(futures) == list(range(1, 100))
-
-
-def test_rest_of_a_split_batch_expires(start_run: StartRun, log_dir: Path) -> None:
-    """Complete records stay complete; the others of the batch get the error."""
-    run = start_run(delivery_timeout_ms=2000)
-    run.transport.largest = 200
-    futures = send(run, numbered(20))
-    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done, after_ms=100)
-    run.transport.no_leader = frozenset({T0})
-    run.run(2, after_ms=5000)
-    run.accumulator.producer.pending.poll()
-    stored = read_values(log_dir, "t")
-    assert stored == numbered(20)[: len(stored)]
-    assert offsets_of(futures[: len(stored)]) == list(range(len(stored)))
-    assert all(isinstance(future.exception(), DeliveryTimeoutError) for future in futures[len(stored) :])
-    assert counter(run, Super.BATCHES_FAILED) == 1
-    assert_all_free(run)
 
 
 @pytest.mark.parametrize("stored", [True, False])

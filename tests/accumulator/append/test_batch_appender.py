@@ -25,14 +25,10 @@ from hypothesis import strategies as st
 from runs import in_threads
 
 from shmaccum._core import Buffer
-from shmaccum.accumulator.append.batch_appender import GROWTH_SHARE
-from shmaccum.accumulator.append.waits import Sender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
-    BufferExhaustedError,
     LockTimeoutError,
 )
-from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 
 datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 3000).map(bytes))
@@ -82,16 +78,6 @@ def test_batch_full_to_the_last_byte(accumulator: Accumulators) -> None:
     log = Log(accumulator)
     assert log.take(drain(accumulator)) == 1
     assert log.values(TP0) == [VALUE, value]
-
-
-def test_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
-    overhead = accumulator.format.header_size + len(
-        accumulator.format.encode_record(0, 0, 0, accumulator.format.encode_body(None, bytes(900), ()))
-    )
-    result = accumulator.append(TP0, 0, None, bytes(BATCH_SIZE - overhead + 900))
-    assert (result.batch_is_full, result.new_batch_created) == (True, True)
-    batch = first(accumulator, TP0)
-    assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
 
 
 # --- the second look ------------------------------------------------------------------------------------
@@ -191,49 +177,4 @@ def test_slot_that_a_thread_could_not_free_is_freed_by_another(accumulator: Accu
 # --- memory ---------------------------------------------------------------------------------------------
 
 
-def test_no_memory(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(buffer_memory=2 * BATCH_SIZE)
-    add(accumulator, TP0, HALF)
-    add(accumulator, TP1, HALF)
-    with pytest.raises(BufferExhaustedError):
-        accumulator.append(TP0, 0, None, HALF, max_block_ms=20)
-    # What needs no new memory is not concerned: the attempt closed the first batch, but not the other one.
-    add(accumulator, TP1, b"small")
-    log = Log(accumulator)
-    log.take_all()
-    assert log.values(TP1) == [HALF, b"small"]
-    accumulator.append(TP0, 0, None, HALF, max_block_ms=20)
-    log.take_all()
-    assert log.values(TP0) == [HALF, HALF]
-    assert_empty(accumulator)
-
-
 # --- what is counted ------------------------------------------------------------------------------------
-
-
-def test_who_waited_brings_a_growing_batch_what_others_can_spare(accumulate: OpenAccumulator) -> None:
-    """Who finds room by then brings it, too, unless there is already more room than that."""
-    slots, partitions = 512, 4
-    accumulator = accumulate(buffer_memory=slots * BATCH_SIZE, batch_max_bytes=64 * BATCH_SIZE)
-    share = slots // (GROWTH_SHARE * partitions)
-    add(accumulator, TP0, HALF)
-    assert len(drain(accumulator, now_ms=1 << 50)) == 1, "in flight: the next batch has to wait, and grows"
-    add(accumulator, TP0, HALF)
-    rest = accumulator.pool.allocate(accumulator.pool.available_memory(), 0)
-    queue, body = accumulator.map.queues[TP0], accumulator.format.encode_body(None, HALF, ())
-    calls = [accumulator.producer.appending(queue, 0, body, None, 1000) for _ in range(3)]
-    waits = []
-    for call in calls:
-        assert isinstance(next(call), Sender)
-        waits.append(call.send(None))
-        assert waits[-1].size == share * BATCH_SIZE
-    accumulator.pool.deallocate(rest)
-
-    grown = []
-    for call, wait in zip(calls, waits, strict=True):
-        accumulator.pool.allocate(wait.size, 0, wait.taken)
-        with pytest.raises(StopIteration):
-            call.send(None)
-        grown.append((slots - 1) - accumulator.pool.available_memory() // BATCH_SIZE)
-    assert grown == [1 + share, 1 + 2 * share, 1 + 2 * share]
-    assert queued(accumulator, TP0) == 1

@@ -153,18 +153,6 @@ def test_partitions_that_are_not_there_are_unknown(open_sender: OpenSender) -> N
 # --- send and poll -------------------------------------------------------------------------------
 
 
-def test_every_batch_is_answered_once_by_the_next_poll(tmp_path: Path, open_sender: OpenSender) -> None:
-    sender = open_sender(num_partitions=3)
-    batches = [make_batch([b"%d" % partition], to=TopicPartition("t", partition)) for partition in (2, 0, 1)]
-    sender.transport.send(NODE, batches, 0)
-    assert [read_log(tmp_path / "log" / f"t-{i}") for i in range(3)] == [[(0, b"%d" % i)] for i in range(3)]
-    answers = sender.transport.poll(math.inf, -1)
-    assert [(answer.batch, answer.base_offset, answer.error) for answer in answers] == [
-        (batch, 0, None) for batch in batches
-    ]
-    assert sender.transport.poll(0, -1) == []
-
-
 def test_batches_are_written_from_shared_memory_and_released(tmp_path: Path, open_sender: OpenSender) -> None:
     sender = open_sender()
     sender.offsets(make_batch([b"a"]))
