@@ -4,6 +4,7 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 
 * ``testIdempotenceWithOldMagic``: the combination is refused with the configuration (``tests/config/test_rules.py``).
 * ``testRecordsDrainedWhenTransactionCompleting``: docs/inside/transactions.md.
+* ``testStressfulSituation``: ``tests/sender/test_process.py``, `test_killed_while_producers_go_on`.
 * ``testSplitAndReenqueue``, ``testSplitBatchOffAccumulator``, ``testSplitFrequency``: a batch that is too large for a
   broker is not split into new batches but sent in pieces (``tests/sender/test_batch_splitter.py``).
 * ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``,
@@ -41,17 +42,15 @@ from accumulators import (
     add,
     assert_empty,
     cluster_of,
-    config_of,
     created_ms,
     decode,
     drain,
     first,
-    open_accumulator,
     partition_of,
     queued,
 )
 from faults import interrupted_by_alarm
-from fixture_types import Link, OpenAccumulator, Start
+from fixture_types import OpenAccumulator
 
 from shmaccum._core import Partition, Process
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -63,7 +62,6 @@ from shmaccum.errors import (
     ShmaccumError,
 )
 from shmaccum.shm.layout import SlotState
-from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
 
@@ -163,38 +161,6 @@ def test_linger(accumulator: Accumulators) -> None:
     assert 5 <= result.next_ready_check_delay_ms <= 10
     last = max(created_ms(accumulator, partition) for partition in (TP0, TP2))
     assert accumulator.sender.ready(CLUSTER, last + 10).ready_nodes == {NODE0, NODE1}
-
-
-def append_numbers(link: Link, name: str, child: int, count: int) -> None:
-    accumulator = open_accumulator(config_of(name))
-    link.send("ready")
-    link.recv()
-    for number in range(count):
-        accumulator.append((TP0, TP1)[number % 2], 0, None, b"%d:%d" % (child, number), max_block_ms=30_000)
-    accumulator.producer.close()
-    detach(accumulator.slab)
-
-
-def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    """Several processes append to two partitions of a slab that is much too small for them; one drains."""
-    children, count = 3, 100
-    producers = [start(append_numbers, slab_name, child, count) for child in range(children)]
-    for producer in producers:
-        assert producer.hear() == "ready"
-    for producer in producers:
-        producer.tell()
-    log = Log(accumulator)
-    while sum(map(len, log.partitions.values())) < children * count:
-        log.take(drain(accumulator))
-    for producer in producers:
-        assert producer.result() is None
-    for odd, partition in enumerate((TP0, TP1)):
-        by_child: dict[int, list[int]] = {child: [] for child in range(children)}
-        for value in log.values(partition):
-            child, number = map(int, value.split(b":"))
-            by_child[child].append(number)
-        assert all(numbers == list(range(odd, count, 2)) for numbers in by_child.values())
-    assert_empty(accumulator)
 
 
 # --- when ---------------------------------------------------------------------------------------------

@@ -128,17 +128,6 @@ def test_every_record_is_too_large(run: HandRun, log_dir: Path) -> None:
     check_sequences(log_dir)
 
 
-def test_what_the_broker_takes_is_remembered(run: HandRun) -> None:
-    """The second batch that is too large is not cut by trial and error."""
-    run.transport.largest = 150
-    send(run, numbered(25))
-    deliver(run)
-    first = len(run.transport.sent)
-    send(run, numbered(25))
-    deliver(run)
-    assert len(run.transport.sent) - first < first - 1
-
-
 # --- order ----------------------------------------------------------------------------------------------
 
 
