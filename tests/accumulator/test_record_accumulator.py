@@ -4,6 +4,7 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 
 * ``testIdempotenceWithOldMagic``: the combination is refused with the configuration (``tests/config/test_rules.py``).
 * ``testRecordsDrainedWhenTransactionCompleting``: docs/inside/transactions.md.
+* ``testFlush``: ``tests/producer/test_producer.py``, `test_flush_does_not_wait_for_linger`.
 * ``testStressfulSituation``: ``tests/sender/test_process.py``, `test_killed_while_producers_go_on`.
 * ``testSplitAndReenqueue``, ``testSplitBatchOffAccumulator``, ``testSplitFrequency``: a batch that is too large for a
   broker is not split into new batches but sent in pieces (``tests/sender/test_batch_splitter.py``).
@@ -201,26 +202,6 @@ def test_unknown_leaders(accumulator: Accumulators) -> None:
 
 
 # --- flush --------------------------------------------------------------------------------------------
-
-
-def test_flush(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(linger_ms=100_000, delivery_timeout_ms=200_000, buffer_memory=64 * BATCH_SIZE)
-    partitions = (TP0, TP1, TP2)
-    futures = [accumulator.append(partitions[number % 3], 0, KEY, VALUE).future for number in range(100)]
-    now = created_ms(accumulator, TP0)
-    log = Log(accumulator)
-
-    def send_what_is_ready() -> None:
-        while nodes := accumulator.sender.ready(CLUSTER, now).ready_nodes:
-            for node in nodes:
-                log.take(accumulator.sender.drain(CLUSTER, node, UNLIMITED, now))
-
-    send_what_is_ready()  # those that are full
-    assert not all(future.succeeded() for future in futures)
-    accumulator.producer.pending.while_waiting = send_what_is_ready
-    accumulator.producer.flush(60)
-    assert all(future.succeeded() for future in futures)
-    assert_empty(accumulator)
 
 
 def test_await_flush_complete(accumulator: Accumulators) -> None:

@@ -115,19 +115,6 @@ def test_one_record_too_large_fails_alone(run: HandRun, log_dir: Path, at: int) 
     check_sequences(log_dir)
 
 
-def test_every_record_is_too_large(run: HandRun, log_dir: Path) -> None:
-    run.transport.largest = 70
-    futures = send(run, numbered(10))
-    deliver(run)
-    assert all(isinstance(future.exception(), RecordTooLargeError) for future in futures)
-    assert counter(run, Super.RECORDS_FAILED) == 10
-    run.transport.largest = 1000
-    again = send(run, [b"again"])
-    deliver(run)
-    assert offsets_of(again) == [0]
-    check_sequences(log_dir)
-
-
 # --- order ----------------------------------------------------------------------------------------------
 
 

@@ -44,9 +44,7 @@ def columns(run: HandRun) -> list[bytes]:
 SENT: list[tuple[Callable[[HandRun], list[bytes]], str]] = [
     (a_few, "none"),
     (a_few, "gzip"),  # the sender compresses it
-    (more_than_a_slot, "none"),
     (more_than_a_slot, "lz4"),
-    (a_large_one, "none"),
     (a_large_one, "zstd"),
     (columns, "none"),
     (columns, "snappy"),

@@ -161,9 +161,6 @@ def test_one_that_cannot_serve_does_not_ask_for_the_role(settings: Settings, sta
         assert sender_pid(producer) == first
 
 
-# --- by hand --------------------------------------------------------------------------------------------
-
-
 def append(run: HandRun, value: bytes) -> None:
     run.accumulator.append(TopicPartition("t", 0), 0, None, value)
 

@@ -109,9 +109,6 @@ def test_the_next_sender_mutes_nothing(start_run: StartRun, log_dir: Path) -> No
     assert read_values(log_dir, "t") == [b"value"] * 3
 
 
-# --- leaving --------------------------------------------------------------------------------------------
-
-
 def test_stop_twice_leaves_at_once(start_run: StartRun) -> None:
     run = start_run(linger_ms=100_000, delivery_timeout_ms=200_000)
     future = run.send(T0)
@@ -134,9 +131,6 @@ def test_cleans_up_behind_the_dead(run: HandRun) -> None:
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
     assert counter(run, Super.RECLAIMED_SLOTS) == 2
     assert run.slab.words[run.slab.geometry.process(run.slab.me) + Process.STATE] == 1
-
-
-# --- very many partitions ---------------------------------------------------------------------------------------------
 
 
 def test_batches_rest_after_the_time_in_which_others_were_sent(

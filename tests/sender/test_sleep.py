@@ -13,7 +13,7 @@ from splitting import T0, StartRun
 from shmaccum._core import Super
 from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.sender import sender as sender_module
-from shmaccum.sender.sleep import LONGEST_NAP_MS, LONGEST_SLEEP_MS, ResponseCoalescing
+from shmaccum.sender.sleep import LONGEST_SLEEP_MS
 from shmaccum.shm.incidents import incidents
 
 
@@ -138,23 +138,3 @@ def test_never_sleeps_for_ever(start_run: StartRun, idle_ms: int) -> None:
 
 
 # --- the nap of a busy sender -------------------------------------------------------------------------
-
-
-def nap_with(coalescing: ResponseCoalescing, answers_a_ms: float, under_way: int = 20) -> float:
-    """Sleep while responses arrive at a steady rate; return the share found answered at the last wake-up."""
-    for _ in range(200):
-        answered = min(under_way, max(1, int(coalescing.next_ms * answers_a_ms)))
-        coalescing.learn(answered, under_way)
-    return answered / under_way
-
-
-def test_about_half_of_what_is_under_way_is_found_answered() -> None:
-    coalescing = ResponseCoalescing()
-    for answers_a_ms in (200, 20, 10, 100, 200):
-        assert 0.4 <= nap_with(coalescing, answers_a_ms) <= 0.75
-
-
-def test_slow_nodes_are_not_waited_for_by_a_nap() -> None:
-    coalescing = ResponseCoalescing()
-    nap_with(coalescing, 0.1)
-    assert coalescing.next_ms == LONGEST_NAP_MS

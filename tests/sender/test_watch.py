@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 from processes import Start
 from producers import Settings, kill_sender, sender_pid, sender_starts, wait_until, wait_until_stored
+from runs import run_python
 from senders import read_values
 
 from shmaccum import Producer
@@ -121,14 +120,8 @@ print([thread.name for thread in threading.enumerate()][1:])
 
 def test_a_fork_is_none_among_threads(settings: Settings, slab_name: str) -> None:
     """Python 3.12 and later warn of those: the child may meet a lock that no thread will ever release."""
-    program = subprocess.run(
-        [sys.executable, "-W", "always:This process:DeprecationWarning", "-c", FORKS, json.dumps(settings())],
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    arguments = ["-W", "always:This process:DeprecationWarning", "-c", FORKS, json.dumps(settings())]
+    program = run_python(*arguments, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     assert (program.stdout, program.stderr) == (f"['shmaccum-watch-{slab_name}']\n", "")
 
 
@@ -208,13 +201,8 @@ while time.monotonic() < end:
 def test_the_end_of_the_interpreter_does_not_wait(settings: Settings, slab_name: str, seconds: float) -> None:
     """Not for a thread that sleeps, nor for one that is about to start a sender and cannot."""
     given = settings(linger_ms=1000)
-    program = subprocess.Popen(
-        [sys.executable, "-c", ENDS_WITHOUT_A_SENDER.format(seconds=seconds), json.dumps(given)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    stderr = program.communicate(timeout=seconds + 20)[1]
+    program = run_python("-c", ENDS_WITHOUT_A_SENDER.format(seconds=seconds), json.dumps(given), timeout_s=seconds + 20)
     assert program.returncode == 0
-    assert all("has undelivered records and no sender" in line for line in stderr.splitlines())
+    assert all("has undelivered records and no sender" in line for line in program.stderr.splitlines())
     with Producer(given) as producer:
         wait_until(lambda: producer._slab.undelivered() == (0, 0), "what was left is delivered")

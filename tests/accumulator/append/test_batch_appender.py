@@ -80,9 +80,6 @@ def test_batch_full_to_the_last_byte(accumulator: Accumulators) -> None:
     assert log.values(TP0) == [VALUE, value]
 
 
-# --- the second look ------------------------------------------------------------------------------------
-
-
 def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
     """Call ``meanwhile`` between the next allocation and its use, as a faster process would."""
     allocate = accumulator.pool.allocate
@@ -172,9 +169,6 @@ def test_slot_that_a_thread_could_not_free_is_freed_by_another(accumulator: Accu
     assert pool.available_memory() == pool.total_memory - BATCH_SIZE
     Log(accumulator).take_all()
     assert_empty(accumulator)
-
-
-# --- memory ---------------------------------------------------------------------------------------------
 
 
 # --- what is counted ------------------------------------------------------------------------------------

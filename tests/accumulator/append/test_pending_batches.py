@@ -56,9 +56,6 @@ def append(accumulator: Accumulators, callback: Callable[..., object] | None = N
     accumulator.append(TP0, 0, KEY, value, (), callback)
 
 
-# --- futures --------------------------------------------------------------------------------------------
-
-
 def test_metadata(accumulator: Accumulators) -> None:
     futures = [accumulator.append(TP1, 100 + number, KEY, VALUE).future for number in range(3)]
     assert [(future.is_done, future.succeeded(), future.failed(), future.value) for future in futures] == [
@@ -103,9 +100,6 @@ def test_add_callback_and_errback(accumulator: Accumulators) -> None:
     assert said == [("good", 1, good.value, {"x": 2}), ("bad", 3, error, {"y": 4}), good.value]
     assert {type(each) for each in (error, again)} == {RecordTooLargeError}
     assert {str(each) for each in (error, again)} == {str(bad.exception())}
-
-
-# --- callbacks ------------------------------------------------------------------------------------------
 
 
 def append_with_callback(link: Link, name: str, count: int) -> list[int]:
@@ -215,9 +209,6 @@ def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
     assert_empty(busy)
 
 
-# --- interrupts and forks -------------------------------------------------------------------------------
-
-
 def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None:
     """Ctrl-C while completions are read: each is processed exactly once."""
     log = Log(accumulator)
@@ -264,9 +255,6 @@ def append_in_threads(accumulator: Accumulators, link: Link) -> list[int]:
     link.send("appended")
     accumulator.producer.flush(30)
     return sorted(told.offsets)
-
-
-# --- waiting for many -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("has_callbacks", "expected"), [(False, 4), (True, 1)])

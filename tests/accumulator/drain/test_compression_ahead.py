@@ -95,9 +95,6 @@ def test_an_open_batch_is_closed_for_it(ahead: Ahead) -> None:
     assert ahead.sender.ahead.take(batch) is not None
 
 
-# --- what becomes of them meanwhile -------------------------------------------------------------------
-
-
 def test_a_batch_that_expires_leaves_nothing(ahead: Ahead) -> None:
     fill(ahead.accumulator)
     ahead.compress()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
 from fixture_types import Link, Start
 
-from shmaccum._core import Partition, Super
+from shmaccum._core import Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -98,30 +96,6 @@ def begin(slab_name: str) -> Iterator[Begin]:
         each.close()
 
 
-def test_deques_can_change_during_the_check(begin: Begin) -> None:
-    """Others put batches into deques that the sender is just looking at, from other processes."""
-    many = begin(40, 128)
-    slab = many.accumulator.slab
-    heads = [slab.geometry.partition(queue.entry) + Partition.HEAD for queue in many.accumulator.map.by_entry]
-    words = [slab.words[at] for at in heads]
-    pid = os.fork()
-    if not pid:
-        while True:
-            for at, word in zip(heads, words, strict=True):
-                slab.words[at] = 0 if slab.words[at] else word
-    try:
-        for _ in range(1000):
-            assert not many.accumulator.sender.ready(many.cluster, many.now_ms).unknown_leader_topics
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        for at, word in zip(heads, words, strict=True):
-            slab.words[at] = word
-
-
-# --- places -----------------------------------------------------------------------------------------------------------
-
-
 def test_all_open_batches_leave_with_enough_free_slots(begin: Begin) -> None:
     many = begin(SLOTS // 2)
     assert many.of(many.drain()) == many.partitions
@@ -192,9 +166,6 @@ def test_silent_node_delays_no_other(begin: Begin) -> None:
     assert many.ready() == set()
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
 def append_one(link: Link, name: str, slots: int, value_size: int) -> None:
     accumulator = open_accumulator(hour_config(name, slots))
     accumulator.append(TopicPartition(TOPIC, len(accumulator.map.topics[TOPIC].queues) - 1), 0, None, bytes(value_size))
@@ -220,9 +191,6 @@ def test_waiter_gets_memory_of_lingering_batches(begin: Begin, start: Start, sla
             many.answer(batches)
     assert waiter.result() is None
     assert requests == 1 if slots == 1 else requests > 1
-
-
-# --- rest -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("partitions", "took_ms", "rest_ms"), [(150, 10, 30), (150, 60_000, 50), (50, 10, 0)])

@@ -8,6 +8,7 @@ the least that a slot can be. What differs:
 * ``outOfMemoryOnAllocation``: memory is reserved when the slab is made; an allocation cannot fail for lack of it.
 * ``testCleanupMemoryAvailabilityOnMetricsException`` stands for any error in the middle of a wait: here,
   of `BufferPool.while_waiting`.
+* ``closeAllocations`` and ``closeNotifyWaiters`` are one test.
 * ``testDelayedAllocation`` and ``testCleanupMemoryAvailabilityWaiterOnInterruption`` are in
   ``test_buffer_pool_processes.py``.
 """
@@ -136,19 +137,7 @@ def test_stressful_situation(make_pool: MakePool, start: Start, slab_name: str) 
     assert pool.slab.words[Super.REBUILDS] == 0
 
 
-def test_close_allocations(make_pool: MakePool) -> None:
-    pool = make_pool(80, 8)
-    buffer = pool.allocate(8, MAX_BLOCK_MS)
-
-    pool.close()
-
-    with pytest.raises(ProducerClosedError):
-        pool.allocate(8, MAX_BLOCK_MS)
-    pool.deallocate(buffer)  # still works
-    assert pool.available_memory() == 80
-
-
-def test_close_notifies_waiters(make_pool: MakePool, start: Start, slab_name: str) -> None:
+def test_close_notifies_waiters_and_refuses_requests(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(8, 8)
     buffer = pool.allocate(8, math.inf)
     errors: list[ProducerClosedError] = []
@@ -167,5 +156,7 @@ def test_close_notifies_waiters(make_pool: MakePool, start: Start, slab_name: st
 
     assert len(errors) == 2
     assert pool.queued() == 1  # another process's pool is not closed
-    pool.deallocate(buffer)
+    with pytest.raises(ProducerClosedError):
+        pool.allocate(8, MAX_BLOCK_MS)
+    pool.deallocate(buffer)  # still works
     assert other.result().slot == buffer.slot

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 from pools import MakePool
 
-from shmaccum._core import Buffer, Process, Slot, Super
+from shmaccum._core import Buffer, Slot, Super
 from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.errors import BufferExhaustedError, IllegalStateError
-
-# --- allocating and freeing -----------------------------------------------------------------------
 
 
 def test_memory_is_freed_once(make_pool: MakePool) -> None:
@@ -133,25 +131,6 @@ def test_a_too_high_free_count_allocates_nothing(make_pool: MakePool) -> None:
         pool.allocate(8, 0)
 
     assert all(map(pool.is_taken, kept))
-
-
-def test_statistics_of_a_wait(make_pool: MakePool) -> None:
-    pool = make_pool(8, 8)
-    pool.allocate(8, 0)
-    assert pool.wait_ratio() == 0.0
-
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(8, 20)
-
-    entry = pool.slab.geometry.process(pool.slab.me)
-    assert pool.slab.words[entry + Process.WAITS] == 1
-    assert pool.slab.words[entry + Process.EXHAUSTED] == 1
-    assert pool.slab.words[entry + Process.WAIT_NS] >= 20_000_000
-    assert 0.0 < pool.wait_ratio() <= 1.0
-    assert BufferPool(pool.slab).wait_ratio() == 0.0
-
-
-# --- the pool's slab ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("memory", "slots"), [(64, 8), (71, 8), (63, 7), (7, 1), (0, 1)])

@@ -179,29 +179,6 @@ def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool
     finish(stopped, first, last)
 
 
-@pytest.mark.usefixtures("no_waiter_is_absent")
-def test_memory_for_a_large_request_is_kept_for_it(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(40, 8)
-    buffers = [pool.allocate(8, 0) for _ in range(5)]
-    stopped = start(serve, slab_name, FOREVER_MS, True)
-    stop_in_the_queue(pool, stopped, 16)
-    for buffer in buffers[::2]:
-        pool.deallocate(buffer)
-
-    assert not pool.slab.pool.is_exhausted()
-    taken: list[Buffer] = []
-    pool.allocate(8, 0, taken, most=3)
-    assert [buffer.slot for buffer in taken] == [0]  # no second one, while another request waits
-    assert pool.slab.pool.is_exhausted()
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(8, 50)
-
-    stopped.signal(signal.SIGCONT)
-    chain = stopped.hear()
-    assert pool.slab.memory.chain(chain.slot, chain.slots) == [2, 4]
-    finish(stopped)
-
-
 def test_a_waiter_killed_after_being_passed_over_leaves_the_queue(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from accumulators import TOPIC, config_of, open_accumulator
-from fixture_types import Link, OpenAccumulator, Start
+from accumulators import TOPIC
+from fixture_types import OpenAccumulator
 from runs import threads
 
 from shmaccum._core import KEY_TOPIC_SHIFT, Partition, Super, Topic
@@ -16,7 +16,6 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaError, TopicAuthorizationError, UnknownTopicOrPartitionError
 from shmaccum.shm.layout import TopicState
-from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held
 
@@ -78,30 +77,6 @@ def test_lookup_takes_no_lock(known: PartitionMap) -> None:
         assert known.topic("nobody asked") is None
 
 
-# --- at once --------------------------------------------------------------------------------------------
-
-
-def request_topics(link: Link, name: str) -> dict[str, int]:
-    accumulator = open_accumulator(config_of(name))
-    link.send("ready")
-    link.recv()
-    entries = {f"topic{number}": accumulator.map.request(f"topic{number}").entry for number in range(7)}
-    detach(accumulator.slab)
-    return entries
-
-
-def test_two_processes_request_the_same_topics(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    children = [start(request_topics, slab_name) for _ in range(2)]
-    for child in children:
-        assert child.hear() == "ready"
-    for child in children:
-        child.tell()
-    one, two = (child.result() for child in children)
-    assert one == two == {f"topic{number}": number + 1 for number in range(7)}
-    accumulator.map.refresh()
-    assert [*accumulator.map.topics] == [TOPIC, *one]
-
-
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
     """Have threads take turns as often as can be."""
@@ -135,9 +110,6 @@ def test_threads_refresh_concurrently(accumulate: OpenAccumulator) -> None:
             together.wait()
             sender.update(name, 100, None)
     assert seen == {100}
-
-
-# --- death ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -164,9 +164,6 @@ def test_every_code_of_the_protocol_has_the_name_and_retriability_of_kafka_pytho
     assert refreshing == {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
 
 
-# --- metadata and producer ids ----------------------------------------------------------------------
-
-
 def test_invalid_topic_stays_until_the_next_request(fake: FakeBroker, here: Wire) -> None:
     """A final answer counts until the next request."""
     fake.answers[METADATA] = lambda request: fake.metadata(request, error=17, partition_count=0)

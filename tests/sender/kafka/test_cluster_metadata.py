@@ -150,9 +150,6 @@ def test_a_topic_made_again_has_another_id_and_epochs_that_begin_anew(
     assert cluster.leaders.keys() == cluster.leader_epochs.keys()
 
 
-# --- to begin again -------------------------------------------------------------------------------------
-
-
 def test_rebootstrap_required(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
     """KIP-1102: REBOOTSTRAP_REQUIRED has the sender begin again from bootstrap.servers."""
     with FakeBroker() as other:

@@ -70,23 +70,6 @@ def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("result", "tagged"),
-    [
-        ({"error_code": 3}, {}),
-        ({"error_message": "by the way"}, {}),
-        ({"record_errors": [{"batch_index": 0, "batch_index_error_message": "no"}]}, {}),
-        ({"current_leader": {"leader_id": 2, "leader_epoch": 1}}, {}),
-        ({}, {"node_endpoints": [{"node_id": 2, "host": "there", "port": 1}]}),
-    ],
-)
-def test_an_answer_with_more_to_say_is_the_librarys(result: dict[str, Any], tagged: dict[str, Any]) -> None:
-    data = frame(12, {TopicPartition("t", 0): result}, **tagged)
-    assert read_stored(data, ONE) is None
-    (answer,) = decode_answers(12, data, ONE, NODE)[0]
-    assert answer.base_offset == (-1 if "error_code" in result else 7)
-
-
-@pytest.mark.parametrize(
     "batches",
     [
         pytest.param([("a", 0)], id="more than was asked"),

@@ -100,13 +100,6 @@ def test_partitions_on_disk_count_and_more_of_them_are_noticed(tmp_path: Path, o
     assert len(before.leaders) == 1
 
 
-def test_nothing_new_is_the_same_snapshot(open_sender: OpenSender) -> None:
-    transport = open_sender(topics=("t", "no good")).transport
-    before = transport.cluster()
-    transport.request_update(["t", "no good"])
-    assert transport.cluster() is before
-
-
 def test_an_illegal_topic_is_an_answer_and_no_directory(tmp_path: Path, open_sender: OpenSender) -> None:
     transport = open_sender(topics=("../t", "t")).transport
     assert transport.cluster().topic_errors == {"../t": InvalidTopicError}
