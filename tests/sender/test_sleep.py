@@ -135,6 +135,3 @@ def test_never_sleeps_for_ever(start_run: StartRun, idle_ms: int) -> None:
     run = start_run(sender_idle_ms=idle_ms)
     run.run(4)
     assert max(run.transport.asked) <= LONGEST_SLEEP_MS
-
-
-# --- the nap of a busy sender -------------------------------------------------------------------------

@@ -223,16 +223,13 @@ def test_kafkas_dump_tool_on_ours(stored: dict[str, Stored], kafka: KafkaCluster
     assert [batch.base_sequence for batch in dumped] == [batch.base_offset % of_a_codec for batch in dumped]
 
 
-@pytest.mark.parametrize(("producers", "partitions"), [(1, 100), (3, 12)])
-def test_records_without_keys_fill_as_few_batches(
-    kafka: KafkaCluster, java: Do, topic: str, slab_name: str, producers: int, partitions: int
-) -> None:
+def test_records_without_keys_fill_as_few_batches(kafka: KafkaCluster, java: Do, topic: str, slab_name: str) -> None:
     """Where the partition of the moment changes, Java's producer leaves no fractional batch, and neither do ours.
 
     Ours share one slab, so that two of them may fill one batch. Their sender is stopped meanwhile: like Kafka's, it
     sends open batches along with full ones to the same broker, and how many depends on the moment.
     """
-    javas, count = f"{topic}-java", 12_000 // producers
+    javas, producers, partitions, count = f"{topic}-java", 3, 12, 4000
     for name in (topic, javas):
         kafka.admin.create_topic(name, partitions=partitions)
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "batch.size": 4096, "linger.ms": 60_000}

@@ -163,13 +163,6 @@ def test_no_older_segment_is_read_without_need(tmp_path: Path, idempotent: bool,
     assert recover(tmp_path, idempotent=idempotent).next_offset == 1 + in_last
 
 
-def test_looking_back_ends_after_five_batches(tmp_path: Path) -> None:
-    os.mkfifo(segment_path(tmp_path, 0))  # to open it would wait for ever
-    write_segment(tmp_path, 1, *(at(i, make_batch([b"no producer"])) for i in range(1, 6)))
-    write_segment(tmp_path, 6, *numbered(range(6, 9)))
-    assert found(recover(tmp_path, idempotent=True), range(6, 9)) == [6, 7, 8]
-
-
 def test_the_producer_that_was_silent_longest_is_forgotten() -> None:
     kept = RecentBatches()
     for producer_id in [*range(PRODUCERS_KEPT), 0, PRODUCERS_KEPT]:
