@@ -60,6 +60,7 @@ from shmaccum.errors import (
     DeliveryTimeoutError,
     IllegalStateError,
     KafkaTimeoutError,
+    ProducerClosedError,
     ShmaccumError,
 )
 from shmaccum.shm.layout import SlotState
@@ -162,9 +163,6 @@ def test_linger(accumulator: Accumulators) -> None:
     assert 5 <= result.next_ready_check_delay_ms <= 10
     last = max(created_ms(accumulator, partition) for partition in (TP0, TP2))
     assert accumulator.sender.ready(CLUSTER, last + 10).ready_nodes == {NODE0, NODE1}
-
-
-# --- when ---------------------------------------------------------------------------------------------
 
 
 def test_retry_backoff(accumulate: OpenAccumulator) -> None:
@@ -376,4 +374,11 @@ def test_sequence_numbers_wrap(accumulate: OpenAccumulator) -> None:
         Log(accumulator).take([batch])
 
 
-# --- what cannot be appended ----------------------------------------------------------------------------
+def test_append_after_close_is_refused(accumulator: Accumulators) -> None:
+    add(accumulator, TP0)
+    accumulator.producer.close()
+    with pytest.raises(ProducerClosedError):
+        add(accumulator, TP0)
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [VALUE]

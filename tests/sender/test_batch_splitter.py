@@ -34,9 +34,6 @@ def refuse_for_a_while(run: HandRun, times: int = 1) -> None:
     run.transport.refuse.clear()
 
 
-# --- too large ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("count", "largest", "settings"),
     [
@@ -115,9 +112,6 @@ def test_one_record_too_large_fails_alone(run: HandRun, log_dir: Path, at: int) 
     check_sequences(log_dir)
 
 
-# --- order ----------------------------------------------------------------------------------------------
-
-
 def test_others_write_in_between(run: HandRun, log_dir: Path) -> None:
     """The parts of a batch need not follow each other in the log: each has an offset of its own."""
     run.transport.largest = 200
@@ -152,19 +146,6 @@ def test_partition_is_muted_only_while_a_part_is_in_flight(run: HandRun) -> None
     assert not muted()
 
 
-def test_part_that_fails_is_retried(run: HandRun, log_dir: Path) -> None:
-    """The same part is sent again; the next one starts with no attempts."""
-    run.transport.largest = 200
-    futures = send(run, numbered(20))
-    run.run_until(lambda: futures[0].is_done or run.accumulator.producer.pending.poll())
-    sent = len(run.transport.sent)
-    refuse_for_a_while(run, times=3)
-    assert len(set(run.transport.sent[sent:])) == 1
-    deliver(run)
-    assert offsets_of(futures) == list(range(20))
-    check_sequences(log_dir)
-
-
 def test_every_part_has_its_own_attempts(start_run: StartRun) -> None:
     run = start_run(retries=1)
     run.transport.largest = 200
@@ -177,9 +158,6 @@ def test_every_part_has_its_own_attempts(start_run: StartRun) -> None:
         refuse_for_a_while(run)
     deliver(run)
     assert offsets_of(futures) == list(range(20))
-
-
-# --- invalid records ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [{0}, {9}, {4}, {0, 1, 2}, {8, 9}, {3, 4, 6}, {0, 9}, set(range(10)), {0, 2, 4, 6, 8}])

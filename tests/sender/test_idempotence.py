@@ -215,9 +215,6 @@ def test_an_old_brokers_duplicate(run: BrokerRun) -> None:
     assert bumps(run) == 0
 
 
-# --- gaps -----------------------------------------------------------------------------------------------
-
-
 def test_a_refused_batch_leaves_a_gap(run: BrokerRun) -> None:
     """The batches behind it are resent under their old numbers; once certainly not stored, they get new ones."""
     run.cluster.partitions[T0].refuse = [InvalidRecordError]
@@ -450,9 +447,6 @@ def test_the_next_sender_frees_what_had_expired_in_flight(run: BrokerRun, start_
     assert outcomes(successor, send(successor)) == [None]
 
 
-# --- the next sender ------------------------------------------------------------------------------------
-
-
 def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
     """Of a batch that was given up nothing is left but that its number is missing."""
     lost = send(run)
@@ -465,9 +459,3 @@ def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrok
     assert outcomes(successor, futures) == [None] * 3
     assert stored(successor) == [1, 2, 3]
     assert sent(successor, T0) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
-
-
-# --- metadata -------------------------------------------------------------------------------------------
-
-
-# --- without acknowledgements ---------------------------------------------------------------------------

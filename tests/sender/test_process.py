@@ -341,9 +341,6 @@ def test_a_record_that_comes_while_it_leaves(settings: Settings, start: Start, l
     assert read_values(log_dir, "t") == [b"late"]
 
 
-# --- quiet ----------------------------------------------------------------------------------------------
-
-
 def voluntary_switches(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])

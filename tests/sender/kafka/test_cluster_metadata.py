@@ -150,6 +150,16 @@ def test_a_topic_made_again_has_another_id_and_epochs_that_begin_anew(
     assert cluster.leaders.keys() == cluster.leader_epochs.keys()
 
 
+def test_a_topic_that_is_gone_has_no_partitions(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
+    here = wire(fake.servers, retry_backoff_ms=1)
+    ask(here, ["t", "u"])
+    asked.changes["error"] = UnknownTopicOrPartitionError.code
+    ask(here, ["t"])
+    cluster = here.transport.cluster()
+    assert cluster.topic_errors == {"t": UnknownTopicOrPartitionError}
+    assert (cluster.partition_counts, cluster.leaders.keys()) == ({"u": 1}, {TopicPartition("u", 0)})
+
+
 def test_rebootstrap_required(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
     """KIP-1102: REBOOTSTRAP_REQUIRED has the sender begin again from bootstrap.servers."""
     with FakeBroker() as other:

@@ -40,9 +40,6 @@ def doorbell() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-# --- start and close -----------------------------------------------------------------------------
-
-
 def test_close_syncs_what_is_not_synced_and_closes_everything(open_sender: OpenSender, synced: list[str]) -> None:
     before = set(os.listdir("/proc/self/fd"))
     sender = open_sender(num_partitions=2)
@@ -290,9 +287,6 @@ def test_failed_flush_is_logged_and_others_go_on(
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-# --- exactly once --------------------------------------------------------------------------------
 
 
 def test_nothing_is_doubled_or_lost_over_the_death_of_a_sender(tmp_path: Path, open_sender: OpenSender) -> None:
