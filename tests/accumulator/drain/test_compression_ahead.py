@@ -161,13 +161,6 @@ def test_a_sender_that_leaves_forgets_all(ahead: Ahead) -> None:
     assert log.values(TP0) == [VALUE] * 2
 
 
-def test_format_1_is_not_compressed_ahead(accumulate: OpenAccumulator) -> None:
-    ahead = start(accumulate, compression_type="gzip", message_format_version="0.10.2")
-    fill(ahead.accumulator)
-    (batch,) = drain(ahead.accumulator)
-    assert ahead.sender.ahead.take(batch) is None
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "error"),
     [(compression_ahead, "compress", MemoryError()), (threading.Thread, "start", RuntimeError("no new thread"))],

@@ -153,9 +153,6 @@ def test_a_timed_out_waiter_lets_the_next_continue(make_pool: MakePool, start: S
     finish(large, small)
 
 
-# --- overdue waiters ------------------------------------------------------------------------------
-
-
 def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(8, 8)
     buffer = pool.allocate(8, 0)
@@ -191,6 +188,32 @@ def test_a_waiter_killed_after_being_passed_over_leaves_the_queue(
 
     assert pool.queued() == 0
     pool.deallocate(buffer)
+
+
+def test_a_lone_waiter_gets_all_free_buffers_that_it_asked_for(make_pool: MakePool) -> None:
+    pool = make_pool(32, 8)
+    kept = pool.allocate(32, 0)
+    taken: list[Buffer] = []
+    with waiting_thread(pool, taken, most=3):
+        pool.deallocate(kept)
+    assert len(taken) == 3
+    assert pool.available_memory() == 8
+
+
+@pytest.mark.usefixtures("no_waiter_is_absent")
+def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    """The others are for later requests."""
+    pool = make_pool(16, 8)
+    kept = pool.allocate(16, 0)
+    taken: list[Buffer] = []
+    with waiting_thread(pool, taken, most=2):
+        behind = start(serve, slab_name)
+        queue_up(pool, [(behind, 8)])
+        pool.deallocate(kept)
+
+    assert len(taken) == 1
+    assert behind.hear().slots == 1
+    finish(behind)
 
 
 # --- interrupts -----------------------------------------------------------------------------------
@@ -279,47 +302,6 @@ def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Star
     child.finish()
     assert pool.available_memory() == 24
     assert pool.is_taken(mine)
-
-
-def test_a_lone_waiter_gets_all_free_buffers_that_it_asked_for(make_pool: MakePool) -> None:
-    pool = make_pool(32, 8)
-    kept = pool.allocate(32, 0)
-    taken: list[Buffer] = []
-    with waiting_thread(pool, taken, most=3):
-        pool.deallocate(kept)
-    assert len(taken) == 3
-    assert pool.available_memory() == 8
-
-
-@pytest.mark.usefixtures("no_waiter_is_absent")
-def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    """The others are for later requests."""
-    pool = make_pool(16, 8)
-    kept = pool.allocate(16, 0)
-    taken: list[Buffer] = []
-    with waiting_thread(pool, taken, most=2):
-        behind = start(serve, slab_name)
-        queue_up(pool, [(behind, 8)])
-        pool.deallocate(kept)
-
-    assert len(taken) == 1
-    assert behind.hear().slots == 1
-    finish(behind)
-
-
-# --- enough slots for a wake-up -------------------------------------------------------------------
-
-
-def test_an_unwoken_waiter_looks_and_lowers_enough_slots(make_pool: MakePool) -> None:
-    pool = make_pool(64 * 8, 8)
-    kept = [pool.allocate(8, 0) for _ in range(64)]
-    pool.slab.words[Super.ENOUGH_SLOTS] = 32
-    got: list[Buffer] = []
-    with waiting_thread(pool, got):
-        pool.deallocate(kept[0])
-
-    assert [buffer.slot for buffer in got] == [0]
-    assert pool.slab.words[Super.ENOUGH_SLOTS] < 32
 
 
 @pytest.mark.usefixtures("no_waiter_is_absent")
