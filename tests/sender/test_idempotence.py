@@ -459,3 +459,16 @@ def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrok
     assert outcomes(successor, futures) == [None] * 3
     assert stored(successor) == [1, 2, 3]
     assert sent(successor, T0) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
+
+
+def test_slow_topic_creation(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
+    """The sender looks again soon, whatever the transport wakes it for."""
+    cluster.topic = "elsewhere"
+    run = start_broker_run()
+    run.transport.asked.clear()
+    run.step(4)
+    assert max(run.transport.asked) == 100
+    cluster.topic = "t"
+    cluster.publish()
+    run.step()
+    assert run.accumulator.map.queue(T0) is not None

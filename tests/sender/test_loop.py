@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,20 @@ def test_cleans_up_behind_the_dead(run: HandRun) -> None:
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
     assert counter(run, Super.RECLAIMED_SLOTS) == 2
     assert run.slab.words[run.slab.geometry.process(run.slab.me) + Process.STATE] == 1
+
+
+def test_batches_rest_after_the_time_in_which_others_were_sent(
+    start_run: StartRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start_run()
+    rests: list[tuple[float, float]] = []
+    monkeypatch.setattr(
+        run.accumulator.sender, "rest_after", lambda began_ms, ended_ms: rests.append((began_ms, ended_ms))
+    )
+    run.run(2)
+    assert rests == []
+    run.send(T0)
+    before_ms = time.monotonic() * 1000
+    run.run(1)
+    ((began_ms, ended_ms),) = rests
+    assert before_ms <= began_ms < ended_ms <= time.monotonic() * 1000

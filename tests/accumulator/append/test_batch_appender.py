@@ -29,6 +29,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
     LockTimeoutError,
 )
+from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 
 datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 3000).map(bytes))
@@ -78,6 +79,16 @@ def test_batch_full_to_the_last_byte(accumulator: Accumulators) -> None:
     log = Log(accumulator)
     assert log.take(drain(accumulator)) == 1
     assert log.values(TP0) == [VALUE, value]
+
+
+def test_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
+    overhead = accumulator.format.header_size + len(
+        accumulator.format.encode_record(0, 0, 0, accumulator.format.encode_body(None, bytes(900), ()))
+    )
+    result = accumulator.append(TP0, 0, None, bytes(BATCH_SIZE - overhead + 900))
+    assert (result.batch_is_full, result.new_batch_created) == (True, True)
+    batch = first(accumulator, TP0)
+    assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
 
 
 def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:

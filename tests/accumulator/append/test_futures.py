@@ -73,3 +73,14 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
     assert (columns.error is not None) == (None in expected)
     if done == COUNT and None not in expected:
         assert columns.get().offsets.tolist() == expected
+
+
+def test_duplicate_completion_changes_nothing() -> None:
+    result = new_result()
+    result.complete(Part(0, 10, -1, None), 4)
+    result.complete(Part(4, 20, -1, None), 4)
+    result.complete(Part(0, 10, -1, None), 4)
+    assert result.completed == 8
+    result.complete(Part(8, 30, -1, None), 0)
+    result.complete(Part(4, 20, -1, None), 4)
+    assert result.done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accumulators import TP0, TP1, add, config_of, created_ms, first, open_accumulator
+from accumulators import CLUSTER, TP0, TP1, add, config_of, created_ms, first, open_accumulator
 from columns import append_columns
 from fixture_types import Link, OpenAccumulator, Start
 
@@ -86,3 +86,9 @@ def test_creation_time_in_the_future_expires_from_now(accumulate: OpenAccumulato
     assert len(accumulator.sender.abort_expired_batches(made_ms + 5_000)) == 1
     with pytest.raises(DeliveryTimeoutError):
         future.get(0)
+
+
+def test_longest_linger(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(linger_ms=(1 << 63) - 1, delivery_timeout_ms=2**31 - 1)
+    add(accumulator, TP0)
+    assert not accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0) + 10**9).ready_nodes

@@ -55,6 +55,21 @@ def opened(table: LaneTable, name: str = "orders", epoch: int = 3) -> LaneLease:
     return lease
 
 
+def test_a_lease_fences_the_one_before_it(accumulator: Accumulators, table: LaneTable) -> None:
+    older = opened(table)
+    append(accumulator, older, TP0, b"first")
+    newer = table.lease("orders")
+    assert not older.is_valid
+    with pytest.raises(ProducerFencedError):
+        append(accumulator, older, TP0, b"late")
+    with pytest.raises(ProducerFencedError):
+        older.open(9, 4, 2)
+    older.close()
+    older.release()
+    newer.open(9, 4, 2)
+    assert newer.is_valid
+
+
 def test_a_deque_of_an_ended_transaction_refuses_records(accumulator: Accumulators, table: LaneTable) -> None:
     """Also while the next transaction is open: what `send` had found before must not lead into that."""
     lease = opened(table)

@@ -57,12 +57,7 @@ def test_an_error_is_that_of_its_batch(fake: FakeBroker, here: Wire, version: in
 @pytest.mark.parametrize(
     ("answer", "error", "invalid", "said"),
     [
-        (
-            produced((0, 1234), error_message="new in 9"),
-            UnknownServerError,
-            (),
-            "code 1234 for t-0: new in 9",
-        ),
+        (produced((0, 1234), error_message="new in 9"), UnknownServerError, (), "code 1234 for t-0: new in 9"),
         (produced((0, 87), record_errors=INVALID, error_message="no key"), InvalidRecordError, (1, 4), "no key"),
     ],
 )
