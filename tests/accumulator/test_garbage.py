@@ -86,7 +86,3 @@ def test_pending_futures_of_a_closed_producer_are_freed(
     with pytest.raises(IllegalStateError, match="no longer exists"):
         future.get(0)
     accumulate()  # which is to drop the records
-
-
-def test_futures_are_untracked(accumulator: Accumulators) -> None:
-    assert not gc.is_tracked(accumulator.append(TP0, 0, KEY, VALUE).future)

@@ -4,16 +4,22 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 
 * ``testIdempotenceWithOldMagic``: the combination is refused with the configuration (``tests/config/test_rules.py``).
 * ``testRecordsDrainedWhenTransactionCompleting``: docs/inside/transactions.md.
+* ``testFlush``: ``tests/producer/test_producer.py``, `test_flush_does_not_wait_for_linger`.
+* ``testStressfulSituation``: ``tests/sender/test_process.py``, `test_killed_while_producers_go_on`.
 * ``testSplitAndReenqueue``, ``testSplitBatchOffAccumulator``, ``testSplitFrequency``: a batch that is too large for a
   broker is not split into new batches but sent in pieces (``tests/sender/test_batch_splitter.py``).
 * ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``,
   ``testAdaptiveBuiltInPartitioner``: the producer chooses the partition (``tests/producer/test_partitioner.py``,
   ``tests/producer/test_adaptive_partitioning.py``).
+* ``testExponentialRetryBackoff`` and ``...LeaderChange``: ``tests/core/test_ready.py``, and by the sender's loop in
+  ``tests/sender/test_response_handler.py``, `test_back_off`.
 * the parts of ``testReadyAndDrainWhenABatchIsBeingRetried`` where a new leader epoch ends the back-off (KIP-951):
   ``tests/sender/test_recreated_topics.py``, ``test_a_new_leader_is_tried_at_once``.
 
 ``testAbortIncompleteBatches`` and ``testAbortUnsentBatches`` are one here: what is in flight is the sender's. Part of
-another test are ``testMutedPartitions`` (`test_drain_batches`, and ``drain/test_many_partitions.py``) and
+another test are ``testMutedPartitions`` and ``testPartialDrain`` (`test_drain_batches`),
+``testDrainWithANodeThatDoesntHostAnyPartitions`` (`test_unknown_leaders`),
+``testReadyAndDrainWhenABatchIsBeingRetried`` (`test_retry_backoff`) and
 ``testSoonToExpireBatchesArePickedUpForExpiry`` (`test_expired_batches_retry`).
 """
 
@@ -37,21 +43,17 @@ from accumulators import (
     add,
     assert_empty,
     cluster_of,
-    config_of,
     created_ms,
     decode,
     drain,
     first,
-    open_accumulator,
     partition_of,
     queued,
-    values_of,
 )
 from faults import interrupted_by_alarm
-from fixture_types import Link, OpenAccumulator, Start
+from fixture_types import OpenAccumulator
 
 from shmaccum._core import Partition, Process
-from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.errors import (
@@ -59,12 +61,9 @@ from shmaccum.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     ProducerClosedError,
-    RecordTooLargeError,
     ShmaccumError,
-    UnknownTopicOrPartitionError,
 )
 from shmaccum.shm.layout import SlotState
-from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
 
@@ -166,52 +165,6 @@ def test_linger(accumulator: Accumulators) -> None:
     assert accumulator.sender.ready(CLUSTER, last + 10).ready_nodes == {NODE0, NODE1}
 
 
-def test_partial_drain(accumulator: Accumulators) -> None:
-    for partition in (TP0, TP1):
-        fill_a_batch(accumulator, partition)
-    assert accumulator.sender.ready(CLUSTER, 0).ready_nodes == {NODE0}
-    drained = accumulator.sender.drain(CLUSTER, NODE0, BATCH_SIZE, 0)
-    assert drained_partitions(drained, accumulator) == [TP0]
-    # With room for both, both come: the other first, whose turn it is.
-    drained = accumulator.sender.drain(CLUSTER, NODE0, 2 * BATCH_SIZE, 0)
-    assert drained_partitions(drained, accumulator) == [TP1, TP0]
-
-
-def append_numbers(link: Link, name: str, child: int, count: int) -> None:
-    accumulator = open_accumulator(config_of(name))
-    link.send("ready")
-    link.recv()
-    for number in range(count):
-        accumulator.append((TP0, TP1)[number % 2], 0, None, b"%d:%d" % (child, number), max_block_ms=30_000)
-    accumulator.producer.close()
-    detach(accumulator.slab)
-
-
-def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    """Several processes append to two partitions of a slab that is much too small for them; one drains."""
-    children, count = 3, 400
-    producers = [start(append_numbers, slab_name, child, count) for child in range(children)]
-    for producer in producers:
-        assert producer.hear() == "ready"
-    for producer in producers:
-        producer.tell()
-    log = Log(accumulator)
-    while sum(map(len, log.partitions.values())) < children * count:
-        log.take(drain(accumulator))
-    for producer in producers:
-        assert producer.result() is None
-    for odd, partition in enumerate((TP0, TP1)):
-        by_child: dict[int, list[int]] = {child: [] for child in range(children)}
-        for value in log.values(partition):
-            child, number = map(int, value.split(b":"))
-            by_child[child].append(number)
-        assert all(numbers == list(range(odd, count, 2)) for numbers in by_child.values())
-    assert_empty(accumulator)
-
-
-# --- when ---------------------------------------------------------------------------------------------
-
-
 def test_retry_backoff(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(linger_ms=100, retry_backoff_ms=1000, retry_backoff_max_ms=10_000)
     add(accumulator, TP0)
@@ -223,68 +176,13 @@ def test_retry_backoff(accumulate: OpenAccumulator) -> None:
     # One partition backs off, the other one does not.
     assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP1]
+    accumulator.producer.pending.begin_flush("flush")  # not even that ends the backoff
+    assert not accumulator.sender.ready(CLUSTER, batch.last_attempt_ms + 799).ready_nodes
     assert not drain(accumulator, batch.last_attempt_ms + 799)
 
     now = batch.last_attempt_ms + 1200
     assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP0]
-
-
-@pytest.mark.parametrize("cluster_after", [CLUSTER, cluster_of(1, 0, 1, 1)], ids=["same leader", "another leader"])
-def test_exponential_retry_backoff(accumulate: OpenAccumulator, cluster_after: Cluster) -> None:
-    """Also ``testExponentialRetryBackoffLeaderChange``: a leader without a newer epoch does not cut it short."""
-    accumulator = accumulate(linger_ms=0, retry_backoff_ms=100, retry_backoff_max_ms=1000)
-    add(accumulator, TP0)
-    now = created_ms(accumulator, TP0)
-    (batch,) = drain(accumulator, now)
-    cluster = CLUSTER
-    for attempt, rule in enumerate((100, 200, 400, 800, 1600, 3200)):
-        accumulator.sender.reenqueue(batch, now)
-        cluster = cluster_after if attempt > 1 else CLUSTER
-        leader = cluster.leader_for(TP0)
-        backoff = int(accumulator.sender.ready(cluster, now).next_ready_check_delay_ms)
-        assert min(0.8 * rule, 1000) <= backoff <= min(1.2 * rule, 1000)
-        result = accumulator.sender.ready(cluster, now + backoff - 1)
-        assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 1)
-        assert not drain(accumulator, now + backoff - 1, cluster=cluster)
-        assert accumulator.sender.ready(cluster, now + backoff).ready_nodes == {leader}
-        (again,) = drain(accumulator, now + backoff, cluster=cluster)
-        assert (again.slot, again.attempts) == (batch.slot, attempt + 1)
-        now += backoff
-
-
-def test_ready_and_drain_when_a_batch_is_being_retried(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(linger_ms=10, retry_backoff_ms=100)
-    add(accumulator, TP0)
-    now = created_ms(accumulator, TP0) + 11
-    (batch,) = drain(accumulator, now)
-    accumulator.sender.reenqueue(batch, now)
-    assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
-    assert accumulator.sender.drain(CLUSTER, NODE0, UNLIMITED, now + 1) == []
-
-    def send_after_the_back_off() -> None:
-        assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
-        assert accumulator.sender.ready(CLUSTER, now + 120).ready_nodes == {NODE0}
-        (again,) = drain(accumulator, now + 120)
-        Log(accumulator).take([again])
-
-    # Not even when everything is to go out at once.
-    accumulator.producer.pending.while_waiting = send_after_the_back_off
-    accumulator.producer.flush(60)
-
-
-def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: Accumulators) -> None:
-    add(accumulator, TP0)
-    assert accumulator.sender.drain(cluster_of(0), NODE1, UNLIMITED, 0) == []
-
-
-def test_ready_when_the_sender_leaves(accumulator: Accumulators) -> None:
-    """Kafka's ``closed``: the one who closes is the sender, for all processes."""
-    add(accumulator, TP0)
-    now = created_ms(accumulator, TP0)
-    assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
-    accumulator.sender.send_all()
-    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
 
 
 def test_unknown_leaders(accumulator: Accumulators) -> None:
@@ -298,29 +196,10 @@ def test_unknown_leaders(accumulator: Accumulators) -> None:
     assert accumulator.sender.ready(cluster_of(None, 0), later).next_ready_check_delay_ms == float("inf")
     result = accumulator.sender.ready(cluster_of(1, 0), later)
     assert (result.ready_nodes, result.unknown_leader_topics) == ({NODE1}, set())
+    assert accumulator.sender.drain(cluster_of(0, 0), NODE1, UNLIMITED, later) == []
 
 
 # --- flush --------------------------------------------------------------------------------------------
-
-
-def test_flush(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(linger_ms=100_000, delivery_timeout_ms=200_000, buffer_memory=64 * BATCH_SIZE)
-    partitions = (TP0, TP1, TP2)
-    futures = [accumulator.append(partitions[number % 3], 0, KEY, VALUE).future for number in range(100)]
-    now = created_ms(accumulator, TP0)
-    log = Log(accumulator)
-
-    def send_what_is_ready() -> None:
-        while nodes := accumulator.sender.ready(CLUSTER, now).ready_nodes:
-            for node in nodes:
-                log.take(accumulator.sender.drain(CLUSTER, node, UNLIMITED, now))
-
-    send_what_is_ready()  # those that are full
-    assert not all(future.succeeded() for future in futures)
-    accumulator.producer.pending.while_waiting = send_what_is_ready
-    accumulator.producer.flush(60)
-    assert all(future.succeeded() for future in futures)
-    assert_empty(accumulator)
 
 
 def test_await_flush_complete(accumulator: Accumulators) -> None:
@@ -401,8 +280,7 @@ def test_abort_incomplete_batches(accumulate: OpenAccumulator) -> None:
     assert_empty(accumulator)
 
 
-@pytest.mark.parametrize("delivery_timeout_ms", [3200, 2**31 - 1])
-@pytest.mark.parametrize("muted", [False, True])
+@pytest.mark.parametrize(("delivery_timeout_ms", "muted"), [(3200, False), (3200, True), (2**31 - 1, False)])
 def test_expired_batch_single(accumulate: OpenAccumulator, delivery_timeout_ms: int, muted: bool) -> None:
     """Also ``testExpiredBatchSingleMaxValue``."""
     accumulator = accumulate(linger_ms=300, delivery_timeout_ms=delivery_timeout_ms)
@@ -419,16 +297,6 @@ def test_expired_batch_single(accumulate: OpenAccumulator, delivery_timeout_ms: 
     assert not accumulator.sender.ready(CLUSTER, created + delivery_timeout_ms).ready_nodes
     with pytest.raises(DeliveryTimeoutError, match="test-0"):
         future.get(0)
-    assert_empty(accumulator)
-
-
-def test_expired_batches(accumulator: Accumulators) -> None:
-    fill_a_batch(accumulator, TP0)
-    add(accumulator, TP2)
-    latest = max(created_ms(accumulator, partition) for partition in (TP0, TP2)) + 3200
-    expired = accumulator.sender.abort_expired_batches(latest + 1000)
-    assert sorted(partition_of(accumulator, each.batch) for each in expired) == [TP0, TP0, TP2]
-    assert accumulator.sender.abort_expired_batches(latest + 2000) == []
     assert_empty(accumulator)
 
 
@@ -506,29 +374,11 @@ def test_sequence_numbers_wrap(accumulate: OpenAccumulator) -> None:
         Log(accumulator).take([batch])
 
 
-def test_without_idempotence_there_are_no_sequence_numbers(accumulator: Accumulators) -> None:
-    add(accumulator, TP0)
-    (batch,) = drain(accumulator)
-    assert batch.identity() == (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
-
-
-# --- what cannot be appended ----------------------------------------------------------------------------
-
-
-def test_unknown_partition(accumulator: Accumulators) -> None:
-    with pytest.raises(UnknownTopicOrPartitionError, match="test-4"):
-        add(accumulator, TopicPartition("test", 4))
-
-
-def test_record_larger_than_all_memory_is_refused(accumulator: Accumulators) -> None:
-    with pytest.raises(RecordTooLargeError, match=str(10 * BATCH_SIZE)):
-        add(accumulator, TP0, bytes(10 * BATCH_SIZE))
-    add(accumulator, TP0, bytes(9 * BATCH_SIZE))
-
-
 def test_append_after_close_is_refused(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     accumulator.producer.close()
     with pytest.raises(ProducerClosedError):
         add(accumulator, TP0)
-    assert values_of(accumulator, drain(accumulator)) == [VALUE]
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [VALUE]

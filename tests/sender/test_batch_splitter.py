@@ -34,9 +34,6 @@ def refuse_for_a_while(run: HandRun, times: int = 1) -> None:
     run.transport.refuse.clear()
 
 
-# --- too large ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("count", "largest", "settings"),
     [
@@ -115,52 +112,6 @@ def test_one_record_too_large_fails_alone(run: HandRun, log_dir: Path, at: int) 
     check_sequences(log_dir)
 
 
-def test_a_batch_of_one_record(run: HandRun) -> None:
-    run.transport.largest = 300
-    (future,) = send(run, [b"x" * 400])
-    deliver(run)
-    with pytest.raises(RecordTooLargeError):
-        future.get(0)
-    assert len(run.transport.sent) == 1
-
-
-def test_every_record_is_too_large(run: HandRun, log_dir: Path) -> None:
-    run.transport.largest = 70
-    futures = send(run, numbered(10))
-    deliver(run)
-    assert all(isinstance(future.exception(), RecordTooLargeError) for future in futures)
-    assert counter(run, Super.RECORDS_FAILED) == 10
-    run.transport.largest = 1000
-    again = send(run, [b"again"])
-    deliver(run)
-    assert offsets_of(again) == [0]
-    check_sequences(log_dir)
-
-
-def test_what_the_broker_takes_is_remembered(run: HandRun) -> None:
-    """The second batch that is too large is not cut by trial and error."""
-    run.transport.largest = 150
-    send(run, numbered(25))
-    deliver(run)
-    first = len(run.transport.sent)
-    send(run, numbered(25))
-    deliver(run)
-    assert len(run.transport.sent) - first < first - 1
-
-
-# --- order ----------------------------------------------------------------------------------------------
-
-
-def test_nothing_overtakes_a_split_batch(run: HandRun, log_dir: Path) -> None:
-    run.transport.largest = 200
-    first, second = numbered(40), [b"later %d" % number for number in range(40)]
-    futures = [run.accumulator.append(T0, 0, None, value).future for value in [*first, *second]]
-    deliver(run)
-    assert offsets_of(futures) == list(range(80))
-    assert read_values(log_dir, "t") == [*first, *second]
-    check_sequences(log_dir)
-
-
 def test_others_write_in_between(run: HandRun, log_dir: Path) -> None:
     """The parts of a batch need not follow each other in the log: each has an offset of its own."""
     run.transport.largest = 200
@@ -195,19 +146,6 @@ def test_partition_is_muted_only_while_a_part_is_in_flight(run: HandRun) -> None
     assert not muted()
 
 
-def test_part_that_fails_is_retried(run: HandRun, log_dir: Path) -> None:
-    """The same part is sent again; the next one starts with no attempts."""
-    run.transport.largest = 200
-    futures = send(run, numbered(20))
-    run.run_until(lambda: futures[0].is_done or run.accumulator.producer.pending.poll())
-    sent = len(run.transport.sent)
-    refuse_for_a_while(run, times=3)
-    assert len(set(run.transport.sent[sent:])) == 1
-    deliver(run)
-    assert offsets_of(futures) == list(range(20))
-    check_sequences(log_dir)
-
-
 def test_every_part_has_its_own_attempts(start_run: StartRun) -> None:
     run = start_run(retries=1)
     run.transport.largest = 200
@@ -220,9 +158,6 @@ def test_every_part_has_its_own_attempts(start_run: StartRun) -> None:
         refuse_for_a_while(run)
     deliver(run)
     assert offsets_of(futures) == list(range(20))
-
-
-# --- invalid records ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [{0}, {9}, {4}, {0, 1, 2}, {8, 9}, {3, 4, 6}, {0, 9}, set(range(10)), {0, 2, 4, 6, 8}])
@@ -245,24 +180,6 @@ def test_invalid_records_fail_alone(run: HandRun, log_dir: Path, bad: set[int]) 
     assert read_values(log_dir, "t") == [*(numbered(10)[number] for number in good), b"again"]
     check_sequences(log_dir)
     assert_all_free(run)
-
-
-def test_invalid_and_too_large(run: HandRun, log_dir: Path) -> None:
-    run.transport.largest = 250
-    run.transport.is_invalid = lambda value: value in (numbered(20)[3], numbered(20)[17])
-    futures = send(run, numbered(20))
-    deliver(run)
-    assert [future.failed() for future in futures] == [number in (3, 17) for number in range(20)]
-    assert read_values(log_dir, "t") == [value for value in numbered(20) if not run.transport.is_invalid(value)]
-    check_sequences(log_dir)
-
-
-def test_invalid_records_that_are_not_named(run: HandRun) -> None:
-    run.transport.refuse[T0] = InvalidRecordError
-    futures = send(run, numbered(3))
-    deliver(run)
-    assert all(isinstance(future.exception(), InvalidRecordError) for future in futures)
-    assert len(run.transport.sent) == 1
 
 
 def test_part_that_fails_does_not_fail_the_others(run: HandRun, log_dir: Path) -> None:

@@ -26,19 +26,6 @@ def values(count: int, size: int = SLOT // 3) -> list[bytes]:
     return [b"%d " % number + bytes([number % 256]) * size for number in range(count)]
 
 
-def test_a_grown_batch_arrives_whole(run: HandRun, log_dir: Path) -> None:
-    sent = values(40)
-    futures = [run.send(T0, value) for value in sent]
-    other = run.send(T1)
-    assert len(run.accumulator.map.queues[T0]) == 3, "one of a slot, and the rest in two that have grown"
-    run.run(6)
-    run.accumulator.producer.pending.poll()
-    assert read_values(log_dir, "t", 0) == sent
-    assert [future.get(0).offset for future in futures] == list(range(40))
-    assert other.get(0).offset == 0
-    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
-
-
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_rows_that_have_to_wait_are_in_large_batches(start_run: StartRun, log_dir: Path, compression: str) -> None:
     run = start_run(batch_max_bytes=MAX_BYTES, buffer_memory=40 * SLOT, compression_type=compression)
@@ -52,8 +39,8 @@ def test_rows_that_have_to_wait_are_in_large_batches(start_run: StartRun, log_di
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_grown_batch_is_compressed_as_one(start_run: StartRun, log_dir: Path, codec: str) -> None:
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_grown_batch_arrives_whole(start_run: StartRun, log_dir: Path, codec: str) -> None:
     run = start_run(
         compression_type=codec,
         batch_max_bytes=128 * SLOT,
@@ -62,10 +49,11 @@ def test_a_grown_batch_is_compressed_as_one(start_run: StartRun, log_dir: Path, 
         shmaccum_checksum="append",
     )
     sent = values(700)
-    for value in sent:
-        run.send(T0, value)
-    run.send(T1)
+    futures = [run.send(T0, value) for value in sent]
+    futures.append(run.send(T1))
     run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 701)
+    run.accumulator.producer.pending.poll()
+    assert [future.get(0).offset for future in futures] == [*range(700), 0]
     assert read_values(log_dir, "t", 0) == sent
     batches = batches_of(log_dir)
     assert {str(batch.compression) for batch in batches} == {codec}
@@ -111,8 +99,6 @@ def test_who_waits_for_memory_gives_it_to_the_batch_that_waits(run: HandRun, log
     assert pool.available_memory() == pool.total_memory
 
 
-# --- batches of several slots, where nothing is in flight -----------------------------------------
-
 SLOT_SIZE = 16384
 
 
@@ -135,33 +121,3 @@ def test_a_batch_takes_memory_as_it_gets_records(start_run: StartRun, log_dir: P
     run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 36)
     assert {partition: read_values(log_dir, "t", partition) for partition in sent} == sent
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
-
-
-def test_columns_fill_a_batch_of_several_slots(start_run: StartRun, log_dir: Path) -> None:
-    run = start_run(batch_size=100_000, buffer_memory=1 << 20, linger_ms=10_000, shmaccum_slot_size=SLOT_SIZE)
-    queue = run.accumulator.map.queues[T0]
-    sent = values(300, 1000)
-    for begin in range(0, 300, 30):
-        send_columns(run, sent[begin : begin + 30])
-    assert len(queue) == 4, "of 90 records and more"
-    run.accumulator.producer.pending.begin_flush(run)
-    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 300)
-    assert read_values(log_dir, "t", 0) == sent
-    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
-
-
-def test_without_memory_a_batch_of_several_slots_lingers_no_longer(start_run: StartRun, log_dir: Path) -> None:
-    run = start_run(batch_size=1 << 20, buffer_memory=1 << 20, linger_ms=10_000, shmaccum_slot_size=SLOT_SIZE)
-    sent = values(80, 15_000)
-
-    def append() -> None:
-        for value in sent:
-            run.accumulator.append(T0, 0, None, value, max_block_ms=30_000)
-
-    appending = threading.Thread(target=append)
-    appending.start()
-    run.run_until(lambda: not appending.is_alive())
-    appending.join()
-    run.accumulator.producer.pending.begin_flush(run)
-    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == 80)
-    assert read_values(log_dir, "t", 0) == sent

@@ -20,7 +20,7 @@ from shmaccum import Producer, ProducerConfig
 from shmaccum._core import Super
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaStorageError, ShmaccumError
-from shmaccum.sender.handover import FRESH_MS, has_successor
+from shmaccum.sender.handover import has_successor
 from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.process import serve
 from shmaccum.sender.sender import Sender
@@ -161,9 +161,6 @@ def test_one_that_cannot_serve_does_not_ask_for_the_role(settings: Settings, sta
         assert sender_pid(producer) == first
 
 
-# --- by hand --------------------------------------------------------------------------------------------
-
-
 def append(run: HandRun, value: bytes) -> None:
     run.accumulator.append(TopicPartition("t", 0), 0, None, value)
 
@@ -219,12 +216,3 @@ def test_an_answer_is_waited_for_no_longer_than_request_timeout_ms(start_run: Ca
     successor = start_run(request_timeout_ms=300, delivery_timeout_ms=60_000)
     successor.run_until(lambda: successor.slab.undelivered() == (0, 0))
     assert successor.transport.sent == [(TopicPartition("t", 0), 0), (TopicPartition("t", 0), 1)]
-
-
-def test_old_time_of_a_waiting_sender_does_not_count(run: HandRun) -> None:
-    now_ms = time.monotonic_ns() // 1_000_000
-    for time_ms in (0, now_ms - FRESH_MS, now_ms + 60_000):
-        run.slab.words[Super.HEIR_MS] = time_ms
-        assert not has_successor(run.slab)
-    run.slab.words[Super.HEIR_MS] = now_ms
-    assert has_successor(run.slab)

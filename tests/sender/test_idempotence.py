@@ -91,16 +91,6 @@ def test_slow_producer_id_delays_batches(start_broker_run: StartBrokerRun, clust
     assert stored(run) == [0, 1]
 
 
-def test_waits_for_a_broker_that_is_down_at_the_start(start_broker_run: StartBrokerRun) -> None:
-    run = start_broker_run()
-    run.transport.reachable.clear()
-    futures = send(run)
-    run.step(10, after_ms=10)
-    assert sent(run, T0) == []
-    run.transport.reachable = {0, 1}
-    assert outcomes(run, futures) == [None]
-
-
 def test_final_failure_fails_queued_batches(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
     """A wrong password: queued batches fail with that error at once, and the sender goes on."""
     ids, cluster.producer_ids = cluster.producer_ids, iter(())
@@ -142,15 +132,6 @@ def test_a_spent_epoch_leads_to_a_new_producer_id(run: BrokerRun) -> None:
     assert run.slab.words[Super.PRODUCER_ID] == 1002
     assert bumps(run) == 0
     assert [list(each.producers) for each in run.cluster.partitions.values()] == [[1000, 1001]] * 2
-
-
-@pytest.mark.usefixtures("_last_epoch")
-def test_a_spent_epoch_with_batches_that_are_certainly_not_stored(run: BrokerRun) -> None:
-    run.cluster.partitions[T0].refuse = [InvalidRecordError]
-    futures = send(run, 4)
-    assert outcomes(run, futures) == [InvalidRecordError, None, None, None]
-    assert stored(run) == [1, 2, 3]
-    assert run.slab.words[Super.PRODUCER_ID] == 1002
 
 
 def test_a_fenced_producer_id_is_replaced(run: BrokerRun) -> None:
@@ -221,16 +202,6 @@ def test_a_first_batch_is_not_overtaken(start_broker_run: StartBrokerRun) -> Non
     assert stored(run) == [0, 1, 2]
 
 
-def test_a_moved_leader_is_asked_for(run: BrokerRun) -> None:
-    run.cluster.move(T0)
-    futures = send(run)
-    run.transport.updates.clear()
-    run.transport.answer(0)
-    run.step()
-    assert run.transport.updates == [{"t"}]
-    assert outcomes(run, futures) == [None]
-
-
 def test_an_old_brokers_duplicate(run: BrokerRun) -> None:
     """It knows that it has the batch, and not where."""
     futures = send(run)
@@ -242,9 +213,6 @@ def test_an_old_brokers_duplicate(run: BrokerRun) -> None:
     run.go_on()
     assert [future.get(0).offset for future in futures] == [-1, 1]
     assert bumps(run) == 0
-
-
-# --- gaps -----------------------------------------------------------------------------------------------
 
 
 def test_a_refused_batch_leaves_a_gap(run: BrokerRun) -> None:
@@ -479,21 +447,6 @@ def test_the_next_sender_frees_what_had_expired_in_flight(run: BrokerRun, start_
     assert outcomes(successor, send(successor)) == [None]
 
 
-# --- the next sender ------------------------------------------------------------------------------------
-
-
-def test_the_next_sender_resends_before_anything_newer(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
-    futures = send(run, 4)
-    run.transport.store(0, 2)
-    successor = start_broker_run()
-    futures += send(successor, 2)
-    successor.go_on()
-    assert sent(successor, T0) == [(0, number) for number in range(1, 7)]
-    assert errors(futures) == [None] * 6
-    assert stored(successor) == list(range(6))
-    assert bumps(successor) == 0
-
-
 def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
     """Of a batch that was given up nothing is left but that its number is missing."""
     lost = send(run)
@@ -508,20 +461,6 @@ def test_the_next_sender_finds_a_gap(run: BrokerRun, start_broker_run: StartBrok
     assert sent(successor, T0) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
-def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_broker_run: StartBrokerRun) -> None:
-    run.cluster.partitions[T0].refuse = [InvalidRecordError]
-    send(run)
-    run.go_on()
-    send(run)
-    run.go_on()
-    successor = start_broker_run()
-    assert outcomes(successor, send(successor)) == [None]
-    assert sent(successor, T0) == [(1, 1)]
-
-
-# --- metadata -------------------------------------------------------------------------------------------
-
-
 def test_slow_topic_creation(start_broker_run: StartBrokerRun, cluster: ClusterModel) -> None:
     """The sender looks again soon, whatever the transport wakes it for."""
     cluster.topic = "elsewhere"
@@ -533,25 +472,3 @@ def test_slow_topic_creation(start_broker_run: StartBrokerRun, cluster: ClusterM
     cluster.publish()
     run.step()
     assert run.accumulator.map.queue(T0) is not None
-
-
-def test_a_topic_that_grows_is_noticed(run: BrokerRun) -> None:
-    """Without a request of a producer."""
-    run.cluster.grow()
-    run.step()
-    future = run.send(TopicPartition("t", 2), b"0")
-    run.step()
-    run.go_on()
-    assert future.get(0).offset == 0
-
-
-# --- without acknowledgements ---------------------------------------------------------------------------
-
-
-def test_without_acknowledgements_there_are_no_offsets(start_broker_run: StartBrokerRun) -> None:
-    """``acks=0``: the transport answers at once, and knows no offset."""
-    run = start_broker_run(acks="0")
-    run.transport.answers_at_once = True
-    futures = send(run, 3)
-    assert [future.get(0).offset for future in futures] == [-1] * 3
-    assert of_partition(run, T0, Partition.LAST_OFFSET) == 0

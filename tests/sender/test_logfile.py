@@ -95,12 +95,6 @@ def test_a_named_log_that_cannot_be_opened_names_the_setting(
         begin_log(config_of(slab_name, sender_log_file=path))
 
 
-def test_log_is_known_to_processes_that_started_no_sender(settings: Settings, slab_name: str, state: Path) -> None:
-    Path(str(settings()["log.dir"])).touch()
-    with pytest.raises(SenderError, match=f"; log of the sender: {state}/shmaccum/{slab_name}.log$"):
-        Producer(settings())
-
-
 def test_a_log_is_bounded(slab_name: str, state: Path, root_logger: logging.Logger) -> None:
     log = Path(begin_log(config_of(slab_name)))
     line = "x" * 10_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from pathlib import Path
@@ -12,8 +11,6 @@ from senders import HandRun, counter, of_partition, read_values
 from splitting import SLOT, T0, T1, StartRun
 
 from shmaccum._core import Partition, Process, Super
-from shmaccum.accumulator.drain import ready_check
-from shmaccum.cluster import TopicPartition
 
 
 @pytest.mark.usefixtures("clock")
@@ -78,21 +75,6 @@ def test_a_request_has_a_size(start_run: StartRun) -> None:
     assert len(run.transport.sent) == 2
 
 
-def test_up_to_five_in_flight(run: HandRun, log_dir: Path) -> None:
-    """More a broker would not know again if they came twice."""
-    futures = [run.send(T0)]
-    run.run(2)  # nothing follows the first batch of all before that is acknowledged
-    run.transport.held = True
-    futures += [run.send(T0, b"%d" % number + bytes(SLOT // 2)) for number in range(1, 8)]
-    run.run(8)
-    assert [sequence for _, sequence in run.transport.sent] == [0, 1, 2, 3, 4, 5]
-    assert of_partition(run, T0, Partition.IN_FLIGHT) == 5
-    run.transport.held = False
-    run.run(8)
-    assert [future.get(0).offset for future in futures] == list(range(8))
-    assert of_partition(run, T0, Partition.IN_FLIGHT) == 0
-
-
 def test_one_at_a_time_without_idempotence(start_run: StartRun) -> None:
     """``max.in.flight.requests.per.connection`` 1: the partition is muted until the answer is there."""
     run = start_run(enable_idempotence=False, max_in_flight_requests_per_connection=1)
@@ -127,17 +109,6 @@ def test_the_next_sender_mutes_nothing(start_run: StartRun, log_dir: Path) -> No
     assert read_values(log_dir, "t") == [b"value"] * 3
 
 
-# --- leaving --------------------------------------------------------------------------------------------
-
-
-def test_stop_delivers_what_is_there(start_run: StartRun) -> None:
-    run = start_run(linger_ms=100_000, delivery_timeout_ms=200_000)
-    futures = [run.send(T0), run.send(T1)]
-    run.sender.stop()
-    run.sender.run()
-    assert [future.get(0).offset for future in futures] == [0, 0]
-
-
 def test_stop_twice_leaves_at_once(start_run: StartRun) -> None:
     run = start_run(linger_ms=100_000, delivery_timeout_ms=200_000)
     future = run.send(T0)
@@ -146,14 +117,6 @@ def test_stop_twice_leaves_at_once(start_run: StartRun) -> None:
     run.sender.run()
     assert not future.is_done
     assert run.slab.undelivered() == (1, 1)
-
-
-def test_leaves_when_idle(start_run: StartRun) -> None:
-    run = start_run(sender_idle_ms=0)
-    run.send(T0)
-    run.sender.run()
-    assert run.slab.undelivered() == (0, 0)
-    assert math.inf not in run.transport.asked
 
 
 def test_cleans_up_behind_the_dead(run: HandRun) -> None:
@@ -168,30 +131,6 @@ def test_cleans_up_behind_the_dead(run: HandRun) -> None:
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
     assert counter(run, Super.RECLAIMED_SLOTS) == 2
     assert run.slab.words[run.slab.geometry.process(run.slab.me) + Process.STATE] == 1
-
-
-# --- very many partitions ---------------------------------------------------------------------------------------------
-
-
-def test_where_memory_is_short_batches_grow_until_there_is_an_answer(
-    start_run: StartRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count = 16  # as many partitions as there are slots
-    monkeypatch.setattr(ready_check, "A_FEW", 2)
-    run = start_run(num_partitions=count, shmaccum_max_partitions=count)
-    futures = [run.send(TopicPartition("t", number), b"0") for number in range(count)]
-    run.transport.held = True
-    for round_number in (1, 2, 3):
-        run.run(3)
-        at_rest = [each for each in futures if not any(each.topic_partition == sent for sent, _ in run.transport.sent)]
-        assert len(at_rest) == count - count // 8
-        for each in at_rest:
-            run.send(each.topic_partition, b"%d" % round_number)
-    run.transport.held = False
-    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == count + 3 * len(at_rest))
-    assert len(run.transport.sent) == count
-    assert run.slab.words[Super.REQUESTS_SENT] <= count // 2 + 1
-    assert read_values(Path(run.config.log_dir), "t", count - 1) == [b"0", b"1", b"2", b"3"]
 
 
 def test_batches_rest_after_the_time_in_which_others_were_sent(

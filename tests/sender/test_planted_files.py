@@ -65,19 +65,16 @@ def test_planted_files_in_place_of_segments(settings: Settings, log_dir: Path, p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_planted_file_in_place_of_the_lock(kind: str, settings: Settings, log_dir: Path, precious: Path) -> None:
-    said = plant(kind, log_dir / ".lock", precious)
+def test_planted_file_in_place_of_the_lock_or_the_named_log(
+    kind: str, settings: Settings, log_dir: Path, tmp_path: Path, precious: Path
+) -> None:
+    said, log = plant(kind, log_dir / ".lock", precious), tmp_path / "sender.log"
     with pytest.raises(SenderError, match=rf"log.dir {log_dir} cannot be used: \.lock: {said}"):
         Producer(settings())
     assert not has_writer(log_dir)
-    assert precious.read_text() == KEYS
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_planted_file_in_place_of_the_named_log(kind: str, settings: Settings, tmp_path: Path, precious: Path) -> None:
-    said = plant(kind, tmp_path / "sender.log", precious)
-    with pytest.raises(SenderError, match=rf"sender.log.file = '{tmp_path}/sender.log' cannot be used: {said}.*; name"):
-        Producer(settings(sender_log_file=str(tmp_path / "sender.log")))
+    plant(kind, log, precious)
+    with pytest.raises(SenderError, match=rf"sender.log.file = '{log}' cannot be used: {said}.*; name"):
+        Producer(settings(sender_log_file=str(log)))
     assert precious.read_text() == KEYS
 
 

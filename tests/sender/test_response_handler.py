@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from senders import HandRun, counter, of_partition
+from senders import HandRun, counter
 from splitting import T0, T1, StartRun
 
-from shmaccum._core import Partition, Super
-from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, NetworkError
+from shmaccum._core import Super
+from shmaccum.errors import DeliveryTimeoutError, NetworkError
 
 
 def test_back_off(run: HandRun) -> None:
@@ -29,32 +27,6 @@ def test_back_off(run: HandRun) -> None:
     assert len(run.transport.sent) == sent
     run.sender.run_once(now + backoff)
     assert len(run.transport.sent) == sent + 1
-
-
-def test_retries_are_counted(start_run: StartRun) -> None:
-    run = start_run(retries=2)
-    run.transport.refuse[T0] = NetworkError
-    future = run.send(T0)
-    run.run_until(lambda: counter(run, Super.BATCHES_FAILED))
-    assert len(run.transport.sent) == 3
-    with pytest.raises(NetworkError):
-        future.get(0)
-
-
-def test_a_failure_that_is_final(run: HandRun, log_dir: Path) -> None:
-    run.transport.refuse[T0] = InvalidRecordError
-    futures = [run.send(T0), run.send(T1)]
-    run.run(2)
-    with pytest.raises(InvalidRecordError, match="t-0"):
-        futures[0].get(0)
-    assert futures[1].get(0).offset == 0
-    assert counter(run, Super.BATCHES_FAILED) == counter(run, Super.RECORDS_FAILED) == 1
-    assert of_partition(run, T0, Partition.RECORDS_FAILED) == 1
-    # The partition goes on.
-    run.transport.refuse.clear()
-    again = run.send(T0)
-    run.run(2)
-    assert again.get(0).offset == 0
 
 
 def test_delivery_timeout_without_a_leader(start_sender: StartRun) -> None:

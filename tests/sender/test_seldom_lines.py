@@ -39,38 +39,20 @@ def test_refused_and_retried_batches_are_one_line_each(fake: FakeBroker, slab_na
     assert_one_of_20(log, "InvalidRecordError for t-")
 
 
-def test_a_line_counts_those_that_it_stands_for() -> None:
-    now_s = 0.0
-    seldom = Seldom(lambda: now_s)
-
-    def shown(kind: object, text: str) -> str | None:
-        record = logging.makeLogRecord({"msg": "%s", "args": (text,), "seldom": kind})
-        first, second = seldom.filter(record), seldom.filter(record)  # of two handlers
-        assert first == second
-        return record.getMessage() if first else None
-
-    assert shown("a", "first") == "first"
-    assert [shown("a", "next") for _ in range(1234)] == [None] * 1234
-    assert shown("b", "of another kind") == "of another kind"
-    assert [shown(None, "always")] * 2 == ["always"] * 2
-    now_s = SELDOM_S
-    assert shown("a", "later") == "later (1,234 more like it since the last such line)"
-    now_s = 2 * SELDOM_S
-    assert shown("a", "latest") == "latest"
-
-
 def test_the_last_lines_of_a_burst_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     """Else they are missing until the next one of the kind, which can be never."""
     seldom = Seldom(lambda: now_s)
     now_s = 0.0
 
-    def log(kind: str) -> None:
+    def log(kind: str | None) -> str:
+        """Return what is shown of a line."""
         record = logging.makeLogRecord({"name": "of_sender", "levelno": logging.ERROR, "msg": f"{kind} failed"})
         vars(record)["seldom"] = kind
-        seldom.filter(record)
+        first, second = seldom.filter(record), seldom.filter(record)  # of two handlers
+        assert first == second
+        return record.getMessage() if first else ""
 
-    for kind in "aab":
-        log(kind)
+    assert [log(kind) for kind in ("a", "a", "b", None, None)] == ["a failed", "", "b failed", *["None failed"] * 2]
     seldom.count_dropped()
     assert not caplog.records
     now_s = SELDOM_S
@@ -83,6 +65,9 @@ def test_the_last_lines_of_a_burst_are_counted(caplog: pytest.LogCaptureFixture)
     log("a")
     seldom.count_dropped(of_all=True)
     assert caplog.messages[1:] == ["a failed (1 more like it since then)", "b failed (1 more like it since then)"]
+    assert [log("a") for _ in range(1234)] == [""] * 1234
+    now_s = 3 * SELDOM_S
+    assert log("a") == "a failed (1,234 more like it since the last such line)"
 
 
 def test_a_sender_counts_them_a_minute_later(

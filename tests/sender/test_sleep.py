@@ -13,7 +13,7 @@ from splitting import T0, StartRun
 from shmaccum._core import Super
 from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.sender import sender as sender_module
-from shmaccum.sender.sleep import LONGEST_NAP_MS, LONGEST_SLEEP_MS, ResponseCoalescing
+from shmaccum.sender.sleep import LONGEST_SLEEP_MS
 from shmaccum.shm.incidents import incidents
 
 
@@ -28,17 +28,6 @@ def test_sleeps_until_something_happens(run: HandRun) -> None:
     run.run(1)
     assert counter(run, Super.SENDER_ASLEEP) == 0
     assert run.transport.asked[1] > sender_module.HOUSEKEEPING_MS / 2
-
-
-def test_a_sender_that_sent_all_there_was_looks_once_more_and_sleeps(run: HandRun) -> None:
-    run.send(T0)
-    run.transport.asked.clear()
-    run.run(1)
-    assert len(run.transport.sent) == 1
-    asleep = counter(run, Super.SENDER_ASLEEP)
-    run.run(1)
-    assert run.transport.asked[0] == 0 < run.transport.asked[1]
-    assert asleep > 0
 
 
 def test_answers_do_not_make_a_sender_listen_again(run: HandRun) -> None:
@@ -100,15 +89,6 @@ def test_doorbell_pressed_between_the_two_checks(run: HandRun) -> None:
     assert future.get(0).offset == 0
 
 
-def test_doorbell_stays_wanted_until_the_sender_looks(run: HandRun) -> None:
-    """Only the sender itself clears its word."""
-    while not (asleep := counter(run, Super.SENDER_ASLEEP)):
-        run.run(1)
-    for _ in range(3):
-        assert run.slab.button.press() == asleep
-    assert counter(run, Super.SENDER_ASLEEP) == asleep
-
-
 @pytest.mark.usefixtures("clock")
 def test_busy_sender_sleeps_without_listening(run: HandRun) -> None:
     """It could not send what producers append meanwhile."""
@@ -155,26 +135,3 @@ def test_never_sleeps_for_ever(start_run: StartRun, idle_ms: int) -> None:
     run = start_run(sender_idle_ms=idle_ms)
     run.run(4)
     assert max(run.transport.asked) <= LONGEST_SLEEP_MS
-
-
-# --- the nap of a busy sender -------------------------------------------------------------------------
-
-
-def nap_with(coalescing: ResponseCoalescing, answers_a_ms: float, under_way: int = 20) -> float:
-    """Sleep while responses arrive at a steady rate; return the share found answered at the last wake-up."""
-    for _ in range(200):
-        answered = min(under_way, max(1, int(coalescing.next_ms * answers_a_ms)))
-        coalescing.learn(answered, under_way)
-    return answered / under_way
-
-
-def test_about_half_of_what_is_under_way_is_found_answered() -> None:
-    coalescing = ResponseCoalescing()
-    for answers_a_ms in (200, 20, 10, 100, 200):
-        assert 0.4 <= nap_with(coalescing, answers_a_ms) <= 0.75
-
-
-def test_slow_nodes_are_not_waited_for_by_a_nap() -> None:
-    coalescing = ResponseCoalescing()
-    nap_with(coalescing, 0.1)
-    assert coalescing.next_ms == LONGEST_NAP_MS

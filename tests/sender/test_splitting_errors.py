@@ -13,7 +13,6 @@ from splitting import (
     SLOTS,
     T0,
     StartRun,
-    Told,
     assert_all_free,
     check_sequences,
     config_of,
@@ -24,9 +23,8 @@ from splitting import (
     send_columns,
 )
 
-from shmaccum._core import PARTS_IN_FLIGHT, FutureRecordMetadata, Process, Super
+from shmaccum._core import PARTS_IN_FLIGHT, FutureRecordMetadata, Process
 from shmaccum.accumulator.state.accumulator_state import attach_for
-from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
@@ -81,41 +79,6 @@ def test_columns(run: HandRun, log_dir: Path) -> None:
     assert read_values(log_dir, "t") == [b"first", *values]
 
 
-def test_columns_with_rows_that_are_given_up(run: HandRun) -> None:
-    values = numbered(10)
-    run.transport.is_invalid = lambda value: value == values[7]
-    future = send_columns(run, values, 1000)
-    deliver(run)
-    with pytest.raises(InvalidRecordError):
-        future.get(0)
-    assert future.is_done
-
-
-def test_future_is_done_with_its_own_part(run: HandRun) -> None:
-    run.transport.largest = 200
-    told = Told()
-    futures = send(run, numbered(20), told=told)
-    late: list[RecordMetadata] = []
-    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
-    assert not futures[-1].is_done
-    assert told.values == numbered(20)[: len(told.values)]
-    assert [future.is_done for future in futures] == [number < len(told.values) for number in range(20)]
-    for future in futures:
-        future.add_callback(late.append)
-    assert len(late) == len(told.values)
-    with pytest.raises(KafkaTimeoutError):
-        futures[-1].get(0)
-    with pytest.raises(KafkaTimeoutError):
-        run.accumulator.producer.flush(0)
-    deliver(run)
-    assert offsets_of(futures) == list(range(20))
-    assert told.values == numbered(20)
-    assert [metadata.offset for metadata in late] == list(range(20))
-
-
-# --- the completion rings -------------------------------------------------------------------------------
-
-
 def test_ring_without_room_defers_the_next_parts(run: HandRun, log_dir: Path) -> None:
     """Its completion ring never overflows: without room, the next parts wait until it has popped completions."""
     room = SLOTS + PARTS_IN_FLIGHT
@@ -149,23 +112,6 @@ def test_a_producer_that_died_is_not_waited_for(run: HandRun, log_dir: Path, sla
     run.transport.largest = 90
     run.run_until(lambda: run.accumulator.producer.pending.poll() or run.slab.undelivered() == (0, 0))
     assert offsets_of(futures) == list(range(1, 100))
-
-
-def test_rest_of_a_split_batch_expires(start_run: StartRun, log_dir: Path) -> None:
-    """Complete records stay complete; the others of the batch get the error."""
-    run = start_run(delivery_timeout_ms=2000)
-    run.transport.largest = 200
-    futures = send(run, numbered(20))
-    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done, after_ms=100)
-    run.transport.no_leader = frozenset({T0})
-    run.run(2, after_ms=5000)
-    run.accumulator.producer.pending.poll()
-    stored = read_values(log_dir, "t")
-    assert stored == numbered(20)[: len(stored)]
-    assert offsets_of(futures[: len(stored)]) == list(range(len(stored)))
-    assert all(isinstance(future.exception(), DeliveryTimeoutError) for future in futures[len(stored) :])
-    assert counter(run, Super.BATCHES_FAILED) == 1
-    assert_all_free(run)
 
 
 @pytest.mark.parametrize("stored", [True, False])

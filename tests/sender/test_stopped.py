@@ -47,6 +47,9 @@ def test_the_other_partitions_are_served(run: HandRun, log_dir: Path, caplog: py
     with stopped_with(stripe(run, T0)) as pid:
         for number in range(10):
             run_until_done(run, run.send(T1, b"%d" % number))
+        run.transport.asked.clear()
+        run.run(2)
+        assert 0 < max(run.transport.asked) <= deferral.RETRY_MS, "it does not spin meanwhile"
         assert not any(future.is_done for future in held_up)
         assert list(run.accumulator.sender.deferral.until_ms) == [LOCK_STRIPES]
         # It is waited for once, and not once for every partition and pass.
@@ -57,18 +60,6 @@ def test_the_other_partitions_are_served(run: HandRun, log_dir: Path, caplog: py
     assert read_values(log_dir, "t", 1) == [b"%d" % number for number in range(10)]
     assert read_values(log_dir, "t", 0) == read_values(log_dir, "t", STRIPES) == [b"a"]
     assert run.accumulator.sender.deferral.held_up() == []
-
-
-def test_the_sender_does_not_spin_meanwhile(run: HandRun) -> None:
-    future = run.send(T0, b"a")
-
-    with stopped_with(stripe(run, T0)):
-        run.run(1)
-        run.transport.asked.clear()
-        run.run(2)
-        assert 0 < max(run.transport.asked) <= deferral.RETRY_MS
-
-    run_until_done(run, future)
 
 
 def test_a_batch_that_is_to_be_sent_again_waits_for_its_place(run: HandRun, log_dir: Path) -> None:

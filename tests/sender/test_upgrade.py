@@ -172,14 +172,3 @@ def test_a_version_of_another_layout_refuses_and_says_what_to_do(
     sender.communicate(timeout=60)
     assert sender.returncode == 0
     assert read_values(log_dir, "t") == [b"value"] * 2
-
-
-def test_a_package_that_is_gone_is_an_error_that_says_so(site: Path, run: Run) -> None:
-    program = run(site)
-    (site / "shmaccum" / "sender" / "process.py").write_text("raise ImportError('half installed')\n")
-    assert program.tell("kill the sender") == "done"
-    answer = program.tell("send")
-    assert answer.startswith("SenderError: the sender did not start: ")
-    assert "cannot import its code: half installed; if shmaccum was upgraded or removed" in answer
-    install(site, "7.0")
-    assert program.tell("send") == "done"

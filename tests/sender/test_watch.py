@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 from processes import Start
 from producers import Settings, kill_sender, sender_pid, sender_starts, wait_until, wait_until_stored
+from runs import run_python
 from senders import read_values
 
 from shmaccum import Producer
@@ -40,23 +39,6 @@ def wait_for_the_next(producer: Producer, killed: int) -> None:
 
 def watch_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("shmaccum-watch-")]
-
-
-def test_sends_into_an_open_batch(settings: Settings, log_dir: Path) -> None:
-    """Five records a second, and no other call."""
-    with Producer(lingering(settings)) as producer:
-        producer.send("t", b"0", partition=0)
-        killed = sender_pid(producer)
-        os.kill(killed, signal.SIGKILL)
-        began_s, sent = time.monotonic(), 1
-        while sender_pid(producer) in (0, killed):
-            assert time.monotonic() - began_s < PROMISE_S + BUSY_S
-            producer.send("t", b"%d" % sent, partition=0)
-            sent += 1
-            time.sleep(0.2)
-        producer.flush(20)
-        assert sender_starts(producer) == 2
-    assert read_values(log_dir, "t") == [b"%d" % number for number in range(sent)]
 
 
 def send_and_stay(link: Connection, settings: dict[str, object]) -> None:
@@ -138,14 +120,8 @@ print([thread.name for thread in threading.enumerate()][1:])
 
 def test_a_fork_is_none_among_threads(settings: Settings, slab_name: str) -> None:
     """Python 3.12 and later warn of those: the child may meet a lock that no thread will ever release."""
-    program = subprocess.run(
-        [sys.executable, "-W", "always:This process:DeprecationWarning", "-c", FORKS, json.dumps(settings())],
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    arguments = ["-W", "always:This process:DeprecationWarning", "-c", FORKS, json.dumps(settings())]
+    program = run_python(*arguments, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     assert (program.stdout, program.stderr) == (f"['shmaccum-watch-{slab_name}']\n", "")
 
 
@@ -157,6 +133,7 @@ def test_without_threads_the_next_send_looks(
     settings: Settings, log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(threading.Thread, "start", without_threads)
+    monkeypatch.setattr(watch, "LOOK_S", 0.1)
     with caplog.at_level(logging.WARNING), Producer(lingering(settings)) as producer:
         assert caplog.text.count("can't start new thread") == 1
         producer.send("t", b"0", partition=0)
@@ -169,7 +146,7 @@ def test_without_threads_the_next_send_looks(
         # Once there can be threads, there is one.
         assert not watch_threads()
         monkeypatch.undo()
-        time.sleep(watch.LOOK_S)
+        time.sleep(0.1)
         producer.send("t", b"2", partition=0)
         assert watch_threads()
         producer.flush(20)
@@ -224,13 +201,8 @@ while time.monotonic() < end:
 def test_the_end_of_the_interpreter_does_not_wait(settings: Settings, slab_name: str, seconds: float) -> None:
     """Not for a thread that sleeps, nor for one that is about to start a sender and cannot."""
     given = settings(linger_ms=1000)
-    program = subprocess.Popen(
-        [sys.executable, "-c", ENDS_WITHOUT_A_SENDER.format(seconds=seconds), json.dumps(given)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    stderr = program.communicate(timeout=seconds + 20)[1]
+    program = run_python("-c", ENDS_WITHOUT_A_SENDER.format(seconds=seconds), json.dumps(given), timeout_s=seconds + 20)
     assert program.returncode == 0
-    assert all("has undelivered records and no sender" in line for line in stderr.splitlines())
+    assert all("has undelivered records and no sender" in line for line in program.stderr.splitlines())
     with Producer(given) as producer:
         wait_until(lambda: producer._slab.undelivered() == (0, 0), "what was left is delivered")

@@ -15,11 +15,9 @@ from accumulators import (
     Log,
     add,
     assert_empty,
-    decode,
     drain,
     first,
     queued,
-    values_of,
 )
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
@@ -27,11 +25,8 @@ from hypothesis import strategies as st
 from runs import in_threads
 
 from shmaccum._core import Buffer
-from shmaccum.accumulator.append.batch_appender import GROWTH_SHARE
-from shmaccum.accumulator.append.waits import Sender
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
-    BufferExhaustedError,
     LockTimeoutError,
 )
 from shmaccum.shm.layout import SlotState
@@ -60,15 +55,6 @@ def test_records_round_trip(
     assert [future.get(0).offset for future in futures] == list(range(len(appended)))
     assert [future.get(0).timestamp for future in futures] == [record[0] for record in appended]
     assert_empty(accumulator)
-
-
-def test_timestamps_in_any_order(accumulator: Accumulators) -> None:
-    """The base is the first record's, not the smallest; the largest is known without looking at the records."""
-    for timestamp in (50, 40, 60, 0, 60, 2**63 - 1, 55):
-        add(accumulator, TP0, timestamp=timestamp)
-    (batch,) = drain(accumulator)
-    assert (batch.base_timestamp, batch.max_timestamp, batch.record_count) == (50, 2**63 - 1, 7)
-    assert [record.timestamp for record in decode(accumulator, batch)] == [50, 40, 60, 0, 60, 2**63 - 1, 55]
 
 
 def fitting_value(accumulator: Accumulators) -> bytes:
@@ -103,9 +89,6 @@ def test_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
     assert (result.batch_is_full, result.new_batch_created) == (True, True)
     batch = first(accumulator, TP0)
     assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
-
-
-# --- the second look ------------------------------------------------------------------------------------
 
 
 def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
@@ -199,69 +182,4 @@ def test_slot_that_a_thread_could_not_free_is_freed_by_another(accumulator: Accu
     assert_empty(accumulator)
 
 
-# --- memory ---------------------------------------------------------------------------------------------
-
-
-def test_no_memory(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(buffer_memory=2 * BATCH_SIZE)
-    add(accumulator, TP0, HALF)
-    add(accumulator, TP1, HALF)
-    with pytest.raises(BufferExhaustedError):
-        accumulator.append(TP0, 0, None, HALF, max_block_ms=20)
-    # What needs no new memory is not concerned: the attempt closed the first batch, but not the other one.
-    add(accumulator, TP1, b"small")
-    log = Log(accumulator)
-    log.take_all()
-    assert log.values(TP1) == [HALF, b"small"]
-    accumulator.append(TP0, 0, None, HALF, max_block_ms=20)
-    log.take_all()
-    assert log.values(TP0) == [HALF, HALF]
-    assert_empty(accumulator)
-
-
 # --- what is counted ------------------------------------------------------------------------------------
-
-
-def test_counters(accumulator: Accumulators) -> None:
-    before = accumulator.slab.processes.info(accumulator.slab.me)
-    values = [b"one", b"two", HALF, HALF, bytes(2 * BATCH_SIZE)]
-    for value in values:
-        add(accumulator, TP0, value)
-    after = accumulator.slab.processes.info(accumulator.slab.me)
-    batches = []
-    while drained := drain(accumulator):
-        batches += drained
-    assert after.records - before.records == 5
-    assert after.batches - before.batches == len(batches) == 3
-    in_batches = sum(batch.size - accumulator.format.header_size for batch in batches)
-    assert after.bytes - before.bytes == in_batches
-    assert values_of(accumulator, batches) == values
-    Log(accumulator).take(batches)
-
-
-def test_who_waited_brings_a_growing_batch_what_others_can_spare(accumulate: OpenAccumulator) -> None:
-    """Who finds room by then brings it, too, unless there is already more room than that."""
-    slots, partitions = 512, 4
-    accumulator = accumulate(buffer_memory=slots * BATCH_SIZE, batch_max_bytes=64 * BATCH_SIZE)
-    share = slots // (GROWTH_SHARE * partitions)
-    add(accumulator, TP0, HALF)
-    assert len(drain(accumulator, now_ms=1 << 50)) == 1, "in flight: the next batch has to wait, and grows"
-    add(accumulator, TP0, HALF)
-    rest = accumulator.pool.allocate(accumulator.pool.available_memory(), 0)
-    queue, body = accumulator.map.queues[TP0], accumulator.format.encode_body(None, HALF, ())
-    calls = [accumulator.producer.appending(queue, 0, body, None, 1000) for _ in range(3)]
-    waits = []
-    for call in calls:
-        assert isinstance(next(call), Sender)
-        waits.append(call.send(None))
-        assert waits[-1].size == share * BATCH_SIZE
-    accumulator.pool.deallocate(rest)
-
-    grown = []
-    for call, wait in zip(calls, waits, strict=True):
-        accumulator.pool.allocate(wait.size, 0, wait.taken)
-        with pytest.raises(StopIteration):
-            call.send(None)
-        grown.append((slots - 1) - accumulator.pool.available_memory() // BATCH_SIZE)
-    assert grown == [1 + share, 1 + 2 * share, 1 + 2 * share]
-    assert queued(accumulator, TP0) == 1

@@ -61,26 +61,3 @@ def test_a_large_record_is_compressed_if_that_makes_it_smaller(
         assert [record.value for record in decode(as_sent(accumulator, batch))] == [value], decode.__name__
     Log(accumulator).take([batch])
     assert_empty(accumulator)
-
-
-@pytest.mark.parametrize("settings", [{"compression_type": "none"}, {"message_format_version": "0.10.2"}])
-def test_nothing_is_compressed_without_compression_or_in_format_1(
-    accumulate: OpenAccumulator, settings: dict[str, str]
-) -> None:
-    accumulator = accumulate(**{"compression_type": "gzip"} | settings)
-    add(accumulator, TP0, bytes(2 * BATCH_SIZE))
-    batch = first(accumulator, TP0)
-    assert batch is not None
-    assert (batch.compression, batch.stored_size) == (None, batch.size)
-
-
-def test_a_batch_that_came_back_is_still_compressed(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(compression_type="snappy", retry_backoff_ms=0)
-    add(accumulator, TP0, bytes(2 * BATCH_SIZE))
-    (batch,) = drain(accumulator)
-    accumulator.sender.reenqueue(batch, 0)
-    (again,) = drain(accumulator, 1)
-    assert (again.slot, again.compression) == (batch.slot, SNAPPY)
-    log = Log(accumulator)
-    log.take([again])
-    assert log.values(TP0) == [bytes(2 * BATCH_SIZE)]

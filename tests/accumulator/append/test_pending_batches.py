@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -20,17 +19,19 @@ from accumulators import (
     assert_empty,
     config_of,
     drain,
+    first,
     open_accumulator,
 )
 from fixture_types import Link, OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
 from runs import in_threads, threads
 
-from shmaccum._core import LOCK_TAKEN, Process
+from shmaccum._core import LOCK_TAKEN, Process, Slot
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.cluster import RecordMetadata
-from shmaccum.errors import KafkaTimeoutError, RecordTooLargeError, ShmaccumError
+from shmaccum.errors import KafkaTimeoutError, RecordTooLargeError, ShmaccumError, SlabDamagedError
+from shmaccum.shm.layout import SlotState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -54,9 +55,6 @@ class Told:
 
 def append(accumulator: Accumulators, callback: Callable[..., object] | None = None, value: bytes = VALUE) -> None:
     accumulator.append(TP0, 0, KEY, value, (), callback)
-
-
-# --- futures --------------------------------------------------------------------------------------------
 
 
 def test_metadata(accumulator: Accumulators) -> None:
@@ -86,17 +84,6 @@ def test_what_the_broker_says_of_a_batch(accumulator: Accumulators) -> None:
     assert [(each.get(0).offset, each.get(0).timestamp) for each in unknown] == [(-1, 7)] * 2
 
 
-def test_failed_batch_raises(accumulator: Accumulators) -> None:
-    future = accumulator.append(TP0, 7, KEY, VALUE).future
-    (batch,) = drain(accumulator)
-    accumulator.sender.complete([BatchOutcome(batch, error=RecordTooLargeError)])
-    with pytest.raises(RecordTooLargeError, match="test-0"):
-        future.get(0)
-    assert future.failed()
-    assert isinstance(future.exception(), RecordTooLargeError)
-    assert future.value is None
-
-
 def test_add_callback_and_errback(accumulator: Accumulators) -> None:
     """As kafka-python has them: before or after the record is done, with arguments of one's own."""
     said: list[tuple[object, ...]] = []
@@ -114,9 +101,6 @@ def test_add_callback_and_errback(accumulator: Accumulators) -> None:
     assert said == [("good", 1, good.value, {"x": 2}), ("bad", 3, error, {"y": 4}), good.value]
     assert {type(each) for each in (error, again)} == {RecordTooLargeError}
     assert {str(each) for each in (error, again)} == {str(bad.exception())}
-
-
-# --- callbacks ------------------------------------------------------------------------------------------
 
 
 def append_with_callback(link: Link, name: str, count: int) -> list[int]:
@@ -183,19 +167,6 @@ def test_callback_can_append(accumulator: Accumulators) -> None:
     assert told.offsets == [0, 1, 3, 5]  # each appended before the record of the call in which it was
 
 
-def test_callback_can_flush(accumulator: Accumulators) -> None:
-    flushed: list[bool] = []
-
-    def flush(error: object, metadata: object) -> None:
-        accumulator.producer.flush(0)
-        flushed.append(True)
-
-    append(accumulator, flush)
-    Log(accumulator).take_all()
-    accumulator.producer.pending.poll()
-    assert flushed == [True]
-
-
 def test_callbacks_run_in_order_under_threads(accumulator: Accumulators) -> None:
     """Many threads append and poll; each callback is called once, by one thread at a time, in order."""
     told, calling = Told(), threading.Lock()
@@ -237,9 +208,6 @@ def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
     quiet.producer.close()
     assert busy.slab.pool.rebuild() == (LOCK_TAKEN,)
     assert_empty(busy)
-
-
-# --- interrupts and forks -------------------------------------------------------------------------------
 
 
 def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None:
@@ -290,25 +258,6 @@ def append_in_threads(accumulator: Accumulators, link: Link) -> list[int]:
     return sorted(told.offsets)
 
 
-# --- waiting for many -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("has_callbacks", "expected"), [(False, 4), (True, 1)])
-def test_flush_wakes_for_half_of_its_batches(accumulator: Accumulators, has_callbacks: bool, expected: int) -> None:
-    """Unless there are callbacks, which are called as their batches are done."""
-    told, slab = Told(), accumulator.slab
-    for _ in range(8):
-        append(accumulator, told if has_callbacks else None, HALF)
-
-    with threads(1, lambda _: accumulator.producer.flush(60)):
-        while not slab.wakeup.waiting:
-            time.sleep(0.001)
-        assert slab.words[accumulator.producer.pending.process_at + Process.ASLEEP] == expected
-        Log(accumulator).take_all()
-    assert not accumulator.producer.pending.incomplete()
-    assert len(told.offsets) == 8 * has_callbacks
-
-
 @pytest.mark.parametrize("head", [1, 1 << 63, (1 << 64) - 1])
 def test_an_append_ends_although_the_head_of_the_ring_is_damaged(accumulator: Accumulators, head: int) -> None:
     """The process knows its head; the word looks as if completions were unread for ever."""
@@ -319,3 +268,31 @@ def test_an_append_ends_although_the_head_of_the_ring_is_damaged(accumulator: Ac
     accumulator.append(TP0, 0, KEY, VALUE)
 
     assert slab.words[head_at] == 0
+
+
+@pytest.mark.parametrize("word", [Slot.STATE, Slot.GENERATION])
+def test_lost_batch_fails_alone(accumulator: Accumulators, word: int) -> None:
+    called: list[object] = []
+    lost = accumulator.append(TP0, 0, KEY, VALUE, (), lambda error, metadata: called.append(error)).future
+    sound = accumulator.append(TP1, 0, KEY, VALUE).future
+    batch = first(accumulator, TP0)
+    at = accumulator.slab.geometry.header(batch.slot) + word
+    before = accumulator.slab.words[at]
+    accumulator.slab.words[at] = SlotState.FREE if word == Slot.STATE else before + 1
+
+    with pytest.raises(SlabDamagedError, match=rf"slot {batch.slot}: a batch of test-0 was freed"):
+        lost.get(5)
+
+    assert isinstance(called[0], SlabDamagedError)
+    assert not sound.is_done
+    accumulator.slab.words[at] = before
+    Log(accumulator).take_all()
+    assert sound.get(5).offset == 0
+
+
+def test_late_batch_is_waited_for(accumulator: Accumulators) -> None:
+    future = accumulator.append(TP0, 0, KEY, VALUE).future
+    assert not accumulator.producer.pending.wait_until(lambda: future.is_done, 0.6)
+    assert not future.is_done
+    Log(accumulator).take_all()
+    assert future.get(5).offset == 0

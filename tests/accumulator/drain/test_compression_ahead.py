@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 from accumulators import CLUSTER, TP0, TP1, Log, add, created_ms, drain, first, queued
@@ -96,28 +95,6 @@ def test_an_open_batch_is_closed_for_it(ahead: Ahead) -> None:
     assert ahead.sender.ahead.take(batch) is not None
 
 
-def test_meanwhile_it_is_not_drained(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_go_on = threading.Event()
-    compress = compression_ahead.compress
-
-    def late(*args: Any) -> bytes:
-        may_go_on.wait(60)
-        return compress(*args)
-
-    monkeypatch.setattr(compression_ahead, "compress", late)
-    fill(ahead.accumulator)
-    assert drain(ahead.accumulator) == []
-    assert ahead.look() == set()
-    assert ahead.delay_ms == 100, "a wake-up can be lost"
-    assert drain(ahead.accumulator) == []
-    may_go_on.set()
-    ahead.wait()
-    assert len(ahead.drain()) == 1
-
-
-# --- what becomes of them meanwhile -------------------------------------------------------------------
-
-
 def test_a_batch_that_expires_leaves_nothing(ahead: Ahead) -> None:
     fill(ahead.accumulator)
     ahead.compress()
@@ -182,23 +159,6 @@ def test_a_sender_that_leaves_forgets_all(ahead: Ahead) -> None:
     log = Log(ahead.accumulator)
     log.take([batch])
     assert log.values(TP0) == [VALUE] * 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "value"),
-    [
-        ({"compression_type": "gzip", "message_format_version": "0.10.2"}, VALUE),
-        ({"compression_type": "none"}, VALUE),
-        ({}, bytes(AHEAD_SIZE // 2 - 200)),
-    ],
-)
-def test_format_1_and_small_or_uncompressed_batches_do_not_wait(
-    accumulate: OpenAccumulator, settings: dict[str, object], value: bytes
-) -> None:
-    ahead = start(accumulate, **settings)
-    fill(ahead.accumulator, value=value)
-    (batch,) = drain(ahead.accumulator)
-    assert ahead.sender.ahead.take(batch) is None
 
 
 @pytest.mark.parametrize(

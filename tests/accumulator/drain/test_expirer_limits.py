@@ -1,11 +1,14 @@
-"""Producers with different ``linger.ms``, ``delivery.timeout.ms`` and ``retries`` in one slab, and in one batch."""
+"""When batches expire: by the longest limits of the producers that share one, and never before a time in the future."""
 
 from __future__ import annotations
 
+import pytest
 from accumulators import CLUSTER, TP0, TP1, add, config_of, created_ms, first, open_accumulator
 from columns import append_columns
 from fixture_types import Link, OpenAccumulator, Start
 
+from shmaccum._core import Slot
+from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.shm.lifecycle import detach
 
 LIMITS = {"delivery_timeout_ms": 5_000, "retries": 3}
@@ -18,33 +21,6 @@ def append_and_stay(link: Link, name: str, settings: dict[str, object]) -> None:
     link.send("appended")
     link.recv()
     detach(accumulator.slab)
-
-
-# --- lingering ----------------------------------------------------------------------------------------
-
-
-def test_shared_batch_has_the_least_linger(accumulate: OpenAccumulator) -> None:
-    """The one that lowers it is to wake the sender, which may sleep for longer than that."""
-    brief, long = accumulate(linger_ms=10), accumulate(linger_ms=1_000)
-    add(long, TP0)
-    began_ms = created_ms(long, TP0)
-    assert long.sender.ready(CLUSTER, began_ms).next_ready_check_delay_ms > 500
-    result = brief.append(TP0, 0, None, b"")
-    assert (result.batch_is_full, result.new_batch_created) == (True, False)
-    assert not brief.append(TP0, 0, None, b"").batch_is_full
-    assert long.sender.ready(CLUSTER, began_ms + 10).ready_nodes
-    add(long, TP0)
-    batch = first(long, TP0)
-    assert (batch.linger_ms, batch.record_count) == (10, 4)
-
-
-def test_longest_linger(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(linger_ms=(1 << 63) - 1, delivery_timeout_ms=2**31 - 1)
-    add(accumulator, TP0)
-    assert not accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0) + 10**9).ready_nodes
-
-
-# --- limits ---------------------------------------------------------------------------------------------
 
 
 def test_shared_batch_has_the_longest_limits(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
@@ -64,7 +40,7 @@ def test_shared_batch_has_the_longest_limits(accumulate: OpenAccumulator, slab_n
 
 
 def test_producers_of_one_process_have_limits_of_their_own(accumulate: OpenAccumulator) -> None:
-    """A batch that both append to has the larger ones, in whichever order they do."""
+    """A batch that both append to has the larger ones, in whichever order they do, by record or by column."""
     brief, patient = accumulate(**LIMITS), accumulate(**LONGER)
     limits = brief.sender.limits
     add(brief, TP0)
@@ -74,21 +50,11 @@ def test_producers_of_one_process_have_limits_of_their_own(accumulate: OpenAccum
     assert limits.shortest_ms() == 5_000
     (expired,) = brief.sender.abort_expired_batches(created_ms(brief, TP0) + 5_500)
     assert expired.batch.partition == brief.map.queues[TP0].entry
-    add(brief, TP1)
+    append_columns(brief, TP1, [b"v"])
     add(brief, TP0)
-    add(patient, TP0)
+    append_columns(patient, TP0, [b"v"])
     for batch in (first(brief, TP0), first(brief, TP1)):
         assert (limits.timeout_ms(batch), limits.retries(batch), batch.record_count) == (60_000, 70, 2)
-
-
-def test_columns_have_the_limits_of_their_producer(accumulate: OpenAccumulator) -> None:
-    brief, patient = accumulate(**LIMITS), accumulate(**LONGER)
-    limits = brief.sender.limits
-    for accumulator, timeout_ms in ((brief, 5_000), (patient, 60_000)):
-        append_columns(accumulator, TP0, [b"v"])
-        assert limits.timeout_ms(first(accumulator, TP0)) == timeout_ms
-    append_columns(brief, TP0, [b"v"])
-    assert limits.timeout_ms(first(brief, TP0)) == 60_000
 
 
 def test_shorter_timeout_takes_effect_at_once(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
@@ -106,3 +72,23 @@ def test_shorter_timeout_takes_effect_at_once(accumulate: OpenAccumulator, slab_
     assert expired.batch.contributors() != [accumulator.slab.me]
     other.tell()
     other.result()
+
+
+def test_creation_time_in_the_future_expires_from_now(accumulate: OpenAccumulator) -> None:
+    """The producer runs in another time namespace, or the word is damaged."""
+    accumulator = accumulate(**LIMITS)
+    future = accumulator.append(TP0, 0, None, b"value").future
+    batch = first(accumulator, TP0)
+    made_ms = batch.created_ms
+    accumulator.slab.words[batch.at + Slot.CREATED_MS] += 3_600_000
+    assert accumulator.sender.abort_expired_batches(made_ms) == []
+    assert accumulator.sender.expirer.next_expiry_ms == made_ms + 5_000
+    assert len(accumulator.sender.abort_expired_batches(made_ms + 5_000)) == 1
+    with pytest.raises(DeliveryTimeoutError):
+        future.get(0)
+
+
+def test_longest_linger(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(linger_ms=(1 << 63) - 1, delivery_timeout_ms=2**31 - 1)
+    add(accumulator, TP0)
+    assert not accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0) + 10**9).ready_nodes

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
 from fixture_types import Link, Start
 
-from shmaccum._core import STRIPES, Partition, Super
+from shmaccum._core import Super
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.drain.ready_check import Cluster
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -98,66 +96,6 @@ def begin(slab_name: str) -> Iterator[Begin]:
         each.close()
 
 
-# --- ready and drain ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def many(begin: Begin) -> Open:
-    """More than twice as many partitions as locks, and enough memory."""
-    return begin(40, 128)
-
-
-def test_deques_can_change_during_the_check(many: Open) -> None:
-    """Others put batches into deques that the sender is just looking at, from other processes."""
-    slab = many.accumulator.slab
-    heads = [slab.geometry.partition(queue.entry) + Partition.HEAD for queue in many.accumulator.map.by_entry]
-    words = [slab.words[at] for at in heads]
-    pid = os.fork()
-    if not pid:
-        while True:
-            for at, word in zip(heads, words, strict=True):
-                slab.words[at] = 0 if slab.words[at] else word
-    try:
-        for _ in range(1000):
-            assert not many.accumulator.sender.ready(many.cluster, many.now_ms).unknown_leader_topics
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        for at, word in zip(heads, words, strict=True):
-            slab.words[at] = word
-
-
-@pytest.mark.parametrize("word", [Partition.MUTED, Partition.HELD, Partition.IN_FLIGHT])
-def test_held_partition_is_neither_ready_nor_waited_for(many: Open, word: int) -> None:
-    slab, queues = many.accumulator.slab, many.accumulator.map.queues
-    places = [slab.geometry.partition(queues[each].entry) + word for each in many.partitions]
-    for at in places:
-        slab.words[at] = 5
-    assert many.accumulator.sender.ready(many.cluster, many.late_ms) == (set(), float("inf"), set())
-    slab.words[places[1]] = 0
-    assert many.ready() == {0}
-    for at in places:
-        slab.words[at] = 0
-
-
-def test_drain_follows_partition_order_across_stripes(many: Open) -> None:
-    drained = many.drain()
-    assert many.of(drained) == many.partitions
-    assert len({batch.partition % STRIPES for batch in drained}) == STRIPES
-
-
-def test_request_begins_where_the_last_one_was_full(many: Open) -> None:
-    size = many.accumulator.map.queues[many.partitions[0]].first().size  # type: ignore[union-attr]
-    taken: list[TopicPartition] = []
-    while drained := many.accumulator.sender.drain(many.cluster, NODES[0], 3 * size, many.late_ms):
-        assert len(drained) <= 3
-        taken += many.of(drained)
-    assert taken == many.partitions
-
-
-# --- places -----------------------------------------------------------------------------------------------------------
-
-
 def test_all_open_batches_leave_with_enough_free_slots(begin: Begin) -> None:
     many = begin(SLOTS // 2)
     assert many.of(many.drain()) == many.partitions
@@ -228,9 +166,6 @@ def test_silent_node_delays_no_other(begin: Begin) -> None:
     assert many.ready() == set()
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
 def append_one(link: Link, name: str, slots: int, value_size: int) -> None:
     accumulator = open_accumulator(hour_config(name, slots))
     accumulator.append(TopicPartition(TOPIC, len(accumulator.map.topics[TOPIC].queues) - 1), 0, None, bytes(value_size))
@@ -256,9 +191,6 @@ def test_waiter_gets_memory_of_lingering_batches(begin: Begin, start: Start, sla
             many.answer(batches)
     assert waiter.result() is None
     assert requests == 1 if slots == 1 else requests > 1
-
-
-# --- rest -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("partitions", "took_ms", "rest_ms"), [(150, 10, 30), (150, 60_000, 50), (50, 10, 0)])

@@ -8,6 +8,7 @@ the least that a slot can be. What differs:
 * ``outOfMemoryOnAllocation``: memory is reserved when the slab is made; an allocation cannot fail for lack of it.
 * ``testCleanupMemoryAvailabilityOnMetricsException`` stands for any error in the middle of a wait: here,
   of `BufferPool.while_waiting`.
+* ``closeAllocations`` and ``closeNotifyWaiters`` are one test.
 * ``testDelayedAllocation`` and ``testCleanupMemoryAvailabilityWaiterOnInterruption`` are in
   ``test_buffer_pool_processes.py``.
 """
@@ -20,6 +21,7 @@ import time
 from multiprocessing.connection import Connection
 
 import pytest
+import runs
 from killpoints import interrupt_before, lines_here
 from pools import MakePool, join_pool
 from processes import PATIENCE_S, Start, finish, in_threads, wait_until
@@ -110,30 +112,35 @@ def test_an_interrupt_of_an_allocation_leaks_no_memory(make_pool: MakePool) -> N
 
 
 def hammer(link: Connection, name: str, iterations: int, seed: int) -> None:
+    """Use the pool in two threads."""
     pool = join_pool(name)
-    randomness = random.Random(seed)
+
+    def use(thread: int) -> None:
+        randomness = random.Random(2 * seed + thread)
+        for _ in range(iterations):
+            pooled = randomness.random() < 0.5
+            size = pool.poolable_size if pooled else randomness.randrange(1, pool.total_memory)
+            buffer = pool.allocate(size, FOREVER_MS)
+            slots = pool.slab.memory.chain(buffer.slot, buffer.slots)
+            places = pool.slab.memory.places(slots, 0, buffer.slots * pool.poolable_size)
+            mark = randomness.randbytes(8)
+            pool.slab.memory.write(places, mark * (buffer.slots * pool.poolable_size // 8))
+            if not randomness.randrange(8):
+                time.sleep(0)
+            for begin, end in places:
+                assert pool.slab.buffer[begin:end] == mark * ((end - begin) // 8), "somebody else has the same memory"
+            pool.deallocate(buffer)
+
     link.send("ready")
     link.recv()
-    for _ in range(iterations):
-        pooled = randomness.random() < 0.5
-        size = pool.poolable_size if pooled else randomness.randrange(1, pool.total_memory)
-        buffer = pool.allocate(size, FOREVER_MS)
-        slots = pool.slab.memory.chain(buffer.slot, buffer.slots)
-        places = pool.slab.memory.places(slots, 0, buffer.slots * pool.poolable_size)
-        mark = randomness.randbytes(8)
-        pool.slab.memory.write(places, mark * (buffer.slots * pool.poolable_size // 8))
-        if not randomness.randrange(8):
-            time.sleep(0)
-        for begin, end in places:
-            assert pool.slab.buffer[begin:end] == mark * ((end - begin) // 8), "somebody else has the same memory"
-        pool.deallocate(buffer)
+    runs.in_threads(2, use)
     detach(pool.slab)
 
 
 def test_stressful_situation(make_pool: MakePool, start: Start, slab_name: str) -> None:
     number = 6
     pool = make_pool(number // 2 * 1024, 1024)
-    children = [start(hammer, slab_name, 100, seed) for seed in range(number)]
+    children = [start(hammer, slab_name, 50, seed) for seed in range(number)]
     for child in children:
         child.hear()
     finish(*children)
@@ -143,19 +150,7 @@ def test_stressful_situation(make_pool: MakePool, start: Start, slab_name: str) 
     assert pool.slab.words[Super.REBUILDS] == 0
 
 
-def test_close_allocations(make_pool: MakePool) -> None:
-    pool = make_pool(80, 8)
-    buffer = pool.allocate(8, MAX_BLOCK_MS)
-
-    pool.close()
-
-    with pytest.raises(ProducerClosedError):
-        pool.allocate(8, MAX_BLOCK_MS)
-    pool.deallocate(buffer)  # still works
-    assert pool.available_memory() == 80
-
-
-def test_close_notifies_waiters(make_pool: MakePool, start: Start, slab_name: str) -> None:
+def test_close_notifies_waiters_and_refuses_requests(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(8, 8)
     buffer = pool.allocate(8, math.inf)
     errors: list[ProducerClosedError] = []
@@ -174,5 +169,7 @@ def test_close_notifies_waiters(make_pool: MakePool, start: Start, slab_name: st
 
     assert len(errors) == 2
     assert pool.queued() == 1  # another process's pool is not closed
-    pool.deallocate(buffer)
+    with pytest.raises(ProducerClosedError):
+        pool.allocate(8, MAX_BLOCK_MS)
+    pool.deallocate(buffer)  # still works
     assert other.result().slot == buffer.slot

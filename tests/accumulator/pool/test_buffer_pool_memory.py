@@ -5,32 +5,9 @@ from __future__ import annotations
 import pytest
 from pools import MakePool
 
-from shmaccum._core import Buffer, Process, Slot, Super
+from shmaccum._core import Buffer, Slot, Super
 from shmaccum.accumulator.buffer_pool import BufferPool
 from shmaccum.errors import BufferExhaustedError, IllegalStateError
-from shmaccum.shm.layout import SlotState, owner_of, state_of
-
-# --- allocating and freeing -----------------------------------------------------------------------
-
-
-def state_word(pool: BufferPool, slot: int) -> int:
-    state: int = pool.slab.words[pool.slab.geometry.header(slot) + Slot.STATE]
-    return state
-
-
-def test_the_slot_header_names_the_owner(make_pool: MakePool) -> None:
-    pool = make_pool(64, 8)
-
-    buffer = pool.allocate(20, 0)
-
-    state = state_word(pool, buffer.slot)
-    assert state_of(state) == SlotState.ALLOCATED
-    assert owner_of(state) == pool.slab.me
-    assert pool.slab.words[pool.slab.geometry.header(buffer.slot) + Slot.SLOTS] == buffer.slots == 3
-    assert pool.is_taken(buffer)
-    pool.deallocate(buffer)
-    assert state_word(pool, buffer.slot) == SlotState.FREE
-    assert not pool.is_taken(buffer)
 
 
 def test_memory_is_freed_once(make_pool: MakePool) -> None:
@@ -83,7 +60,6 @@ def test_a_large_request_gets_adjacent_slots_if_possible(make_pool: MakePool) ->
     assert chain_of(pool, adjacent) == [3, 4]
     assert chain_of(pool, others) == [1, 6]
     assert pool.available_memory() == 0
-    assert [state_of(state_word(pool, slot)) for slot in (1, 3, 4, 6)] == [1, 1, 0, 0]
     pool.deallocate(adjacent, others, *(small[number] for number in (0, 2, 5, 7)))
     assert chain_of(pool, pool.allocate(64, 0)) == list(range(8))
 
@@ -155,36 +131,6 @@ def test_a_too_high_free_count_allocates_nothing(make_pool: MakePool) -> None:
         pool.allocate(8, 0)
 
     assert all(map(pool.is_taken, kept))
-
-
-def test_statistics_of_the_pool(make_pool: MakePool) -> None:
-    pool = make_pool(64, 8)
-    buffers = [pool.allocate(8, 0), pool.allocate(24, 0)]
-    pool.deallocate(*buffers)
-    pool.deallocate(pool.allocate(8, 0))
-
-    assert pool.slab.words[Super.PEAK_SLOTS] == 4
-    assert pool.slab.words[Super.TOUCHED_SLOTS] == 4
-    assert pool.slab.words[Super.FREE_SLOTS] == 8
-
-
-def test_statistics_of_a_wait(make_pool: MakePool) -> None:
-    pool = make_pool(8, 8)
-    pool.allocate(8, 0)
-    assert pool.wait_ratio() == 0.0
-
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(8, 20)
-
-    entry = pool.slab.geometry.process(pool.slab.me)
-    assert pool.slab.words[entry + Process.WAITS] == 1
-    assert pool.slab.words[entry + Process.EXHAUSTED] == 1
-    assert pool.slab.words[entry + Process.WAIT_NS] >= 20_000_000
-    assert 0.0 < pool.wait_ratio() <= 1.0
-    assert BufferPool(pool.slab).wait_ratio() == 0.0
-
-
-# --- the pool's slab ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("memory", "slots"), [(64, 8), (71, 8), (63, 7), (7, 1), (0, 1)])

@@ -153,36 +153,6 @@ def test_a_timed_out_waiter_lets_the_next_continue(make_pool: MakePool, start: S
     finish(large, small)
 
 
-@pytest.mark.usefixtures("no_waiter_is_absent")
-def test_threads_of_several_processes_are_served_alike(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(16, 8)
-    got: list[Buffer] = []
-    children = [start(serve, slab_name) for _ in range(2)]
-
-    def take_turns() -> None:
-        for _ in range(20):
-            buffer = pool.allocate(8, FOREVER_MS)
-            got.append(buffer)
-            pool.deallocate(buffer)
-
-    with in_threads(*[take_turns] * 4):
-        for _ in range(20):
-            for child in children:
-                child.tell((8, FOREVER_MS))
-            for child in children:
-                child.tell(child.hear())
-            for child in children:
-                assert child.hear() == "freed"
-
-    assert len(got) == 80
-    assert pool.available_memory() == 16
-    assert pool.queued() == 0
-    finish(*children)
-
-
-# --- overdue waiters ------------------------------------------------------------------------------
-
-
 def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(8, 8)
     buffer = pool.allocate(8, 0)
@@ -206,29 +176,6 @@ def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool
     finish(stopped, first, last)
 
 
-@pytest.mark.usefixtures("no_waiter_is_absent")
-def test_memory_for_a_large_request_is_kept_for_it(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    pool = make_pool(40, 8)
-    buffers = [pool.allocate(8, 0) for _ in range(5)]
-    stopped = start(serve, slab_name, FOREVER_MS, True)
-    stop_in_the_queue(pool, stopped, 16)
-    for buffer in buffers[::2]:
-        pool.deallocate(buffer)
-
-    assert not pool.slab.pool.is_exhausted()
-    taken: list[Buffer] = []
-    pool.allocate(8, 0, taken, most=3)
-    assert [buffer.slot for buffer in taken] == [0]  # no second one, while another request waits
-    assert pool.slab.pool.is_exhausted()
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(8, 50)
-
-    stopped.signal(signal.SIGCONT)
-    chain = stopped.hear()
-    assert pool.slab.memory.chain(chain.slot, chain.slots) == [2, 4]
-    finish(stopped)
-
-
 def test_a_waiter_killed_after_being_passed_over_leaves_the_queue(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
@@ -241,6 +188,32 @@ def test_a_waiter_killed_after_being_passed_over_leaves_the_queue(
 
     assert pool.queued() == 0
     pool.deallocate(buffer)
+
+
+def test_a_lone_waiter_gets_all_free_buffers_that_it_asked_for(make_pool: MakePool) -> None:
+    pool = make_pool(32, 8)
+    kept = pool.allocate(32, 0)
+    taken: list[Buffer] = []
+    with waiting_thread(pool, taken, most=3):
+        pool.deallocate(kept)
+    assert len(taken) == 3
+    assert pool.available_memory() == 8
+
+
+@pytest.mark.usefixtures("no_waiter_is_absent")
+def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    """The others are for later requests."""
+    pool = make_pool(16, 8)
+    kept = pool.allocate(16, 0)
+    taken: list[Buffer] = []
+    with waiting_thread(pool, taken, most=2):
+        behind = start(serve, slab_name)
+        queue_up(pool, [(behind, 8)])
+        pool.deallocate(kept)
+
+    assert len(taken) == 1
+    assert behind.hear().slots == 1
+    finish(behind)
 
 
 # --- interrupts -----------------------------------------------------------------------------------
@@ -329,47 +302,6 @@ def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Star
     child.finish()
     assert pool.available_memory() == 24
     assert pool.is_taken(mine)
-
-
-def test_a_lone_waiter_gets_all_free_buffers_that_it_asked_for(make_pool: MakePool) -> None:
-    pool = make_pool(32, 8)
-    kept = pool.allocate(32, 0)
-    taken: list[Buffer] = []
-    with waiting_thread(pool, taken, most=3):
-        pool.deallocate(kept)
-    assert len(taken) == 3
-    assert pool.available_memory() == 8
-
-
-@pytest.mark.usefixtures("no_waiter_is_absent")
-def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    """The others are for later requests."""
-    pool = make_pool(16, 8)
-    kept = pool.allocate(16, 0)
-    taken: list[Buffer] = []
-    with waiting_thread(pool, taken, most=2):
-        behind = start(serve, slab_name)
-        queue_up(pool, [(behind, 8)])
-        pool.deallocate(kept)
-
-    assert len(taken) == 1
-    assert behind.hear().slots == 1
-    finish(behind)
-
-
-# --- enough slots for a wake-up -------------------------------------------------------------------
-
-
-def test_an_unwoken_waiter_looks_and_lowers_enough_slots(make_pool: MakePool) -> None:
-    pool = make_pool(64 * 8, 8)
-    kept = [pool.allocate(8, 0) for _ in range(64)]
-    pool.slab.words[Super.ENOUGH_SLOTS] = 32
-    got: list[Buffer] = []
-    with waiting_thread(pool, got):
-        pool.deallocate(kept[0])
-
-    assert [buffer.slot for buffer in got] == [0]
-    assert pool.slab.words[Super.ENOUGH_SLOTS] < 32
 
 
 @pytest.mark.usefixtures("no_waiter_is_absent")
@@ -512,16 +444,9 @@ def test_a_dead_waiter_does_not_block_a_new_request(make_pool: MakePool, start: 
     pool.deallocate(buffer)
 
 
-def hold_and_wait(link: Connection, name: str) -> None:
-    """Hold some memory and wait for more."""
-    pool = join_pool(name)
-    pool.allocate(8, 0)
-    pool.allocate(16, FOREVER_MS)
-
-
 def test_reclaiming_removes_a_dead_owner_from_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
-    child = in_the_queue(pool, start(hold_and_wait, slab_name))
+    child = in_the_queue(pool, start(take, slab_name, 8, 16))
     child.kill()
 
     assert pool.reclaim() == 1

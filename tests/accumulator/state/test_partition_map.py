@@ -7,16 +7,15 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from accumulators import TOPIC, config_of, open_accumulator
-from fixture_types import Link, OpenAccumulator, Start
+from accumulators import TOPIC
+from fixture_types import OpenAccumulator
 from runs import threads
 
 from shmaccum._core import KEY_TOPIC_SHIFT, Partition, Super, Topic
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import NetworkError, SlabFullError, TopicAuthorizationError, UnknownTopicOrPartitionError
+from shmaccum.errors import KafkaError, TopicAuthorizationError, UnknownTopicOrPartitionError
 from shmaccum.shm.layout import TopicState
-from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 from tools.support.locks import held
 
@@ -57,51 +56,17 @@ def test_topic_lifecycle(known: PartitionMap, other: PartitionMap) -> None:
     assert known.topic("new") is entry
 
 
-def test_topic_recreated_with_fewer_partitions(known: PartitionMap, other: PartitionMap) -> None:
-    """Batches of removed partitions stay, and are sent if the topic grows again."""
-    entry = known.request("new")
-    other.update("new", 5, None, topic_id=1)
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnknownTopicOrPartitionError, "topic 'test' is gone: UnknownTopicOrPartitionError"),
+        (TopicAuthorizationError, "no metadata of topic 'test': TopicAuthorizationError"),
+    ],
+)
+def test_absent_topic_says_why(known: PartitionMap, other: PartitionMap, error: type[KafkaError], said: str) -> None:
+    other.update(TOPIC, 0, error)
     known.refresh()
-    third = entry.queues[2]
-    other.update("new", 2, None, topic_id=2)
-    known.refresh()
-    assert (entry.state, partitions(known, "new"), entry.topic_id) == (TopicState.KNOWN, [0, 1], 2)
-    assert known.queue(TopicPartition("new", 2)) is third
-    assert "only 2 partitions" in known.absence(TopicPartition("new", 2))
-    assert known.absence(TopicPartition("new", 1)) == ""
-    used = known._words[Super.PARTITION_COUNT]
-    other.update("new", 6, None, topic_id=2)
-    known.refresh()
-    assert partitions(known, "new") == [0, 1, 2, 3, 4, 5]
-    assert entry.queues[2] is third
-    assert known._words[Super.PARTITION_COUNT] == used + 1
-    assert partitions(PartitionMap(known._slab), "new") == [0, 1, 2, 3, 4, 5]
-
-
-def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
-    """A producer that sends to it requests metadata, as for a new one."""
-    entry = known.topic(TOPIC)
-    other.update(TOPIC, 0, UnknownTopicOrPartitionError)
-    known.refresh()
-    assert (entry.state, partitions(known, TOPIC)) == (TopicState.FAILED, [])
-    assert known.absence(TopicPartition(TOPIC, 0)).startswith("topic 'test' is gone: UnknownTopicOrPartitionError")
-    other.update(TOPIC, 4, None)
-    known.refresh()
-    assert (entry.state, partitions(known, TOPIC)) == (TopicState.KNOWN, [0, 1, 2, 3])
-
-
-def test_a_forbidden_topic_is_not_said_to_be_gone(known: PartitionMap, other: PartitionMap) -> None:
-    other.update(TOPIC, 0, TopicAuthorizationError)
-    known.refresh()
-    assert known.absence(TopicPartition(TOPIC, 0)).startswith("no metadata of topic 'test': TopicAuthorizationError")
-
-
-def test_known_topic_stays_usable_during_a_request(known: PartitionMap, other: PartitionMap) -> None:
-    known.request(TOPIC)
-    assert partitions(known, TOPIC) == partitions(other, TOPIC) == [0, 1, 2, 3]
-    other.update(TOPIC, 4, NetworkError)  # no broker is reachable: the topic's state is unknown
-    known.refresh()
-    assert partitions(known, TOPIC) == [0, 1, 2, 3]
+    assert known.absence(TopicPartition(TOPIC, 0)).startswith(said)
 
 
 def test_lookup_takes_no_lock(known: PartitionMap) -> None:
@@ -110,48 +75,6 @@ def test_lookup_takes_no_lock(known: PartitionMap) -> None:
         assert known.queue(TopicPartition(TOPIC, 0)) is not None
         assert known.topic(TOPIC) is not None
         assert known.topic("nobody asked") is None
-
-
-def test_longest_name(known: PartitionMap, other: PartitionMap) -> None:
-    name = "x" * 249
-    known.request(name)
-    assert other.topic(name) is not None
-    assert [*other.topics] == [TOPIC, name]
-
-
-def test_full_partition_table_raises(known: PartitionMap, other: PartitionMap) -> None:
-    large, small = known.request("large"), known.request("small")
-    with pytest.raises(SlabFullError, match=r"29 partitions of topic 'large': 4 .* 32 .*max\.partitions to 33"):
-        other.update("large", 29, None)
-    known.refresh()
-    assert (large.state, large.error, partitions(known, "large")) == (TopicState.FAILED, SlabFullError, [])
-    other.update("small", 28, None)
-    known.refresh()
-    assert (small.state, len(small.queues)) == (TopicState.KNOWN, 28)
-
-
-# --- at once --------------------------------------------------------------------------------------------
-
-
-def request_topics(link: Link, name: str) -> dict[str, int]:
-    accumulator = open_accumulator(config_of(name))
-    link.send("ready")
-    link.recv()
-    entries = {f"topic{number}": accumulator.map.request(f"topic{number}").entry for number in range(7)}
-    detach(accumulator.slab)
-    return entries
-
-
-def test_two_processes_request_the_same_topics(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    children = [start(request_topics, slab_name) for _ in range(2)]
-    for child in children:
-        assert child.hear() == "ready"
-    for child in children:
-        child.tell()
-    one, two = (child.result() for child in children)
-    assert one == two == {f"topic{number}": number + 1 for number in range(7)}
-    accumulator.map.refresh()
-    assert [*accumulator.map.topics] == [TOPIC, *one]
 
 
 @pytest.fixture
@@ -187,9 +110,6 @@ def test_threads_refresh_concurrently(accumulate: OpenAccumulator) -> None:
             together.wait()
             sender.update(name, 100, None)
     assert seen == {100}
-
-
-# --- death ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -85,9 +85,6 @@ def test_deque_keeps_order_under_any_operations(accumulator: Accumulators, opera
     assert_empty(accumulator)
 
 
-# --- death ----------------------------------------------------------------------------------------------
-
-
 def test_death_blocks_no_other_partition(accumulator: Accumulators) -> None:
     """A dead holder's lock blocks only its own partitions, until a process takes it over."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from batches import make_batch
-from fake_broker import FakeBroker, Request, produced, producer_id_of
+from fake_broker import Answer, FakeBroker, Request, produced, producer_id_of
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import Node, TopicPartition
@@ -16,6 +17,7 @@ from shmaccum.errors import (
     InvalidMetadataError,
     InvalidRecordError,
     InvalidTopicError,
+    KafkaError,
     NetworkError,
     NotLeaderOrFollowerError,
     UnknownServerError,
@@ -26,6 +28,7 @@ from tools.support.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ONE = make_batch([b"value"], to=T0)
 OTHER = make_batch([b"value"], to=T1)
+INVALID = [{"batch_index": index, "batch_index_error_message": None} for index in (1, 4)]
 
 
 @pytest.mark.parametrize("version", range(7, 13))
@@ -39,7 +42,7 @@ def test_offsets_of_stored_batches(fake: FakeBroker, here: Wire, version: int) -
     assert first.error is second.error is None
 
 
-@pytest.mark.parametrize("version", [7, 8, 12])
+@pytest.mark.parametrize("version", [7, 12])
 def test_an_error_is_that_of_its_batch(fake: FakeBroker, here: Wire, version: int) -> None:
     fake.versions[PRODUCE] = (3, version)
     fake.answers[PRODUCE] = lambda request: produced((0, 6), (1, 0))
@@ -51,20 +54,21 @@ def test_an_error_is_that_of_its_batch(fake: FakeBroker, here: Wire, version: in
     assert (stored.error, stored.base_offset) == (None, 101)
 
 
-def test_an_error_without_a_name(fake: FakeBroker, here: Wire) -> None:
-    fake.answers[PRODUCE] = lambda request: produced((0, 1234), error_message="new in Kafka 9")
-    (answer,) = here.ask(ONE)
-    assert answer.error is UnknownServerError
-    assert answer.message == "broker 1 answered error code 1234 for t-0: new in Kafka 9"
-
-
-def test_records_that_were_refused(fake: FakeBroker, here: Wire) -> None:
-    """KIP-467."""
-    errors = [{"batch_index": index, "batch_index_error_message": None} for index in (1, 4)]
-    fake.answers[PRODUCE] = lambda request: produced((0, 87), record_errors=errors, error_message="no key")
-    (answer,) = here.ask(ONE)
-    assert (answer.error, tuple(answer.invalid_records)) == (InvalidRecordError, (1, 4))
-    assert answer.message.endswith("no key")
+@pytest.mark.parametrize(
+    ("answer", "error", "invalid", "said"),
+    [
+        (produced((0, 1234), error_message="new in 9"), UnknownServerError, (), "code 1234 for t-0: new in 9"),
+        (produced((0, 87), record_errors=INVALID, error_message="no key"), InvalidRecordError, (1, 4), "no key"),
+    ],
+)
+def test_error_without_a_name_and_refused_records(
+    fake: FakeBroker, here: Wire, answer: Any, error: type[KafkaError], invalid: tuple[int, ...], said: str
+) -> None:
+    """The numbers of refused records are of KIP-467."""
+    fake.answers[PRODUCE] = lambda request: answer
+    (response,) = here.ask(ONE)
+    assert (response.error, tuple(response.invalid_records)) == (error, invalid)
+    assert response.message.endswith(said)
 
 
 def test_a_new_leader_is_followed_at_once(fake: FakeBroker, here: Wire) -> None:
@@ -93,27 +97,31 @@ def test_old_metadata_does_not_undo_a_leader(fake: FakeBroker, here: Wire) -> No
     assert here.transport.cluster().leader_for(T0) == before
 
 
-def test_an_answer_that_leaves_a_batch_out(fake: FakeBroker, here: Wire) -> None:
-    fake.answers[PRODUCE] = lambda request: produced((0, 0))
-    answers = here.ask(ONE, OTHER)
-    assert [answer.error for answer in answers] == [NetworkError, NetworkError]
-    assert "t-1" in answers[0].message
+def null(request: Request) -> bytes:
+    """Return an answer with null instead of the list of topics: no tags, no topics, no throttling, no tags."""
+    return b"\0\0\0\x0b" + request.correlation_id.to_bytes(4, "big") + bytes(7)
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
+        (null, "responses is null"),
+        (lambda request: produced((0, 0), base_offset=-7), "offset -7"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a Kafka broker"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "security.protocol"),
         (b"\x00\x00\x00\x05\x7f\x00\x00\x00\x00", "request 2130706432"),
         (b"\x00\x00\x00\x02\x00\x00", "answers no request"),
     ],
 )
-def test_malformed_answer_is_a_network_error(fake: FakeBroker, here: Wire, answer: bytes, said: str) -> None:
-    fake.answers[PRODUCE] = lambda request: answer
+def test_malformed_answer_is_a_network_error(fake: FakeBroker, here: Wire, answer: bytes | Answer, said: str) -> None:
+    """It ends the connection, and nothing else."""
+    fake.answers[PRODUCE] = answer if callable(answer) else lambda request: answer
     (response,) = here.ask(ONE)
     assert response.error is NetworkError
     assert said in response.message
+    fake.answers[PRODUCE] = lambda request: produced((0, 0))
+    (response,) = here.ask(ONE)
+    assert response.error is None
 
 
 def test_answer_in_several_reads(fake: FakeBroker, here: Wire) -> None:
@@ -162,9 +170,6 @@ def test_every_code_of_the_protocol_has_the_name_and_retriability_of_kafka_pytho
     assert refreshing == {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
 
 
-# --- metadata and producer ids ----------------------------------------------------------------------
-
-
 def test_invalid_topic_stays_until_the_next_request(fake: FakeBroker, here: Wire) -> None:
     """A final answer counts until the next request."""
     fake.answers[METADATA] = lambda request: fake.metadata(request, error=17, partition_count=0)
@@ -211,15 +216,6 @@ def test_nothing_is_asked_about_a_topic_out_of_use(fake: FakeBroker, wire: MakeW
     here.leader(T0)
 
 
-def test_the_cluster_is_the_same_object_until_something_changes(fake: FakeBroker, wire: MakeWire) -> None:
-    here = wire(fake.servers, metadata_max_age_ms=20)
-    here.leader(T0)
-    before = here.transport.cluster()
-    asked = len(fake.of(METADATA))
-    here.until(lambda: len(fake.of(METADATA)) >= asked + 3)
-    assert here.transport.cluster() is before
-
-
 def test_a_producer_id_at_the_second_attempt(fake: FakeBroker, here: Wire) -> None:
     codes = [CoordinatorLoadInProgressError.code, 0]
     fake.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(9, codes.pop(0))
@@ -240,26 +236,3 @@ def test_refused_producer_id_is_a_failure(fake: FakeBroker, here: Wire) -> None:
     code = 0
     assert here.producer_id() == (9, 0)
     assert here.transport.failure() is None
-
-
-def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_else(fake: FakeBroker, here: Wire) -> None:
-    """Null instead of the list of topics."""
-
-    def null(request: Request) -> bytes:
-        # No tags, no topics, no throttling, no tags.
-        return b"\0\0\0\x0b" + request.correlation_id.to_bytes(4, "big") + bytes(7)
-
-    fake.answers[PRODUCE] = null
-    (answer,) = here.ask(ONE)
-    assert answer.error is NetworkError
-    assert "responses is null" in answer.message
-    fake.answers[PRODUCE] = lambda request: produced((0, 0))
-    (answer,) = here.ask(ONE)
-    assert answer.error is None
-
-
-def test_impossible_offset_or_time_is_refused(fake: FakeBroker, here: Wire) -> None:
-    fake.answers[PRODUCE] = lambda request: produced((0, 0), base_offset=-7)
-    (answer,) = here.ask(ONE)
-    assert answer.error is NetworkError
-    assert "offset -7" in answer.message

@@ -160,9 +160,6 @@ def test_a_topic_that_is_gone_has_no_partitions(fake: FakeBroker, asked: Asked, 
     assert (cluster.partition_counts, cluster.leaders.keys()) == ({"u": 1}, {TopicPartition("u", 0)})
 
 
-# --- to begin again -------------------------------------------------------------------------------------
-
-
 def test_rebootstrap_required(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
     """KIP-1102: REBOOTSTRAP_REQUIRED has the sender begin again from bootstrap.servers."""
     with FakeBroker() as other:
@@ -177,12 +174,25 @@ def test_rebootstrap_required(fake: FakeBroker, asked: Asked, wire: MakeWire) ->
         here.ask_until(lambda: (leader := here.transport.cluster().leader_for(T0)) is not None and leader.id == 2)
 
 
-def test_rebootstraps_back_off(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
-    """However often REBOOTSTRAP_REQUIRED is the answer: each request waits twice as long as the one before it."""
-    here = wire(fake.servers, retry_backoff_ms=20, retry_backoff_max_ms=80)
-    asked.changes["top_level_error"] = REBOOTSTRAP_REQUIRED
+@pytest.mark.parametrize(
+    ("error", "settings", "least_ms"),
+    [
+        (REBOOTSTRAP_REQUIRED, {"retry_backoff_max_ms": 80}, [20, 40, 80, 80]),
+        (0, {"metadata_max_age_ms": 0}, [20] * 4),
+    ],
+)
+def test_rebootstraps_and_refreshes_back_off(
+    fake: FakeBroker, asked: Asked, wire: MakeWire, error: int, settings: dict[str, int], least_ms: list[int]
+) -> None:
+    """However often REBOOTSTRAP_REQUIRED is the answer: each request waits twice as long as the one before it.
+
+    The time at which the fake broker reads one is late by what its thread waited: that and the jitter may be 40%.
+    """
+    here = wire(fake.servers, retry_backoff_ms=20, **settings)
+    asked.changes["top_level_error"] = error
     here.ask_until(lambda: len(asked.requests) >= 5)
-    assert_intervals(fake, [20, 40, 80, 80])
+    came = [request.came for request in fake.of(METADATA)]
+    assert came[4] - came[0] >= 0.6 * sum(least_ms) / 1000
     assert len(fake.connections) <= len(asked.requests) + 1
 
 
@@ -190,21 +200,6 @@ def test_a_trigger_of_0_ms_still_rebootstraps(fake: FakeBroker, asked: Asked, wi
     here = wire(fake.servers, metadata_recovery_rebootstrap_trigger_ms=0)
     ask(here, ["t"])
     assert here.transport.cluster().partition_counts == {"t": 1}
-
-
-def test_a_maximum_age_of_0_ms_waits_for_the_backoff(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
-    here = wire(fake.servers, retry_backoff_ms=20, metadata_max_age_ms=0)
-    here.ask_until(lambda: len(asked.requests) >= 5)
-    assert_intervals(fake, [20] * 4)
-
-
-def assert_intervals(broker: FakeBroker, least_ms: list[int]) -> None:
-    """Assert that the Metadata requests came no faster, but for the backoff's jitter of 20%.
-
-    The time at which the fake broker reads one is late by what its thread waited: a fifth is left for that.
-    """
-    came = [request.came for request in broker.of(METADATA)]
-    assert came[len(least_ms)] - came[0] >= 0.6 * sum(least_ms) / 1000
 
 
 def test_no_rebootstrap_without_the_strategy(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:

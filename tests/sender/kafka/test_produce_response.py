@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -71,23 +70,6 @@ def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("result", "tagged"),
-    [
-        ({"error_code": 3}, {}),
-        ({"error_message": "by the way"}, {}),
-        ({"record_errors": [{"batch_index": 0, "batch_index_error_message": "no"}]}, {}),
-        ({"current_leader": {"leader_id": 2, "leader_epoch": 1}}, {}),
-        ({}, {"node_endpoints": [{"node_id": 2, "host": "there", "port": 1}]}),
-    ],
-)
-def test_an_answer_with_more_to_say_is_the_librarys(result: dict[str, Any], tagged: dict[str, Any]) -> None:
-    data = frame(12, {TopicPartition("t", 0): result}, **tagged)
-    assert read_stored(data, ONE) is None
-    (answer,) = decode_answers(12, data, ONE, NODE)[0]
-    assert answer.base_offset == (-1 if "error_code" in result else 7)
-
-
-@pytest.mark.parametrize(
     "batches",
     [
         pytest.param([("a", 0)], id="more than was asked"),
@@ -125,10 +107,3 @@ def test_what_is_cut_short_is_refused(data: st.DataObject) -> None:
     cut = whole[: data.draw(st.integers(4, len(whole) - 1))]
     with pytest.raises(NetworkError):
         decode_answers(12, cut, by_partition([batch(TopicPartition("topic", 0))]), NODE)
-
-
-@given(st.binary(min_size=4, max_size=60))
-def test_nonsense_is_refused_or_read_as_something(data: bytes) -> None:
-    """But nothing worse happens."""
-    with suppress(NetworkError):
-        decode_answers(12, data, ONE, NODE)

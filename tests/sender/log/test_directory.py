@@ -1,13 +1,17 @@
+"""The directory of a log: its partitions, and its lock."""
+
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from shmaccum.cluster import MAX_TOPIC_LENGTH, TopicPartition
-from shmaccum.errors import KafkaStorageError
-from shmaccum.sender.log.directory import LogDirectory, list_partitions
+from shmaccum.errors import KafkaStorageError, SlabInUseError
+from shmaccum.sender.log.directory import DirectoryLock, LogDirectory, has_writer, list_partitions
 
 
 def test_open_names_the_obstacle(tmp_path: Path) -> None:
@@ -25,11 +29,6 @@ def test_open_refuses_a_directory_that_may_not_be_written(tmp_path: Path) -> Non
     with pytest.raises(KafkaStorageError, match=f"Permission denied; .* user id {os.geteuid()} may write"):
         LogDirectory(tmp_path).open()
     tmp_path.chmod(0o700)
-
-
-def test_open_refuses_what_the_system_protects() -> None:
-    with pytest.raises(KafkaStorageError, match=r"log\.dir /proc cannot be used: "):
-        LogDirectory(Path("/proc")).open()
 
 
 def test_a_topic_has_the_partitions_that_follow_each_other_from_0(tmp_path: Path) -> None:
@@ -71,3 +70,37 @@ def test_list_partitions_sorts_by_number_and_leaves_out_what_is_none(tmp_path: P
     (tmp_path / "t-3").touch()
     (tmp_path / ".lock").touch()
     assert list_partitions(tmp_path) == [("a-b", 0), ("t", 9), ("t", 10)]
+
+
+HOLD = """
+import pathlib, sys
+from shmaccum.sender.log.directory import DirectoryLock
+lock = DirectoryLock(pathlib.Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_second_sender_gets_the_holders_pid(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        assert has_writer(tmp_path)
+        with pytest.raises(SlabInUseError, match=rf"{tmp_path} is in use by process {holder.pid}:"):
+            DirectoryLock(tmp_path)
+        holder.kill()
+    assert not has_writer(tmp_path)
+    lock = DirectoryLock(tmp_path)
+    lock.close()
+    lock.close()
+
+
+def test_asking_for_a_writer_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert not has_writer(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    lock = DirectoryLock(tmp_path)
+    assert has_writer(tmp_path)
+    lock.close()
+    assert not has_writer(tmp_path)

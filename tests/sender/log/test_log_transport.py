@@ -23,7 +23,6 @@ from shmaccum.errors import (
     InvalidTopicError,
     KafkaStorageError,
     RecordBatchTooLargeError,
-    SlabInUseError,
     UnknownTopicOrPartitionError,
 )
 from shmaccum.sender.log.log_transport import NODE, LogTransport
@@ -39,25 +38,6 @@ def doorbell() -> Iterator[tuple[int, int]]:
     yield ends
     for end in ends:
         os.close(end)
-
-
-# --- start and close -----------------------------------------------------------------------------
-
-
-def test_one_sender_at_a_time_writes_to_a_directory(open_sender: OpenSender) -> None:
-    sender = open_sender()
-    with pytest.raises(SlabInUseError, match=f"in use by process {os.getpid()}"):
-        open_sender()
-    sender.transport.close()
-    open_sender()
-
-
-def test_a_transport_that_did_not_start_can_be_closed(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    transport = LogTransport(tmp_path / "file", 1, 1024, 1, 1, 2)
-    with pytest.raises(KafkaStorageError, match=r"set log\.dir"):
-        transport.start()
-    transport.close()
 
 
 def test_close_syncs_what_is_not_synced_and_closes_everything(open_sender: OpenSender, synced: list[str]) -> None:
@@ -109,33 +89,11 @@ def test_partitions_on_disk_count_and_more_of_them_are_noticed(tmp_path: Path, o
     assert len(before.leaders) == 1
 
 
-def test_nothing_new_is_the_same_snapshot(open_sender: OpenSender) -> None:
-    transport = open_sender(topics=("t", "no good")).transport
-    before = transport.cluster()
-    transport.request_update(["t", "no good"])
-    assert transport.cluster() is before
-
-
 def test_an_illegal_topic_is_an_answer_and_no_directory(tmp_path: Path, open_sender: OpenSender) -> None:
     transport = open_sender(topics=("../t", "t")).transport
     assert transport.cluster().topic_errors == {"../t": InvalidTopicError}
     assert transport.cluster().partition_counts == {"t": 1}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
-
-
-def test_a_topic_that_cannot_be_made_is_unknown_until_it_can(
-    tmp_path: Path, open_sender: OpenSender, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "log").mkdir()
-    (tmp_path / "log" / "t-0").touch()
-    sender = open_sender()
-    assert sender.transport.cluster().topic_errors == {"t": KafkaStorageError}
-    assert sender.transport.cluster().partition_counts == {}
-    assert "topic 't' cannot be created in log.dir" in caplog.text
-    (tmp_path / "log" / "t-0").unlink()
-    sender.transport.request_update(["t"])
-    assert sender.transport.cluster().topic_errors == {}
-    assert sender.offsets(make_batch([b"a"])) == [0]
 
 
 def test_removed_topic_is_created_again(
@@ -177,18 +135,6 @@ def test_partitions_that_are_not_there_are_unknown(open_sender: OpenSender) -> N
 # --- send and poll -------------------------------------------------------------------------------
 
 
-def test_every_batch_is_answered_once_by_the_next_poll(tmp_path: Path, open_sender: OpenSender) -> None:
-    sender = open_sender(num_partitions=3)
-    batches = [make_batch([b"%d" % partition], to=TopicPartition("t", partition)) for partition in (2, 0, 1)]
-    sender.transport.send(NODE, batches, 0)
-    assert [read_log(tmp_path / "log" / f"t-{i}") for i in range(3)] == [[(0, b"%d" % i)] for i in range(3)]
-    answers = sender.transport.poll(math.inf, -1)
-    assert [(answer.batch, answer.base_offset, answer.error) for answer in answers] == [
-        (batch, 0, None) for batch in batches
-    ]
-    assert sender.transport.poll(0, -1) == []
-
-
 def test_batches_are_written_from_shared_memory_and_released(tmp_path: Path, open_sender: OpenSender) -> None:
     sender = open_sender()
     sender.offsets(make_batch([b"a"]))
@@ -226,15 +172,15 @@ def test_the_others_go_on_where_one_partition_fails(tmp_path: Path, open_sender:
     assert [len(read_log(tmp_path / "log" / f"t-{i}")) for i in range(3)] == [1, 1, 0]
 
 
-def test_thousands_of_partitions_need_few_descriptors(tmp_path: Path, open_sender: OpenSender) -> None:
+def test_many_partitions_need_few_descriptors(tmp_path: Path, open_sender: OpenSender) -> None:
     before = len(os.listdir("/proc/self/fd"))  # of tests that this process ran, too
-    sender = open_sender(num_partitions=1200)
-    for round_ in range(2):
-        batches = [make_batch([b"%d" % round_], to=TopicPartition("t", i)) for i in range(1200)]
-        assert sender.offsets(*batches) == [round_] * 1200
-    assert len(os.listdir("/proc/self/fd")) - before < 600
+    sender = open_sender(num_partitions=600)
+    batches = [make_batch([b"0"], to=TopicPartition("t", i)) for i in range(600)]
+    assert sender.offsets(*batches) == [0] * 600
+    assert len(os.listdir("/proc/self/fd")) - before < 550
+    assert sender.offsets(make_batch([b"1"]), make_batch([b"1"], to=TopicPartition("t", 599))) == [1, 1]
     sender.transport.close()
-    assert read_log(tmp_path / "log" / "t-0") == read_log(tmp_path / "log" / "t-1199") == [(0, b"0"), (1, b"1")]
+    assert read_log(tmp_path / "log" / "t-0") == read_log(tmp_path / "log" / "t-599") == [(0, b"0"), (1, b"1")]
 
 
 def test_poll_waits_for_the_doorbell_and_leaves_it_ringing(open_sender: OpenSender, doorbell: tuple[int, int]) -> None:
@@ -341,9 +287,6 @@ def test_failed_flush_is_logged_and_others_go_on(
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-# --- exactly once --------------------------------------------------------------------------------
 
 
 def test_nothing_is_doubled_or_lost_over_the_death_of_a_sender(tmp_path: Path, open_sender: OpenSender) -> None:

@@ -8,8 +8,7 @@ import pytest
 from batches import make_batch
 from logfiles import disk_full_beyond, open_files, put_device, read_log
 
-from shmaccum.errors import KafkaStorageError, RecordBatchTooLargeError, UnsupportedForMessageFormatError
-from shmaccum.record.compression import CompressionType
+from shmaccum.errors import KafkaStorageError, UnsupportedForMessageFormatError
 from shmaccum.record.format import record_format
 from shmaccum.sender.log.files import OpenFiles
 from shmaccum.sender.log.partition_log import LogConfig, PartitionLog
@@ -55,19 +54,6 @@ def sizes(directory: Path) -> dict[int, int]:
 # --- offsets and segments ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP], ids=str)
-@pytest.mark.parametrize("magic", [1, 2])
-def test_another_decoder_reads_what_was_written(
-    tmp_path: Path, open_log: OpenLog, magic: int, compression: CompressionType
-) -> None:
-    log = open_log(magic=magic)
-    values = [b"value %d" % i for i in range(9)]
-    for start in (0, 3, 6):
-        batch = make_batch(values[start : start + 3], magic=magic, compression=compression)
-        assert log.append(batch) == start
-    assert read_log(tmp_path) == list(enumerate(values))
-
-
 def test_a_batch_that_does_not_fit_begins_a_segment(tmp_path: Path, open_log: OpenLog) -> None:
     size = make_batch([b"a"]).size
     log = open_log(segment_bytes=2 * size)
@@ -78,16 +64,6 @@ def test_a_batch_that_does_not_fit_begins_a_segment(tmp_path: Path, open_log: Op
     assert open_log(segment_bytes=2 * size - 1).append(make_batch([b"5"])) == 5
     assert sizes(tmp_path) == {0: 2 * size, 2: 2 * size, 4: size, 5: size}
     assert read_log(tmp_path) == [(i, b"%d" % i) for i in range(6)]
-
-
-def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path, open_log: OpenLog) -> None:
-    batch = make_batch([b"a"])
-    log = open_log(segment_bytes=batch.size)
-    assert log.append(batch) == 0
-    with pytest.raises(RecordBatchTooLargeError, match=rf"{tmp_path}: a batch of \d+ bytes .* raise segment.bytes"):
-        log.append(make_batch([b"ab"]))
-    assert log.append(make_batch([b"c"])) == 1
-    assert read_log(tmp_path) == [(0, b"a"), (1, b"c")]
 
 
 def test_offsets_in_a_segment_fit_four_bytes_of_an_index(tmp_path: Path, open_log: OpenLog) -> None:
@@ -110,13 +86,11 @@ def test_a_batch_of_another_format_is_refused(tmp_path: Path, open_log: OpenLog)
 # --- duplicates ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("same_process", [True, False])
-def test_a_batch_sent_again_is_not_written_again(tmp_path: Path, open_log: OpenLog, same_process: bool) -> None:
+def test_a_batch_sent_again_is_not_written_again(tmp_path: Path, open_log: OpenLog) -> None:
     size = make_batch([b"0"]).size
     log = open_log(segment_bytes=3 * size)
     for i in range(7):
         log.append(make_batch([b"%d" % i], producer_id=9, sequence=i))
-    log = log if same_process else open_log(segment_bytes=3 * size)
     assert [log.append(make_batch([b"%d" % i], producer_id=9, sequence=i)) for i in range(2, 7)] == [2, 3, 4, 5, 6]
     assert log.append(make_batch([b"7"], producer_id=9, sequence=7)) == 7
     assert read_log(tmp_path) == [(i, b"%d" % i) for i in range(8)]
@@ -198,18 +172,6 @@ def test_partial_write_is_truncated_and_a_later_one_succeeds(tmp_path: Path, ope
     assert log.append(batch) == 1
     assert open_log().append(batch) == 1
     assert read_log(tmp_path) == [(0, b"a"), (1, b"b" * 1000)]
-
-
-def test_a_segment_that_cannot_be_made_is_made_later(tmp_path: Path, open_log: OpenLog) -> None:
-    log = open_log(segment_bytes=make_batch([b"a"]).size)
-    log.append(make_batch([b"a"]))
-    in_the_way = segment_path(tmp_path, 1)
-    in_the_way.mkdir()
-    with pytest.raises(KafkaStorageError, match=f"{in_the_way}: .* File exists"):
-        log.append(make_batch([b"b"]))
-    in_the_way.rmdir()
-    assert log.append(make_batch([b"b"])) == 1
-    assert read_log(tmp_path) == [(0, b"a"), (1, b"b")]
 
 
 def test_failed_truncation_leads_to_recovery_before_the_next_write(
