@@ -70,5 +70,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 def test_what_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
-    with pytest.raises(KafkaStorageError, match="cannot write the output to .*: Not a directory; choose another --out"):
+    with pytest.raises(
+        KafkaStorageError, match=r"cannot write the output to .*: Not a directory; choose another --out"
+    ):
         make_empty(tmp_path / "out", "flights")
