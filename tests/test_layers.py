@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from tools.layout import PACKAGE, ROOT, circles_of, imported, name_of, room_of
 
 FLOORS = (
@@ -48,3 +50,23 @@ def test_imports_are_found_wherever_they_are() -> None:
     process = IMPORTS["shmaccum.sender.process"]
     assert {"shmaccum.sender.kafka.kafka_transport", "shmaccum.abi", "shmaccum.sender.isolation"} <= process
     assert "shmaccum.sender.transport" not in process
+
+
+# --- assertions -----------------------------------------------------------------------------------------
+
+WITHOUT_EFFECT = {"isinstance", "len"}
+
+
+def test_assertions_call_nothing_with_an_effect() -> None:
+    """Python's ``-O`` removes assertions, so none of the package's has an effect."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for package in (PACKAGE, "pyspark_shmaccum")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for assertion in ast.walk(ast.parse(path.read_text()))
+        if isinstance(assertion, ast.Assert)
+        for node in ast.walk(assertion.test)
+        if isinstance(node, ast.Await | ast.Yield | ast.NamedExpr)
+        or (isinstance(node, ast.Call) and getattr(node.func, "id", "") not in WITHOUT_EFFECT)
+    ]
+    assert found == []

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import pyspark
 import pytest
-from fixture_types import Reader
 from processes import wait_until
+from runs import run_python
+from spark_writes import stored
 
 import pyspark_shmaccum
 import shmaccum
@@ -57,9 +58,9 @@ def environment(**variables: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def installed() -> str:
     """Return where the package is that this interpreter has installed, which need not be the one that is tested."""
-    command = [sys.executable, "-c", "import shmaccum; print(shmaccum.__file__)"]
-    done = subprocess.run(command, cwd="/", env=environment(), capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    return run_python(
+        "-c", "import shmaccum; print(shmaccum.__file__)", cwd=Path("/"), env=environment()
+    ).stdout.strip()
 
 
 def without_pandas(directory: Path) -> None:
@@ -124,7 +125,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_executors_have_an_archive_and_the_driver_its_own_environment(
-    tmp_path: Path, cluster: Cluster, archive: Path, installed: str, stored: Reader, until_gone: Callable[..., None]
+    tmp_path: Path, cluster: Cluster, archive: Path, installed: str, until_gone: Callable[..., None]
 ) -> None:
     """Two executors, whose workers share one slab and one sender; neither they nor the driver have pandas.
 
