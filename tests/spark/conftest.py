@@ -13,7 +13,7 @@ from fixture_types import Written
 from processes import wait_until
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from spark_writes import stored
+from spark_writes import session_builder, stored
 
 from shmaccum import ProducerConfig
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
@@ -81,20 +81,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     jars: Sequence[Path] = ()
     with suppress(MissingError):
         _, jars = spark_sink_jars()
-    session = (
-        SparkSession.builder.master("local[2,2]")  # two cores, two attempts
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.jars", ",".join(map(str, jars)))
-        .config("spark.ui.enabled", "false")
-        .config("spark.local.dir", str(scratch))
-        .config("spark.sql.catalogImplementation", "in-memory")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")  # several batches for a task, of few rows
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .getOrCreate()
-    )
+    settings = {
+        "spark_driver_memory": "1g",
+        "spark_sql_shuffle_partitions": "2",
+        "spark_jars": ",".join(map(str, jars)),
+    }
+    session = session_builder("local[2,2]", scratch, **settings).getOrCreate()  # two cores, two attempts
     session.sparkContext.setLogLevel("OFF")  # many a job here is to fail
     yield session
     daemons = session.sparkContext.range(2).map(lambda _: os.getppid()).collect()

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -130,44 +130,31 @@ def test_a_job_runs_again(spark: SparkSession, once: Options, kafka: KafkaCluste
     assert seen(kafka, target) == sorted([*range(100)] * 3)
 
 
-class Query:
-    """A streaming query, which takes in what lies in a directory each time that it runs."""
-
-    def __init__(self, spark: SparkSession, directory: Path, options: Options, topic: str) -> None:
-        self.spark, self.options = spark, options | {"topic": topic}
-        self.arriving, self.checkpoint = directory / "arriving", directory / "checkpoint"
-        self.arriving.mkdir()
-        self._files = 0
-
-    def arrive(self, values: Iterable[int]) -> None:
-        self._files += 1
-        (self.arriving / f"{self._files}.txt").write_text("".join(f"{value}\n" for value in values))
-
-    def run(self) -> None:
-        rows = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.arriving))
-        write_stream(rows, self.options, self.checkpoint)
-
-
 def test_a_query_starts_again(
     spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
 ) -> None:
     """Also where its driver ended between the last EndTxn and Spark's own log of commits; not without a checkpoint."""
-    query = Query(spark, tmp_path, once, target)
-    for batch in range(2):
-        query.arrive(range(batch * 100, batch * 100 + 100))
-    query.run()
+    arriving, checkpoint, options = tmp_path / "arriving", tmp_path / "checkpoint", once | {"topic": target}
+    arriving.mkdir()
+
+    def run(*batches: range) -> None:
+        for values in batches:
+            (arriving / f"{values.start}.txt").write_text("".join(f"{value}\n" for value in values))
+        rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(arriving))
+        write_stream(rows, options, checkpoint)
+
+    run(range(100), range(100, 200))
     assert seen(kafka, target) == list(range(200))
-    (query.checkpoint / "commits" / "1").unlink()
-    (query.checkpoint / "commits" / ".1.crc").unlink()
-    query.arrive(range(200, 300))
-    query.run()
+    for file in ("1", ".1.crc"):
+        (checkpoint / "commits" / file).unlink()
+    run(range(200, 300))
     assert seen(kafka, target) == list(range(300))
 
-    shutil.rmtree(query.checkpoint)
+    shutil.rmtree(checkpoint)
     with pytest.raises(StreamingQueryException, match="was the checkpoint deleted"):
-        query.run()
-    query.options["txnAppId"] = "another"
-    query.run()
+        run()
+    options["txnAppId"] = "another"
+    run()
     assert seen(kafka, target) == sorted([*range(300)] * 2)
     assert_none_is_open(kafka, once)
 

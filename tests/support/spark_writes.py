@@ -14,6 +14,21 @@ from pyspark.sql.streaming import StreamingQuery
 from senders import read_partition
 
 
+def session_builder(master: str, scratch: Path, **more: str) -> SparkSession.Builder:
+    """Return the builder of a session on this host alone; ``_`` in a name of more settings stands for a dot."""
+    settings = {
+        "spark.master": master,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",  # several batches for a task, of few rows
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    return SparkSession.builder.config(map=settings | {name.replace("_", "."): text for name, text in more.items()})
+
+
 class Stored(NamedTuple):
     """A record of a log, and its partition."""
 
