@@ -61,8 +61,10 @@ def test_open_transactions_are_listed_and_aborted(
     assert capsys.readouterr().out == "no transactions\n"
     reading = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
     assert consume_values(reading, topic) == {0: []}
-    assert transactions(kafka, "abort", slab_name) == 1
-    assert "has no open transaction" in capsys.readouterr().err
+    assert transactions(kafka, "abort", slab_name, f"{slab_name}-unknown") == 1
+    err = capsys.readouterr().err
+    assert "has no open transaction" in err
+    assert "no coordinator knows" in err, "one without a transaction keeps no other from its turn"
     with pytest.raises(InvalidTxnStateError):
         producer.commit_transaction()
 
