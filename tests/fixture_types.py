@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +26,6 @@ Make = Callable[..., Any]
 Settings = Callable[..., dict[str, object]]
 OpenAccumulator = Callable[..., "Accumulators"]
 MakeCluster = Callable[..., "KafkaCluster"]
-Reader = Callable[[Path, str], list[Any]]
 Written = Callable[[str], list[Any]]
 Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 Capture = pytest.CaptureFixture[str]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from tools.layout import PACKAGE, ROOT, circles_of, imported, name_of, room_of
@@ -26,18 +28,23 @@ FLOORS = (
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 
 MODULES = {name_of(path): path for path in (ROOT / PACKAGE).rglob("*.py")}
-IMPORTS = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
 
 
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - {PACKAGE}))
-def test_imports_point_down(name: str) -> None:
-    floor = FLOOR_OF[room_of(name)]
-    assert [below for below in IMPORTS[name] if FLOOR_OF.get(room_of(below), len(FLOORS)) > floor] == []
+@pytest.fixture(scope="module")
+def imports() -> dict[str, set[str]]:
+    """Return what each module imports. To read them all takes a second, which collecting tests need not wait for."""
+    return {name: set(imported(path)) - {name} for name, path in MODULES.items()}
 
 
-def test_no_modules_import_each_other() -> None:
-    assert len(IMPORTS) > 200
-    assert circles_of(IMPORTS) == []
+def test_imports_point_down(imports: dict[str, set[str]]) -> None:
+    for name in MODULES.keys() - {PACKAGE}:
+        floor = FLOOR_OF[room_of(name)]
+        assert [below for below in imports[name] if FLOOR_OF.get(room_of(below), len(FLOORS)) > floor] == [], name
+
+
+def test_no_modules_import_each_other(imports: dict[str, set[str]]) -> None:
+    assert len(imports) > 200
+    assert circles_of(imports) == []
 
 
 def test_a_circle_is_found() -> None:
@@ -45,8 +52,28 @@ def test_a_circle_is_found() -> None:
     assert circles_of(arrows) == [["a", "b", "c"], ["e", "f"]]
 
 
-def test_imports_are_found_wherever_they_are() -> None:
+def test_imports_are_found_wherever_they_are(imports: dict[str, set[str]]) -> None:
     """Within functions, too, and of names of the package itself; but not those for type checkers."""
-    process = IMPORTS["shmaccum.sender.process"]
+    process = imports["shmaccum.sender.process"]
     assert {"shmaccum.sender.kafka.kafka_transport", "shmaccum.abi", "shmaccum.sender.isolation"} <= process
     assert "shmaccum.sender.transport" not in process
+
+
+# --- assertions -----------------------------------------------------------------------------------------
+
+WITHOUT_EFFECT = {"isinstance", "len"}
+
+
+def test_assertions_call_nothing_with_an_effect() -> None:
+    """Python's ``-O`` removes assertions, so none of the package's has an effect."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for package in (PACKAGE, "pyspark_shmaccum")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for assertion in ast.walk(ast.parse(path.read_text()))
+        if isinstance(assertion, ast.Assert)
+        for node in ast.walk(assertion.test)
+        if isinstance(node, ast.Await | ast.Yield | ast.NamedExpr)
+        or (isinstance(node, ast.Call) and getattr(node.func, "id", "") not in WITHOUT_EFFECT)
+    ]
+    assert found == []

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from brokers import PATIENCE_S, consume
 from fixture_types import Capture, Link, Start
+from processes import in_threads
 from producers import kill_sender, sender_pid, settings_of, stop_sender, wait_until_gone
 from runs import run_python
 
@@ -23,11 +24,12 @@ from shmaccum.errors import ConfigError
 from shmaccum.logging import KafkaHandler
 from tools.kafka import KafkaCluster
 
+Config = dict[str, Any]
 Handler = Callable[..., KafkaHandler]
 
 
 @pytest.fixture
-def config(kafka: KafkaCluster, slab_name: str) -> dict[str, Any]:
+def config(kafka: KafkaCluster, slab_name: str) -> Config:
     """Return settings of a small slab."""
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -49,13 +51,13 @@ def logger() -> Iterator[logging.Logger]:
 
 
 @pytest.fixture
-def handler(config: dict[str, Any], logger: logging.Logger, kafka: KafkaCluster, topic: str) -> Iterator[Handler]:
-    """Return ``handler(**options)``: the logger's handler, for an existing topic of one partition."""
+def handler(config: Config, logger: logging.Logger, kafka: KafkaCluster, topic: str) -> Iterator[Handler]:
+    """Return ``handler(**options)``: a handler of the logger, for an existing topic of one partition."""
     kafka.admin.create_topic(topic)
     made: list[KafkaHandler] = []
 
     def make(**options: Any) -> KafkaHandler:
-        made.append(KafkaHandler(topic, **({"config": config} | options)))
+        made.append(KafkaHandler(**({"topic": topic, "config": config} | options)))
         logger.addHandler(made[-1])
         return made[-1]
 
@@ -76,47 +78,40 @@ def stopped_sender(handler: KafkaHandler) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def read(config: dict[str, Any], topic: str) -> list[Any]:
-    return [
-        record
-        for records in consume({"bootstrap.servers": config["bootstrap.servers"]}, topic).values()
-        for record in records
-    ]
+def read(config: Config, topic: str) -> list[Any]:
+    found = consume({"bootstrap.servers": config["bootstrap.servers"]}, topic)
+    return [record for records in found.values() for record in records]
 
 
-def texts(config: dict[str, Any], topic: str) -> list[str]:
+def texts(config: Config, topic: str) -> list[str]:
     return [record.value().decode() for record in read(config, topic)]
 
 
-def test_records_arrive_with_key_and_time(
-    handler: Handler, logger: logging.Logger, config: dict[str, Any], topic: str
+def test_records_arrive_with_key_time_and_topic(
+    handler: Handler, logger: logging.Logger, kafka: KafkaCluster, config: Config, topic: str
 ) -> None:
-    made = handler(key="%(processName)s", partition=0)
-    made.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    assert made._producer is None, "made with the first record"
+    """A key is a template or a function, a topic can be a template; a killed sender is replaced."""
+    kafka.admin.create_topic(f"{topic}-ERROR")
+    first = handler(key="%(processName)s", partition=0)
+    first.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    assert first._producer is None, "made with the first record"
+    second = handler(key=lambda record: record.levelname, topic=f"{topic}-%(levelname)s", level="ERROR")
     logger.info("first %d", 1)
-    made._key = lambda record: record.levelname
+    first.flush()
+    kill_sender(first._producer)  # type: ignore[arg-type]
     logger.error("second")
-    made.flush()
-    first, second = read(config, topic)
-    assert (first.key(), first.value()) == (b"MainProcess", b"INFO first 1")
-    assert (second.key(), second.value()) == (b"ERROR", b"ERROR second")
-    assert first.timestamp()[1] > 1_700_000_000_000
-    assert (made.dropped, made.failed) == (0, 0)
+    first.flush()
+    second.flush()
+    found = read(config, topic)
+    expected = [(b"MainProcess", b"INFO first 1"), (b"MainProcess", b"ERROR second")]
+    assert [(each.key(), each.value()) for each in found] == expected
+    assert found[0].timestamp()[1] > 1_700_000_000_000
+    (other,) = read(config, f"{topic}-ERROR")
+    assert (other.key(), other.value()) == (b"ERROR", b"second")
+    assert [first.dropped, first.failed, second.dropped, second.failed] == [0] * 4
 
 
-def test_a_topic_can_be_a_template(
-    kafka: KafkaCluster, logger: logging.Logger, config: dict[str, Any], handler: Handler, topic: str
-) -> None:
-    made = handler()
-    made._topic = f"{topic}-%(levelname)s"
-    kafka.admin.create_topic(f"{topic}-WARNING")
-    logger.warning("here")
-    made.flush()
-    assert texts(config, f"{topic}-WARNING") == ["here"]
-
-
-def log_in_child(link: Link, config: dict[str, Any], topic: str, name: str, count: int) -> None:
+def log_in_child(link: Link, config: Config, topic: str, name: str, count: int) -> None:
     """Log, and leave as a killed process does: nothing is flushed."""
     logger = logging.getLogger("child")
     logger.setLevel(logging.INFO)
@@ -129,7 +124,7 @@ def log_in_child(link: Link, config: dict[str, Any], topic: str, name: str, coun
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 def test_what_processes_have_logged_survives_their_death(
-    handler: Handler, logger: logging.Logger, config: dict[str, Any], topic: str, start: Start, how: Any
+    handler: Handler, logger: logging.Logger, config: Config, topic: str, start: Start, how: Any
 ) -> None:
     made = handler()
     logger.info("parent 0")
@@ -146,7 +141,7 @@ def test_what_processes_have_logged_survives_their_death(
 
 
 def test_a_forked_child_uses_its_parents_handler(
-    handler: Handler, logger: logging.Logger, config: dict[str, Any], topic: str, start: Start
+    handler: Handler, logger: logging.Logger, config: Config, topic: str, start: Start
 ) -> None:
     """While other threads of the parent log: no lock of the handler is held over the fork."""
     made = handler()
@@ -156,36 +151,31 @@ def test_a_forked_child_uses_its_parents_handler(
         while not stop.wait(0.0005):  # without a pause they could fill the memory, and a child's record be dropped
             logger.debug("noise")
 
-    threads = [threading.Thread(target=log) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-
     def child(link: Link, number: int) -> int:
         logger.info("child %d", number)
         return made.dropped
 
-    try:
-        dropped = [start(child, number, how="fork").result() for number in range(5)]
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    logger.info("parent")
+    with in_threads(log, log):
+        try:
+            dropped = [start(child, number, how="fork").result() for number in range(5)]
+        finally:
+            stop.set()
     made.flush()
-    found = {text for text in texts(config, topic) if text != "noise"}
-    assert {f"child {number}" for number in range(5) if not dropped[number]} <= found
     assert dropped == [0] * 5
+    assert {f"child {number}" for number in range(5)} <= set(texts(config, topic))
 
 
-def test_a_full_slab_drops_and_counts(
-    handler: Handler, logger: logging.Logger, config: dict[str, Any], topic: str
-) -> None:
+def fill(logger: logging.Logger, count: int = 100) -> None:
+    for _ in range(count):
+        logger.info("x" * 10_000)
+
+
+def test_a_full_slab_drops_and_counts(handler: Handler, logger: logging.Logger, config: Config, topic: str) -> None:
     made = handler(on_full="drop")
     logger.info("first")
     made.flush()
     with stopped_sender(made):
-        for number in range(100):
-            logger.info("%d %s", number, "x" * 10_000)
+        fill(logger)
         dropped = made.dropped
         assert 0 < dropped < 100
     made.flush()
@@ -194,18 +184,13 @@ def test_a_full_slab_drops_and_counts(
 
 
 def test_a_full_slab_blocks_and_loses_nothing(
-    handler: Handler, logger: logging.Logger, config: dict[str, Any], topic: str
+    handler: Handler, logger: logging.Logger, config: Config, topic: str
 ) -> None:
     made = handler(on_full="block")
     logger.info("first")
     made.flush()
-
-    def log() -> None:
-        for number in range(100):
-            logger.info("%d %s", number, "x" * 10_000)
-
+    threads = [threading.Thread(target=fill, args=(logger,)) for _ in range(2)]
     with stopped_sender(made):
-        threads = [threading.Thread(target=log) for _ in range(2)]
         for thread in threads:
             thread.start()
         threads[0].join(0.2)
@@ -219,18 +204,19 @@ def test_a_full_slab_blocks_and_loses_nothing(
     assert (made.dropped, made.failed, len(texts(config, topic))) == (0, 0, 201)
 
 
-def test_a_slab_that_stays_full_is_counted_under_block(handler: Handler, logger: logging.Logger, config: Any) -> None:
+def test_a_slab_that_stays_full_is_counted_under_block(
+    handler: Handler, logger: logging.Logger, config: Config
+) -> None:
     made = handler(on_full="block", config=config | {"max.block.ms": 50})
     logger.info("first")
     made.flush()
     with stopped_sender(made):
-        for _ in range(28):
-            logger.info("x" * 10_000)
+        fill(logger, 28)
         assert made.dropped > 0
 
 
 def test_records_of_shmaccum_do_not_recurse(
-    handler: Handler, config: dict[str, Any], topic: str, caplog: pytest.LogCaptureFixture
+    handler: Handler, config: Config, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the handler at the root logger, at level DEBUG, and a formatter that logs."""
     made = handler()
@@ -241,15 +227,14 @@ def test_records_of_shmaccum_do_not_recurse(
             return super().format(record)
 
     made.setFormatter(Logging())
-    root, level = logging.getLogger(), logging.getLogger().level
+    root = logging.getLogger()
     root.addHandler(made)
-    root.setLevel(logging.DEBUG)
     try:
-        logging.getLogger("shmaccum.sender").warning("ours")
-        logging.getLogger("shmaccum").warning("ours, too")
-        logging.getLogger("application").info("theirs")
+        with caplog.at_level(logging.DEBUG):
+            logging.getLogger("shmaccum.sender").warning("ours")
+            logging.getLogger("shmaccum").warning("ours, too")
+            logging.getLogger("application").info("theirs")
     finally:
-        root.setLevel(level)
         root.removeHandler(made)
     made.flush()
     assert texts(config, topic) == ["theirs"]
@@ -282,7 +267,7 @@ def test_a_signals_handler_can_log(handler: Handler, logger: logging.Logger, con
 
 
 def test_a_formatters_error_goes_to_handle_error(
-    handler: Handler, logger: logging.Logger, config: dict[str, Any], topic: str, capsys: Capture
+    handler: Handler, logger: logging.Logger, config: Config, topic: str, capsys: Capture
 ) -> None:
     class Failing(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
@@ -297,18 +282,6 @@ def test_a_formatters_error_goes_to_handle_error(
     logger.info("good")
     made.flush()
     assert (made.dropped, texts(config, topic)) == (1, ["good"])
-
-
-def test_a_killed_sender_is_replaced(
-    handler: Handler, logger: logging.Logger, config: dict[str, Any], topic: str
-) -> None:
-    made = handler()
-    logger.info("before")
-    made.flush()
-    kill_sender(made._producer)  # type: ignore[arg-type]
-    logger.info("after")
-    made.flush()
-    assert (made.dropped, texts(config, topic)) == (0, ["before", "after"])
 
 
 def test_no_broker_drops_and_rests(slab_name: str, logger: logging.Logger) -> None:
@@ -343,7 +316,7 @@ atexit.register(logging.getLogger("application").info, "logged at exit")
 """
 
 
-def test_dict_config_and_the_interpreters_end(kafka: KafkaCluster, config: dict[str, Any], topic: str) -> None:
+def test_dict_config_and_the_interpreters_end(kafka: KafkaCluster, config: Config, topic: str) -> None:
     kafka.admin.create_topic(topic)
     handlers = {
         "kafka": {"class": "shmaccum.logging.KafkaHandler", "topic": topic, "config": config, "key": "%(name)s"}
@@ -393,9 +366,7 @@ print(handler.dropped, handler.failed)
 """
 
 
-def test_greenlets_do_not_take_each_other_for_recursion(
-    kafka: KafkaCluster, config: dict[str, Any], topic: str
-) -> None:
+def test_greenlets_do_not_take_each_other_for_recursion(kafka: KafkaCluster, config: Config, topic: str) -> None:
     kafka.admin.create_topic(topic)
     done = run_python("-c", GREENLETS, topic, json.dumps(config))
     assert (done.stdout, done.returncode) == ("0 0\n", 0), done.stderr

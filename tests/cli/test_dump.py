@@ -93,6 +93,8 @@ def out_lines(capfd: Capture) -> list[str]:
 
 
 def test_a_record_is_a_line_of_columns(log_dir: Path, writer: Writer, capfd: Capture) -> None:
+    assert run(log_dir) == 0
+    assert out_lines(capfd) == []
     writer.write((b"key", "wört".encode(), (("a", b"1"), ("b", None))), (None, None, ()))
     writer.write((b"", b"", ()))
     assert run(log_dir) == 0
@@ -103,22 +105,18 @@ def test_a_record_is_a_line_of_columns(log_dir: Path, writer: Writer, capfd: Cap
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (b"one line\nand\tanother\r", r"one line\nand\tanother\r"),
-        (b"back\\slash", r"back\\slash"),
-        (b"\xff\x00text\xc3", r"\xff\x00text\xc3"),
-        ("\u2028\u202e\x1b[2J".encode(), r"\u2028\u202e\x1b[2J"),
-        (b"\\xff", r"\\xff"),
-    ],
-)
-def test_control_characters_are_escaped(
-    log_dir: Path, writer: Writer, capfd: Capture, value: bytes, shown: str
-) -> None:
-    writer.write((value, value, (("\n", value),)))
+def test_control_characters_are_escaped(log_dir: Path, writer: Writer, capfd: Capture) -> None:
+    shown = {
+        b"one line\nand\tanother\r": r"one line\nand\tanother\r",
+        b"back\\slash": r"back\\slash",
+        b"\xff\x00text\xc3": r"\xff\x00text\xc3",
+        "\u2028\u202e\x1b[2J".encode(): r"\u2028\u202e\x1b[2J",
+        b"\\xff": r"\\xff",
+    }
+    for value in shown:
+        writer.write((value, value, (("\n", value),)))
     assert run(log_dir) == 0
-    assert capfd.readouterr().out == f"t-0\t0\t1000\t{shown}\t{shown}\t\\n:{shown}\n"
+    assert out_lines(capfd) == [f"t-0\t{i}\t1000\t{text}\t{text}\t\\n:{text}" for i, text in enumerate(shown.values())]
 
 
 def test_json_tells_apart_what_the_readable_form_does_not(log_dir: Path, writer: Writer, capfd: Capture) -> None:
@@ -133,8 +131,7 @@ def test_json_tells_apart_what_the_readable_form_does_not(log_dir: Path, writer:
 
 
 @pytest.mark.parametrize(
-    ("magic", "compression"),
-    [(1, CompressionType.NONE), (1, CompressionType.LZ4), (2, CompressionType.ZSTD)],
+    ("magic", "compression"), [(1, CompressionType.NONE), (1, CompressionType.LZ4), (2, CompressionType.ZSTD)]
 )
 def test_all_formats_are_shown(log_dir: Path, capfd: Capture, magic: int, compression: CompressionType) -> None:
     writer = Writer(log_dir, magic=magic)
@@ -190,16 +187,12 @@ def test_missing_input_is_status_2(
     assert capfd.readouterr() == ("", f"shmaccum dump: {message}\n")
 
 
-def test_a_log_without_topics_has_no_records(log_dir: Path, writer: Writer, capfd: Capture) -> None:
-    assert run(log_dir) == 0
-    assert out_lines(capfd) == []
-
-
 def lz4_of_no_set() -> bytes:
     """Return an old message whose checksum is right, with a wrapper inside that is none."""
     no_set = [Sample(None, b"no set", [], 0)]
-    wrapper = seal(record_format(1), fill(record_format(1), no_set), no_set, CompressionType.GZIP)
-    return _with_attributes(bytes(wrapper), CompressionType.LZ4)
+    message = bytes(seal(record_format(1), fill(record_format(1), no_set), no_set, CompressionType.GZIP))
+    covered = message[16:17] + bytes([CompressionType.LZ4]) + message[18:]
+    return message[:12] + zlib.crc32(covered).to_bytes(4, "big") + covered
 
 
 @pytest.mark.parametrize(
@@ -214,15 +207,10 @@ def test_what_is_corrupt_is_status_1_with_file_and_position(
     batch = segment.read_bytes()
     segment.write_bytes(batch + behind(batch))
     assert run(log_dir) == 1
-    captured = capfd.readouterr()
-    assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
-    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {len(batch)}; counted from there, ")
-    assert captured.err.count("\n") == 1
-
-
-def _with_attributes(message: bytes, attributes: int) -> bytes:
-    covered = message[16:17] + bytes([attributes]) + message[18:]
-    return message[:12] + zlib.crc32(covered).to_bytes(4, "big") + covered
+    out, err = capfd.readouterr()
+    assert out == "t-0\t0\t1000\tnull\ta\t\n"
+    assert err.startswith(f"shmaccum dump: {segment} is corrupt at byte {len(batch)}; counted from there, ")
+    assert err.count("\n") == 1
 
 
 def test_a_torn_tail_ends_the_output_and_is_reported_without_a_writer(
@@ -232,13 +220,14 @@ def test_a_torn_tail_ends_the_output_and_is_reported_without_a_writer(
     writer.values(b"a")
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole[:20])
+    line = "t-0\t0\t1000\tnull\ta\t"
     assert run(log_dir) == 0
-    assert out_lines(capfd) == ["t-0\t0\t1000\tnull\ta\t"]
+    assert out_lines(capfd) == [line]
     writer.close()
     assert run(log_dir) == 0
-    captured = capfd.readouterr()
-    assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
-    assert f"{segment}: the 20 bytes from byte {len(whole)} on are an incomplete batch" in captured.err
+    out, err = capfd.readouterr()
+    assert out == f"{line}\n"
+    assert f"{segment}: the 20 bytes from byte {len(whole)} on are an incomplete batch" in err
 
 
 def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, segment: Path, capfd: Capture) -> None:
@@ -246,19 +235,14 @@ def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, segment:
     writer.values(b"a")
     writer.values(b"b")
     writer.close()
-    size = segment.stat().st_size
-    os.truncate(segment, size - 1)
+    os.truncate(segment, segment.stat().st_size - 1)
     assert run(log_dir) == 1
     assert capfd.readouterr() == ("", f"shmaccum dump: {segment} is corrupt at byte 0: the last batch is incomplete\n")
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
-    [
-        (Path.mkdir, "Is a directory"),
-        (os.mkfifo, "it is "),
-        (lambda path: path.symlink_to("/dev/zero"), "it is "),
-    ],
+    [(Path.mkdir, "Is a directory"), (os.mkfifo, "it is "), (lambda path: path.symlink_to("/dev/zero"), "it is ")],
     ids=["directory", "fifo", "link"],
 )
 def test_a_segment_that_is_no_regular_file_is_status_1(
@@ -295,6 +279,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(log_dir: Path, writer: Writer
 
 def test_output_is_utf_8_in_any_locale(log_dir: Path, writer: Writer) -> None:
     writer.values("wört €".encode())
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    environment = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
     shown = subprocess.run([*COMMAND, log_dir], env=environment, capture_output=True, check=True).stdout
     assert shown == "t-0\t0\t1000\tnull\twört €\t\n".encode()

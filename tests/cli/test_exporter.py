@@ -42,7 +42,7 @@ def test_it_serves_all_slabs_until_a_signal(settings: Settings, slab_name: str, 
         assert process.wait(30) == 0
 
 
-def test_a_file_for_node_exporter(settings: Settings, slab_name: str, tmp_path: Path) -> None:
+def test_a_file_for_node_exporter(settings: Settings, slab_name: str, tmp_path: Path, capfd: Capture) -> None:
     file = tmp_path / "shmaccum.prom"
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
@@ -50,6 +50,8 @@ def test_a_file_for_node_exporter(settings: Settings, slab_name: str, tmp_path: 
     assert values(file.read_text(), "shmaccum_records_sent_total") == {slab_name: 1}
     assert file.stat().st_mode & 0o777 == 0o644
     assert list(tmp_path.glob("shmaccum.prom*")) == [file]
+    assert main(["exporter", "--textfile", str(tmp_path / "nowhere" / "x.prom")]) == 1
+    assert "No such file or directory" in capfd.readouterr().err
 
 
 def test_a_file_that_is_written_again_and_again(shmaccum: Command, tmp_path: Path) -> None:
@@ -63,11 +65,6 @@ def test_a_file_that_is_written_again_and_again(shmaccum: Command, tmp_path: Pat
         assert process.wait(30) == 0
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path, capfd: Capture) -> None:
-    assert main(["exporter", "--textfile", str(tmp_path / "nowhere" / "x.prom")]) == 1
-    assert "No such file or directory" in capfd.readouterr().err
-
-
 def test_a_busy_port(capfd: Capture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -75,11 +72,11 @@ def test_a_busy_port(capfd: Capture) -> None:
     assert f"cannot listen at 127.0.0.1:{port}: Address already in use; choose another" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("place", ["x", "127.0.0.1:", "127.0.0.1:65536", "::1:9000", "[::1]"])
-def test_what_is_no_address(place: str, capfd: Capture) -> None:
-    with pytest.raises(SystemExit):
-        main(["exporter", "--listen", place])
-    assert f"'{place}' is not HOST:PORT" in capfd.readouterr().err
+def test_what_is_no_address(capfd: Capture) -> None:
+    for place in ("x", "127.0.0.1:", "127.0.0.1:65536", "::1:9000", "[::1]"):
+        with pytest.raises(SystemExit):
+            main(["exporter", "--listen", place])
+        assert f"'{place}' is not HOST:PORT" in capfd.readouterr().err
 
 
 def test_without_the_library_the_error_names_the_extra() -> None:

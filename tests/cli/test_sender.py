@@ -79,39 +79,28 @@ def test_producers_of_the_same_settings_share_it(shmaccum: Command, tmp_path: Pa
         report(name)
 
 
-def test_it_leaves_when_idle_only_with_sender_idle_ms(shmaccum: Command, options: list[str]) -> None:
-    with shmaccum("sender", *options) as process:
-        assert process.wait(30) == 0, "sender.idle.ms is among the settings"
-
-
-def test_it_takes_over_from_a_sender_that_a_producer_started(
+def test_it_waits_for_the_senders_role_and_a_signal_ends_that(
     shmaccum: Command, settings: Settings, options: list[str], slab_name: str
 ) -> None:
-    """And `Restart=always` has nothing to restart: it waits instead of ending."""
+    """It takes over from a sender that a producer started; `Restart=always` has nothing to restart meanwhile."""
+    options = [*options, "-X", "sender.idle.ms=-1"]
     with Producer(settings) as producer:
         producer.send("t", b"1").get(timeout=30)
         own = report(slab_name).sender.pid
-        with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
-            waiting = process.stderr.readline()
+        with shmaccum("sender", *options) as first:
+            waiting = first.stderr.readline()
             assert f"slab {slab_name}: process {own} has the sender's role; waiting for it" in waiting
-            say_serving(process)
+            say_serving(first)
             producer.send("t", b"2").get(timeout=30)
-            assert report(slab_name).sender.pid == process.pid
-            leave(process, signal.SIGTERM)
+            with shmaccum("sender", *options) as second:
+                assert "another `shmaccum sender` keeps it until it ends" in second.stderr.readline()
+                leave(second, signal.SIGTERM)
+            assert report(slab_name).sender.pid == first.pid
+            leave(first, signal.SIGTERM)
 
 
-def test_a_second_one_waits_and_a_signal_ends_that(shmaccum: Command, options: list[str], slab_name: str) -> None:
-    with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as first:
-        say_serving(first)
-        with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as second:
-            assert "another `shmaccum sender` keeps it until it ends" in second.stderr.readline()
-            leave(second, signal.SIGTERM)
-        assert report(slab_name).sender.pid == first.pid
-        leave(first, signal.SIGTERM)
-
-
-def test_its_messages_go_to_its_file_as_well(
-    shmaccum: Command, options: list[str], slab_name: str, tmp_path: Path
+def test_it_leaves_when_idle_for_sender_idle_ms_and_its_messages_go_to_its_file_as_well(
+    shmaccum: Command, options: list[str], tmp_path: Path
 ) -> None:
     with shmaccum("sender", *options, "-X", f"sender.log.file={tmp_path / 'sender.log'}") as process:
         line = say_serving(process)

@@ -42,27 +42,16 @@ def transactions(kafka: KafkaCluster, *arguments: str) -> int:
     return main(["transactions", *arguments, "-X", f"bootstrap.servers={kafka.bootstrap_servers}"])
 
 
-def test_an_open_transaction_is_listed_and_aborted(
+def test_open_transactions_are_listed_and_aborted(
     kafka: KafkaCluster, producer: Producer, slab_name: str, topic: str, capsys: Capture
 ) -> None:
+    """Wherever the ids stand, such as ``xargs`` puts them; one without an open transaction keeps no other open."""
     assert transactions(kafka, "list", "--prefix", slab_name, "--state", "Ongoing", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert (listed["transactional_id"], listed["state"], listed["timeout_ms"]) == (slab_name, "Ongoing", 60_000)
     assert listed["partitions"] == [f"{topic}-0"]
     assert transactions(kafka, "list", "--prefix", slab_name) == 0
     assert f"{topic}-0" in capsys.readouterr().out
-    assert transactions(kafka, "abort", slab_name) == 0
-    assert f"aborted the transaction of {slab_name}" in capsys.readouterr().out
-    reading = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
-    assert consume_values(reading, topic) == {0: []}
-    with pytest.raises(InvalidTxnStateError):
-        producer.commit_transaction()
-
-
-def test_several_are_aborted_wherever_the_ids_stand(
-    kafka: KafkaCluster, producer: Producer, slab_name: str, topic: str, capsys: Capture
-) -> None:
-    """As ``xargs`` puts them: behind the options; an id that has no open transaction keeps no other open."""
     servers = f"bootstrap.servers={kafka.bootstrap_servers}"
     assert main(["transactions", "abort", "-X", servers, f"{slab_name}-unknown", slab_name]) == 1
     out, err = capsys.readouterr()
@@ -70,7 +59,14 @@ def test_several_are_aborted_wherever_the_ids_stand(
     assert err == f"shmaccum transactions: no coordinator knows transactional.id '{slab_name}-unknown'\n"
     assert transactions(kafka, "list", "--prefix", slab_name, "--state", "Ongoing") == 0
     assert capsys.readouterr().out == "no transactions\n"
-    producer.close(0)
+    reading = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
+    assert consume_values(reading, topic) == {0: []}
+    assert transactions(kafka, "abort", slab_name, f"{slab_name}-unknown") == 1
+    err = capsys.readouterr().err
+    assert "has no open transaction" in err
+    assert "no coordinator knows" in err, "one without a transaction keeps no other from its turn"
+    with pytest.raises(InvalidTxnStateError):
+        producer.commit_transaction()
 
 
 @pytest.mark.parametrize("is_decided", [True, False])
@@ -118,41 +114,26 @@ def die(*args: object, **more: object) -> None:
     raise RuntimeError("the driver dies here")
 
 
-@pytest.mark.parametrize(
-    ("is_transactional", "state", "says"),
-    [
-        (False, zlib.compress(b"{}"), "has nothing of a writer"),
-        (True, zlib.compress(b"{}"), "cannot be read"),
-        (True, zlib.compress(b"["), "cannot be read"),
-        (True, b"{}", "cannot be read"),
-    ],
-    ids=["no transaction", "no fields", "no JSON", "not compressed"],
-)
-def test_a_state_that_no_writer_has_stored(
-    kafka: KafkaCluster, slab_name: str, is_transactional: bool, state: bytes, says: str, capsys: Capture
-) -> None:
-    assert transactions(kafka, "recover", f"{slab_name}-") == 1  # now the topic exists
+def test_a_state_that_no_writer_has_stored(kafka: KafkaCluster, slab_name: str, capsys: Capture) -> None:
+    """One outside of a transaction is ignored; one without fields, without JSON or not compressed is refused."""
+    recover = "recover", f"{slab_name}-"
+    assert transactions(kafka, *recover) == 1  # now the topic exists
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "shmaccum.name": slab_name, "sender.idle.ms": 100}
-    if is_transactional:
-        settings["transactional.id"] = f"{slab_name}-driver"
+    key = f"{slab_name}-driver".encode()
     with Producer(settings) as producer:
-        if is_transactional:
-            producer.init_transactions()
+        producer.send(Writer.log, zlib.compress(b"{}"), key=key).get(30)
+    assert transactions(kafka, *recover) == 1
+    assert "has nothing of a writer" in capsys.readouterr().err
+    with Producer(settings | {"transactional.id": f"{slab_name}-driver"}) as producer:
+        producer.init_transactions()
+        for state in (zlib.compress(b"{}"), zlib.compress(b"["), b"{}"):
             producer.begin_transaction()
-        producer.send(Writer.log, state, key=f"{slab_name}-driver".encode())
-        if is_transactional:
+            producer.send(Writer.log, state, key=key)
             producer.commit_transaction()
-    wait_for_markers(kafka.bootstrap_servers)
-    capsys.readouterr()
-    assert transactions(kafka, "recover", f"{slab_name}-") == 1
-    assert says in capsys.readouterr().err
+            wait_for_markers(kafka.bootstrap_servers)
+            assert transactions(kafka, *recover) == 1
+            assert "cannot be read" in capsys.readouterr().err
     wait_until_gone(slab_name)
-
-
-def test_an_ended_transaction(kafka: KafkaCluster, producer: Producer, slab_name: str, capsys: Capture) -> None:
-    producer.commit_transaction()
-    assert transactions(kafka, "abort", slab_name) == 1
-    assert "has no open transaction" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

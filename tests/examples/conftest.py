@@ -27,13 +27,7 @@ def serve(example: Example) -> Callable[..., Shop]:
     """Return ``serve(command, cwd)``: start a server of two workers, kill one, reload, and end it, all under load."""
 
     def run(*command: object, cwd: str, announces: str = "") -> Shop:
-        """Serve.
-
-        Args:
-            command: of the server.
-            cwd: directory of the example.
-            announces: what its log says of each worker once signals to the server reach it, with {} for its process id.
-        """
+        """Serve. ``announces``: what the log says of a worker once signals reach it, with {} for its process id."""
 
         def wait_for_workers(server: Program, count: int) -> set[str]:
             workers = shop.wait_for_workers(count)

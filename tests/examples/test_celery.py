@@ -51,9 +51,9 @@ def test_celery_prefork(example: Example) -> None:
             accepted[order] += 1
 
     directories = [str(EXAMPLES / "celery"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    options = ("--pool", "prefork", "--concurrency", "2", "--loglevel", "warning", "--include", "killed_task")
+    options = "-A tasks worker --pool prefork --concurrency 2 --loglevel warning --include killed_task"
     soon = ("--", "worker.lost_wait=0.1")  # after which a killed child's task is given to another
-    command = (BIN / "celery", "-A", "tasks", "worker", *options, *soon)
+    command = (BIN / "celery", *options.split(), *soon)
     path = os.pathsep.join(filter(None, directories))
     with example.program(*command, cwd=example.directory, PYTHONPATH=path) as worker:
         receive(send())

@@ -12,6 +12,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,35 @@ DOCKERFILE = EXAMPLES / "container" / "Dockerfile"
 MANIFEST = EXAMPLES / "container" / "kubernetes.yaml"
 
 
-def sender_command(command: list[str], example: Example) -> list[str]:
-    """Return the command line of a sender with the paths of this machine."""
+@contextmanager
+def sender(command: list[str], example: Example) -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Run a sender by its command line, with the paths of this machine; at the end, its slab must go with it.
+
+    Yields:
+        A function that kills it, calls its argument, and starts the next sender.
+    """
     program, *arguments, settings = command
     assert Path(program).name == "shmaccum"
     assert Path(settings).name in ("orders.properties", "producer.properties")
-    return [sys.executable, "-m", "shmaccum", *arguments, str(example.properties)]
+    example.properties.write_text(example.properties.read_text().replace("sender.idle.ms=100\n", ""))
+
+    def start() -> Program:
+        started = example.start(sys.executable, "-m", "shmaccum", *arguments, example.properties)
+        wait_until(lambda: "serving slab" in started.errors(), "the sender serves")
+        return started
+
+    running = start()
+
+    def kill_and_start_again(meanwhile: Callable[[], object]) -> None:
+        nonlocal running
+        running.process.kill()
+        meanwhile()
+        running = start()
+
+    yield kill_and_start_again
+    running.process.terminate()
+    assert running.wait() == 0
+    wait_until_gone(example.slab)
 
 
 def test_the_units_sender_is_started_again_after_a_kill(example: Example) -> None:
@@ -44,19 +69,10 @@ def test_the_units_sender_is_started_again_after_a_kill(example: Example) -> Non
     parser = configparser.ConfigParser(strict=False, interpolation=None)  # systemd adds up options given twice
     parser.read(UNIT)
     assert parser["Service"]["Restart"] == "always"
-    command = sender_command(parser["Service"]["ExecStart"].replace("%i", "orders").split(), example)
-    example.properties.write_text(example.properties.read_text().replace("sender.idle.ms=100\n", ""))
-    first = example.start(*command)
-    wait_until(lambda: "serving slab" in first.errors(), "the sender serves")
-    with Producer.from_file(example.properties) as producer:
+    command = parser["Service"]["ExecStart"].replace("%i", "orders").split()
+    with sender(command, example) as kill_and_start_again, Producer.from_file(example.properties) as producer:
         producer.send("orders", b"", key="before").get(60)
-        first.process.kill()
-        producer.send("orders", b"", key="after")
-        second = example.start(*command)
-        wait_until(lambda: "serving slab" in second.errors(), "the next sender serves")
-    second.process.terminate()
-    assert second.wait() == 0
-    wait_until_gone(example.slab)
+        kill_and_start_again(lambda: producer.send("orders", b"", key="after"))
     assert example.stored() == {"before": 1, "after": 1}
 
 
@@ -120,35 +136,41 @@ def start_image(example: Example, image: Path, port: int) -> Program:
     return example.start(*[word.replace("0.0.0.0:8000", f"127.0.0.1:{port}") for word in command], cwd=image)
 
 
-def order_and_stop(shop: Shop, app: Program) -> None:
-    """Order all the time; end the application in the middle of it, as ``docker stop`` and the kubelet do."""
+@contextmanager
+def running_image(example: Example, image: Path) -> Iterator[Shop]:
+    """Run the image, order all the time, and end it in the middle of that, as ``docker stop`` and the kubelet do."""
+    shop = Shop(free_port(), example.slab)
+    app = start_image(example, image, shop.port)
+    wait_until(lambda: (shop.order(), shop.accepted)[1], "the application serves")
+    yield shop
     with shop.open():
         shop.wait_for_workers(2)
         app.process.terminate()
         assert app.wait() == 0
 
 
-def test_an_image_ends_after_its_records_are_acknowledged(example: Example, image: Path) -> None:
-    """With the container the sender ends, so nothing can be waiting then."""
-    shop = Shop(free_port(), example.slab)
-    (check,) = [text.partition("CMD ")[2] for instruction, text in dockerfile() if instruction == "HEALTHCHECK"]
-    assert probed(json.loads(check), example) == 2
-    app = start_image(example, image, shop.port)
-    wait_until(lambda: (shop.order(), shop.accepted)[1], "the application serves")
-    assert probed(json.loads(check), example) == 0
-    order_and_stop(shop, app)
+def assert_all_is_stored_once(example: Example, shop: Shop) -> None:
+    wait_until_gone(example.slab)
     stored = example.stored()
     assert shop.accepted.keys() - stored.keys() == set()
     assert set(stored.values()) == {1}
-    wait_until_gone(example.slab)
+
+
+def test_an_image_ends_after_its_records_are_acknowledged(example: Example, image: Path) -> None:
+    """With the container the sender ends, so nothing can be waiting then."""
+    (check,) = [text.partition("CMD ")[2] for instruction, text in dockerfile() if instruction == "HEALTHCHECK"]
+    assert probed(json.loads(check), example) == 2
+    with running_image(example, image) as shop:
+        assert probed(json.loads(check), example) == 0
+    assert_all_is_stored_once(example, shop)
 
 
 def test_a_pods_containers_share_the_sender_beside_them(example: Example, image: Path) -> None:
     """The manifest is valid; its sender is killed once, started again, and ends after the application."""
     deployment, secret = yaml.safe_load_all(MANIFEST.read_text())
     for document in (deployment, secret):
-        kubernetes_validate.validate(document, "1.29", strict=True)
-        kubernetes_validate.validate(document, "1.37", strict=True)
+        for version_ in ("1.29", "1.37"):
+            kubernetes_validate.validate(document, version_, strict=True)
     pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
     settings = secret["stringData"]["producer.properties"]
     assert ProducerConfig.parse(parse_settings(settings, "secret")).shmaccum_name == "orders"
@@ -156,22 +178,8 @@ def test_a_pods_containers_share_the_sender_beside_them(example: Example, image:
     assert {"name": "shm", "mountPath": "/dev/shm"} in sidecar["volumeMounts"]
     assert sidecar["volumeMounts"] == app["volumeMounts"]
 
-    example.properties.write_text(example.properties.read_text().replace("sender.idle.ms=100\n", ""))
-    command = sender_command(sidecar["command"], example)
-    first = example.start(*command)
-    wait_until(lambda: "serving slab" in first.errors(), "the sender serves")
-    shop = Shop(free_port(), example.slab)
-    running = start_image(example, image, shop.port)
-    wait_until(lambda: (shop.order(), shop.accepted)[1], "the application serves")
-    for kind in ("livenessProbe", "readinessProbe"):
-        assert probed(sidecar[kind]["exec"]["command"], example) == 0
-    first.process.kill()
-    second = example.start(*command)
-    order_and_stop(shop, running)
-    wait_until(lambda: "serving slab" in second.errors(), "the next sender serves")
-    second.process.terminate()
-    assert second.wait() == 0
-    wait_until_gone(example.slab)
-    stored = example.stored()
-    assert shop.accepted.keys() - stored.keys() == set()
-    assert set(stored.values()) == {1}
+    with sender(sidecar["command"], example) as kill_and_start_again, running_image(example, image) as shop:
+        for kind in ("livenessProbe", "readinessProbe"):
+            assert probed(sidecar[kind]["exec"]["command"], example) == 0
+        kill_and_start_again(shop.order)
+    assert_all_is_stored_once(example, shop)

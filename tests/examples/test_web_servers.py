@@ -15,9 +15,8 @@ ADDRESS = "127.0.0.1:PORT"
 
 @pytest.mark.parametrize("options", [[], ["--preload"]], ids=["each worker loads it", "preloaded"])
 def test_gunicorn(serve: Serve, options: list[str]) -> None:
-    serve(
-        sys.executable, "-m", "gunicorn", "--config", "gunicorn.conf.py", "--bind", ADDRESS, *options, "app", cwd="wsgi"
-    )
+    command = ("-m", "gunicorn", "--config", "gunicorn.conf.py", "--bind", ADDRESS, *options, "app")
+    serve(sys.executable, *command, cwd="wsgi")
 
 
 def test_uwsgi(serve: Serve) -> None:
@@ -44,18 +43,5 @@ def test_uvicorn(serve: Serve) -> None:
 
     But as long the supervisor can wait for an answer of a worker that has just been killed, before it starts another.
     """
-    serve(
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "--workers",
-        "2",
-        "--port",
-        "PORT",
-        "--log-level",
-        "warning",
-        "--timeout-worker-healthcheck",
-        20,
-        "app:app",
-        cwd="asgi",
-    )
+    options = "--workers 2 --port PORT --log-level warning --timeout-worker-healthcheck 20 app:app"
+    serve(sys.executable, "-m", "uvicorn", *options.split(), cwd="asgi")

@@ -1,4 +1,4 @@
-"""The report of a slab: its lanes, and its JSON."""
+"""The report of a slab: its lanes, its JSON, and its numbers for people."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError
 from shmaccum.observe.bottleneck import Bottleneck, Bound
 from shmaccum.observe.report import UnreadableSlab, as_json, report
+from shmaccum.observe.wording import count, in_bytes, span
 from shmaccum.shm.broker_table import BrokerJournal
 from shmaccum.shm.incidents import Incidents
 
@@ -101,23 +102,16 @@ def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: st
     assert [(each["error"], each["text"]) for each in ours["incidents"]] == [("NetworkError", "refused")]
     (held,) = ours["lanes"]
     assert held.pop("opened_ms") >= ours["created_ms"]
-    assert held == {
-        "transactional_id": "orders-1",
-        "pid": os.getpid(),
-        "alive": True,
-        "producer_id": 7,
-        "producer_epoch": 3,
-        "version": 2,
-        "error": None,
-    }
-    assert ours["topics"] == [
-        {
-            "name": "t",
-            "state": "known",
-            "partitions": 2,
-            "error": None,
-            "refused": {},
-            "refused_error": None,
-            "refused_ms": 0,
-        }
-    ]
+    lane_of = {"transactional_id": "orders-1", "pid": os.getpid(), "alive": True, "error": None}
+    assert held == lane_of | {"producer_id": 7, "producer_epoch": 3, "version": 2}
+    topic = {"name": "t", "state": "known", "partitions": 2, "error": None}
+    assert ours["topics"] == [topic | {"refused": {}, "refused_error": None, "refused_ms": 0}]
+
+
+def test_numbers_for_people() -> None:
+    sizes = {0: "0 B", 1023: "1,023 B", 1024: "1.0 KiB", 16384: "16.0 KiB", 5 << 30: "5.0 GiB", 5 << 43: "40,960.0 GiB"}
+    assert {size: in_bytes(size) for size in sizes} == sizes
+    spans = {900: "900 ms", 12_300: "12 s", 119_000: "119 s", 180_000: "3 min", 7_200_000: "2 h", 200_000_000: "2 days"}
+    assert {time_ms: span(time_ms) for time_ms in spans} == spans
+    counts = [count(0, "slot"), count(1, "slot"), count(2048, "slot"), count(2, "batch")]
+    assert counts == ["0 slots", "1 slot", "2,048 slots", "2 batches"]

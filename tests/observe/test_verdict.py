@@ -6,12 +6,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 import pytest
 from fake_broker import FakeBroker, Request, authenticated, produced, silent
 from fixture_types import Capture
-from processes import wait_until
+from processes import in_threads, wait_until
 from producers import wait_until_gone
 from slab_settings import Settings
 
@@ -78,7 +79,7 @@ def test_a_deleted_topic_is_never_healthy_while_its_sends_fail(
         producer.send("t", b"x", partition=0).get(timeout=30)
         delete_topic(fake)
         wait_until(lambda: verdict(report(slab_name)) == "there is no topic t")
-        ended = threading.Event()
+        ended, said = threading.Event(), set()
 
         def fail() -> None:
             for _ in range(3):
@@ -86,12 +87,9 @@ def test_a_deleted_topic_is_never_healthy_while_its_sends_fail(
                     producer.send("t", b"x", partition=0)
             ended.set()
 
-        sending = threading.Thread(target=fail)
-        sending.start()
-        said = set()
-        while not ended.is_set():
-            said.add(verdict(report(slab_name)))
-        sending.join()
+        with in_threads(fail):
+            while not ended.is_set():
+                said.add(verdict(report(slab_name)))
         assert said
         assert all(each.startswith("there is no topic t") for each in said), said
         (found,) = findings(report(slab_name))
@@ -171,54 +169,40 @@ def test_refused_sends_are_counted_by_topic_and_reason(settings: Settings, slab_
         assert counted(slab_name) == {"too_large": 3, "argument": 2}
 
 
-def test_a_send_without_memory_is_counted(fake: FakeBroker, to_broker: Settings, slab_name: str) -> None:
-    to_broker |= {"batch.max.bytes": 16384}
-    with Producer(to_broker) as producer:
-        producer.partitions_for("t")
-        fake.answers[PRODUCE] = silent
-        with Producer(to_broker | {"max.block.ms": 20}) as other:
-            for _ in range(64):  # as many as there are slots
-                producer.send("t", b"x" * 10_000, partition=0)
-            with pytest.raises(BufferExhaustedError):
-                other.send("t", b"x" * 10_000, partition=0)
-            assert counted(slab_name) == {"memory": 1}
-            assert "BufferExhaustedError: 1 call of send failed" in verdict(report(slab_name))
-            wait_until(lambda: report(slab_name).memory.available == 0)
-            fake.answers[PRODUCE] = lambda request: produced((0, 0))
-            fake.cut()
-        producer.flush(30)
-        began = time.monotonic()
-        wait_until(lambda: verdict(report(slab_name)) == "healthy")
-        assert time.monotonic() - began < 20, "a fault for long after there is memory again"
-
-
 def test_full_memory_names_the_broker_that_opens_no_connection(
     fake: FakeBroker, to_broker: Settings, slab_name: str
 ) -> None:
-    """Not the sends that memory refuses: these follow from it."""
+    """Not the sends that memory refuses: these are counted, but follow from it."""
     settings = to_broker | {"batch.max.bytes": 16384, "request.timeout.ms": 5000, "max.block.ms": 3000}
-    with Producer(settings) as producer:
+
+    def fail(producer: Producer) -> None:
+        with pytest.raises(BufferExhaustedError):
+            producer.send("t", b"x" * 10_000, partition=0)
+
+    with Producer(settings) as producer, Producer(settings | {"max.block.ms": 20}) as other:
         producer.send("t", b"x", partition=0).get(timeout=30)
         fake.answers[API_VERSIONS] = fake.answers[PRODUCE] = silent
         fake.cut()
         for _ in range(64):  # as many as there are slots
             producer.send("t", b"x" * 10_000, partition=0)
+        fail(other)
+        assert counted(slab_name) == {"memory": 1}
+        assert "BufferExhaustedError: 1 call of send failed" in verdict(report(slab_name))
 
-        def wait_for_memory() -> None:
-            with pytest.raises(BufferExhaustedError):
-                producer.send("t", b"x" * 10_000, partition=0)
-
-        sending = threading.Thread(target=wait_for_memory)
-        sending.start()
-        wait_until(lambda: verdict(report(slab_name)).startswith("memory full for 2 s: "))
-        assert "broker 1 has not answered our first request for " in verdict(report(slab_name))
-        sending.join()
+        with in_threads(partial(fail, producer)):
+            wait_until(lambda: verdict(report(slab_name)).startswith("memory full for 2 s: "))
+            assert "broker 1 has not answered our first request for " in verdict(report(slab_name))
         found = {each.text: each.level for each in findings(report(slab_name))}
         assert any(text.startswith("broker 1 has not answered our first request for ") for text in found), found
         assert not any(text.startswith("memory full") and "send to topic" in text for text in found), found
+
         fake.answers[API_VERSIONS] = fake.api_versions
         fake.answers[PRODUCE] = lambda request: produced((0, 0))
         fake.cut()
+        producer.flush(30)
+        began = time.monotonic()
+        wait_until(lambda: verdict(report(slab_name)) == "healthy")
+        assert time.monotonic() - began < 20, "a fault for long after there is memory again"
 
 
 def test_records_that_wait_for_a_partition_that_takes_none_are_a_fault(

@@ -1,20 +1,19 @@
-"""One Spark session for all tests here, a log to write to, and what an independent decoder finds in it."""
+"""One Spark session for all tests here, and a log to write to."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from fixture_types import Written
-from kafka.record import MemoryRecords
+from processes import wait_until
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from spark_writes import session_builder, stored
 
 from shmaccum import ProducerConfig
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
@@ -29,57 +28,23 @@ SLAB = f"spark{os.getpid()}"
 """Slab of the tests with Spark; the names of others that they need begin with it."""
 
 
-class Stored(NamedTuple):
-    """A record as kafka-python reads it from a log."""
-
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-
-
-@pytest.fixture(scope="session")
-def stored() -> Callable[[Path, str], list[Stored]]:
-    """Return ``stored(log_dir, topic)``: the records of a topic, partition by partition, each in its order."""
-    return _stored
-
-
-def _stored(log_dir: Path, topic: str) -> list[Stored]:
-    found = []
-    for directory in sorted(log_dir.glob(f"{topic}-*")):
-        name, _, partition = directory.name.rpartition("-")
-        if name != topic:
-            continue
-        for segment in sorted(directory.glob("*.log")):
-            records = MemoryRecords(segment.read_bytes())
-            while (batch := records.next_batch()) is not None:
-                found.extend(Stored(int(partition), r.offset, r.timestamp, r.key, r.value, r.headers) for r in batch)
-    return found
-
-
 @pytest.fixture
 def until_gone() -> Callable[..., None]:
     """Return ``until_gone(*of)``: waits until all of these slabs (by name) and processes (by pid) are gone."""
     return _until_gone
 
 
-def _until_gone(*of: str | int, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while left := [
-        thing for thing in of if not (_slab_gone(thing) if isinstance(thing, str) else _process_gone(thing))
-    ]:
-        assert time.monotonic() < deadline, f"still there: {left}"
-        time.sleep(0.05)
+def _until_gone(*of: str | int) -> None:
+    def left() -> list[str | int]:
+        files = [path.name for path in Path(SHM_DIRECTORY).iterdir()]
+        slabs = [name for name in of if isinstance(name, str) and any(PREFIX + name in file for file in files)]
+        return [*slabs, *(pid for pid in of if isinstance(pid, int) and not _is_gone(pid))]
+
+    wait_until(lambda: not left(), f"all of {of} are gone")
 
 
-def _slab_gone(name: str) -> bool:
-    return not any(PREFIX + name in path.name for path in Path(SHM_DIRECTORY).iterdir())
-
-
-def _process_gone(pid: int) -> bool:
-    """Say whether a process has ended, reaped or not."""
+def _is_gone(pid: int) -> bool:
+    """Return whether a process has ended, reaped or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -95,7 +60,7 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def written(log_dir: Path) -> Written:
     """Return ``written(topic)``: the records of a topic in `log_dir`."""
-    return lambda topic: _stored(log_dir, topic)
+    return lambda topic: stored(log_dir, topic)
 
 
 @pytest.fixture(scope="session")
@@ -116,20 +81,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     jars: Sequence[Path] = ()
     with suppress(MissingError):
         _, jars = spark_sink_jars()
-    session = (
-        SparkSession.builder.master("local[2,2]")  # two cores, two attempts
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.jars", ",".join(map(str, jars)))
-        .config("spark.ui.enabled", "false")
-        .config("spark.local.dir", str(scratch))
-        .config("spark.sql.catalogImplementation", "in-memory")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")  # several batches for a task, of few rows
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .getOrCreate()
-    )
+    settings = {
+        "spark_driver_memory": "1g",
+        "spark_sql_shuffle_partitions": "2",
+        "spark_jars": ",".join(map(str, jars)),
+    }
+    session = session_builder("local[2,2]", scratch, **settings).getOrCreate()  # two cores, two attempts
     session.sparkContext.setLogLevel("OFF")  # many a job here is to fail
     yield session
     daemons = session.sparkContext.range(2).map(lambda _: os.getppid()).collect()

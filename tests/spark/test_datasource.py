@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections import defaultdict
@@ -11,17 +10,14 @@ from typing import Any
 
 import pyspark.sql.datasource
 import pytest
-from fixture_types import LogCapture, Reader, Written
-from kafka.partitioner.default import murmur2
-from processes import wait_until
+from fixture_types import LogCapture, Written
 from pyspark import cloudpickle
-from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamWriter
-from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.types import StringType, StructType
-from spark_writes import write, write_stream
+from spark_writes import stored, write, write_stream
 
 from shmaccum import Producer
 from shmaccum.config.valuetypes import Password
@@ -33,8 +29,6 @@ from shmaccum.spark.datasource import write_task
 from shmaccum.spark.writers import StreamRowWriter
 
 Options = dict[str, str]
-
-asides = itertools.count()
 
 VALUE = StructType().add("value", StringType())
 
@@ -56,55 +50,13 @@ def source_of(options: Options) -> ShmAccumDataSource:
     return ShmAccumDataSource(CaseInsensitiveDict(given | options))
 
 
-def aside(options: Options, log_dir: Path, **more: str) -> Options:
-    """Return options for a log and a slab of a test's own."""
-    name = f"{options['kafka.shmaccum.name']}-{next(asides)}"
-    return options | {"kafka.transport": "log", "kafka.log.dir": str(log_dir), "kafka.shmaccum.name": name} | more
-
-
 def numbers(spark: SparkSession, count: int) -> DataFrame:
-    """Return ``count`` rows in four tasks: number ``i`` with key ``k<i % 100>``."""
-    rows = spark.range(0, count, 1, 4)
+    """Return ``count`` rows in two tasks: number ``i`` with key ``k<i % 100>``."""
+    rows = spark.range(0, count, 1, 2)
     return rows.selectExpr("cast(concat('k', id % 100) as binary) as key", "cast(id as string) as value")
 
 
-# --- what is written -----------------------------------------------------------------------------------
-
-
-def test_every_row_is_stored_once_in_order_and_where_its_key_says(
-    spark: SparkSession, options: Options, written: Written
-) -> None:
-    count = 10_000
-    write(numbers(spark, count), options, topic="every")
-    records = written("every")
-    assert sorted(int(record.value) for record in records) == list(range(count))
-    of_a_task: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for record in records:
-        number = int(record.value)
-        assert record.key == b"k%d" % (number % 100)
-        assert record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 3
-        of_a_task[record.partition, number * 4 // count].append(number)
-    assert all(task == sorted(task) for task in of_a_task.values())
-
-
-def test_nullable_columns_take_nulls(spark: SparkSession, options: Options, written: Written) -> None:
-    rows = spark.createDataFrame(
-        [("tombstone", None, None, None, 5), (None, "v", 2, [], None)],
-        "key string, value string, partition int, headers array<struct<key: string, value: binary>>, timestamp bigint",
-    )
-    write(rows.coalesce(1), options, topic="nulls", timestampColumn="timestamp")
-    records = {record.key: record for record in written("nulls")}
-    assert (records[b"tombstone"].value, records[b"tombstone"].timestamp) == (None, 5)
-    assert (records[None].value, records[None].partition, records[None].headers) == (b"v", 2, [])
-    assert records[None].timestamp > 1_700_000_000_000
-
-
-def test_rows_go_to_the_topic_of_their_column(spark: SparkSession, options: Options, written: Written) -> None:
-    rows = spark.range(0, 3_000, 1, 4).selectExpr("concat('column-', id % 5) as topic", "cast(id as string) as value")
-    write(rows, options)
-    for number in range(5):
-        values = sorted(int(record.value) for record in written(f"column-{number}"))
-        assert values == list(range(number, 3_000, 5))
+# --- what is written, beside the columns in `test_kafka` -----------------------------------------------
 
 
 def test_the_option_topic_beats_the_column(spark: SparkSession, options: Options, written: Written) -> None:
@@ -118,34 +70,30 @@ def test_the_option_topic_beats_the_column(spark: SparkSession, options: Options
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"kafka.lingr.ms": "5"}, ConfigError, r"^kafka.lingr.ms: no such setting; did you mean kafka.linger.ms\?"),
-        ({"kafka.linger.ms": "soon"}, ConfigError, "^kafka.linger.ms = 'soon'"),
-        (
-            {"bootstrap.servers": "host:9092"},
-            ConfigError,
-            r"^option bootstrap.servers: did you mean kafka.bootstrap.serv",
-        ),
-        ({"Kafka.Key.Serializer": "x"}, ConfigError, "kafka.key.serializer is not supported: keys are written as"),
-        ({"kafka.value.serializer": "x"}, ConfigError, "kafka.value.serializer is not supported"),
-        ({"kafka.interceptor.classes": "x"}, ConfigError, "kafka.interceptor.classes is not supported"),
-        ({"exactly_once": "true"}, ConfigError, r"^option exactly_once: no such option; did you mean exactlyOnce\?"),
-        ({"exactly-Once": "true"}, ConfigError, "did you mean exactlyOnce"),
-        ({"exactlyonce.enabled": "true"}, ConfigError, "did you mean exactlyOnce"),
-        ({"exactOnce": "true"}, ConfigError, "did you mean exactlyOnce"),
-        ({"kafka.exactlyOnce": "true"}, ConfigError, "^option kafka.exactlyonce: .* did you mean exactlyOnce"),
-        ({"topics": "t"}, ConfigError, "did you mean topic"),
-        ({"kafka.topic": "t"}, ConfigError, r"did you mean topic\?"),
-        ({"txn_app_id": "a"}, ConfigError, "did you mean txnAppId"),
-        ({"txnVersoin": "1"}, ConfigError, "did you mean txnVersion"),
-        ({"failOnDataLost": "false"}, ConfigError, "did you mean failOnDataLoss"),
-        ({"timestamp_column": "at"}, ConfigError, "did you mean timestampColumn"),
-        ({"topic": "a topic"}, InvalidTopicError, "'a topic' is not allowed"),
+        ({"kafka.lingr.ms": "5"}, r"^kafka.lingr.ms: no such setting; did you mean kafka.linger.ms\?"),
+        ({"kafka.linger.ms": "soon"}, "^kafka.linger.ms = 'soon'"),
+        ({"bootstrap.servers": "host:9092"}, r"^option bootstrap.servers: did you mean kafka.bootstrap.serv"),
+        ({"Kafka.Key.Serializer": "x"}, "kafka.key.serializer is not supported: keys are written as"),
+        ({"kafka.value.serializer": "x"}, "kafka.value.serializer is not supported"),
+        ({"kafka.interceptor.classes": "x"}, "kafka.interceptor.classes is not supported"),
+        ({"exactly_once": "true"}, r"^option exactly_once: no such option; did you mean exactlyOnce\?"),
+        ({"exactly-Once": "true"}, "did you mean exactlyOnce"),
+        ({"exactlyonce.enabled": "true"}, "did you mean exactlyOnce"),
+        ({"exactOnce": "true"}, "did you mean exactlyOnce"),
+        ({"kafka.exactlyOnce": "true"}, "^option kafka.exactlyonce: .* did you mean exactlyOnce"),
+        ({"topics": "t"}, "did you mean topic"),
+        ({"kafka.topic": "t"}, r"did you mean topic\?"),
+        ({"txn_app_id": "a"}, "did you mean txnAppId"),
+        ({"txnVersoin": "1"}, "did you mean txnVersion"),
+        ({"failOnDataLost": "false"}, "did you mean failOnDataLoss"),
+        ({"timestamp_column": "at"}, "did you mean timestampColumn"),
+        ({"topic": "a topic"}, "'a topic' is not allowed"),
     ],
 )
-def test_a_wrong_option_is_refused(options: Options, error: type[Exception], message: str) -> None:
-    source = source_of(options)
+def test_a_wrong_option_is_refused(options: Options, message: str) -> None:
+    source, error = source_of(options), InvalidTopicError if "topic" in options else ConfigError
     with pytest.raises(error, match=message):
         source.writer(VALUE, overwrite=False)
     with pytest.raises(error, match=message):
@@ -178,13 +126,8 @@ def test_options_of_a_job_that_moves_over_stay_as_they_are() -> None:
 
 def test_options_of_spark_are_ignored_and_unknown_ones_with_a_warning(caplog: LogCapture) -> None:
     given = {"topic": "t", "kafka.bootstrap.servers": "host:9092", "checkpointLocation": "c", "queryName": "q"}
-    source = {
-        "subscribe": "other",
-        "startingOffsets": "earliest",
-        "startingTimestamp": "1",
-        "maxOffsetsPerTrigger": "5",
-    }
-    write_task(given | source | {"failOnDataLoss": "false", "includeHeaders": "true", "groupIdPrefix": "g"}, VALUE)
+    others = ("subscribe", "startingOffsets", "startingTimestamp", "maxOffsetsPerTrigger", "groupIdPrefix")
+    write_task(given | dict.fromkeys(others, "1") | {"failOnDataLoss": "false", "includeHeaders": "true"}, VALUE)
     assert not caplog.messages
     for _ in range(2):
         write_task(given | {"mergeSchema": "true"}, VALUE)
@@ -192,16 +135,8 @@ def test_options_of_spark_are_ignored_and_unknown_ones_with_a_warning(caplog: Lo
 
 
 def test_options_are_those_of_the_producer_whatever_their_case() -> None:
-    config = write_task(
-        {
-            "TOPIC": "t",
-            "Kafka.Transport": "log",
-            "Kafka.Log.Dir": "logs",
-            "kafka.LINGER.ms": "77",
-            "checkpointLocation": "x",
-        },
-        VALUE,
-    ).config
+    given = {"TOPIC": "t", "Kafka.Transport": "log", "Kafka.Log.Dir": "logs", "kafka.LINGER.ms": "77"}
+    config = write_task(given, VALUE).config
     assert config.linger_ms == 77
     # The executors have directories of their own: what is relative is the driver's.
     assert config.log_dir == str(Path("logs").absolute())
@@ -217,28 +152,18 @@ def test_a_stream_is_written_from_arrow_batches_where_pyspark_has_them(monkeypat
 
 
 def test_spark_tells_the_reason_and_runs_no_task(spark: SparkSession, options: Options) -> None:
-    rows = numbers(spark, 10)
-    with pytest.raises(AnalysisException, match="column 'key' is of unsupported type bigint; it must be string or bin"):
-        write(rows.selectExpr("1L as key", "value"), options, topic="t")
-    with pytest.raises(AnalysisException, match="required column 'value' not found; the columns are: key"):
-        write(rows.select("key"), options, topic="t")
-    with pytest.raises(AnalysisException, match=r"kafka\.lingr\.ms: no such setting"):
-        write(rows, options, topic="t", **{"kafka.lingr.ms": "5"})
+    for columns, more, message in (
+        (["1L as key", "value"], {}, "column 'key' is of unsupported type bigint; it must be string or bin"),
+        (["key"], {}, "required column 'value' not found; the columns are: key"),
+        (["key", "value"], {"kafka.lingr.ms": "5"}, r"kafka\.lingr\.ms: no such setting"),
+    ):
+        with pytest.raises(AnalysisException, match=message):
+            write(numbers(spark, 10).selectExpr(*columns), options, topic="t", **more)
     with pytest.raises(AnalysisException, match="save mode overwrite is not supported"):
-        rows.write.format("shmaccum").mode("overwrite").options(**options, topic="t").save()
+        numbers(spark, 10).write.format("shmaccum").mode("overwrite").options(**options, topic="t").save()
 
 
 # --- what fails while it runs --------------------------------------------------------------------------
-
-
-def test_a_record_that_cannot_be_stored_fails_the_job(spark: SparkSession, options: Options, tmp_path: Path) -> None:
-    # A segment takes full batches, but not the one of a record that is larger than a batch.
-    small = aside(options, tmp_path, **{"kafka.segment.bytes": "16384", "kafka.num.partitions": "1"})
-    rows = spark.range(0, 10, 1, 1).selectExpr("repeat('x', if(id = 7, 20000, 10)) as value")
-    with pytest.raises(PythonException) as caught:
-        write(rows, small, topic="large")
-    assert "RecordBatchTooLargeError: large-0:" in str(caught.value)
-    assert "Up to 10 of the 10 rows that the task has sent so far failed" in str(caught.value)
 
 
 def test_a_task_that_is_tried_again_leaves_nothing_out(spark: SparkSession, options: Options, written: Written) -> None:
@@ -250,9 +175,9 @@ def test_a_task_that_is_tried_again_leaves_nothing_out(spark: SparkSession, opti
             if TaskContext.get().attemptNumber() == 0:
                 raise RuntimeError("half-way through")
 
-    rows = numbers(spark, 5_000)  # each task has a batch of 1,000, and some more
+    rows = numbers(spark, 2_500)  # each task has a batch of 1,000, and some more
     write(rows.mapInArrow(fail_at_first, rows.schema), options, topic="again")
-    assert {int(record.value) for record in written("again")} == set(range(5_000))
+    assert {int(record.value) for record in written("again")} == set(range(2_500))
 
 
 # --- streaming -----------------------------------------------------------------------------------------
@@ -276,32 +201,10 @@ def test_rows_go_on_where_a_query_stopped(
 def test_a_querys_progress_has_rows_and_bytes_by_observed_metrics(
     spark: SparkSession, options: Options, tmp_path: Path
 ) -> None:
-    (tmp_path / "arriving").mkdir()
-    (tmp_path / "arriving" / "a.txt").write_text("one\ntwo\nthree")
-    rows = spark.readStream.text(str(tmp_path / "arriving"))
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree")
+    rows = spark.readStream.text(str(tmp_path))
     rows = rows.observe("kafka", F.count("*").alias("rows"), F.sum(F.octet_length("value")).alias("bytes"))
-    writer = rows.writeStream.format("shmaccum").options(**options, topic="observed")
-    heard: list[tuple[int, dict[str, int]]] = []
-
-    class Progress(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:
-            pass
-
-        def onQueryProgress(self, event: Any) -> None:
-            progress = event.progress
-            heard.append((progress.sink.numOutputRows, progress.observedMetrics["kafka"].asDict()))
-
-        def onQueryTerminated(self, event: Any) -> None:
-            pass
-
-    listener = Progress()
-    spark.streams.addListener(listener)
-    try:
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
-        wait_until(lambda: (3, {"rows": 3, "bytes": 11}) in heard, "the listener hears of the micro-batch")
-    finally:
-        spark.streams.removeListener(listener)
+    query = write_stream(rows, options, tmp_path / "checkpoint", topic="observed")
     progress = next(each for each in query.recentProgress if each["numInputRows"])
     assert progress["observedMetrics"]["kafka"].asDict() == {"rows": 3, "bytes": 11}
     assert progress["sink"]["numOutputRows"] == 3
@@ -310,17 +213,17 @@ def test_a_querys_progress_has_rows_and_bytes_by_observed_metrics(
 
 
 def test_a_query_whose_delivery_fails_stops_with_the_reason_and_succeeds_later(
-    spark: SparkSession, options: Options, tmp_path: Path, stored: Reader
+    spark: SparkSession, options: Options, tmp_path: Path
 ) -> None:
     log_dir = tmp_path / "log"
     log_dir.mkdir()
-    given = aside(options, log_dir)
+    own = {"kafka.log.dir": str(log_dir), "kafka.shmaccum.name": f"{options['kafka.shmaccum.name']}-own"}
     (tmp_path / "arriving").mkdir()
     (tmp_path / "arriving" / "a.txt").write_text("1\n2\n3")
 
     def run(**more: str) -> None:
         rows = spark.readStream.text(str(tmp_path / "arriving"))
-        write_stream(rows, given, tmp_path / "checkpoint", topic="t", **more)
+        write_stream(rows, options | own, tmp_path / "checkpoint", topic="t", **more)
 
     (log_dir / "t-0").touch()  # where a directory must be
     with pytest.raises(StreamingQueryException, match="KafkaTimeoutError: Topic t not present in metadata"):
@@ -407,8 +310,7 @@ def test_what_a_worker_has_imported_is_not_gone_through_after_every_task(spark: 
         gc.collect()
         yield frozen, tracked, alive() is None
 
-    for frozen, tracked, is_collected in (
-        spark.sparkContext.range(0, 4, 1, 4).mapPartitions(look_at_collector).collect()
-    ):
+    found = spark.sparkContext.range(0, 4, 1, 4).mapPartitions(look_at_collector).collect()
+    for frozen, tracked, is_collected in found:
         assert frozen > 10 * tracked
         assert is_collected

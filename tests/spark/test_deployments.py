@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyspark
 import pytest
-from fixture_types import Reader
-from processes import wait_until
+from runs import run_python
+from spark_writes import stored
 
 import pyspark_shmaccum
 import shmaccum
@@ -30,8 +28,7 @@ ROWS = 1000
 
 ARCHIVED = "./environment/bin/python"
 SETTINGS = {
-    "spark.cores.max": "2",
-    "spark.executor.cores": "1",
+    "spark.master": "local-cluster[2,1,512]",  # two executors, in processes of their own as in any cluster
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task before all executors are there
     "spark.driver.bindAddress": "127.0.0.1",
@@ -51,15 +48,15 @@ pytestmark = pytest.mark.timeout(600)
 def environment(**variables: str) -> dict[str, str]:
     """Return an environment for Spark's programs in which nothing of this one leads to a Python or a package."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
-    return inherited | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"} | variables
+    return inherited | {"SPARK_LOCAL_IP": "127.0.0.1"} | variables
 
 
 @pytest.fixture(scope="module")
 def installed() -> str:
     """Return where the package is that this interpreter has installed, which need not be the one that is tested."""
-    command = [sys.executable, "-c", "import shmaccum; print(shmaccum.__file__)"]
-    done = subprocess.run(command, cwd="/", env=environment(), capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    return run_python(
+        "-c", "import shmaccum; print(shmaccum.__file__)", cwd=Path("/"), env=environment()
+    ).stdout.strip()
 
 
 def without_pandas(directory: Path) -> None:
@@ -90,47 +87,24 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return packed
 
 
-class Cluster(NamedTuple):
-    """A standalone cluster, and the directory in which its executors have theirs."""
-
-    master: str
-    work: Path
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    directory = tmp_path_factory.mktemp("cluster")
-    options = f"{jvm_options()} -Dspark.master.rest.enabled=false -Dspark.master.ui.port=0"
-    variables = environment(SPARK_DAEMON_JAVA_OPTS=options, SPARK_DAEMON_MEMORY="256m")
-
-    def start(name: str, *arguments: str | Path, says: str) -> str:
-        log = directory / f"{name}.log"
-        command = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name.lower()}.{name}"]
-        with log.open("w") as file:
-            daemon = subprocess.Popen([*command, *arguments], cwd=directory, env=variables, stdout=file, stderr=file)
-        processes.callback(daemon.wait, 60)
-        processes.callback(daemon.terminate)
-        wait_until(lambda: daemon.poll() is not None or re.search(says, log.read_text()))
-        found = re.search(says, log.read_text())
-        assert found is not None, log.read_text()
-        return found[0]
-
-    loopback = ("--host", "127.0.0.1", "--port", "0")
-    with ExitStack() as processes:
-        master = start("Master", *loopback, says=r"spark://127\.0\.0\.1:\d+")
-        place = ("--work-dir", directory / "work", "--webui-port", "0", "--cores", "2", "--memory", "1g")
-        start("Worker", *loopback, *place, master, says="Successfully registered with master")
-        yield Cluster(master, directory / "work")
+@pytest.fixture
+def spark_home(tmp_path: Path) -> Path:
+    """Return a home of Spark whose directory ``work``, where executors have theirs, is the test's own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for entry in HOME.iterdir():
+        (home / entry.name).symlink_to(entry)
+    return home
 
 
 def test_executors_have_an_archive_and_the_driver_its_own_environment(
-    tmp_path: Path, cluster: Cluster, archive: Path, installed: str, stored: Reader, until_gone: Callable[..., None]
+    tmp_path: Path, spark_home: Path, archive: Path, installed: str, until_gone: Callable[..., None]
 ) -> None:
     """Two executors, whose workers share one slab and one sender; neither they nor the driver have pandas.
 
     Spark plans on the driver, where the archive is not: with PYSPARK_PYTHON it cannot.
     """
-    settings = SETTINGS | {"spark.local.dir": str(tmp_path / "scratch"), "spark.master": cluster.master}
+    settings = SETTINGS | {"spark.local.dir": str(tmp_path / "scratch")}
     settings[TASKS] = ARCHIVED
     configured = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     (tmp_path / "path").mkdir()
@@ -141,9 +115,16 @@ def test_executors_have_an_archive_and_the_driver_its_own_environment(
         "PYTHONPATH": str(tmp_path / "path"),
     }
     ended = subprocess.run(
-        [HOME / "bin" / "spark-submit", "--archives", f"{archive}#environment", *configured, JOB, tmp_path / "log"],
+        [
+            spark_home / "bin" / "spark-submit",
+            "--archives",
+            f"{archive}#environment",
+            *configured,
+            JOB,
+            tmp_path / "log",
+        ],
         cwd=tmp_path,
-        env=environment(**pythons),
+        env=environment(SPARK_HOME=str(spark_home), **pythons),
         stdout=subprocess.PIPE,  # with what the job says on standard error
         stderr=subprocess.DEVNULL,
         text=True,
@@ -159,7 +140,7 @@ def test_executors_have_an_archive_and_the_driver_its_own_environment(
     assert {writer["python"] for writer in found["writers"]} == {ARCHIVED}
     directories = {writer["directory"] for writer in found["writers"]}
     assert len(directories) == 2
-    assert all(Path(directory).is_relative_to(cluster.work) for directory in directories)
+    assert all(Path(directory).is_relative_to(spark_home / "work") for directory in directories)
     for task in found["tasks"]:
         assert task["directory"] in directories
         assert Path(task["package"]).is_relative_to(f"{task['directory']}/environment")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from processes import wait_until
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from spark_writes import write
+from spark_writes import stalling_query, write, write_stream
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError, IllegalStateError, NetworkError, ProducerFencedError
@@ -31,7 +33,7 @@ from shmaccum.transactions.writer_id import Writer
 from tools.kafka import KafkaCluster
 
 Options = dict[str, str]
-ROWS = 8_000
+ROWS = 4_000
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def target(kafka: KafkaCluster, topic: str) -> str:
     return topic
 
 
-def numbers(spark: SparkSession, count: int = ROWS, tasks: int = 4) -> DataFrame:
+def numbers(spark: SparkSession, count: int, tasks: int = 1) -> DataFrame:
     return spark.range(0, count, 1, tasks).selectExpr("CAST(id AS STRING) AS value")
 
 
@@ -64,12 +66,23 @@ def seen(kafka: KafkaCluster, topic: str, isolation: str = "read_committed") -> 
     return sorted(int(value or 0) for values in consume_values(reading, topic).values() for value in values)
 
 
-def assert_none_is_open(kafka: KafkaCluster, options: Options) -> None:
-    """Assert that no transaction stays open. A failed attempt aborts its own when Spark has given it up already."""
+@contextmanager
+def looking(kafka: KafkaCluster, options: Options) -> Iterator[Callable[[], list[str]]]:
+    """Yield a function that returns the ids of a job's open transactions."""
     config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
     with BrokerClient(config) as client:
-        transactions, deadline_ms = Transactions(client, config), deadline_after(30_000)
-        wait_until(lambda: not transactions.find(options["kafka.transactional.id"], (ONGOING,), deadline_ms))
+        transactions, prefix = Transactions(client, config), options["kafka.transactional.id"]
+
+        def open_ids() -> list[str]:
+            return [each.transactional_id for each in transactions.find(prefix, (ONGOING,), deadline_after(30_000))]
+
+        yield open_ids
+
+
+def assert_none_is_open(kafka: KafkaCluster, options: Options) -> None:
+    """Assert that no transaction stays open. A failed attempt aborts its own when Spark has given it up already."""
+    with looking(kafka, options) as open_ids:
+        wait_until(lambda: not open_ids())
 
 
 def failing(rows: DataFrame, attempts: int) -> DataFrame:
@@ -85,18 +98,19 @@ def failing(rows: DataFrame, attempts: int) -> DataFrame:
     return rows.mapInArrow(fail_late, rows.schema)
 
 
-def test_a_task_fails_and_is_retried(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
-    write(failing(numbers(spark), 1), once, topic=target)
-    write(numbers(spark, 0), once, topic=target)  # no rows, no transaction
-    assert seen(kafka, target) == list(range(ROWS))
-    assert_none_is_open(kafka, once)
-
-
-def test_a_job_fails(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
+def test_tasks_fail_and_so_does_a_job(spark: SparkSession, once: Options, kafka: KafkaCluster, target: str) -> None:
+    """A job without a name leaves nothing in the commit log: a state that no later run replaces would stay for ever."""
+    log = f"{target}-log"
+    job = once | {"topic": target, "commitLogTopic": log}
+    write(failing(numbers(spark, ROWS, tasks=2), 1), job)
+    write(numbers(spark, 0), job)  # no rows, no transaction
     # No task is left to begin behind the abort: its transaction would be open until its timeout.
     with pytest.raises(PythonException, match="is to fail"):
-        write(failing(numbers(spark, tasks=2), 2), once, topic=target)
-    assert seen(kafka, target) == []
+        write(failing(numbers(spark, ROWS, tasks=2), 2), job)
+    assert seen(kafka, target) == list(range(ROWS))
+    reading = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
+    last = {each.key(): each.value() for messages in consume(reading, log).values() for each in messages}
+    assert [*last.values()] == [None] * 3
     assert_none_is_open(kafka, once)
 
 
@@ -116,59 +130,32 @@ def test_a_job_runs_again(spark: SparkSession, once: Options, kafka: KafkaCluste
     assert seen(kafka, target) == sorted([*range(100)] * 3)
 
 
-def test_a_job_without_a_name_leaves_nothing_in_the_commit_log(
-    spark: SparkSession, once: Options, kafka: KafkaCluster, target: str
-) -> None:
-    """The log is compacted: a state that no later run replaces would stay for ever."""
-    log = f"{target}-log"
-    job = once | {"topic": target, "commitLogTopic": log}
-    write(numbers(spark, 10), job)
-    write(numbers(spark, 0), job)
-    with pytest.raises(PythonException, match="is to fail"):
-        write(failing(numbers(spark, tasks=2), 2), job)
-    assert seen(kafka, target) == list(range(10))
-    reading = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": "read_committed"}
-    found = [each for messages in consume(reading, log).values() for each in messages]
-    last = {each.key(): each.value() for each in found}
-    assert [*last.values()] == [None] * 3
-    assert_none_is_open(kafka, once)
-
-
-class Query:
-    """A streaming query, which takes in what lies in a directory each time that it runs."""
-
-    def __init__(self, spark: SparkSession, directory: Path, options: Options, topic: str) -> None:
-        self.spark, self.options = spark, options | {"topic": topic}
-        self.arriving, self.checkpoint = directory / "arriving", directory / "checkpoint"
-        self.arriving.mkdir()
-        self._files = 0
-
-    def arrive(self, values: Iterable[int]) -> None:
-        self._files += 1
-        (self.arriving / f"{self._files}.txt").write_text("".join(f"{value}\n" for value in values))
-
-    def run(self) -> None:
-        rows = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.arriving))
-        writer = rows.writeStream.format("shmaccum").options(**self.options)
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
-        query.awaitTermination(120)
-        assert not query.isActive
-
-
 def test_a_query_starts_again(
     spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
 ) -> None:
-    """Also where its driver ended between the last EndTxn and Spark's own log of commits."""
-    query = Query(spark, tmp_path, once, target)
-    for batch in range(2):
-        query.arrive(range(batch * 100, batch * 100 + 100))
-    query.run()
+    """Also where its driver ended between the last EndTxn and Spark's own log of commits; not without a checkpoint."""
+    arriving, checkpoint, options = tmp_path / "arriving", tmp_path / "checkpoint", once | {"topic": target}
+    arriving.mkdir()
+
+    def run(*batches: range) -> None:
+        for values in batches:
+            (arriving / f"{values.start}.txt").write_text("".join(f"{value}\n" for value in values))
+        rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(arriving))
+        write_stream(rows, options, checkpoint)
+
+    run(range(100), range(100, 200))
     assert seen(kafka, target) == list(range(200))
-    (query.checkpoint / "commits" / "1").unlink()
-    (query.checkpoint / "commits" / ".1.crc").unlink()
-    query.arrive(range(200, 300))
-    query.run()
+    for file in ("1", ".1.crc"):
+        (checkpoint / "commits" / file).unlink()
+    run(range(200, 300))
     assert seen(kafka, target) == list(range(300))
+
+    shutil.rmtree(checkpoint)
+    with pytest.raises(StreamingQueryException, match="was the checkpoint deleted"):
+        run()
+    options["txnAppId"] = "another"
+    run()
+    assert seen(kafka, target) == sorted([*range(300)] * 2)
     assert_none_is_open(kafka, once)
 
 
@@ -176,16 +163,15 @@ def test_a_job_in_foreach_batch_is_known_by_its_own_version(
     spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
 ) -> None:
     """Batch 1 of the query is a smaller number than version 100, which its batch 0 wrote."""
-    job, arriving = once | {"topic": target, "txnAppId": target}, tmp_path / "arriving"
-    arriving.mkdir()
+    job = once | {"topic": target, "txnAppId": target}
 
     def write_twice(batch: DataFrame, number: int) -> None:
         for _ in range(2):
             write(batch, job, txnVersion=str(100 + number))
 
     for number in range(2):
-        (arriving / f"{number}.txt").write_text(f"{number}\n")
-        rows = spark.readStream.text(str(arriving)).writeStream.foreachBatch(write_twice)
+        (tmp_path / f"{number}.txt").write_text(f"{number}\n")
+        rows = spark.readStream.text(str(tmp_path)).writeStream.foreachBatch(write_twice)
         query = rows.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         assert query.awaitTermination(120)
     assert seen(kafka, target) == [0, 1]
@@ -197,34 +183,13 @@ def test_a_query_is_stopped_amid_a_batch(
     spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
 ) -> None:
     """Once one of its tasks has written, the other perhaps not: consumers go on at once, not after a timeout."""
-    config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
-    # In each second several Arrow batches of 1,000 rows for each task, each larger than the 64 KiB that a Python worker
-    # gathers before it writes: less would reach the sink at the task's end.
-    rows = spark.readStream.format("rate").options(rowsPerSecond=6_000, numPartitions=2).load()
-
-    stalling = tmp_path / "stalling"  # while it exists: Spark's slots are for later tests, too
-    stalling.touch()
-
-    def stall(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = 0
-        for batch in batches:
-            rows += batch.num_rows
-            yield batch
-        while rows and stalling.exists():  # the first micro-batch of this source can be empty
-            time.sleep(0.05)
-
-    values = rows.selectExpr("rpad(CAST(value AS STRING), 200, '.') AS value").mapInArrow(stall, "value string")
-    writer = values.writeStream.format("shmaccum").options(**once).option("topic", target)
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    with BrokerClient(config) as client:
-        transactions = Transactions(client, config)
-
-        def is_open() -> bool:
-            assert query.isActive, query.exception()
-            return bool(transactions.find(once["kafka.transactional.id"], (ONGOING,), deadline_after(30_000)))
-
+    stalling = tmp_path / "stalling"  # Spark's slots are for later tests, too
+    options = once | {"topic": target, "checkpointLocation": str(tmp_path / "checkpoint")}
+    query = stalling_query(spark, options, stalling)
+    with looking(kafka, once) as open_ids:
         try:
-            wait_until(is_open)
+            wait_until(lambda: open_ids() or not query.isActive)
+            assert query.isActive, query.exception()
             query.stop()
             assert_none_is_open(kafka, once)
         finally:
@@ -237,71 +202,46 @@ def test_a_driver_ends_amid_a_batch(once: Options, kafka: KafkaCluster, target: 
     options = once | {"topic": target, "checkpointLocation": str(tmp_path / "checkpoint")}
     program = Path(__file__).with_name("leaving_driver.py")
     command = [sys.executable, str(program), str(tmp_path), json.dumps(options)]
-    config = ProducerConfig.parse({"bootstrap.servers": kafka.bootstrap_servers})
+    paths = os.pathsep.join(sys.path)
     with (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver,
-        BrokerClient(config) as client,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": paths}
+        ) as driver,
+        looking(kafka, once) as open_ids,
     ):
-        transactions = Transactions(client, config)
-
-        def written() -> int:
-            found = transactions.find(options["kafka.transactional.id"], (ONGOING,), deadline_after(30_000))
-            return sum(not each.transactional_id.endswith("-driver") for each in found)
-
         assert driver.stdout is not None
         assert driver.stdout.readline() == b"started\n"
-        while written() < 2:  # a busy machine can need minutes for a driver's first batch
+        # A busy machine can need minutes for a driver's first batch.
+        while sum(not each.endswith("-driver") for each in open_ids()) < 2:
             assert driver.poll() is None
             time.sleep(0.1)
         driver.communicate()
         assert driver.returncode == 0
-        assert_none_is_open(kafka, once)
+    assert_none_is_open(kafka, once)
 
 
-def test_a_checkpoint_was_deleted(
-    spark: SparkSession, once: Options, kafka: KafkaCluster, target: str, tmp_path: Path
-) -> None:
-    query = Query(spark, tmp_path, once, target)
-    query.arrive([1, 2, 3])
-    query.run()
-    shutil.rmtree(query.checkpoint)
-    with pytest.raises(StreamingQueryException, match="was the checkpoint deleted"):
-        query.run()
-    query.options["txnAppId"] = "another"
-    query.run()
-    assert seen(kafka, target) == [1, 1, 2, 2, 3, 3]
+EXACTLY_ONCE = {"exactlyOnce": "true"}
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("is_stream", "options", "message"),
     [
-        ({"exactlyOnce": "yes"}, "option exactlyOnce = 'yes' is not true or false"),
-        ({"txnAppId": "a"}, "option txnAppId needs exactlyOnce=true"),
-        ({"kafka.transactional.id": "a"}, "kafka.transactional.id needs exactlyOnce=true"),
-        ({"exactlyOnce": "true", "txnAppId": "a"}, "txnAppId and txnVersion go together"),
-        ({"exactlyOnce": "true", "txnAppId": "a", "txnVersion": "1.5"}, "txnVersion = '1.5' is not an integer"),
-        ({"exactlyOnce": "true", "txnAppId": "a", "txnVersion": "-1"}, "txnVersion = '-1' is not an integer from 0 on"),
-        ({"commitLogTopic": "a"}, "option commitLogTopic needs exactlyOnce=true"),
-        ({"exactlyOnce": "true", "kafka.acks": "1"}, "acks"),
-        ({"exactlyOnce": "true", "kafka.transport": "log", "kafka.log.dir": "x"}, "transactions need transport kafka"),
+        (False, {"exactlyOnce": "yes"}, "option exactlyOnce = 'yes' is not true or false"),
+        (False, {"txnAppId": "a"}, "option txnAppId needs exactlyOnce=true"),
+        (False, {"kafka.transactional.id": "a"}, "kafka.transactional.id needs exactlyOnce=true"),
+        (False, {"commitLogTopic": "a"}, "option commitLogTopic needs exactlyOnce=true"),
+        (False, EXACTLY_ONCE | {"txnAppId": "a"}, "txnAppId and txnVersion go together"),
+        (False, EXACTLY_ONCE | {"txnAppId": "a", "txnVersion": "1.5"}, "txnVersion = '1.5' is not an integer"),
+        (False, EXACTLY_ONCE | {"txnAppId": "a", "txnVersion": "-1"}, "txnVersion = '-1' is not an integer from 0 on"),
+        (False, EXACTLY_ONCE | {"kafka.acks": "1"}, "acks"),
+        (False, EXACTLY_ONCE | {"kafka.transport": "log", "kafka.log.dir": "x"}, "transactions need transport kafka"),
+        (True, EXACTLY_ONCE, "needs the option checkpointLocation, or txnAppId"),
+        (True, EXACTLY_ONCE | {"checkpointLocation": "x", "txnVersion": "1"}, "query numbers its batches itself"),
     ],
 )
-def test_wrong_options_of_a_job(options: Options, message: str) -> None:
+def test_wrong_options_of_a_job_and_of_a_query(is_stream: bool, options: Options, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ExactlyOnce.of({name.lower(): value for name, value in options.items()}, is_stream=False)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "needs the option checkpointLocation, or txnAppId"),
-        ({"checkpointLocation": "x", "txnVersion": "1"}, "a streaming query numbers its batches itself"),
-    ],
-)
-def test_wrong_options_of_a_query(options: Options, message: str) -> None:
-    given = {"exactlyonce": "true"} | {name.lower(): value for name, value in options.items()}
-    with pytest.raises(ConfigError, match=message):
-        ExactlyOnce.of(given, is_stream=True)
+        ExactlyOnce.of({name.lower(): value for name, value in options.items()}, is_stream=is_stream)
 
 
 @pytest.mark.parametrize(
@@ -344,46 +284,43 @@ def test_a_timeout_beyond_the_brokers_limit(spark: SparkSession, once: Options, 
         write(numbers(spark, 1), once, **beyond)
 
 
+@pytest.fixture
+def writing(once: Options) -> ExactlyOnce:
+    """Return a job's writing."""
+    made = ExactlyOnce.of({name.lower(): value for name, value in once.items()}, is_stream=False)
+    assert made is not None
+    return made
+
+
+def row(value: bytes) -> pa.RecordBatch:
+    return pa.record_batch({"value": [value]})
+
+
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_a_task_that_outlives_its_batch(once: Options, kafka: KafkaCluster, target: str, end: str) -> None:
+def test_a_task_that_outlives_its_batch(
+    once: Options, writing: ExactlyOnce, kafka: KafkaCluster, target: str, end: str
+) -> None:
     """One that Spark has given up, or that another attempt has overtaken: it writes on for a while."""
-    options = {name.lower(): value for name, value in once.items()}
-    writing = ExactlyOnce.of(options, is_stream=False)
-    assert writing is not None
-    plan = writing.plan()
-    row = pa.record_batch({"value": [b"0"]})
-    *_, result = plan.write([row], writing.config, target, {"value": "binary"})
+    plan, columns = writing.plan(), {"value": "binary"}
+    *_, result = plan.write([row(b"0")], writing.config, target, columns)
 
     def rows() -> Iterator[pa.RecordBatch]:
         if end == "commit":
             writing.commit(0, [result])
         else:
             writing.end_batch(plan.plan)
-        yield row
+        yield row(b"0")
 
-    with pytest.raises(ProducerFencedError, match="plan 1 is over"):
-        plan.write(rows(), writing.config, target, {"value": "binary"})
-    assert_none_is_open(kafka, once)
-    assert seen(kafka, target) == ([0] if end == "commit" else [])
-
-
-def test_tasks_that_begin_after_a_stop_leave_nothing_open(once: Options, kafka: KafkaCluster, target: str) -> None:
-    """The stop has listed what is open by then, and Spark kills such a task while it waits for more rows."""
-    writing = ExactlyOnce.of({name.lower(): value for name, value in once.items()}, is_stream=False)
-    assert writing is not None
-    plan = writing.plan()
-    plan.write([pa.record_batch({"value": [b"0"]})], writing.config, target, {"value": "binary"})
-    writing.end_batch(plan.plan)
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"value": [b"1"]})
+    def more_rows() -> Iterator[pa.RecordBatch]:
+        yield row(b"1")
         pytest.fail("the task waits for more rows in its open transaction")
 
-    for _ in range(3):
+    # The end has listed what is open by then, and Spark kills a task that waits for more rows.
+    for late in (rows(), more_rows(), more_rows()):
         with pytest.raises(ProducerFencedError, match="plan 1 is over"):
-            plan.write(rows(), writing.config, target, {"value": "binary"})
+            plan.write(late, writing.config, target, columns)
     assert_none_is_open(kafka, once)
-    assert seen(kafka, target) == []
+    assert seen(kafka, target) == ([0] if end == "commit" else [])
 
 
 def test_an_id_is_used_once_under_a_plan() -> None:

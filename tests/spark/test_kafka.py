@@ -108,32 +108,39 @@ def test_by_a_delegation_token_that_spark_has_obtained(
 
 
 def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str) -> None:
+    """Each row goes to the topic that it names; all of its other columns can be null."""
     for name in (f"{topic}-0", f"{topic}-1"):
         kafka.admin.create_topic(name, partitions=4)
     an_hour_ago = int(time.time() - 3600) * 1000
     rows = spark.range(0, 1_000, 1, 2).selectExpr(
         f"concat('{topic}-', id % 2) AS topic",
-        "CAST(id % 4 AS INT) AS partition",
+        "IF(id % 9 = 0, NULL, CAST(id % 4 AS INT)) AS partition",
         "IF(id % 10 = 0, NULL, CAST(id AS STRING)) AS key",
-        "IF(id % 7 = 0, NULL, CAST(CAST(id AS STRING) AS BINARY)) AS value",
-        "array(struct('id' AS key, CAST(CAST(id AS STRING) AS BINARY) AS value),"
-        "      struct('none' AS key, CAST(NULL AS BINARY) AS value)) AS headers",
-        f"timestamp_millis({an_hour_ago}L + id) AS timestamp",
+        "IF(id % 7 = 0 AND id % 9 <> 0, NULL, CAST(CAST(id AS STRING) AS BINARY)) AS value",
+        "IF(id % 9 = 0, NULL, array(struct('id' AS key, CAST(CAST(id AS STRING) AS BINARY) AS value),"
+        "      struct('none' AS key, CAST(NULL AS BINARY) AS value))) AS headers",
+        f"IF(id % 9 = 0, NULL, timestamp_millis({an_hour_ago}L + id)) AS timestamp",
         "id AS ignored",
     )
     write(rows, ours, timestampColumn="timestamp")
     seen = []
     for parity in (0, 1):
         found = consume({"bootstrap.servers": kafka.bootstrap_servers}, f"{topic}-{parity}")
-        for partition, records in found.items():
-            for record in records:
-                (_, number), none = record.headers()
-                assert none == ("none", None)
-                seen.append(int(number))
-                assert (seen[-1] % 2, seen[-1] % 4) == (parity, partition)
-                assert record.key() == (None if seen[-1] % 10 == 0 else number)
-                assert record.value() == (None if seen[-1] % 7 == 0 else number)
-                assert record.timestamp() == (TIMESTAMP_CREATE_TIME, an_hour_ago + seen[-1])
+        for partition, record in ((partition, record) for partition, records in found.items() for record in records):
+            headers = record.headers()
+            text = dict(headers)["id"] if headers else record.value()
+            number = int(text)
+            seen.append(number)
+            assert number % 2 == parity
+            assert record.key() == (None if number % 10 == 0 else text)
+            if number % 9 == 0:
+                assert not headers
+                assert record.timestamp()[1] > an_hour_ago + 1_000_000
+            else:
+                assert headers == [("id", text), ("none", None)]
+                assert partition == number % 4
+                assert record.value() == (None if number % 7 == 0 else text)
+                assert record.timestamp() == (TIMESTAMP_CREATE_TIME, an_hour_ago + number)
     assert sorted(seen) == list(range(1_000))
 
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 from fixture_types import Written
 from pyspark import InheritableThread
-from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import StringType, StructType
 from spark_writes import write, write_stream
 
 import shmaccum.spark.schema
@@ -26,13 +26,14 @@ from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import ConfigError, KafkaTimeoutError, SerializationError
 from shmaccum.spark import kafka_columns, register, to_kafka
 from shmaccum.spark.datasource import write_task
-from shmaccum.spark.schema import record_columns
 from shmaccum.spark.session import TASKS
 from shmaccum.spark.worker import close_all
 
 Options = dict[str, str]
 
-SOON = {f"kafka.socket.connection.setup.timeout{name}.ms": "200" for name in ("", ".max")}
+SOON = {f"kafka.socket.connection.setup.timeout{name}.ms": "200" for name in ("", ".max")} | {
+    "kafka.sender.idle.ms": "200"
+}
 
 VALUE = StructType().add("value", StringType())
 
@@ -45,12 +46,7 @@ def values(records: list[Any]) -> list[int]:
     return sorted(int(record.value) for record in records)
 
 
-# --- where Spark finds the data source -----------------------------------------------------------------
-
-
-def test_a_session_without_registration_finds_it(spark: SparkSession, options: Options, written: Written) -> None:
-    write(numbers(spark.newSession()), options, topic="unregistered")
-    assert values(written("unregistered")) == [0, 1, 2]
+# --- where Spark finds the data source: without registration in `test_kafka` ---------------------------
 
 
 def test_threads_write_batches_and_start_queries(
@@ -88,25 +84,15 @@ class FoundAlready(AnalysisException):
         return self.condition
 
 
-class OldSession:
-    """A session of which only ``dataSource.register`` is asked, and which Python its tasks run with."""
-
-    sparkContext = SimpleNamespace(pythonExec="python3")
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        self.conf = SimpleNamespace(get=lambda name, default: "python3")
-
-    @property
-    def dataSource(self) -> OldSession:
-        return self
-
-    def register(self, source: type) -> None:
-        raise self.error
-
-
 def test_a_data_source_that_spark_has_found_need_not_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    session: Any = OldSession(FoundAlready("already there"))
+    def refuse(source: type) -> None:
+        raise FoundAlready("already there")
+
+    session: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(pythonExec="python3"),
+        conf=SimpleNamespace(get=lambda name, default: "python3"),
+        dataSource=SimpleNamespace(register=refuse),
+    )
     register(session)
     monkeypatch.setattr(FoundAlready, "condition", "ANOTHER")
     with pytest.raises(FoundAlready):
@@ -156,13 +142,8 @@ def test_it_says_that_it_only_writes(spark: SparkSession, options: Options) -> N
 
 
 def test_columns_that_are_not_written_stay_behind(spark: SparkSession, options: Options, written: Written) -> None:
-    rows = spark.range(3).selectExpr(
-        "id as key",
-        "cast(id as double) as value",
-        "id % 2 as partition",
-        "date'2024-01-02' as timestamp",
-        "id as unused",
-    )
+    value, timestamp = "cast(id as double) as value", "date'2024-01-02' as timestamp"
+    rows = spark.range(3).selectExpr("id as key", value, "id % 2 as partition", timestamp, "id as unused")
     joined = rows.join(spark.range(1).selectExpr("'x' as unused"))
     with pytest.raises(AnalysisException, match=r"columns of the same name: unused\. .*kafka_columns"):
         write(joined, options, topic="narrow")
@@ -180,16 +161,13 @@ def test_columns_that_are_not_written_stay_behind(spark: SparkSession, options: 
     assert {record.timestamp // 86_400_000 for record in records} <= {19_723, 19_724}  # midnight of the session's zone
 
 
-def test_the_timestamp_column_can_have_any_name(spark: SparkSession) -> None:
+def test_columns_can_have_any_name_and_some_differ_in_case_alone(
+    spark: SparkSession, options: Options, written: Written
+) -> None:
     for name in ("event.time", "event`time", "event time"):
         quoted = name.replace("`", "``")
         rows = spark.range(1).selectExpr("'x' as value", f"date'2024-01-02' as `{quoted}`")
         assert kafka_columns(rows, name).dtypes == [("value", "string"), (name, "timestamp")]
-
-
-def test_columns_whose_names_differ_in_case_alone_stay_behind(
-    spark: SparkSession, options: Options, written: Written
-) -> None:
     rows = spark.range(1).selectExpr("'b' as VALUE", "'a' as value", "'k' as key", "1 as Key", "2 as kEY", "id as ID")
     assert kafka_columns(rows, "ID").columns == ["value", "key", "ID"]
     to_kafka(rows, options | {"topic": "cased"})
@@ -198,14 +176,14 @@ def test_columns_whose_names_differ_in_case_alone_stay_behind(
 
 
 def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: Options) -> None:
-    with pytest.raises(SerializationError, match=r"'value' is of unsupported type struct.*: .* with to_json\(value\)"):
-        kafka_columns(spark.range(1).selectExpr("struct(id) as value"))
-    with pytest.raises(SerializationError, match="'value' occurs twice"):
-        kafka_columns(spark.range(1).selectExpr("id as value", "id as value"))
-    with pytest.raises(SerializationError, match="required column 'value' not found; the columns are: id"):
-        kafka_columns(spark.range(1))
-    with pytest.raises(SerializationError, match="timestampColumn = 'at': no such column; the columns are: value"):
-        kafka_columns(spark.range(1).selectExpr("id as value"), "at")
+    for columns, timestamp, message in (
+        (["struct(id) as value"], None, r"'value' is of unsupported type struct.*: .* with to_json\(value\)"),
+        (["id as value", "id as value"], None, "'value' occurs twice"),
+        (["id"], None, "required column 'value' not found; the columns are: id"),
+        (["id as value"], "at", "timestampColumn = 'at': no such column; the columns are: value"),
+    ):
+        with pytest.raises(SerializationError, match=message):
+            kafka_columns(spark.range(1).selectExpr(*columns), timestamp)
     with pytest.raises(ConfigError, match=r"kafka_columns\(df\).writeStream"):
         to_kafka(spark.readStream.format("rate").load(), options)
 
@@ -220,8 +198,6 @@ def test_columns_that_travel_for_nothing_are_counted(caplog: pytest.LogCaptureFi
     write_task(given, StructType().add("value", "string"))
     (message,) = caplog.messages
     assert message.startswith("7 of 8 columns are not written (wide0, wide1, wide2, wide3, wide4, ...)")
-    with pytest.raises(SerializationError, match=r"'key' is of .* bigint; .*: use CAST\(key AS STRING\)"):
-        record_columns(StructType().add("value", "string").add("key", LongType()), topic_given=True)
 
 
 def test_an_unused_column_timestamp_is_warned_of_once(
@@ -244,14 +220,6 @@ def test_an_unused_column_timestamp_is_warned_of_once(
 
 
 @contextmanager
-def refusing() -> Iterator[str]:
-    """Yield an address without a listener; the port stays bound, so that no other process gets it."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{bound.getsockname()[1]}"
-
-
-@contextmanager
 def noted(config: ProducerConfig, reason: str) -> Iterator[None]:
     """Keep a producer open whose sender has met an error: one that starts later has yet to meet it."""
     deadline = time.monotonic() + 60
@@ -265,32 +233,26 @@ def noted(config: ProducerConfig, reason: str) -> Iterator[None]:
         yield
 
 
-def nobody(options: Options, servers: str) -> Options:
-    """Return options for brokers that are not there."""
-    name = f"{options['kafka.shmaccum.name']}-{re.sub('[^a-z0-9]', '-', servers)}"
-    given = {"kafka.bootstrap.servers": servers, "kafka.shmaccum.name": name, "topic": "t"}
-    return given | {"kafka.max.block.ms": "500", "kafka.sender.idle.ms": "200"}
-
-
-def test_a_broker_that_refuses_is_named(spark: SparkSession, options: Options) -> None:
-    with refusing() as address:
-        given = nobody(options, address)
-        reason = f"kafka.bootstrap.servers = '{address}'.*connection to broker {address}: Connection refused"
-        with noted(write_task(given, VALUE).config, f"{address}: Connection refused"):  # noqa: SIM117
-            with pytest.raises(PythonException, match=reason):
-                write(numbers(spark), given)
-
-
-def test_unresolved_names_and_silent_brokers_are_distinguished(options: Options) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        for servers, reason in (
-            ("broker.invalid:9092", "(Name or service not known|Temporary failure)"),
-            (address, "not ready within"),
-        ):
-            task = write_task(nobody(options, servers) | SOON, VALUE)
-            reason = f"connection to broker {servers}: {reason}"
-            named = rf"kafka\.bootstrap\.servers = '{servers}'.*{reason}"
-            with noted(task.config, reason), pytest.raises(KafkaTimeoutError, match=named):
-                task.write([pa.RecordBatch.from_pydict({"value": ["1"]})])
+@pytest.mark.parametrize(
+    ("servers", "reason"),
+    [
+        ("refusing", "Connection refused"),
+        ("silent", "not ready within"),
+        ("broker.invalid:9092", "(Name or service not known|Temporary failure)"),
+    ],
+)
+def test_the_reason_is_named(servers: str, reason: str, options: Options) -> None:
+    with socket.socket() as bound:  # as long as it is, no other process gets its port
+        bound.bind(("127.0.0.1", 0))
+        if servers == "silent":
+            bound.listen()
+        if ":" not in servers:
+            servers = f"127.0.0.1:{bound.getsockname()[1]}"
+        given = {"kafka.bootstrap.servers": servers, "topic": "t", "kafka.max.block.ms": "500"}
+        given["kafka.shmaccum.name"] = f"{options['kafka.shmaccum.name']}-{re.sub('[^a-z0-9]', '-', servers)}"
+        task = write_task(given | SOON, VALUE)
+        reason = f"connection to broker {servers}: {reason}"
+        named = rf"kafka\.bootstrap\.servers = '{servers}'.*{reason}"
+        with noted(task.config, reason), pytest.raises(KafkaTimeoutError, match=named):
+            task.write([pa.RecordBatch.from_pydict({"value": ["1"]})])
     close_all()

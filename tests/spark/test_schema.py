@@ -22,18 +22,9 @@ TEXT, BYTES, INT, LONG = kinds.StringType(), kinds.BinaryType(), kinds.IntegerTy
 
 
 def test_every_column_of_a_record_is_taken_and_others_are_ignored() -> None:
-    columns = record_columns(
-        schema(
-            headers=headers(BYTES),
-            timestamp=kinds.ArrayType(INT),
-            partition=INT,
-            other=kinds.MapType(INT, INT),
-            key=BYTES,
-            value=TEXT,
-            topic=TEXT,
-        ),
-        topic_given=False,
-    )
+    others = {"timestamp": kinds.ArrayType(INT), "other": kinds.MapType(INT, INT)}
+    frame = schema(headers=headers(BYTES), partition=INT, key=BYTES, value=TEXT, topic=TEXT, **others)
+    columns = record_columns(frame, topic_given=False)
     assert set(columns) == set(COLUMN_TYPES)
     assert columns["key"] == "binary"
     assert columns["value"] == "string"
@@ -68,34 +59,24 @@ def test_a_named_column_that_gives_no_time_is_refused(kind: kinds.DataType | Non
 
 
 @pytest.mark.parametrize(
-    ("columns", "error", "message"),
+    ("columns", "message"),
     [
-        (schema(key=TEXT, topic=TEXT), SerializationError, "'value' not found; the columns are: key, topic"),
-        (schema(Value=TEXT, topic=TEXT), SerializationError, "'value' not found; the columns are: Value, topic"),
-        (schema(value=TEXT), ConfigError, "option topic is required"),
-        (schema(value=INT, topic=TEXT), SerializationError, "'value' is of unsupported type int; .* string or binary"),
-        (schema(value=kinds.NullType(), topic=TEXT), SerializationError, "'value' is of unsupported type void"),
-        (schema(key=LONG, value=TEXT, topic=TEXT), SerializationError, "'key' is of unsupported type bigint"),
-        (
-            schema(value=TEXT, topic=BYTES),
-            SerializationError,
-            "'topic' .* type binary; it must be string: use CAST.topic AS STRING.$",
-        ),
-        (
-            schema(value=TEXT, topic=TEXT, partition=LONG),
-            SerializationError,
-            "'partition' .* bigint; it must be int: use CAST",
-        ),
-        (
-            schema(value=TEXT, topic=TEXT, headers=kinds.ArrayType(TEXT)),
-            SerializationError,
-            "'headers' .* array<string>",
-        ),
-        (schema(value=TEXT, topic=TEXT, headers=headers(TEXT)), SerializationError, "array<struct<key:string,value:b"),
+        (schema(key=TEXT, topic=TEXT), "'value' not found; the columns are: key, topic"),
+        (schema(Value=TEXT, topic=TEXT), "'value' not found; the columns are: Value, topic"),
+        (schema(value=INT, topic=TEXT), "'value' is of unsupported type int; .* string or binary"),
+        (schema(value=kinds.NullType(), topic=TEXT), "'value' is of unsupported type void"),
+        (schema(key=LONG, value=TEXT, topic=TEXT), r"'key' is of .* bigint; .*: use CAST\(key AS STRING\)"),
+        (schema(value=TEXT, topic=BYTES), "'topic' .* binary; it must be string: use CAST.topic AS STRING.$"),
+        (schema(value=TEXT, topic=TEXT, partition=LONG), "'partition' .* bigint; it must be int: use CAST"),
+        (schema(value=TEXT, topic=TEXT, headers=kinds.ArrayType(TEXT)), "'headers' .* array<string>"),
+        (schema(value=TEXT, topic=TEXT, headers=headers(TEXT)), "array<struct<key:string,value:b"),
     ],
 )
-def test_what_is_missing_or_of_the_wrong_type_is_refused(
-    columns: kinds.StructType, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
+def test_what_is_missing_or_of_the_wrong_type_is_refused(columns: kinds.StructType, message: str) -> None:
+    with pytest.raises(SerializationError, match=message):
         record_columns(columns, topic_given=False)
+
+
+def test_without_a_column_topic_the_option_is_required() -> None:
+    with pytest.raises(ConfigError, match="option topic is required"):
+        record_columns(schema(value=TEXT), topic_given=False)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fixture_types import Reader
 from hypothesis import given
 from hypothesis import strategies as st
+from spark_writes import stored
 
 from shmaccum import ProducerConfig
 from shmaccum.errors import RecordBatchTooLargeError, RecordTooLargeError, SerializationError
@@ -25,7 +25,7 @@ def task(config: ProducerConfig, topic: str | None = "t", columns: tuple[str, ..
     return WriteTask(config, topic, dict.fromkeys(columns, "binary"))
 
 
-def test_a_task_ends_when_all_its_rows_are_stored(configure: Configure, stored: Reader) -> None:
+def test_a_task_ends_when_all_its_rows_are_stored(configure: Configure) -> None:
     config = configure(linger_ms=20_000)  # far longer than the test may last
     values = [b"%05d" % i for i in range(20_000)]
     batches = [pa.record_batch({"value": values[start : start + 5_000]}) for start in range(0, 20_000, 5_000)]
@@ -35,21 +35,14 @@ def test_a_task_ends_when_all_its_rows_are_stored(configure: Configure, stored: 
     assert sorted(record.value for record in found) == values
 
 
-def test_rows_go_to_the_topic_that_they_name(config: ProducerConfig, stored: Reader) -> None:
-    batch = pa.record_batch({"topic": ["a", "b", "a"], "value": [b"1", b"2", b"3"], "ignored": [1, 2, 3]})
-    task(config, None, ("topic", "value")).write([batch])
-    assert {record.value for record in stored(Path(config.log_dir), "a")} == {b"1", b"3"}
-    assert {record.value for record in stored(Path(config.log_dir), "b")} == {b"2"}
-
-
-def test_a_batch_may_be_many_times_larger_than_the_slab(configure: Configure, stored: Reader) -> None:
+def test_a_batch_may_be_many_times_larger_than_the_slab(configure: Configure) -> None:
     config = configure(buffer_memory=65_536)
     values = [bytes([i % 256]) * 5_000 for i in range(400)]
     task(config).write([pa.record_batch({"value": values})])
     assert sorted(record.value for record in stored(Path(config.log_dir), "t")) == sorted(values)
 
 
-def test_a_failed_delivery_raises_with_reason_partition_and_rows(configure: Configure, stored: Reader) -> None:
+def test_a_failed_delivery_raises_with_reason_partition_and_rows(configure: Configure) -> None:
     config = configure(**ONLY_FULL_BATCHES)
     good = pa.record_batch({"value": [b"good"] * 5})
     with pytest.raises(RecordBatchTooLargeError, match=r"^t-0: .* Up to 1 of the 6 rows .* failed") as caught:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import LogCapture, Reader
+from fixture_types import LogCapture
 from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
+from spark_writes import stored
 
 from shmaccum import ProducerConfig
 from shmaccum.errors import ConfigError
@@ -44,7 +45,7 @@ def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("new_york")
-def test_rows_are_written_as_arrow_batches_are(config: ProducerConfig, stored: Reader) -> None:
+def test_rows_are_written_as_arrow_batches_are(config: ProducerConfig) -> None:
     headers = [NewHeader("h", bytearray(b"1")), NewHeader("h", None)]
     rows = [
         NewRow(7, "all", "a", bytearray(b"key"), 2, headers, datetime(2026, 7, 4, 12, 0, 0, 123_999)),
@@ -81,16 +82,15 @@ def test_the_driver_says_how_much_was_written(
     assert "failed: 1 of 2 tasks finished, with 3 records of 30 bytes; these stay in Kafka" in aborted
 
 
-def test_a_stopped_query_that_wrote_nothing_is_not_warned_of(config: ProducerConfig, caplog: LogCapture) -> None:
+def test_an_epoch_that_no_task_wrote_is_not_committed_and_its_end_is_not_warned_of(
+    config: ProducerConfig, caplog: LogCapture
+) -> None:
     writer = StreamRowWriter(WriteTask(config, "t", {}))
     writer.abort([None, None], 4)
     writer.abort([TaskCommit(0, 0), None], 4)
     assert not caplog.messages
-
-
-def test_an_epoch_that_no_task_wrote_is_not_committed(config: ProducerConfig) -> None:
     with pytest.raises(ConfigError, match=r"epoch 7 is not committed: 1 of 2 tasks wrote .*trigger\(processingTime="):
-        StreamRowWriter(WriteTask(config, "t", {})).commit([TaskCommit(1, 1), None], 7)
+        writer.commit([TaskCommit(1, 1), None], 7)
 
 
 def test_rows_come_in_batches_of_bounded_size() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from slab_settings import Settings
 
 from shmaccum import Producer
 from shmaccum.cli.demo.check import compare, read_topic
@@ -24,13 +25,10 @@ def as_found(**changed: list[str] | None) -> dict[bytes | None, list[bytes | Non
     }
 
 
-def test_equal_records_have_no_differences() -> None:
-    assert compare(EXPECTED, as_found(), plain_json) == []
-
-
 @pytest.mark.parametrize(
     ("changed", "problems"),
     [
+        ({}, []),
         ({"AA2": None}, [f"1 records missing, such as: AA2: {C}"]),
         ({"UA1": [A, B]}, [f"1 records missing, such as: UA1: {B}"]),
         ({"UA1": [A, B, B, B]}, [f"1 records not sent, or there more than once, such as: UA1: {B}"]),
@@ -54,19 +52,15 @@ def test_nulls_are_unexpected() -> None:
     assert compare(EXPECTED, found, plain_json) == ["1 records not sent, or there more than once, such as: null: null"]
 
 
-@pytest.fixture
-def log(settings: dict[str, object], tmp_path: Path) -> Path:
-    """Return a log with two batches in each of two partitions."""
+def test_a_log_that_is_right_and_one_that_is_damaged(settings: Settings, tmp_path: Path) -> None:
+    """There are two batches in each of two partitions."""
+    log = tmp_path / "log"
     with Producer(settings) as producer:
         for _ in range(2):
             for partition in range(2):
                 for number in range(10):
                     producer.send("t", b"v%d" % number, key=b"k%d" % partition, partition=partition)
             producer.flush()
-    return tmp_path / "log"
-
-
-def test_a_log_that_is_right_and_one_that_is_damaged(log: Path) -> None:
     contents = read_topic(log, "t")
     assert contents.problems == []
     assert contents.records == 40

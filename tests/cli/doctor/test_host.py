@@ -17,43 +17,39 @@ from shmaccum.cli.doctor import Finding, Level
 from shmaccum.config import ProducerConfig
 from shmaccum.shm import names
 
-
-def config(**settings: object) -> ProducerConfig:
-    return ProducerConfig.parse({"bootstrap.servers": "localhost:9092", **settings})
+NAME = f"doctor{os.getpid()}"
 
 
-def findings(subject: str, config: ProducerConfig) -> list[Finding]:
+def findings(subject: str, **settings: object) -> list[Finding]:
+    """Return what is found of one subject for a slab `NAME`, with some settings changed; ``_`` stands for ``.``."""
+    given = {"bootstrap.servers": "localhost:9092", "shmaccum.name": NAME}
+    config = ProducerConfig.parse(given | {name.replace("_", "."): value for name, value in settings.items()})
     return [each for each in doctor.host_findings(config) if each.subject == subject]
 
 
 def test_a_host_with_room() -> None:
-    (memory,) = findings("memory", config(**{"shmaccum.name": f"doctor{os.getpid()}"}))
+    (memory,) = findings("memory")
     assert (memory.level, memory.advice) == (Level.OK, "")
     assert "54.0 MiB for a slab with these settings" in memory.text
 
 
 def test_a_slab_larger_than_shm() -> None:
     room = os.statvfs(names.SHM_DIRECTORY)
-    size = 2 * room.f_bavail * room.f_frsize
-    (memory,) = findings("memory", config(**{"buffer.memory": size, "shmaccum.name": f"doctor{os.getpid()}"}))
+    (memory,) = findings("memory", buffer_memory=2 * room.f_bavail * room.f_frsize)
     assert memory.level == Level.PROBLEM
     assert "GiB free" in memory.text or "MiB free" in memory.text
     assert "docker run --shm-size" in memory.advice
 
 
-@pytest.mark.parametrize(
-    ("mode", "level", "text"), [(0o1777, Level.OK, "slab"), (0o777, Level.PROBLEM, "no sticky bit"), (0o1755, None, "")]
-)
-def test_who_may_write_to_shm(
-    tmp_path: Path, mode: int, level: Level | None, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("mode", "text"), [(0o1777, "slab"), (0o777, "no sticky bit"), (0o1755, "")])
+def test_who_may_write_to_shm(tmp_path: Path, mode: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "SHM_DIRECTORY", str(tmp_path))
     tmp_path.chmod(mode)
-    monkeypatch.setattr(os, "access", lambda *_: bool(tmp_path.stat().st_mode & 0o002))
-    found = findings("memory", config(**{"shmaccum.name": f"doctor{os.getpid()}"}))[0]
-    assert found.level == (level or Level.PROBLEM)
+    monkeypatch.setattr(os, "access", lambda *_: bool(mode & 0o002))
+    found = findings("memory")[0]
     assert text in found.text
-    assert (found.advice == f"chmod 1777 {tmp_path}") == (found.level == Level.PROBLEM)
+    right = mode == 0o1777
+    assert (found.level, found.advice) == ((Level.OK, "") if right else (Level.PROBLEM, f"chmod 1777 {tmp_path}"))
 
 
 READ_ONLY = """
@@ -74,7 +70,7 @@ def test_shm_is_read_only() -> None:
 
 def test_there_is_no_shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "SHM_DIRECTORY", str(tmp_path / "shm"))
-    (found,) = findings("memory", config())
+    (found,) = findings("memory")
     assert (found.level, found.advice) == (Level.PROBLEM, f"mount a tmpfs at {tmp_path / 'shm'}")
 
 
@@ -93,29 +89,22 @@ def test_the_container_may_use_less_memory(
     own.write_text(f"{cgroup}\n")
     monkeypatch.setattr(procfs, "CGROUPS", str(tmp_path))
     monkeypatch.setattr(procfs, "OWN_CGROUPS", str(own))
-    found = findings("memory", config(**{"shmaccum.name": f"doctor{os.getpid()}"}))[-1]
+    found = findings("memory")[-1]
     assert found.level == Level.PROBLEM
     assert "the cgroup may use 1.0 MiB" in found.text
 
 
-@pytest.mark.parametrize(
-    ("kind", "limit", "says"),
-    [
-        (resource.RLIMIT_NOFILE, 100, "warning  limits       100 descriptors, where 256 are needed"),
-        (resource.RLIMIT_FSIZE, 1 << 20, "problem  limits       1,048,576 bytes in a file"),
-    ],
-)
-def test_limits(kind: int, limit: int, says: str) -> None:
-    ended = run(
-        [sys.executable, "-m", "shmaccum", "doctor"],
-        preexec_fn=lambda: resource.setrlimit(kind, (limit, limit)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_limits() -> None:
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    command = [sys.executable, "-m", "shmaccum", "doctor"]
+    ended = run(command, preexec_fn=lower, capture_output=True, text=True, check=False)
     assert ended.stderr == ""
-    assert says in ended.stdout
-    assert "raise ulimit -" in ended.stdout
+    assert "warning  limits       100 descriptors, where 256 are needed" in ended.stdout
+    assert "problem  limits       1,048,576 bytes in a file" in ended.stdout
+    assert ended.stdout.count("raise ulimit -") == 2
 
 
 @pytest.mark.parametrize(
@@ -138,30 +127,29 @@ def test_systemd_removes_slabs(
     monkeypatch.setattr(doctor, "_LOGIND_SETTINGS", (str(tmp_path / "logind.conf"),))
     monkeypatch.setattr(doctor, "_LINGER", tmp_path / "linger")
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    (found,) = findings("RemoveIPC", config())
+    (found,) = findings("RemoveIPC")
     assert (found.level == Level.WARNING) == removes
     assert ("loginctl enable-linger 54321" in found.advice) == removes
     (tmp_path / "linger").mkdir()
     (tmp_path / "linger" / "54321").touch()
-    assert findings("RemoveIPC", config())[0].level == Level.OK
+    assert findings("RemoveIPC")[0].level == Level.OK
 
 
 def test_the_clock() -> None:
-    (clock,) = findings("clock", config())
+    (clock,) = findings("clock")
     assert clock.level in (Level.OK, Level.WARNING)
     assert bool(clock.advice) == (clock.level == Level.WARNING)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
 def test_another_user_has_the_slabs_name() -> None:
-    name = f"doctor{os.getpid()}"
-    path = Path(names.segment_path(name))
+    path = Path(names.segment_path(NAME))
     path.touch(mode=0o600)
     os.chown(path, 12345, 12345)
     pid = os.fork()
     if not pid:
         os.setuid(65534)
-        (found,) = findings("memory", config(**{"shmaccum.name": name}))
+        (found,) = findings("memory")
         os._exit(0 if (found.level, "user id 12345" in found.text) == (Level.PROBLEM, True) else 1)
     _, status = os.waitpid(pid, 0)
     path.unlink()
@@ -169,18 +157,15 @@ def test_another_user_has_the_slabs_name() -> None:
 
 
 def test_the_senders_log_cannot_be_written(tmp_path: Path) -> None:
-    (found,) = findings("log", config())
-    assert found.level == Level.OK
+    assert findings("log")[0].level == Level.OK
     (tmp_path / "file").touch()
-    (found,) = findings("log", config(**{"sender.log.file": f"{tmp_path}/file/sender.log"}))
-    assert (found.level, f"{tmp_path}/file" in found.text) == (Level.PROBLEM, True)
     for name, reason in (
-        ("", "it is no regular file"),
-        ("missing/sender.log", f"there is no directory {tmp_path}/mis"),
+        (f"{tmp_path}/new.log", None),
+        ("none", None),
+        (f"{tmp_path}/file/sender.log", f"{tmp_path}/file"),
+        (f"{tmp_path}", "it is no regular file"),
+        (f"{tmp_path}/missing/sender.log", f"there is no directory {tmp_path}/mis"),
     ):
-        (found,) = findings("log", config(**{"sender.log.file": str(tmp_path / name)}))
-        assert (found.level, reason in found.text) == (Level.PROBLEM, True)
-    (found,) = findings("log", config(**{"sender.log.file": str(tmp_path / "new.log")}))
-    assert found.level == Level.OK
-    (found,) = findings("log", config(**{"sender.log.file": "none"}))
-    assert found.level == Level.OK
+        (found,) = findings("log", sender_log_file=name)
+        assert found.level == (Level.PROBLEM if reason else Level.OK)
+        assert reason is None or reason in found.text

@@ -15,8 +15,7 @@ from multiprocessing.connection import Connection
 import pytest
 from brokers import MakeCluster, started_behind_proxy
 from faults import stopped_with
-from fixture_types import Start
-from processes import PATIENCE_S, wait_until
+from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
@@ -75,38 +74,33 @@ def send_on(link: Connection, settings: dict[str, object], topic: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def secured(kafka_cluster: MakeCluster) -> Iterator[tuple[KafkaCluster, Proxy]]:
-    """Return a cluster of one broker that asks for a login, and the proxy before it."""
-    cluster = kafka_cluster(sasl=True)
+def scene(kafka_cluster: MakeCluster) -> Iterator[Scene]:
+    """Return the scene of all faults here, each of which ends before the next."""
+    cluster, slab, topic = kafka_cluster(sasl=True), f"faults{os.getpid()}", "faults"
     with started_behind_proxy(cluster) as proxy:
-        yield cluster, proxy
-
-
-@pytest.fixture
-def scene(secured: tuple[KafkaCluster, Proxy], slab_name: str, topic: str, start: Start) -> Iterator[Scene]:
-    cluster, proxy = secured
-    cluster.admin.create_topic(topic, partitions=2)
-    settings: dict[str, object] = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "security.protocol": cluster.security_protocol,
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": "alice",
-        "sasl.password": USERS["alice"],
-        "shmaccum.name": slab_name,
-        "sender.idle.ms": 1000,
-        "buffer.memory": 1 << 20,
-        "max.block.ms": 120_000,
-        "delivery.timeout.ms": 300_000,
-        "request.timeout.ms": 100_000,
-    }
-    cluster.admin.allow("alice", topic)
-    child = start(send_on, settings, topic).ready("sending")
-    made = Scene(cluster, proxy, slab_name, settings)
-    made.await_verdict("healthy")
-    yield made
-    made.await_verdict("healthy|the sender was replaced .*")
-    child.finish()
-    wait_until(lambda: slab_name not in names.slab_names(), "the sender leaves, and the slab with it")
+        cluster.admin.create_topic(topic, partitions=2)
+        cluster.admin.allow("alice", topic)
+        settings: dict[str, object] = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "security.protocol": cluster.security_protocol,
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": USERS["alice"],
+            "shmaccum.name": slab,
+            "sender.idle.ms": 1000,
+            "buffer.memory": 1 << 20,
+            "max.block.ms": 120_000,
+            "delivery.timeout.ms": 300_000,
+            "request.timeout.ms": 100_000,
+        }
+        child = Child(send_on, (settings, topic), "clean")
+        try:
+            child.ready("sending")
+            yield Scene(cluster, proxy, slab, settings)
+            child.finish()
+        finally:
+            print(child.end())
+        wait_until(lambda: slab not in names.slab_names(), "the sender leaves, and the slab with it")
 
 
 @contextmanager
@@ -176,6 +170,7 @@ FAULTS: dict[str, tuple[Callable[[Scene], AbstractContextManager[None]], *tuple[
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_named_while_it_lasts(scene: Scene, fault: str) -> None:
     inject, *patterns = FAULTS[fault]
+    scene.await_verdict("healthy")
     with inject(scene):
         for pattern in patterns:
             scene.await_verdict(pattern)
